@@ -1,0 +1,341 @@
+"""The broker protocol: what times waiting messages and hands them out.
+
+A broker knows two modes. It *carries* whole messages (`put`), or it holds *alarms* for rows of a store
+(`put_alarms`): an alarm is a hint that proves nothing and may be early, stale or double. Both may be present at once.
+The verbs follow beanstalkd's; the conformance suite in tests/brokers/ holds every broker to this page.
+
+Every time is epoch milliseconds by the broker's own clock, every length milliseconds. Every verb may raise
+`BrokerUnavailable` (try again later) or `BrokerRefused` (mend something first), and then says so without secrets.
+All verbs may be called from several threads at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from django_delayq.message import State
+
+OnConflict = Literal["keep", "replace", "earliest", "latest", "raise"]
+
+BATCH = 1_000
+"""The most messages that one verb call takes or gives."""
+
+
+class Capability(StrEnum):
+    """What not every broker can do. A verb that needs a missing one raises `Unsupported`."""
+
+    CLOCK = "clock"  # has a clock of its own: due times don't depend on the producers' clocks
+    CONFLICTS = "conflicts"  # knows the ids that wait: on_conflict, get
+    CANCEL = "cancel"
+    RESCHEDULE = "reschedule"
+    PEEK = "peek"  # gives waiting messages in due order, without removing them
+    COUNTS = "counts"  # counts by state, and the audit
+
+
+@dataclass(slots=True)
+class Header:
+    """What travels with the data, and says how to treat it. `None` leaves it to the handler."""
+
+    queue: str
+    key: str
+    at_most_once: bool = False
+    expires_ms: int | None = None  # a length: the message expires that long after `scheduled_ms`
+    max_attempts: int | None = None
+    timeout_ms: int | None = None
+    tag: str | None = None
+    trace_id: str | None = None
+    sent_ms: int = 0  # set by the broker when it takes the message
+    scheduled_ms: int = 0  # the due time as sent or rescheduled, before any retry
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        """The instant from which the message must not start."""
+        return None if self.expires_ms is None else self.scheduled_ms + self.expires_ms
+
+
+@dataclass(slots=True)
+class Put:
+    """One message to take. Due after `delay_ms`, or at `at_ms` (the past means now) when that is given."""
+
+    id: str
+    header: Header
+    body: bytes
+    delay_ms: int = 0
+    at_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Placed:
+    """The answer to a put: `created`, or what was there already is kept, changed (`created=False`) or running."""
+
+    id: str
+    due_ms: int
+    created: bool
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A hint that the row `pk` may be due `wait_ms` from now."""
+
+    queue: str
+    key: str
+    pk: str
+    wait_ms: int = 0
+
+
+@dataclass(slots=True)
+class Want:
+    """Free hands for one (queue, key): at most `count` messages are wanted."""
+
+    queue: str
+    key: str
+    count: int
+
+
+@dataclass(slots=True)
+class Claimed:
+    """One leased message. `header` is None when it can't be read (someone else wrote it): bury it."""
+
+    id: str
+    token: int
+    due_ms: int
+    header: Header | None
+    body: bytes
+    failures: int = 0
+    crashes: int = 0
+
+
+@dataclass(slots=True)
+class Claims:
+    """What a claim gave. `left` tells that something due was left behind in a wanted set."""
+
+    messages: list[Claimed]
+    alarms: list[Alarm]
+    now_ms: int
+    next_due_ms: int | None
+    left: bool = False
+
+
+class Verb(StrEnum):
+    """How a lease ends."""
+
+    FINISH = "finish"
+    RETRY = "retry"  # due again after `delay_ms`; failures + 1, crashes 0
+    SNOOZE = "snooze"  # due again after `delay_ms`; crashes 0
+    RELEASE = "release"  # back to ready, in its old place
+    INTERRUPT = "interrupt"  # stays leased for 1 s more, then is ready again with no crash counted
+    BURY = "bury"
+
+
+@dataclass(slots=True)
+class Settlement:
+    """The end of one lease. `error` is one line at most of what failed, `detail` the traceback kept with a bury."""
+
+    id: str
+    token: int
+    verb: Verb
+    queue: str
+    key: str
+    delay_ms: int = 0
+    error: str = ""
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Upkept:
+    """What one upkeep did and saw."""
+
+    now_ms: int
+    reclaimed: int = 0
+    buried: int = 0
+    dropped: int = 0
+    suspects_due: int = 0
+    next_lease_end_ms: int | None = None
+    lost_record: str = ""  # why what the broker held may be gone (restarted, flushed); empty when nothing happened
+
+
+@dataclass(slots=True)
+class Info:
+    """One message as the broker sees it now. `holder` and `lease_end_ms` while it runs, `detail` when buried."""
+
+    id: str
+    state: State
+    due_ms: int
+    header: Header
+    body: bytes
+    failures: int = 0
+    crashes: int = 0
+    error: str = ""
+    detail: str = ""
+    holder: str = ""
+    lease_end_ms: int | None = None
+    buried_ms: int | None = None
+    suspect: bool = False
+
+
+@dataclass(slots=True)
+class SetCount:
+    """What waits for one (queue, key)."""
+
+    queue: str
+    key: str
+    pending: int
+    ready: int
+    next_due_ms: int | None
+
+
+@dataclass(slots=True)
+class Counts:
+    """Every figure in one look."""
+
+    now_ms: int
+    waiting: list[SetCount]
+    running: int
+    suspects: int
+    error: int
+    totals: dict[str, int] = field(default_factory=dict)  # sent, finished, cancelled, purged, dropped, retried, …
+
+
+@dataclass(slots=True)
+class WorkerInfo:
+    """A worker's heartbeat. `seen_ms` is set by the broker."""
+
+    name: str
+    queues: list[str]
+    keys: list[str]
+    running: int
+    started_ms: int
+    seen_ms: int = 0
+
+
+@dataclass(slots=True)
+class Audit:
+    """The totals held against the sets: `differences` is empty when each message is in exactly one place."""
+
+    totals: dict[str, int]
+    places: dict[str, int]  # pending, ready, running, error
+    differences: list[str]
+
+
+@dataclass(slots=True)
+class ServerReport:
+    """What the worker says at start: one line on durability, warnings, and problems that forbid starting."""
+
+    server: str
+    durability: str
+    warnings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+class Broker(Protocol):
+    """What sending, the worker and the looks need of a broker."""
+
+    capabilities: frozenset[Capability]
+
+    def open(self) -> None:
+        """Connect, or raise. Without it the first verb connects."""
+
+    def close(self) -> None:
+        """Give back every connection and end a running `wait`. The broker can be used again."""
+
+    # Messages in
+
+    def put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+        """Take at most `BATCH` messages, each one wholly or not at all, and answer for each in order.
+
+        A repeated call after a lost reply takes nothing twice. Against a running message nothing changes. `replace`
+        takes the new data, header and due time and starts the counts anew; `earliest` and `latest` change the due time
+        only. `raise` raises `DuplicateMessage`, naming the ids; other messages of the call are taken.
+        Raises `SendError` when the outcome is not known after 2 s.
+        """
+
+    async def aput(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]: ...
+
+    def put_alarms(self, alarms: Sequence[Alarm]) -> None:
+        """Hold alarms. Idempotent: of two for one pk the earlier counts."""
+
+    # The worker's moves
+
+    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        """Lease what is due of each wanted set, earliest first, at most `BATCH` in all; never blocks.
+
+        Every claim gives its messages a token never used before. Never gives a message before its due time, nor one
+        that another lease holds.
+        """
+
+    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        """As `claim`, for at most one message that was held by workers that died twice."""
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """End leases. False where the lease was lost: then nothing was changed. Repeating a call is harmless, but
+        answers False for what it did the first time."""
+
+    def drop_alarms(self, alarms: Sequence[Alarm]) -> None:
+        """Forget claimed alarms: their rows were settled, or will be put again."""
+
+    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+        """Make each lease (id, token) end `lease_ms` from now. False where it was lost."""
+
+    def upkeep(self, *, lease_ms: int) -> Upkept:
+        """Reclaim lapsed leases and trim what is kept of errors. Bounded, cheap, and safe from any worker at any time.
+
+        A lapsed lease counts a crash; at two the message is a suspect, at three it is buried. `at_most_once` messages
+        are buried at the first. A lapsed alarm is ready again and counts nothing.
+        """
+
+    def wait(self, timeout: float) -> None:
+        """Sleep until a claim of the sets last wanted may find something, `wake` is called, or `timeout` seconds."""
+
+    def wake(self) -> None:
+        """End the running or the next `wait` at once. From any thread."""
+
+    # Moves by id
+
+    def cancel(self, ids: Sequence[str]) -> list[bool]:
+        """Stop waiting messages. True for each that was waiting and now never starts."""
+
+    async def acancel(self, ids: Sequence[str]) -> list[bool]: ...
+
+    def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
+        """Give waiting messages a new due time. True for each that was waiting."""
+
+    async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]: ...
+
+    def rescue(self, ids: Sequence[str]) -> list[bool]:
+        """Make buried messages ready, counts anew. False for an id that is not buried, or that waits or runs again."""
+
+    def purge(self, ids: Sequence[str]) -> list[bool]:
+        """Remove waiting and buried messages for good; counted, not archived."""
+
+    # Looks
+
+    def get(self, id: str) -> Info | None:
+        """The message that waits or runs under `id`, else the one buried last, else None."""
+
+    async def aget(self, id: str) -> Info | None: ...
+
+    def peek(self, queue: str, count: int) -> list[Info]:
+        """The next `count` waiting messages of a queue in due order. Removes nothing."""
+
+    def errors(self, count: int, offset: int = 0) -> list[Info]:
+        """Buried messages, newest first."""
+
+    def counts(self) -> Counts:
+        """Every figure."""
+
+    def audit(self) -> Audit:
+        """Hold the totals against the sets, and look for bodies without a place and places without a body."""
+
+    def announce(self, worker: WorkerInfo) -> None:
+        """A worker's heartbeat; forgotten 60 s after the last."""
+
+    def retire(self, worker: str) -> None:
+        """Take a worker's heartbeat back when it stops."""
+
+    def workers(self) -> list[WorkerInfo]:
+        """The workers whose heartbeat is at most 15 s old."""
+
+    def report(self) -> ServerReport:
+        """Check the server for use by a worker."""

@@ -1,0 +1,59 @@
+"""Lengths of time as people write them ("30m", 90, timedelta), as whole milliseconds inside."""
+
+import math
+import re
+from datetime import timedelta
+
+type_names = "seconds, a timedelta, or text such as '30m', '2h30m' or '7d'"
+Duration = int | float | str | timedelta
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+
+LONGEST_MS = 100 * 366 * 86_400_000
+"""100 years, the longest delay, with every year taken as a leap year."""
+
+
+def to_ms(value: Duration, name: str) -> int:
+    """`value` in milliseconds, rounded up so that nothing starts early.
+
+    Raises `TypeError` for what is no duration and `ValueError` for one that is negative, not finite or over 100 years;
+    both name `name`, the value and the fix.
+    """
+    if isinstance(value, str):
+        milliseconds = _parse(value, name)
+    elif isinstance(value, timedelta):
+        milliseconds = -(value // timedelta(microseconds=-1000))  # exact: floats would lose microseconds
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise ValueError(f"{name}={value!r} is not finite; give {type_names}.")
+        milliseconds = math.ceil(round(value * 1000, 6))  # 0.001 * 1000 must not become 2
+    else:
+        raise TypeError(f"{name}={value!r} is no length of time; give {type_names}.")
+    if milliseconds < 0:
+        raise ValueError(f"{name}={value!r} is negative; give 0 or more.")
+    if milliseconds > LONGEST_MS:
+        raise ValueError(f"{name}={value!r} is over 100 years; give less.")
+    return milliseconds
+
+
+def _parse(text: str, name: str) -> int:
+    parts = _PART.findall(text.strip())
+    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
+        raise ValueError(f"{name}={text!r} is no length of time; write it like '500ms', '30m', '2h30m' or '7d'.")
+    return math.ceil(sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
+def to_text(milliseconds: float) -> str:
+    """The reverse, for people: 5400000 -> '1h30m'. Keeps the two largest units."""
+    if milliseconds < 1_000:
+        return f"{milliseconds:.0f}ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1_000:.3g}s"
+    seconds = round(milliseconds / 1_000)
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2])

@@ -1,0 +1,98 @@
+"""What a message is, the states it can be in, and the only moves between them. Pure values: no Django, no I/O."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from django_delayq.errors import LeaseLost
+
+T = TypeVar("T")
+
+
+class State(StrEnum):
+    """Where a message is. `PENDING` and `READY` are told apart by time alone."""
+
+    NONE = "none"
+    PENDING = "pending"
+    READY = "ready"
+    RUNNING = "running"
+    ERROR = "error"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    GONE = "gone"
+
+
+_WAITING = frozenset({State.PENDING, State.READY})
+_RUNNING = frozenset({State.RUNNING})
+
+MOVES: dict[str, tuple[frozenset[State], frozenset[State]]] = {
+    "send": (frozenset({State.NONE}), _WAITING),
+    "claim": (frozenset({State.READY}), _RUNNING),
+    "finish": (_RUNNING, frozenset({State.FINISHED})),
+    "retry": (_RUNNING, _WAITING),
+    "snooze": (_RUNNING, _WAITING),
+    "release": (_RUNNING, frozenset({State.READY})),
+    "reclaim": (_RUNNING, frozenset({State.READY})),
+    "bury": (frozenset({State.READY, State.RUNNING}), frozenset({State.ERROR})),
+    "cancel": (_WAITING, frozenset({State.CANCELLED})),
+    "reschedule": (_WAITING, _WAITING),
+    "rescue": (frozenset({State.ERROR}), _WAITING),
+    "purge": (_WAITING | {State.ERROR}, frozenset({State.GONE})),
+}
+"""Each move: the states it may start from, the states it may end in. Nothing else is legal (DESIGN.md, Words)."""
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """Epoch milliseconds as an aware UTC datetime."""
+    return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _always_held() -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class Message(Generic[T]):
+    """What a handler receives. Times are epoch milliseconds by the clock that decides, and datetimes as properties."""
+
+    id: str
+    key: str
+    data: T
+    due_ms: int
+    sent_ms: int
+    started_ms: int
+    attempt: int = 1
+    token: int = 0
+    queue: str = "default"
+    tag: str | None = None
+    trace_id: str | None = None
+    is_held: Callable[[], bool] = field(default=_always_held, repr=False, compare=False)
+
+    @property
+    def due_at(self) -> datetime:
+        """When this attempt was due, in UTC."""
+        return from_ms(self.due_ms)
+
+    @property
+    def sent_at(self) -> datetime:
+        """When the message was sent, in UTC."""
+        return from_ms(self.sent_ms)
+
+    @property
+    def lateness(self) -> timedelta:
+        """How long after its due time this attempt started; never negative."""
+        return timedelta(milliseconds=self.started_ms - self.due_ms)
+
+    def ensure_held(self) -> None:
+        """Return while this worker still holds the message, raise `LeaseLost` otherwise.
+
+        For long handlers, before a step that must not be taken twice. It tells what this process knows; `token` lets
+        another system refuse a late hand for certain.
+        """
+        if not self.is_held():
+            raise LeaseLost(f"Message {self.id!r} (key {self.key!r}) is no longer held: its lease was lost.")
