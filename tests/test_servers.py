@@ -1,0 +1,40 @@
+"""The servers that tests start behave as the fault tests need."""
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from tests.servers import Server
+
+
+def test_a_shared_server_is_empty_at_each_test(redis_server: Server) -> None:
+    with redis_server.client() as client:
+        assert client.dbsize() == 0
+        client.set("left", "behind")
+
+
+def test_data_survive_a_restart_with_appendonly(start_redis: Callable[..., Server]) -> None:
+    server = start_redis(appendonly="yes")
+    with server.client() as client:
+        client.set("kept", "yes")
+    server.restart()
+    with server.client() as client:
+        assert client.get("kept") == b"yes"
+
+
+def test_a_frozen_server_answers_nothing_until_thawed(start_redis: Callable[..., Server]) -> None:
+    server = start_redis()
+    server.freeze()
+    with redis.Redis.from_url(server.url, socket_timeout=0.1, retry=None) as client, pytest.raises(redis.TimeoutError):
+        client.ping()
+    server.thaw()
+    with server.client() as client:
+        assert client.ping()
+
+
+def test_a_killed_server_refuses_connections(start_redis: Callable[..., Server]) -> None:
+    server = start_redis()
+    server.kill()
+    with server.client() as client, pytest.raises(redis.ConnectionError):
+        client.ping()
