@@ -1,0 +1,328 @@
+"""The verbs of the memory broker: every move as brokers/base.py promises it, under one lock."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from threading import Condition
+
+from django_delayq.brokers.base import (
+    BATCH,
+    Alarm,
+    Audit,
+    Capability,
+    Claimed,
+    Claims,
+    Counts,
+    Info,
+    OnConflict,
+    Placed,
+    Put,
+    ServerReport,
+    Settlement,
+    Upkept,
+    Want,
+    WorkerInfo,
+)
+from django_delayq.brokers.memory import looks
+from django_delayq.brokers.memory.places import Entry, Places, SetName, earliest
+from django_delayq.brokers.memory.settling import settle
+from django_delayq.brokers.memory.upkeep import keep_up
+from django_delayq.conf import Alias
+from django_delayq.errors import DuplicateMessage
+
+HEARTBEAT_MS = 15_000
+
+
+def wall_clock_ms() -> float:
+    """Epoch milliseconds of this machine."""
+    return time.time_ns() / 1_000_000
+
+
+class MemoryBroker:
+    """A broker in this process: what it holds ends with it.
+
+    `clock_ms` gives epoch milliseconds; tests give one that they move, and call `wake` after moving it.
+    """
+
+    capabilities = frozenset(Capability)
+
+    def __init__(self, alias: Alias, clock_ms: Callable[[], float] = wall_clock_ms) -> None:
+        self._options = alias.options
+        self._clock_ms = clock_ms
+        self._places = Places()
+        self._tokens = count(1)
+        self._workers: dict[str, WorkerInfo] = {}
+        self._changed = Condition()
+        self._wanted: list[SetName] = []
+        self._woken = False
+
+    def open(self) -> None:
+        """Nothing to connect."""
+
+    def close(self) -> None:
+        self.wake()
+
+    # Messages in
+
+    def put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+        _check_size(puts)
+        with self._changed:
+            placed = [self._put(put, on_conflict) for put in puts]
+            self._changed.notify_all()
+        refused = [answer.id for answer in placed if not answer.created]
+        if refused and on_conflict == "raise":
+            raise DuplicateMessage(f"Waiting or running already: {', '.join(map(repr, refused))}.")
+        return placed
+
+    async def aput(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+        return self.put(puts, on_conflict)
+
+    def _put(self, put: Put, on_conflict: OnConflict) -> Placed:
+        due_ms = self._due_ms(put.delay_ms, put.at_ms)
+        entry = self._places.entries.get(put.id)
+        if entry is None:
+            self._place_new(put, due_ms)
+            self._places.totals["sent"] += 1
+            return Placed(put.id, due_ms, created=True)
+        if entry.token:
+            return Placed(put.id, entry.due_ms, created=False, running=True)
+        if on_conflict == "replace":
+            self._places.take_out(entry)
+            self._place_new(put, due_ms)
+            return Placed(put.id, due_ms, created=False)
+        if (on_conflict == "earliest" and due_ms < entry.due_ms) or (on_conflict == "latest" and due_ms > entry.due_ms):
+            self._reschedule(entry, due_ms)
+        return Placed(put.id, entry.due_ms, created=False)
+
+    def _place_new(self, put: Put, due_ms: int) -> None:
+        header = replace(put.header, sent_ms=self._now_ms(), scheduled_ms=due_ms)
+        self._places.put_waiting(Entry(put.id, header, put.body), due_ms)
+
+    def put_alarms(self, alarms: Sequence[Alarm]) -> None:
+        _check_size(alarms)
+        with self._changed:
+            for alarm in alarms:
+                self._places.alarms[alarm.queue, alarm.key].put_earlier(alarm.pk, self._due_ms(alarm.wait_ms))
+            self._changed.notify_all()
+
+    # The worker's moves
+
+    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        with self._changed:
+            claims = Claims([], [], self._now_ms(), None)
+            given = [self._claim_set(want, claims, lease_ms, worker) for want in wants]
+            claims.next_due_ms = earliest(*(self._places.next_due((want.queue, want.key)) for want in wants))
+            claims.left = claims.next_due_ms is not None and claims.next_due_ms <= claims.now_ms
+            # A set that filled its hands is not waited for: waiting would end at once for what is left in it.
+            self._wanted = [(want.queue, want.key) for want, n in zip(wants, given, strict=True) if n < want.count]
+            return claims
+
+    def _claim_set(self, want: Want, claims: Claims, lease_ms: int, worker: str) -> int:
+        name = (want.queue, want.key)
+        room = BATCH - len(claims.messages) - len(claims.alarms)
+        due = self._places.due(name, claims.now_ms, min(want.count, room))
+        for _, member, is_alarm in due:
+            if is_alarm:
+                self._places.alarms[name].drop(member)
+                self._places.running_alarms.put((*name, member), claims.now_ms + lease_ms)
+                claims.alarms.append(Alarm(*name, member))
+            else:
+                claims.messages.append(self._lease(self._places.entries[member], lease_ms, worker))
+        return len(due)
+
+    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        with self._changed:
+            claims = Claims([], [], self._now_ms(), None)
+            wanted = {(want.queue, want.key) for want in wants if want.count > 0}
+            entries = [self._places.entries[id] for _, id in self._places.suspects]
+            suspects = [entry for entry in entries if entry.set_name in wanted]
+            if suspects and suspects[0].due_ms <= claims.now_ms:
+                claims.messages.append(self._lease(suspects.pop(0), lease_ms, worker))
+            claims.next_due_ms = earliest(*(entry.due_ms for entry in suspects))
+            claims.left = claims.next_due_ms is not None and claims.next_due_ms <= claims.now_ms
+            return claims
+
+    def _lease(self, entry: Entry, lease_ms: int, worker: str) -> Claimed:
+        token = next(self._tokens)
+        self._places.put_running(entry, token, worker, self._now_ms() + lease_ms)
+        header = replace(entry.header)
+        return Claimed(entry.id, token, entry.due_ms, header, entry.body, entry.failures, entry.crashes)
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        _check_size(settlements)
+        with self._changed:
+            held = [
+                settle(self._places, settlement, self._now_ms(), self._due_ms(settlement.delay_ms))
+                for settlement in settlements
+            ]
+            self._changed.notify_all()
+            return held
+
+    def drop_alarms(self, alarms: Sequence[Alarm]) -> None:
+        _check_size(alarms)
+        with self._changed:
+            for alarm in alarms:
+                self._places.running_alarms.drop((alarm.queue, alarm.key, alarm.pk))
+
+    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+        _check_size(leases)
+        with self._changed:
+            held = [self._places.find_held(id, token) for id, token in leases]
+            for entry in held:
+                if entry is not None:
+                    self._places.running.put(entry.id, self._now_ms() + lease_ms)
+            return [entry is not None for entry in held]
+
+    def upkeep(self, *, lease_ms: int) -> Upkept:
+        with self._changed:
+            upkept = keep_up(self._places, self._options, self._now_ms())
+            self._changed.notify_all()
+            return upkept
+
+    def wait(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while not self._woken:
+                sleep = min(deadline - time.monotonic(), self._until_due())
+                if sleep <= 0:
+                    return
+                self._changed.wait(sleep)
+            self._woken = False
+
+    def _until_due(self) -> float:
+        due_ms = earliest(*map(self._places.next_due, self._wanted))
+        return math.inf if due_ms is None else (due_ms - self._clock_ms()) / 1000
+
+    def wake(self) -> None:
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    # Moves by id
+
+    def cancel(self, ids: Sequence[str]) -> list[bool]:
+        _check_size(ids)
+        with self._changed:
+            return [self._remove_waiting(id, "cancelled") for id in ids]
+
+    async def acancel(self, ids: Sequence[str]) -> list[bool]:
+        return self.cancel(ids)
+
+    def _remove_waiting(self, id: str, total: str) -> bool:
+        entry = self._places.find_waiting(id)
+        if entry is None:
+            return False
+        self._places.take_out(entry)
+        self._places.totals[total] += 1
+        return True
+
+    def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
+        _check_size(ids)
+        with self._changed:
+            due_ms = self._due_ms(delay_ms, at_ms)
+            waiting = [self._places.find_waiting(id) for id in ids]
+            for entry in waiting:
+                if entry is not None:
+                    self._reschedule(entry, due_ms)
+            self._changed.notify_all()
+            return [entry is not None for entry in waiting]
+
+    async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
+        return self.reschedule(ids, delay_ms=delay_ms, at_ms=at_ms)
+
+    def _reschedule(self, entry: Entry, due_ms: int) -> None:
+        entry.header.scheduled_ms = due_ms
+        self._places.put_waiting(entry, due_ms)
+
+    def rescue(self, ids: Sequence[str]) -> list[bool]:
+        _check_size(ids)
+        with self._changed:
+            rescued = [self._rescue(id) for id in ids]
+            self._changed.notify_all()
+            return rescued
+
+    def _rescue(self, id: str) -> bool:
+        names = self._places.find_buried(id)
+        if not names or id in self._places.entries:
+            return False
+        entry = self._places.buried.pop(names[-1]).entry
+        entry.failures = entry.crashes = 0
+        entry.error = ""
+        self._reschedule(entry, self._due_ms(0))  # else one that expired would expire again at once
+        self._places.totals["rescued"] += 1
+        return True
+
+    def purge(self, ids: Sequence[str]) -> list[bool]:
+        _check_size(ids)
+        with self._changed:
+            return [self._purge(id) for id in ids]
+
+    def _purge(self, id: str) -> bool:
+        names = self._places.find_buried(id)
+        for name in names:
+            del self._places.buried[name]
+        self._places.totals["purged"] += len(names)
+        return self._remove_waiting(id, "purged") or bool(names)
+
+    # Looks
+
+    def get(self, id: str) -> Info | None:
+        with self._changed:
+            if entry := self._places.entries.get(id):
+                return looks.see(self._places, entry, self._now_ms())
+            names = self._places.find_buried(id)
+            return looks.see_buried(self._places.buried[names[-1]]) if names else None
+
+    async def aget(self, id: str) -> Info | None:
+        return self.get(id)
+
+    def peek(self, queue: str, count: int) -> list[Info]:
+        with self._changed:
+            entries = looks.next_waiting(self._places, queue, count)
+            return [looks.see(self._places, entry, self._now_ms()) for entry in entries]
+
+    def errors(self, count: int, offset: int = 0) -> list[Info]:
+        with self._changed:
+            newest_first = list(reversed(self._places.buried.values()))
+            return [looks.see_buried(buried) for buried in newest_first[offset : offset + count]]
+
+    def counts(self) -> Counts:
+        with self._changed:
+            return looks.count(self._places, self._now_ms())
+
+    def audit(self) -> Audit:
+        with self._changed:
+            return looks.audit(self._places, self._now_ms())
+
+    def announce(self, worker: WorkerInfo) -> None:
+        with self._changed:
+            self._workers[worker.name] = replace(worker, seen_ms=self._now_ms())
+
+    def retire(self, worker: str) -> None:
+        with self._changed:
+            self._workers.pop(worker, None)
+
+    def workers(self) -> list[WorkerInfo]:
+        with self._changed:
+            oldest = self._now_ms() - HEARTBEAT_MS
+            return [replace(worker) for worker in self._workers.values() if worker.seen_ms >= oldest]
+
+    def report(self) -> ServerReport:
+        return ServerReport("memory of this process", "everything is lost when this process ends")
+
+    # Time
+
+    def _now_ms(self) -> int:
+        return math.floor(self._clock_ms())
+
+    def _due_ms(self, delay_ms: int, at_ms: int | None = None) -> int:
+        """Rounded up: a message sent at 0.9 ms with a delay of 1 is due at 2, not early at 1."""
+        now_ms = math.ceil(self._clock_ms())
+        return now_ms + delay_ms if at_ms is None else max(at_ms, now_ms)
+
+
+def _check_size(batch: Sequence[object]) -> None:
+    if len(batch) > BATCH:
+        raise ValueError(f"{len(batch)} in one call; give at most {BATCH}.")

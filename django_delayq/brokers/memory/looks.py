@@ -1,0 +1,112 @@
+"""What can be seen of the places: pure functions that change nothing."""
+
+from collections import Counter
+from dataclasses import replace
+
+from django_delayq.brokers.base import Audit, Counts, Info, SetCount
+from django_delayq.brokers.memory.places import Buried, Entry, Places, SetName
+from django_delayq.message import State
+
+TOTALS = (
+    "sent",
+    "finished",
+    "cancelled",
+    "purged",
+    "dropped",
+    "retried",
+    "snoozed",
+    "released",
+    "reclaimed",
+    "buried",
+    "rescued",
+)
+LEFT = ("finished", "cancelled", "purged", "dropped")
+"""The totals of what is in no place any more."""
+
+
+def see(places: Places, entry: Entry, now_ms: int) -> Info:
+    """A message that waits or runs."""
+    return Info(
+        id=entry.id,
+        state=_state(entry, now_ms),
+        due_ms=entry.due_ms,
+        header=replace(entry.header),
+        body=entry.body,
+        failures=entry.failures,
+        crashes=entry.crashes,
+        error=entry.error,
+        holder=entry.holder,
+        lease_end_ms=places.running.time_of(entry.id),
+        suspect=entry.id in places.suspects,
+    )
+
+
+def see_buried(buried: Buried) -> Info:
+    """A message in error."""
+    entry = buried.entry
+    return Info(
+        id=entry.id,
+        state=State.ERROR,
+        due_ms=entry.due_ms,
+        header=replace(entry.header),
+        body=entry.body,
+        failures=entry.failures,
+        crashes=entry.crashes,
+        error=entry.error,
+        detail=buried.detail,
+        buried_ms=buried.buried_ms,
+    )
+
+
+def next_waiting(places: Places, queue: str, count: int) -> list[Entry]:
+    """What waits in a queue, suspects too, in due order."""
+    waiting = [entry for entry in places.entries.values() if entry.header.queue == queue and not entry.token]
+    return sorted(waiting, key=lambda entry: (entry.due_ms, entry.id))[: max(count, 0)]
+
+
+def count(places: Places, now_ms: int) -> Counts:
+    """Every figure. Alarms count among what waits and runs."""
+    names = sorted({*places.waiting, *places.alarms})
+    return Counts(
+        now_ms=now_ms,
+        waiting=[_count_set(places, name, now_ms) for name in names if places.next_due(name) is not None],
+        running=len(places.running) + len(places.running_alarms),
+        suspects=len(places.suspects),
+        error=len(places.buried),
+        totals={total: places.totals[total] for total in TOTALS},
+    )
+
+
+def audit(places: Places, now_ms: int) -> Audit:
+    """Hold the totals against the places, which hold no alarm, and each message against the schedules."""
+    states = Counter(str(_state(entry, now_ms)) for entry in places.entries.values())
+    found = {state: states[state] for state in ("pending", "ready", "running")} | {"error": len(places.buried)}
+    totals = {total: places.totals[total] for total in TOTALS}
+    return Audit(totals, found, [*_missing(totals, found), *_misplaced(places)])
+
+
+def _state(entry: Entry, now_ms: int) -> State:
+    if entry.token:
+        return State.RUNNING
+    return State.READY if entry.due_ms <= now_ms else State.PENDING
+
+
+def _count_set(places: Places, name: SetName, now_ms: int) -> SetCount:
+    ready = places.waiting[name].up_to(now_ms) + places.alarms[name].up_to(now_ms)
+    size = len(places.waiting[name]) + len(places.alarms[name])
+    return SetCount(*name, pending=size - ready, ready=ready, next_due_ms=places.next_due(name))
+
+
+def _missing(totals: dict[str, int], found: dict[str, int]) -> list[str]:
+    accounted = sum(found.values()) + sum(totals[total] for total in LEFT)
+    if accounted == totals["sent"]:
+        return []
+    return [f"{totals['sent']} sent, but {accounted} accounted for"]
+
+
+def _misplaced(places: Places) -> list[str]:
+    placed = Counter(id for schedule in places.waiting.values() for _, id in schedule)
+    placed.update(id for _, id in places.suspects)
+    placed.update(id for _, id in places.running)
+    ids = sorted({*placed, *places.entries})
+    return [f"{id!r} is in {placed[id]} places" for id in ids if placed[id] != 1 or id not in places.entries]

@@ -1,0 +1,119 @@
+"""Where messages and alarms are. Keeps each message in exactly one place; knows nothing of time or of verbs."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from heapq import merge
+
+from django_delayq.brokers.base import Header
+from django_delayq.brokers.memory.schedule import Schedule
+
+SUSPECT_CRASHES = 2
+"""With so many crashes a message is a suspect: it waits apart, and runs alone."""
+
+SetName = tuple[str, str]  # queue, key
+AlarmName = tuple[str, str, str]  # queue, key, pk
+
+
+@dataclass(slots=True)
+class Entry:
+    """One message, and the lease on it while `token` is not 0."""
+
+    id: str
+    header: Header
+    body: bytes
+    due_ms: int = 0
+    failures: int = 0
+    crashes: int = 0
+    error: str = ""
+    token: int = 0
+    holder: str = ""
+    interrupted: bool = False
+
+    @property
+    def set_name(self) -> SetName:
+        return self.header.queue, self.header.key
+
+
+@dataclass(slots=True)
+class Buried:
+    """One message in error."""
+
+    entry: Entry
+    buried_ms: int
+    detail: str
+
+
+@dataclass(slots=True)
+class Places:
+    """All places, and the totals of the moves between them."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)  # all that wait or run
+    waiting: defaultdict[SetName, Schedule[str]] = field(default_factory=lambda: defaultdict(Schedule[str]))
+    suspects: Schedule[str] = field(default_factory=Schedule)
+    running: Schedule[str] = field(default_factory=Schedule)
+    buried: dict[tuple[str, int], Buried] = field(default_factory=dict)  # by id and last token, oldest first
+    alarms: defaultdict[SetName, Schedule[str]] = field(default_factory=lambda: defaultdict(Schedule[str]))
+    running_alarms: Schedule[AlarmName] = field(default_factory=Schedule)
+    totals: Counter[str] = field(default_factory=Counter)
+
+    def put_waiting(self, entry: Entry, due_ms: int) -> None:
+        """Let the message wait until `due_ms`, without a lease."""
+        self.take_out(entry)
+        entry.due_ms = due_ms
+        self.entries[entry.id] = entry
+        if entry.crashes >= SUSPECT_CRASHES:
+            self.suspects.put(entry.id, due_ms)
+        else:
+            self.waiting[entry.set_name].put(entry.id, due_ms)
+
+    def put_running(self, entry: Entry, token: int, holder: str, lease_end_ms: int) -> None:
+        """Lease the message."""
+        self.take_out(entry)
+        entry.token = token
+        entry.holder = holder
+        self.entries[entry.id] = entry
+        self.running.put(entry.id, lease_end_ms)
+
+    def put_buried(self, entry: Entry, buried_ms: int, error: str, detail: str) -> None:
+        """Move the message to error: its id is free again."""
+        token = entry.token
+        self.take_out(entry)
+        entry.error = error
+        self.buried[entry.id, token] = Buried(entry, buried_ms, detail)
+
+    def take_out(self, entry: Entry) -> None:
+        """Take the message out of its place, and its lease away."""
+        self.entries.pop(entry.id, None)
+        self.waiting[entry.set_name].drop(entry.id)
+        self.suspects.drop(entry.id)
+        self.running.drop(entry.id)
+        entry.token = 0
+        entry.holder = ""
+        entry.interrupted = False
+
+    def find_waiting(self, id: str) -> Entry | None:
+        entry = self.entries.get(id)
+        return entry if entry and not entry.token else None
+
+    def find_held(self, id: str, token: int) -> Entry | None:
+        entry = self.entries.get(id)
+        return entry if entry and token and entry.token == token else None
+
+    def find_buried(self, id: str) -> list[tuple[str, int]]:
+        """The names of what is buried under the id, oldest first."""
+        return [name for name in self.buried if name[0] == id]
+
+    def due(self, name: SetName, now_ms: int, most: int) -> list[tuple[int, str, bool]]:
+        """What is due of a set, earliest first: (due time, id or pk, is an alarm)."""
+        messages = ((due, id, False) for due, id in self.waiting[name].due(now_ms, most))
+        alarms = ((due, pk, True) for due, pk in self.alarms[name].due(now_ms, most))
+        return list(merge(messages, alarms))[: max(most, 0)]
+
+    def next_due(self, name: SetName) -> int | None:
+        """The earliest due time of a set."""
+        return earliest(self.waiting[name].first(), self.alarms[name].first())
+
+
+def earliest(*times: int | None) -> int | None:
+    """The earliest of the times there are."""
+    return min((time for time in times if time is not None), default=None)

@@ -1,0 +1,42 @@
+"""How a lease ends by the hand that holds it."""
+
+from django_delayq.brokers.base import Settlement, Verb
+from django_delayq.brokers.memory.places import Entry, Places
+
+INTERRUPTED_LEASE_MS = 1_000
+
+
+def settle(places: Places, settlement: Settlement, now_ms: int, due_ms: int) -> bool:
+    """End one lease; a retry or a snooze is due at `due_ms`. False where the lease was lost."""
+    entry = places.find_held(settlement.id, settlement.token)
+    if entry is None:
+        return False
+    match settlement.verb:
+        case Verb.FINISH:
+            places.take_out(entry)
+            places.totals["finished"] += 1
+        case Verb.RETRY:
+            entry.failures += 1
+            entry.crashes = 0
+            entry.error = settlement.error
+            places.put_waiting(entry, due_ms)
+            places.totals["retried"] += 1
+        case Verb.SNOOZE:
+            entry.crashes = 0
+            places.put_waiting(entry, due_ms)
+            places.totals["snoozed"] += 1
+        case Verb.RELEASE:
+            places.put_waiting(entry, entry.due_ms)
+            places.totals["released"] += 1
+        case Verb.INTERRUPT:
+            _interrupt(places, entry, now_ms)
+        case Verb.BURY:
+            places.put_buried(entry, now_ms, settlement.error, settlement.detail)
+            places.totals["buried"] += 1
+    return True
+
+
+def _interrupt(places: Places, entry: Entry, now_ms: int) -> None:
+    # Not ready at once: a thread that can't be stopped gets this second to end.
+    entry.interrupted = True
+    places.running.put(entry.id, now_ms + INTERRUPTED_LEASE_MS)

@@ -1,0 +1,55 @@
+"""What time alone does: leases lapse, and errors outlive their retention."""
+
+from django_delayq.brokers.base import BATCH, Upkept
+from django_delayq.brokers.memory.places import Entry, Places, earliest
+from django_delayq.conf import Options
+
+FATAL_CRASHES = 3
+
+
+def keep_up(places: Places, options: Options, now_ms: int) -> Upkept:
+    """Reclaim what lapsed and trim the errors, at most `BATCH` of each."""
+    upkept = Upkept(now_ms)
+    for _, id in places.running.due(now_ms, BATCH):
+        _lapse(places, places.entries[id], upkept)
+    for _, alarm in places.running_alarms.due(now_ms, BATCH):
+        _lapse_alarm(places, alarm, now_ms)
+    upkept.dropped = _trim_errors(places, options, now_ms)
+    upkept.suspects_due = places.suspects.up_to(now_ms)
+    upkept.next_lease_end_ms = earliest(places.running.first(), places.running_alarms.first())
+    return upkept
+
+
+def _lapse(places: Places, entry: Entry, upkept: Upkept) -> None:
+    entry.crashes += not entry.interrupted
+    if entry.header.at_most_once:
+        _bury(places, entry, upkept, "its lease ran out; it may not have started or may have run in part")
+    elif entry.crashes >= FATAL_CRASHES:
+        _bury(places, entry, upkept, f"killed its worker {entry.crashes} times")
+    else:
+        places.put_waiting(entry, entry.due_ms)
+        places.totals["reclaimed"] += 1
+        upkept.reclaimed += 1
+
+
+def _bury(places: Places, entry: Entry, upkept: Upkept, reason: str) -> None:
+    places.put_buried(entry, upkept.now_ms, reason, detail="")
+    places.totals["buried"] += 1
+    upkept.buried += 1
+
+
+def _lapse_alarm(places: Places, alarm: tuple[str, str, str], now_ms: int) -> None:
+    queue, key, pk = alarm
+    places.running_alarms.drop(alarm)
+    places.alarms[queue, key].put_earlier(pk, now_ms)
+
+
+def _trim_errors(places: Places, options: Options, now_ms: int) -> int:
+    too_many = max(len(places.buried) - options.error_max, 0)
+    outlived_ms = now_ms - options.error_retention
+    oldest = list(places.buried.items())[:BATCH]
+    dropped = [name for rank, (name, buried) in enumerate(oldest) if rank < too_many or buried.buried_ms <= outlived_ms]
+    for name in dropped:
+        del places.buried[name]
+    places.totals["dropped"] += len(dropped)
+    return len(dropped)
