@@ -136,12 +136,10 @@ class MemoryBroker:
         with self._changed:
             claims = Claims([], [], self._now_ms(), None)
             wanted = {(want.queue, want.key) for want in wants if want.count > 0}
-            entries = [self._places.entries[id] for _, id in self._places.suspects]
-            suspects = [entry for entry in entries if entry.set_name in wanted]
-            if suspects and suspects[0].due_ms <= claims.now_ms:
-                claims.messages.append(self._lease(suspects.pop(0), lease_ms, worker))
-            claims.next_due_ms = earliest(*(entry.due_ms for entry in suspects))
-            claims.left = claims.next_due_ms is not None and claims.next_due_ms <= claims.now_ms
+            due = [self._places.entries[id] for _, id in self._places.suspects.due(claims.now_ms, BATCH)]
+            suspect = next((entry for entry in due if entry.set_name in wanted), None)
+            if suspect is not None:
+                claims.messages.append(self._lease(suspect, lease_ms, worker))
             return claims
 
     def _lease(self, entry: Entry, lease_ms: int, worker: str) -> Claimed:
@@ -250,7 +248,7 @@ class MemoryBroker:
         entry = self._places.buried.pop(names[-1]).entry
         entry.failures = entry.crashes = 0
         entry.error = ""
-        self._reschedule(entry, self._due_ms(0))  # else one that expired would expire again at once
+        self._reschedule(entry, self._now_ms())  # else one that expired would expire again at once
         self._places.totals["rescued"] += 1
         return True
 
@@ -318,9 +316,9 @@ class MemoryBroker:
         return math.floor(self._clock_ms())
 
     def _due_ms(self, delay_ms: int, at_ms: int | None = None) -> int:
-        """Rounded up: a message sent at 0.9 ms with a delay of 1 is due at 2, not early at 1."""
-        now_ms = math.ceil(self._clock_ms())
-        return now_ms + delay_ms if at_ms is None else max(at_ms, now_ms)
+        if at_ms is not None:
+            return max(at_ms, self._now_ms())
+        return math.ceil(self._clock_ms()) + delay_ms  # sent at 0.9 ms, a delay of 1 ends at 2: 1 would be early
 
 
 def _check_size(batch: Sequence[object]) -> None:

@@ -29,14 +29,17 @@ def settle(places: Places, settlement: Settlement, now_ms: int, due_ms: int) -> 
             places.put_waiting(entry, entry.due_ms)
             places.totals["released"] += 1
         case Verb.INTERRUPT:
-            _interrupt(places, entry, now_ms)
+            return _interrupt(places, entry, now_ms)
         case Verb.BURY:
             places.put_buried(entry, now_ms, settlement.error, settlement.detail)
             places.totals["buried"] += 1
     return True
 
 
-def _interrupt(places: Places, entry: Entry, now_ms: int) -> None:
+def _interrupt(places: Places, entry: Entry, now_ms: int) -> bool:
+    if entry.interrupted:
+        return False
     # Not ready at once: a thread that can't be stopped gets this second to end.
     entry.interrupted = True
     places.running.put(entry.id, now_ms + INTERRUPTED_LEASE_MS)
+    return True

@@ -1,10 +1,11 @@
 """What time alone does: leases lapse, and errors outlive their retention."""
 
 from django_delayq.brokers.base import BATCH, Upkept
-from django_delayq.brokers.memory.places import Entry, Places, earliest
+from django_delayq.brokers.memory.places import AlarmName, Entry, Places, earliest
 from django_delayq.conf import Options
 
 FATAL_CRASHES = 3
+LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 
 
 def keep_up(places: Places, options: Options, now_ms: int) -> Upkept:
@@ -13,7 +14,7 @@ def keep_up(places: Places, options: Options, now_ms: int) -> Upkept:
     for _, id in places.running.due(now_ms, BATCH):
         _lapse(places, places.entries[id], upkept)
     for _, alarm in places.running_alarms.due(now_ms, BATCH):
-        _lapse_alarm(places, alarm, now_ms)
+        _lapse_alarm(places, alarm, upkept)
     upkept.dropped = _trim_errors(places, options, now_ms)
     upkept.suspects_due = places.suspects.up_to(now_ms)
     upkept.next_lease_end_ms = earliest(places.running.first(), places.running_alarms.first())
@@ -23,7 +24,7 @@ def keep_up(places: Places, options: Options, now_ms: int) -> Upkept:
 def _lapse(places: Places, entry: Entry, upkept: Upkept) -> None:
     entry.crashes += not entry.interrupted
     if entry.header.at_most_once:
-        _bury(places, entry, upkept, "its lease ran out; it may not have started or may have run in part")
+        _bury(places, entry, upkept, LAPSED_AT_MOST_ONCE)
     elif entry.crashes >= FATAL_CRASHES:
         _bury(places, entry, upkept, f"killed its worker {entry.crashes} times")
     else:
@@ -38,10 +39,11 @@ def _bury(places: Places, entry: Entry, upkept: Upkept, reason: str) -> None:
     upkept.buried += 1
 
 
-def _lapse_alarm(places: Places, alarm: tuple[str, str, str], now_ms: int) -> None:
+def _lapse_alarm(places: Places, alarm: AlarmName, upkept: Upkept) -> None:
     queue, key, pk = alarm
     places.running_alarms.drop(alarm)
-    places.alarms[queue, key].put_earlier(pk, now_ms)
+    places.alarms[queue, key].put_earlier(pk, upkept.now_ms)
+    upkept.reclaimed += 1  # worth a claim, but no move of a message
 
 
 def _trim_errors(places: Places, options: Options, now_ms: int) -> int:
