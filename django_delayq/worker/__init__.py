@@ -1,0 +1,1 @@
+"""Claim, run, settle: what `manage.py run_delayq` runs."""

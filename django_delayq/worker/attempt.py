@@ -1,0 +1,124 @@
+"""One attempt as a pipeline: Claimed -> Message -> the handler runs -> Settlement. No threads, no broker.
+
+The shape follows Oban's executor: small functions, each with one reason to end the attempt.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import transaction
+
+from django_delayq import codec
+from django_delayq.brokers.base import Claimed, Settlement, Verb
+from django_delayq.durations import to_text
+from django_delayq.errors import Bury, DataMismatch, Retry, Snooze
+from django_delayq.handlers import Handler
+from django_delayq.message import Message
+from django_delayq.worker import failure
+
+
+def begin(
+    claimed: Claimed, handler: Handler[Any, Any], started_ms: int, is_held: Callable[[], bool]
+) -> Message[Any] | Settlement:
+    """The message to run, or how its lease ends when it must not start."""
+    header = claimed.header
+    if header is None:
+        return bury_unreadable(claimed)
+    if header.expires_ms is not None and header.scheduled_ms + header.expires_ms <= started_ms:
+        return _bury(claimed, f"expired {to_text(started_ms - header.scheduled_ms - header.expires_ms)} ago")
+    try:
+        data = codec.decode_data(claimed.body, handler.data_type)
+    except DataMismatch as mismatch:
+        return _bury(claimed, failure.line(mismatch))
+    return Message(
+        claimed.id,
+        header.key,
+        data,
+        claimed.due_ms,
+        header.sent_ms,
+        started_ms,
+        claimed.failures + 1,
+        claimed.token,
+        header.queue,
+        header.tag,
+        header.trace_id,
+        is_held,
+    )
+
+
+def run_sync(handler: Handler[Any, Any], message: Message[Any], database: str) -> BaseException | None:
+    """Run a sync handler and give what it raised. Nothing that a handler raises may end its thread."""
+    try:
+        if handler.atomic:
+            with transaction.atomic(using=database):
+                handler.func(message)
+        else:
+            handler.func(message)
+    except BaseException as exception:  # noqa: BLE001 - SystemExit in a handler fails its message, not the worker
+        return exception
+    return None
+
+
+async def run_async(handler: Handler[Any, Any], message: Message[Any]) -> BaseException | None:
+    """As `run_sync`, for `async def` handlers. A cancelled one gives its `CancelledError`."""
+    try:
+        await handler.func(message)
+    except BaseException as exception:  # noqa: BLE001 - as above
+        return exception
+    return None
+
+
+def settle_for(
+    claimed: Claimed, handler: Handler[Any, Any], exception: BaseException | None, now_ms: int
+) -> Settlement:
+    """How the lease of an attempt ends that raised `exception`, or nothing."""
+    if exception is None:
+        return _end(claimed, Verb.FINISH)
+    if isinstance(exception, Bury):
+        return _bury(claimed, failure.line(exception), failure.traceback_of(exception))
+    if isinstance(exception, Snooze):
+        return _snooze(claimed, handler, exception)
+    return _fail(claimed, handler, exception, now_ms)
+
+
+def bury_unreadable(claimed: Claimed) -> Settlement:
+    """The end of what someone else wrote under our names."""
+    return _bury(claimed, "its header can't be read: not written by django-delayq")
+
+
+def _snooze(claimed: Claimed, handler: Handler[Any, Any], snooze: Snooze) -> Settlement:
+    if _at_most_once(claimed, handler):
+        return _bury(claimed, "asked to snooze, but at_most_once never starts a second time")
+    return _end(claimed, Verb.SNOOZE, snooze.delay_ms)
+
+
+def _fail(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException, now_ms: int) -> Settlement:
+    error = failure.line(exception)
+    attempt = claimed.failures + 1
+    if _at_most_once(claimed, handler) or attempt >= _max_attempts(claimed, handler):
+        return _bury(claimed, error, failure.traceback_of(exception))
+    given = exception.delay_ms if isinstance(exception, Retry) else None
+    delay_ms = failure.wait_ms(handler, attempt, exception) if given is None else given
+    expires_at_ms = claimed.header.expires_at_ms if claimed.header else None
+    if expires_at_ms is not None and now_ms + delay_ms >= expires_at_ms:
+        return _bury(claimed, f"{error} (the next try would be after it expires)", failure.traceback_of(exception))
+    return _end(claimed, Verb.RETRY, delay_ms, error)
+
+
+def _at_most_once(claimed: Claimed, handler: Handler[Any, Any]) -> bool:
+    return handler.at_most_once or (claimed.header is not None and claimed.header.at_most_once)
+
+
+def _max_attempts(claimed: Claimed, handler: Handler[Any, Any]) -> int:
+    if claimed.header is None or claimed.header.max_attempts is None:
+        return handler.max_attempts
+    return claimed.header.max_attempts
+
+
+def _bury(claimed: Claimed, error: str, detail: str = "") -> Settlement:
+    return _end(claimed, Verb.BURY, error=error, detail=detail)
+
+
+def _end(claimed: Claimed, verb: Verb, delay_ms: int = 0, error: str = "", detail: str = "") -> Settlement:
+    queue, key = (claimed.header.queue, claimed.header.key) if claimed.header else ("", "")
+    return Settlement(claimed.id, claimed.token, verb, queue, key, delay_ms, error, detail)

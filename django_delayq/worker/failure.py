@@ -1,0 +1,59 @@
+"""What is kept of a failure: one line, a traceback, and how long to wait before the next attempt."""
+
+import logging
+import re
+import traceback
+from typing import Any
+
+from django_delayq.handlers import Handler
+from django_delayq.retry import Exponential, backoff_ms
+
+MAX_LINE = 300
+MAX_TRACEBACK = 16_000
+
+_logger = logging.getLogger("django_delayq")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+def line(exception: BaseException) -> str:
+    """The exception in one line of at most `MAX_LINE` printable characters."""
+    try:
+        text = str(exception)
+    except BaseException:  # noqa: BLE001 - a handler's exception may be anything, its __str__ too
+        text = "(its text can't be shown)"
+    name = type(exception).__qualname__
+    return shorten(_CONTROL.sub(" ", _encodable(f"{name}: {text}" if text else name)), MAX_LINE)
+
+
+def traceback_of(exception: BaseException) -> str:
+    """The traceback, without the values of variables, of at most `MAX_TRACEBACK` characters; its end matters most."""
+    frames = exception.__traceback__.tb_next if exception.__traceback__ else None  # the first frame is ours
+    try:
+        text = "".join(traceback.format_exception(type(exception), exception, frames))
+    except BaseException:  # noqa: BLE001 - as above
+        return line(exception)
+    text = _encodable(text)
+    return text if len(text) <= MAX_TRACEBACK else "… (shortened)\n" + text[-MAX_TRACEBACK:]
+
+
+def wait_ms(handler: Handler[Any, Any], attempt: int, exception: BaseException) -> int:
+    """Milliseconds until the next attempt; the default backoff where the handler's own fails."""
+    try:
+        return backoff_ms(handler.backoff, attempt, exception)
+    except BaseException as wrong:  # noqa: BLE001 - a backoff function is the site's code
+        _logger.error(
+            "The backoff of %s is of no use (%s); waiting as Exponential() says.",
+            handler.key,
+            line(wrong),
+            extra={"key": handler.key, "attempt": attempt},
+        )
+        return backoff_ms(Exponential(), attempt, exception)
+
+
+def shorten(text: str, length: int) -> str:
+    """`text` in at most `length` characters."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
