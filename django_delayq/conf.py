@@ -1,9 +1,8 @@
 """DELAYQ in the settings, as frozen dataclasses. The one place for defaults."""
 
-import difflib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
@@ -11,10 +10,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 from django_delayq.durations import to_ms
+from django_delayq.values import check_count, check_name, did_you_mean, shown
 
 DEFAULT_ALIAS = "default"
-MAX_NAME = 200
-"""The most characters of an id, a key or a queue."""
+BROKER = "django_delayq.brokers.redis.RedisBroker"
+LOCATION = "redis://127.0.0.1:6379/0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +35,141 @@ class Alias:
     """One configured delayq."""
 
     name: str
-    broker: str = "django_delayq.brokers.redis.RedisBroker"
-    location: str = "redis://127.0.0.1:6379/0"
+    broker: str = BROKER
+    location: str = field(default=LOCATION, repr=False)  # it may hold a password
     database: str = "default"
     options: Options = Options()
 
 
 def get_alias(name: str = DEFAULT_ALIAS) -> Alias:
     """The settings of one alias. Raises `ImproperlyConfigured`, naming the value and the fix."""
-    if name not in _cache:
-        configured = getattr(settings, "DELAYQ", {DEFAULT_ALIAS: {}})
-        if not isinstance(configured, Mapping):
-            raise ImproperlyConfigured(f"DELAYQ is {type(configured).__name__}; make it a dict of aliases.")
+    alias = _cache.get(name)
+    if alias is None:
+        configured = _configured()
         if name not in configured:
-            known = ", ".join(sorted(configured)) or "none"
-            raise ImproperlyConfigured(f"DELAYQ has no alias {name!r}; it has: {known}.")
-        _cache[name] = parse_alias(name, configured[name])
-    return _cache[name]
+            raise ImproperlyConfigured(f"DELAYQ has no alias {name!r}: {did_you_mean(str(name), configured)}")
+        alias = _cache[name] = parse_alias(name, configured[name])
+    return alias
 
 
 def alias_names() -> list[str]:
     """The configured aliases, in the order of the settings."""
-    return list(getattr(settings, "DELAYQ", {DEFAULT_ALIAS: {}}))
+    return list(_configured())
 
 
+def parse_alias(name: str, configured: object) -> Alias:
+    """One alias as configured. Raises `ImproperlyConfigured` naming the setting, the value and the fix."""
+    path = f'DELAYQ["{name}"]'
+    settings_of_alias = _mapping(path, configured, ("BROKER", "LOCATION", "DATABASE", "STORE", "OPTIONS"))
+    if settings_of_alias.get("STORE") is not None:
+        raise ImproperlyConfigured(f'{path}["STORE"] is set, but this version has no store; write "STORE": None.')
+    return Alias(
+        name=name,
+        broker=_dotted_path(f'{path}["BROKER"]', settings_of_alias.get("BROKER", BROKER)),
+        location=_text(f'{path}["LOCATION"]', settings_of_alias.get("LOCATION", LOCATION)),
+        database=_text(f'{path}["DATABASE"]', settings_of_alias.get("DATABASE", "default")),
+        options=_parse_options(f'{path}["OPTIONS"]', settings_of_alias.get("OPTIONS", {})),
+    )
+
+
+def _configured() -> Mapping[str, object]:
+    configured = getattr(settings, "DELAYQ", {DEFAULT_ALIAS: {}})
+    if not isinstance(configured, Mapping):
+        raise ImproperlyConfigured(f"DELAYQ={shown(configured)} is {type(configured).__name__}; make it a dict.")
+    return configured
+
+
+def _parse_options(path: str, configured: object) -> Options:
+    options = _mapping(path, configured, _OPTION_PARSERS)
+    parsed = {}
+    for option, value in options.items():
+        try:
+            parsed[option] = _OPTION_PARSERS[option](f'{path}["{option}"]', value)
+        except (TypeError, ValueError) as error:
+            raise ImproperlyConfigured(str(error)) from error
+    return Options(**parsed)
+
+
+def _mapping(path: str, value: object, known: Iterable[str]) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ImproperlyConfigured(f"{path} is {type(value).__name__}; make it a dict.")
+    known = tuple(known)
+    for name in value:
+        if name not in known:
+            raise ImproperlyConfigured(f"{path} has no setting {name!r}: {did_you_mean(str(name), known)}")
+    return value
+
+
+def _text(path: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ImproperlyConfigured(f"{path} is {type(value).__name__}; give a str that is not empty.")
+    return value
+
+
+def _dotted_path(path: str, value: object) -> str:
+    text = _text(path, value)
+    if not all(part.isidentifier() for part in text.split(".")) or "." not in text:
+        raise ImproperlyConfigured(f"{path}={text!r} is no dotted path to a broker class, such as {BROKER!r}.")
+    return text
+
+
+def _prefix(path: str, value: Any) -> str:
+    prefix = check_name(value, path)
+    if "{" in prefix or "}" in prefix:
+        raise ValueError(f"{path}={prefix!r} contains a brace, which Redis Cluster reads; leave it out.")
+    return prefix
+
+
+def _one_shard(path: str, value: Any) -> int:
+    if value != 1 or not isinstance(value, int):
+        raise ValueError(f"{path}={shown(value)}: this version has one shard; give 1 or leave it out.")
+    return 1
+
+
+def _lease_ms(path: str, value: Any) -> int:
+    milliseconds = to_ms(value, path)
+    if milliseconds < 1_000:
+        raise ValueError(f"{path}={shown(value)} is too short to be renewed in time; give at least '1s'.")
+    return milliseconds
+
+
+def _size(path: str, value: Any) -> int:
+    """Bytes, from an int or from text such as "256KiB"."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    else:
+        match = re.fullmatch(r"(\d{1,15})\s*(B|KiB|MiB)", value) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError(f"{path}={shown(value)} is no size; give bytes, or text such as '256KiB' or '1MiB'.")
+        size = int(match[1]) * {"B": 1, "KiB": 1024, "MiB": 1024 * 1024}[match[2]]
+    if size < 1:
+        raise ValueError(f"{path}={shown(value)} lets no data through; give at least 1 byte.")
+    return size
+
+
+def _unknown_keys(path: str, value: Any) -> str:
+    if value not in ("error", "allow"):
+        raise ValueError(f"{path}={shown(value)} is neither 'error' nor 'allow'.")
+    return str(value)
+
+
+def _length_ms(path: str, value: Any) -> int:
+    return to_ms(value, path)
+
+
+def _count(path: str, value: Any) -> int:
+    return check_count(value, path, least=0)
+
+
+_OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
+    "prefix": _prefix,
+    "shards": _one_shard,
+    "lease": _lease_ms,
+    "max_data": _size,
+    "unknown_keys": _unknown_keys,
+    "error_retention": _length_ms,
+    "error_max": _count,
+}
 _cache: dict[str, Alias] = {}
 
 

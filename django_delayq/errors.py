@@ -29,6 +29,10 @@ class UnknownKey(DelayqError, LookupError):
     """No handler is registered for an execute key."""
 
 
+class DataMismatch(DelayqError):
+    """The data of a message doesn't fit its handler's type: trying again can't help."""
+
+
 class BrokerUnavailable(DelayqError):
     """The broker can't be reached, or can't write now. Trying again later is right."""
 

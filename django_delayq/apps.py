@@ -1,0 +1,19 @@
+"""The app: finds the handlers of all installed apps at start."""
+
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
+
+
+class DelayqConfig(AppConfig):
+    """Imports each app's `delayed` module and registers the system checks. No query, no connection."""
+
+    name = "django_delayq"
+    label = "delayq"
+    verbose_name = _("Delayed messages")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from django_delayq import checks  # noqa: F401  registers them
+
+        autodiscover_modules("delayed")

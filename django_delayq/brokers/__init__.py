@@ -1,0 +1,62 @@
+"""The brokers, and which one an alias uses."""
+
+import contextlib
+import os
+import threading
+from typing import Any, cast
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+from django_delayq.brokers.base import Broker
+from django_delayq.conf import DEFAULT_ALIAS, get_alias
+from django_delayq.errors import DelayqError
+
+_brokers: dict[str, Broker] = {}
+_lock = threading.Lock()
+
+
+def get_broker(name: str = DEFAULT_ALIAS) -> Broker:
+    """The broker of an alias, one for the process; a forked process gets its own.
+
+    It connects at its first verb. Raises `ImproperlyConfigured`, naming the setting and the fix.
+    """
+    broker = _brokers.get(name)
+    if broker is None:
+        with _lock:
+            broker = _brokers.get(name)
+            if broker is None:
+                broker = _brokers[name] = _new_broker(name)
+    return broker
+
+
+def _new_broker(name: str) -> Broker:
+    alias = get_alias(name)
+    try:
+        make = import_string(alias.broker)
+    except ImportError as error:
+        raise ImproperlyConfigured(
+            f'DELAYQ["{name}"]["BROKER"]={alias.broker!r} can\'t be imported: {error}'
+        ) from error
+    return cast(Broker, make(alias))
+
+
+def _forget_after_fork() -> None:
+    # The parent's sockets must not be shared, and its thread may have held the lock at the fork.
+    global _lock
+    _brokers.clear()
+    _lock = threading.Lock()
+
+
+def _close_on_change(*, setting: str, **kwargs: Any) -> None:
+    if setting != "DELAYQ":
+        return
+    while _brokers:
+        _, broker = _brokers.popitem()
+        with contextlib.suppress(DelayqError):
+            broker.close()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+setting_changed.connect(_close_on_change, dispatch_uid="delayq.brokers")

@@ -1,0 +1,199 @@
+"""Handlers: `@delay_execute`, and the registry in which sending and the worker find them by execute key."""
+
+import functools
+import inspect
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Never, TypeVar, Unpack
+
+from django.core.exceptions import ImproperlyConfigured
+
+from django_delayq.codec import decode_data, encode_data
+from django_delayq.conf import DEFAULT_ALIAS
+from django_delayq.durations import Duration
+from django_delayq.errors import UnknownKey
+from django_delayq.message import Message
+from django_delayq.retry import Backoff, Exponential, check_backoff
+from django_delayq.sends import Send, Sent, When, WhenToSend
+from django_delayq.signatures import check_signature, data_type_of
+from django_delayq.values import check_count, check_flag, check_name, did_you_mean, positive_ms, shown
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+DEFAULT_TIMEOUT = "1h"
+_NOTHING: Any = None  # data is None unless given, whatever T is; sending checks it against T
+
+
+@dataclass(eq=False, repr=False)
+class Handler(Generic[T, R]):
+    """A function registered under an execute key. Calling it calls the plain function. Lengths of time are in ms."""
+
+    func: Callable[[Message[T]], R]
+    key: str
+    former_keys: tuple[str, ...]
+    queue: str
+    using: str
+    max_attempts: int
+    backoff: Backoff
+    timeout_ms: int
+    concurrency: int | None
+    expires_ms: int | None
+    atomic: bool
+    at_most_once: bool
+
+    def __post_init__(self) -> None:
+        functools.update_wrapper(self, self.func, updated=())
+        self.is_async = inspect.iscoroutinefunction(self.func)
+
+    def __call__(self, message: Message[T]) -> R:
+        return self.func(message)
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.key!r}: {name_of(self.func)}>"
+
+    @functools.cached_property
+    def data_type(self) -> Any:
+        """T of the function's `Message[T]`, `Any` without one. Raises `TypeError` naming the handler."""
+        try:
+            return data_type_of(self.func)
+        except TypeError as error:
+            raise TypeError(f"Handler {name_of(self.func)} (key {self.key!r}): {error}") from error
+
+    def run(self, data: T = _NOTHING, **message_fields: Any) -> R:
+        """Call the function in a unit test, with `data` as it would arrive; for `async def`, await the result.
+
+        `message_fields` are fields of `Message`, such as `attempt=2`.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        fields: dict[str, Any] = {
+            "id": "run",
+            "due_ms": now_ms,
+            "sent_ms": now_ms,
+            "started_ms": now_ms,
+            "queue": self.queue,
+        }
+        arrived = decode_data(encode_data(data, self.data_type), self.data_type)
+        return self.func(Message(**(fields | message_fields), key=self.key, data=arrived))
+
+    def prepare(self, data: T = _NOTHING, **when: Unpack[When]) -> Send:
+        """A message to send later with `send_delay_messages`."""
+        return Send(self.key, data, using=self.using, **when)
+
+    def send(self, data: T = _NOTHING, **when: Unpack[WhenToSend]) -> Sent:
+        """Send a message to this handler: `send_delay_message` with its key and alias."""
+        from django_delayq.sending.one import send_delay_message  # sending looks handlers up, so it imports this module
+
+        return send_delay_message(self.key, data, using=self.using, **when)
+
+    async def asend(self, data: T = _NOTHING, **when: Unpack[WhenToSend]) -> Sent:
+        """As `send`, from async code."""
+        from django_delayq.sending.one import asend_delay_message
+
+        return await asend_delay_message(self.key, data, using=self.using, **when)
+
+
+def delay_execute(
+    key: str,
+    *,
+    former_keys: Iterable[str] = (),
+    queue: str = "default",
+    using: str = DEFAULT_ALIAS,
+    max_attempts: int = 4,
+    backoff: Backoff = Exponential(),  # noqa: B008  frozen
+    timeout: Duration = DEFAULT_TIMEOUT,
+    concurrency: int | None = None,
+    expires: Duration | None = None,
+    atomic: bool = False,
+    at_most_once: bool = False,
+    **unknown: Never,
+) -> Callable[[Callable[[Message[T]], R]], Handler[T, R]]:
+    """Register a function, sync or `async def`, as the handler of the messages sent with `key`.
+
+    `former_keys` are older keys that it still serves. A failure is tried again after `backoff`, `max_attempts` runs
+    in all; one run may take `timeout`, and at most `concurrency` run at once in a worker (its own default when None).
+    A message that has not started `expires` after its due time is buried. `atomic` runs the handler in a transaction
+    of the alias's database. `at_most_once` never starts a message a second time.
+
+    Raises `ImproperlyConfigured`, naming the function, the value and the fix.
+    """
+
+    def register(func: Callable[[Message[T]], R]) -> Handler[T, R]:
+        try:
+            check_signature(func)
+            if unknown:
+                wrong = next(iter(unknown))
+                raise TypeError(f"there is no option {wrong!r}: {did_you_mean(wrong, _OPTIONS)}")
+            check_backoff(backoff)
+            handler = Handler(
+                func=func,
+                key=check_name(key, "key"),
+                former_keys=_checked_keys(former_keys),
+                queue=check_name(queue, "queue"),
+                using=check_name(using, "using"),
+                max_attempts=check_count(max_attempts, "max_attempts"),
+                backoff=backoff,
+                timeout_ms=positive_ms(timeout, "timeout"),
+                concurrency=None if concurrency is None else check_count(concurrency, "concurrency"),
+                expires_ms=None if expires is None else positive_ms(expires, "expires"),
+                atomic=check_flag(atomic, "atomic"),
+                at_most_once=check_flag(at_most_once, "at_most_once"),
+            )
+            _register(handler)
+        except (TypeError, ValueError) as error:
+            raise ImproperlyConfigured(f"Handler {name_of(func)} (key {shown(key)}): {error}") from error
+        return handler
+
+    if callable(key):
+        raise ImproperlyConfigured(f'{name_of(key)}: @delay_execute needs a key; write @delay_execute(key="...").')
+    return register
+
+
+def get_handler(using: str, key: str) -> Handler[Any, Any] | None:
+    """The handler of an alias that serves `key`, also as a former key."""
+    return _registry.get(using, {}).get(key)
+
+
+def handlers_by_key(using: str) -> Mapping[str, Handler[Any, Any]]:
+    """Every key that has a handler in this alias, former keys too."""
+    return dict(_registry.get(using, {}))
+
+
+def registered_handlers() -> list[Handler[Any, Any]]:
+    """Each handler of every alias once, in the order of registration."""
+    return list(dict.fromkeys(handler for by_key in _registry.values() for handler in by_key.values()))
+
+
+def unknown_key(using: str, key: str) -> UnknownKey:
+    """The error for a key without a handler."""
+    elsewhere = sorted(other for other, by_key in _registry.items() if key in by_key)
+    if elsewhere:
+        return UnknownKey(f"key={shown(key)} has its handler in another alias; pass using={elsewhere[0]!r}.")
+    return UnknownKey(
+        f"key={shown(key)} has no handler in alias {using!r}: {did_you_mean(key, _registry.get(using, ()))}"
+    )
+
+
+def name_of(func: object) -> str:
+    """A function as an error names it: module and name."""
+    return f"{getattr(func, '__module__', '?')}.{getattr(func, '__qualname__', shown(func))}"
+
+
+def _checked_keys(keys: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(keys, str):
+        raise TypeError(f"former_keys={shown(keys)} is one str; give a list: [{shown(keys)}].")
+    return tuple(check_name(key, "former_keys") for key in keys)
+
+
+def _register(handler: Handler[Any, Any]) -> None:
+    by_key = _registry.setdefault(handler.using, {})
+    keys = (handler.key, *handler.former_keys)
+    for key in keys:
+        if key in by_key:
+            raise ValueError(f"key {key!r} belongs to {name_of(by_key[key].func)} already; give each handler its own.")
+    by_key.update(dict.fromkeys(keys, handler))
+
+
+_OPTIONS = frozenset(inspect.signature(delay_execute).parameters) - {"unknown"}
+_registry: dict[str, dict[str, Handler[Any, Any]]] = {}

@@ -1,0 +1,70 @@
+"""What the values that callers give may look like, and how an error shows one. Pure functions."""
+
+import difflib
+import re
+import reprlib
+from collections.abc import Iterable
+
+from django_delayq.durations import Duration, to_ms
+
+MAX_NAME = 200
+"""The most characters of an id, a key, a queue or a tag."""
+
+# Control characters separate fields inside brokers and forge log lines; lone surrogates have no UTF-8.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+_shortener = reprlib.Repr()
+_shortener.maxstring = _shortener.maxother = 80
+
+
+def shown(value: object) -> str:
+    """The repr of `value`, short enough for an error message, also when its own repr raises."""
+    return _shortener.repr(value)
+
+
+def check_name(value: str, kind: str) -> str:
+    """`value` as a plain str. Raises `TypeError` or `ValueError` naming `kind`, the value and the fix."""
+    if type(value) is not str:
+        if not isinstance(value, str):
+            raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give one str.")
+        value = str.__str__(value)  # a TextChoices member or a SafeString is its text
+    if not value:
+        raise ValueError(f"{kind}='' is empty; give 1 to {MAX_NAME} characters.")
+    if len(value) > MAX_NAME:
+        raise ValueError(f"{kind}={shown(value)} has {len(value)} characters; give at most {MAX_NAME}.")
+    if not value.isprintable() and (found := _FORBIDDEN.search(value)):
+        raise ValueError(f"{kind}={shown(value)} contains {found.group()!r}; leave out control characters.")
+    return value
+
+
+def check_count(value: int, kind: str, least: int = 1) -> int:
+    """`value`, a whole number of at least `least`. Raises `TypeError` or `ValueError` as `check_name` does."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give a whole number.")
+    if value < least:
+        raise ValueError(f"{kind}={shown(value)} is too small; give {least} or more.")
+    return value
+
+
+def check_flag(value: bool, kind: str) -> bool:
+    """`value`, which is True or False. Raises `TypeError` as `check_name` does."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give True or False.")
+    return value
+
+
+def positive_ms(value: Duration, kind: str) -> int:
+    """`value` in milliseconds, more than none. Raises as `durations.to_ms` does."""
+    milliseconds = to_ms(value, kind)
+    if not milliseconds:
+        raise ValueError(f"{kind}={shown(value)} is no time at all; give more.")
+    return milliseconds
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """The end of an error message: the nearest of `known`, or all of them when none is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(wrong, names, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"there is: {', '.join(names)}." if names else "there is none."
