@@ -131,7 +131,10 @@ class Verb(StrEnum):
 
 @dataclass(slots=True)
 class Settlement:
-    """The end of one lease. `error` is one line at most of what failed, `detail` the traceback kept with a bury."""
+    """The end of one lease. `error` is one line at most of what failed, `detail` the traceback kept with a bury.
+
+    `failed` tells a bury that ends a failed attempt, which counts as a failure, from one that never started.
+    """
 
     id: str
     token: int
@@ -141,6 +144,7 @@ class Settlement:
     delay_ms: int = 0
     error: str = ""
     detail: str = ""
+    failed: bool = False
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ def settle(places: Places, settlement: Settlement, now_ms: int, due_ms: int) -> 
         case Verb.INTERRUPT:
             return _interrupt(places, entry, now_ms)
         case Verb.BURY:
+            entry.failures += settlement.failed
             places.put_buried(entry, now_ms, settlement.error, settlement.detail)
             places.totals["buried"] += 1
     return True
