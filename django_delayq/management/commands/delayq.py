@@ -1,0 +1,60 @@
+"""`manage.py delayq`: look into a delayq and act on its messages."""
+
+from argparse import ArgumentParser
+from typing import Any, Protocol
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_delayq.conf import DEFAULT_ALIAS
+from django_delayq.errors import DelayqError
+from django_delayq.management.delayq import audit, cancel, errors, explain, peek, purge, rescue, status, stop_embedded
+from django_delayq.management.delayq.arguments import Options
+from django_delayq.management.delayq.terminal import Write, clean
+
+
+class Subcommand(Protocol):
+    """What each module of a subcommand has."""
+
+    HELP: str
+
+    def add_arguments(self, parser: ArgumentParser) -> None: ...
+
+    def run(self, options: Options, write: Write) -> None: ...
+
+
+SUBCOMMANDS: dict[str, Subcommand] = {
+    "status": status,
+    "peek": peek,
+    "errors": errors,
+    "explain": explain,
+    "audit": audit,
+    "cancel": cancel,
+    "rescue": rescue,
+    "purge": purge,
+    "stop-embedded": stop_embedded,
+}
+
+
+class Command(BaseCommand):
+    help = "Look into a delayq and act on its messages. Exit codes: 0 done, 1 not done, 2 wrong command line."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        subparsers = parser.add_subparsers(title="subcommands", dest="subcommand", metavar="SUBCOMMAND", required=True)
+        for name, subcommand in SUBCOMMANDS.items():
+            subparser = subparsers.add_parser(name, help=subcommand.HELP, description=subcommand.HELP)
+            subparser.add_argument(
+                "--using", default=DEFAULT_ALIAS, metavar="ALIAS", help="The alias in DELAYQ. Default: %(default)s."
+            )
+            subcommand.add_arguments(subparser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            SUBCOMMANDS[options["subcommand"]].run(options, self._write)
+        except CommandError as error:
+            raise CommandError(clean(str(error)), returncode=error.returncode) from error
+        except (DelayqError, ImproperlyConfigured) as error:
+            raise CommandError(clean(f"{options['using']}: {error}")) from error
+
+    def _write(self, line: str) -> None:
+        self.stdout.write(clean(line, getattr(self.stdout, "encoding", None) or "utf-8"))

@@ -1,0 +1,49 @@
+"""`delayq audit`: is each message in exactly one place?"""
+
+from argparse import ArgumentParser
+
+from django.core.management.base import CommandError
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Audit
+from django_delayq.management.delayq.arguments import Options, add_json
+from django_delayq.management.delayq.shapes import write_json
+from django_delayq.management.delayq.terminal import Write
+
+HELP = "Hold what was sent against where it is now. Exit 1 when it does not add up."
+
+_PLACES = ("pending", "ready", "running", "error")
+_ENDS = ("finished", "cancelled", "purged", "dropped")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_json(parser)
+
+
+def run(options: Options, write: Write) -> None:
+    audit = get_broker(options["using"]).audit()
+    if options["json"]:
+        write_json(
+            write,
+            {
+                "alias": options["using"],
+                "ok": not audit.differences,
+                "totals": audit.totals,
+                "places": audit.places,
+                "differences": audit.differences,
+            },
+        )
+    else:
+        _write_sum(write, audit)
+    if audit.differences:
+        raise CommandError(f"audit: {len(audit.differences)} differences; each is named above.")
+
+
+def _write_sum(write: Write, audit: Audit) -> None:
+    parts = [f"{name} {audit.places.get(name, 0)}" for name in _PLACES]
+    parts += [f"{name} {audit.totals.get(name, 0)}" for name in _ENDS]
+    write(f"sent {audit.totals.get('sent', 0)}: {', '.join(parts)}")
+    for difference in audit.differences:
+        write(f"difference: {difference}")
+    if not audit.differences:
+        write("audit: ok")

@@ -1,0 +1,38 @@
+"""Moving messages that the operator named, or that were found, by their ids."""
+
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from django.core.management.base import CommandError
+
+from django_delayq.brokers.base import BATCH, Broker
+from django_delayq.management.delayq.terminal import Write
+
+Move = Callable[[Sequence[str]], list[bool]]
+
+
+def add_ids(parser: ArgumentParser, *, required: bool) -> None:
+    """ID…, the messages to move."""
+    parser.add_argument("ids", nargs="+" if required else "*", metavar="ID", help="The ids of messages.")
+
+
+def move_named(broker: Broker, move: Move, ids: Iterable[str], done: str, write: Write) -> None:
+    """Move each id once. Raises `CommandError`, naming what was not moved and where it is instead."""
+    named = list(dict.fromkeys(ids))
+    refused = list(move_all(move, named))
+    write(f"{done} {len(named) - len(refused)} of {len(named)}")
+    if refused:
+        raise CommandError(f"Not {done}: {', '.join(_whereabouts(broker, id) for id in refused)}.")
+
+
+def move_all(move: Move, ids: Iterable[str]) -> Iterator[str]:
+    """Move in batches and give back the ids that the move refused."""
+    remaining = iter(ids)
+    while batch := list(islice(remaining, BATCH)):
+        yield from (id for id, moved in zip(batch, move(batch), strict=True) if not moved)
+
+
+def _whereabouts(broker: Broker, id: str) -> str:
+    info = broker.get(id)
+    return f"{id!r} (no such message)" if info is None else f"{id!r} (it is {info.state})"

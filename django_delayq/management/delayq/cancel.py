@@ -1,0 +1,19 @@
+"""`delayq cancel`: stop waiting messages."""
+
+from argparse import ArgumentParser
+
+from django_delayq.brokers import get_broker
+from django_delayq.management.delayq.arguments import Options
+from django_delayq.management.delayq.by_id import add_ids, move_named
+from django_delayq.management.delayq.terminal import Write
+
+HELP = "Stop waiting messages, so that they never start. Exit 1 when one was not waiting."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_ids(parser, required=True)
+
+
+def run(options: Options, write: Write) -> None:
+    broker = get_broker(options["using"])
+    move_named(broker, broker.cancel, options["ids"], "cancelled", write)

@@ -1,0 +1,40 @@
+"""`delayq errors`: the messages that failed for good."""
+
+from argparse import ArgumentParser
+
+from django_delayq.brokers import get_broker
+from django_delayq.management.delayq.arguments import Options, add_count, add_json
+from django_delayq.management.delayq.shapes import message_shape, write_json
+from django_delayq.management.delayq.terminal import Write, write_table
+from django_delayq.management.delayq.times import to_iso
+
+HELP = "The last N buried messages with the reason, newest first."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_count(parser)
+    add_json(parser)
+
+
+def run(options: Options, write: Write) -> None:
+    found = get_broker(options["using"]).errors(options["count"])
+    if options["json"]:
+        write_json(write, [message_shape(info) for info in found])
+        return
+    write_table(
+        write,
+        ("BURIED", "QUEUE", "KEY", "ID", "FAILURES", "ERROR"),
+        [
+            (
+                to_iso(each.buried_ms) or "-",
+                each.header.queue,
+                each.header.key,
+                each.id,
+                str(each.failures),
+                each.error,
+            )
+            for each in found
+        ],
+    )
+    if not found:
+        write("Nothing is buried.")

@@ -1,0 +1,68 @@
+"""`delayq explain`: one message in plain words."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+
+from django.core.management.base import CommandError
+
+from django_delayq.management.delayq.arguments import Options, add_json
+from django_delayq.management.delayq.shapes import data_text, message_shape, write_json
+from django_delayq.management.delayq.terminal import Write
+from django_delayq.management.delayq.times import instant, to_words
+from django_delayq.monitor import Explanation, explain
+
+HELP = "Where a message is, when it is due, its failures, who holds it until when, and what happens next."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="The id of the message.")
+    add_json(parser)
+
+
+def run(options: Options, write: Write) -> None:
+    explanation = explain(options["id"], options["using"])
+    if explanation is None:
+        raise CommandError(
+            f"No message waits, runs or is buried under {options['id']!r}. It may have finished, been cancelled or "
+            f"purged, or never been sent to {options['using']!r}."
+        )
+    if options["json"]:
+        write_json(write, _shape(explanation))
+        return
+    for line in _lines(explanation):
+        write(line)
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    info, now_ms = explanation.info, explanation.now_ms
+    yield f"{info.id}: {info.state}{', parked' if explanation.parked else ''}"
+    yield f"for: key {info.header.key!r} in queue {info.header.queue!r}"
+    yield f"sent: {to_words(info.header.sent_ms, now_ms)}"
+    yield f"due: {to_words(info.due_ms, now_ms)}"
+    if info.header.expires_at_ms is not None:
+        yield f"expires: {to_words(info.header.expires_at_ms, now_ms)}"
+    yield f"failures: {info.failures}{_most(explanation)}, deaths of its worker: {info.crashes}"
+    if info.error:
+        yield f"last error: {info.error}"
+    if info.lease_end_ms is not None:
+        yield f"held by: {info.holder or 'unknown'}, lease ends {to_words(info.lease_end_ms, now_ms)}"
+    if info.buried_ms is not None:
+        yield f"buried: {to_words(info.buried_ms, now_ms)}"
+    yield f"data: {data_text(info.body)}"
+    yield f"next: {explanation.happens_next}"
+    yield from info.detail.splitlines()
+
+
+def _most(explanation: Explanation) -> str:
+    return "" if explanation.max_attempts is None else f" of at most {explanation.max_attempts} attempts"
+
+
+def _shape(explanation: Explanation) -> dict[str, object]:
+    """The documented JSON shape: a message, and what is to come."""
+    return {
+        **message_shape(explanation.info),
+        **instant("now", explanation.now_ms),
+        "parked": explanation.parked,
+        "max_attempts": explanation.max_attempts,
+        "happens_next": explanation.happens_next,
+    }

@@ -1,0 +1,34 @@
+"""`delayq peek`: the next waiting messages of a queue."""
+
+from argparse import ArgumentParser
+
+from django_delayq.brokers import get_broker
+from django_delayq.management.delayq.arguments import Options, add_count, add_json
+from django_delayq.management.delayq.shapes import data_text, message_shape, write_json
+from django_delayq.management.delayq.terminal import Write, write_table
+from django_delayq.management.delayq.times import to_iso
+
+HELP = "The next N messages of a queue with their data, in due order. Removes nothing."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("queue", metavar="QUEUE", help="The queue to look at.")
+    add_count(parser)
+    add_json(parser)
+
+
+def run(options: Options, write: Write) -> None:
+    found = get_broker(options["using"]).peek(options["queue"], options["count"])
+    if options["json"]:
+        write_json(write, [message_shape(info) for info in found])
+        return
+    write_table(
+        write,
+        ("DUE", "STATE", "KEY", "ID", "DATA"),
+        [
+            (to_iso(each.due_ms) or "-", str(each.state), each.header.key, each.id, data_text(each.body))
+            for each in found
+        ],
+    )
+    if not found:
+        write(f"Nothing waits in queue {options['queue']!r}.")

@@ -1,0 +1,82 @@
+"""`delayq purge`: remove messages for good."""
+
+from argparse import ArgumentParser
+
+from django.core.management.base import CommandError
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import BATCH, Broker, SetCount
+from django_delayq.management.delayq.arguments import USAGE, Options, add_no_input
+from django_delayq.management.delayq.by_id import add_ids, move_all, move_named
+from django_delayq.management.delayq.found import buried_ids, is_only_buried, waiting_pages
+from django_delayq.management.delayq.terminal import Write, confirm
+
+HELP = "Remove waiting and buried messages for good. Asks first."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_ids(parser, required=False)
+    parser.add_argument("--queue", metavar="QUEUE", help="What waits in this queue.")
+    parser.add_argument("--key", metavar="KEY", help="What waits for this execute key; with --queue, in that queue.")
+    parser.add_argument("--errors", action="store_true", help="Every buried message.")
+    add_no_input(parser)
+
+
+def run(options: Options, write: Write) -> None:
+    ids, queue, key = options["ids"], options["queue"], options["key"]
+    by_set = queue is not None or key is not None
+    if sum((bool(ids), by_set, options["errors"])) != 1:
+        raise CommandError(
+            "Say what to purge: ids, or --queue QUEUE and --key KEY (or one of them), or --errors.", returncode=USAGE
+        )
+    broker = get_broker(options["using"])
+    if ids:
+        _purge_named(broker, ids, options["interactive"], write)
+    elif by_set:
+        _purge_waiting(broker, queue, key, options["interactive"], write)
+    else:
+        _purge_errors(broker, options["interactive"], write)
+
+
+def _purge_named(broker: Broker, ids: list[str], interactive: bool, write: Write) -> None:
+    if interactive:
+        confirm(f"Purge {len(ids)} messages for good?")
+    move_named(broker, broker.purge, ids, "purged", write)
+
+
+def _purge_waiting(broker: Broker, queue: str | None, key: str | None, interactive: bool, write: Write) -> None:
+    chosen, now_ms = _chosen(broker, queue, key)
+    if chosen and interactive:
+        confirm(f"Purge {_size(chosen)} waiting messages, and what is buried under their ids, for good?")
+    purged = 0
+    for name in sorted({each.queue for each in chosen}):
+        for page in waiting_pages(broker, name, key, sent_by_ms=now_ms):
+            moved = sum(broker.purge(page))
+            purged += moved
+            if not moved:
+                break
+    write(f"purged {purged}")
+    left = _size(_chosen(broker, queue, key)[0])
+    if left:
+        write(f"left {left}: sent meanwhile, or out of sight behind {BATCH} messages of other keys in their queue")
+
+
+def _chosen(broker: Broker, queue: str | None, key: str | None) -> tuple[list[SetCount], int]:
+    counts = broker.counts()
+    chosen = [each for each in counts.waiting if queue in (None, each.queue) and key in (None, each.key)]
+    return chosen, counts.now_ms
+
+
+def _size(counts: list[SetCount]) -> int:
+    return sum(each.pending + each.ready for each in counts)
+
+
+def _purge_errors(broker: Broker, interactive: bool, write: Write) -> None:
+    ids = buried_ids(broker)
+    if ids and interactive:
+        confirm(f"Purge {len(ids)} buried messages for good?")
+    only_buried = [id for id in ids if is_only_buried(broker, id)]
+    refused = sum(1 for _ in move_all(broker.purge, only_buried))
+    write(f"purged {len(only_buried) - refused} of {len(ids)}")
+    if len(only_buried) < len(ids):
+        write(f"left {len(ids) - len(only_buried)}: messages of the same ids wait or run, and would go too")

@@ -1,0 +1,41 @@
+"""`delayq rescue`: run buried messages again."""
+
+from argparse import ArgumentParser
+
+from django.core.management.base import CommandError
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Broker
+from django_delayq.management.delayq.arguments import USAGE, Options, add_no_input
+from django_delayq.management.delayq.by_id import add_ids, move_all, move_named
+from django_delayq.management.delayq.found import buried_ids
+from django_delayq.management.delayq.terminal import Write, confirm
+
+HELP = "Run buried messages again, with their counts anew. Asks before --all and --key."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_ids(parser, required=False)
+    parser.add_argument("--all", action="store_true", help="Every buried message.")
+    parser.add_argument("--key", metavar="KEY", help="Every buried message of this execute key.")
+    add_no_input(parser)
+
+
+def run(options: Options, write: Write) -> None:
+    ids, key = options["ids"], options["key"]
+    if sum((bool(ids), key is not None, options["all"])) != 1:
+        raise CommandError("Say what to rescue: ids, or --key KEY, or --all.", returncode=USAGE)
+    broker = get_broker(options["using"])
+    if ids:
+        move_named(broker, broker.rescue, ids, "rescued", write)
+    else:
+        _rescue_found(broker, buried_ids(broker, key), options["interactive"], write)
+
+
+def _rescue_found(broker: Broker, ids: list[str], interactive: bool, write: Write) -> None:
+    if ids and interactive:
+        confirm(f"Rescue {len(ids)} buried messages?")
+    refused = sum(1 for _ in move_all(broker.rescue, ids))
+    write(f"rescued {len(ids) - refused} of {len(ids)}")
+    if refused:
+        write(f"left {refused}: their ids wait or run again, or somebody else was faster")

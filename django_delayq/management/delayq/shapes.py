@@ -1,0 +1,57 @@
+"""Messages as `--json` and tables show them."""
+
+import json
+from typing import Any
+
+from django_delayq.brokers.base import Info
+from django_delayq.codec import loads
+from django_delayq.management.delayq.terminal import Write
+from django_delayq.management.delayq.times import instant
+
+_SHOWN = 200
+"""The most characters of data in a table; --json shows all."""
+
+
+def write_json(write: Write, value: Any) -> None:
+    """`value` as one line of JSON in ASCII, so that nothing in it reaches the terminal as a control character."""
+    write(json.dumps(value))
+
+
+def message_shape(info: Info) -> dict[str, Any]:
+    """The documented JSON shape of one message. `data` is null and `unreadable` true when the body is no JSON."""
+    data, readable = _decode(info.body)
+    return {
+        "id": info.id,
+        "state": str(info.state),
+        "queue": info.header.queue,
+        "key": info.header.key,
+        "tag": info.header.tag,
+        "trace_id": info.header.trace_id,
+        **instant("due", info.due_ms),
+        **instant("sent", info.header.sent_ms),
+        **instant("expires", info.header.expires_at_ms),
+        "at_most_once": info.header.at_most_once,
+        "failures": info.failures,
+        "crashes": info.crashes,
+        "suspect": info.suspect,
+        "holder": info.holder or None,
+        **instant("lease_end", info.lease_end_ms),
+        **instant("buried", info.buried_ms),
+        "error": info.error,
+        "detail": info.detail,
+        "data": data,
+        "unreadable": not readable,
+    }
+
+
+def data_text(body: bytes) -> str:
+    """The data on one line, cut when long."""
+    text = body.decode(errors="backslashreplace")
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(body)} bytes; --json shows all)"
+
+
+def _decode(body: bytes) -> tuple[Any, bool]:
+    try:
+        return loads(body), True
+    except (ValueError, RecursionError):  # someone else wrote it
+        return None, False

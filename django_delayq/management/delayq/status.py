@@ -1,0 +1,141 @@
+"""`delayq status`: every figure of one alias."""
+
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from typing import Any
+
+from django_delayq.brokers.base import WorkerInfo
+from django_delayq.durations import to_text
+from django_delayq.management.delayq.arguments import Options, add_json
+from django_delayq.management.delayq.shapes import write_json
+from django_delayq.management.delayq.terminal import Write, write_table
+from django_delayq.management.delayq.times import instant, to_words
+from django_delayq.monitor import Status, WaitingSet, status
+
+HELP = "Counts per state, queue and key, what is parked, next due, lag, clock skew, live workers."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_json(parser)
+
+
+def run(options: Options, write: Write) -> None:
+    seen = status(options["using"])
+    if options["json"]:
+        write_json(write, {"alias": options["using"], **_shape(seen)})
+        return
+    write(f"{options['using']}: {seen.server.server}")
+    _write_server(write, seen)
+    _write_figures(write, seen)
+    write("")
+    write_table(
+        write,
+        ("QUEUE", "KEY", "PENDING", "READY", "LAG", "NEXT DUE", ""),
+        [_waiting_row(each, seen.now_ms) for each in seen.waiting],
+    )
+    write("" if seen.waiting else "Nothing waits.")
+    write_table(
+        write,
+        ("WORKER", "QUEUES", "KEYS", "RUNNING", "STARTED", "SEEN"),
+        [_worker_row(each, seen.now_ms) for each in seen.workers],
+    )
+    if not seen.workers:
+        write("No live worker; start one with `manage.py run_delayq`.")
+
+
+def _write_server(write: Write, seen: Status) -> None:
+    write(f"durability: {seen.server.durability}")
+    for warning in seen.server.warnings:
+        write(f"warning: {warning}")
+    for problem in seen.server.problems:
+        write(f"problem: {problem}")
+
+
+def _write_figures(write: Write, seen: Status) -> None:
+    write(_listed({"pending": seen.pending, "ready": seen.ready, "running": seen.running, "error": seen.error}))
+    write(f"totals: {_listed(seen.totals)}")
+    write(f"suspects: {seen.suspects}")
+    write(f"parked keys: {len(seen.parked)}")
+    write(f"next due: {to_words(seen.next_due_ms, seen.now_ms)}")
+    write(f"lag: {to_text(seen.lag_ms)}")
+    write(f"clock skew: {_skew_words(seen.clock_skew_ms)}")
+
+
+def _skew_words(skew_ms: int | None) -> str:
+    if skew_ms is None:
+        return "none to compare; this broker has no clock of its own"
+    if skew_ms == 0:
+        return "none"
+    where = "ahead of" if skew_ms > 0 else "behind"
+    return f"the broker's clock is {to_text(abs(skew_ms))} {where} this machine's"
+
+
+def _listed(figures: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {figure}" for name, figure in figures.items()) or "none"
+
+
+def _waiting_row(each: WaitingSet, now_ms: int) -> tuple[str, ...]:
+    return (
+        each.queue,
+        each.key,
+        str(each.pending),
+        str(each.ready),
+        to_text(each.lag_ms),
+        to_words(each.next_due_ms, now_ms),
+        "parked" if each.parked else "",
+    )
+
+
+def _worker_row(worker: WorkerInfo, now_ms: int) -> tuple[str, ...]:
+    return (
+        worker.name,
+        ",".join(worker.queues),
+        str(len(worker.keys)),
+        str(worker.running),
+        to_words(worker.started_ms, now_ms),
+        to_words(worker.seen_ms, now_ms),
+    )
+
+
+def _shape(seen: Status) -> dict[str, Any]:
+    """The documented JSON shape."""
+    return {
+        **instant("now", seen.now_ms),
+        "server": {
+            "server": seen.server.server,
+            "durability": seen.server.durability,
+            "warnings": seen.server.warnings,
+            "problems": seen.server.problems,
+        },
+        "states": {"pending": seen.pending, "ready": seen.ready, "running": seen.running, "error": seen.error},
+        "suspects": seen.suspects,
+        "totals": dict(seen.totals),
+        **instant("next_due", seen.next_due_ms),
+        "lag_ms": seen.lag_ms,
+        "clock_skew_ms": seen.clock_skew_ms,
+        "waiting": [_waiting_shape(each) for each in seen.waiting],
+        "workers": [_worker_shape(each) for each in seen.workers],
+    }
+
+
+def _waiting_shape(each: WaitingSet) -> dict[str, Any]:
+    return {
+        "queue": each.queue,
+        "key": each.key,
+        "pending": each.pending,
+        "ready": each.ready,
+        **instant("next_due", each.next_due_ms),
+        "lag_ms": each.lag_ms,
+        "parked": each.parked,
+    }
+
+
+def _worker_shape(worker: WorkerInfo) -> dict[str, Any]:
+    return {
+        "name": worker.name,
+        "queues": worker.queues,
+        "keys": worker.keys,
+        "running": worker.running,
+        **instant("started", worker.started_ms),
+        **instant("seen", worker.seen_ms),
+    }

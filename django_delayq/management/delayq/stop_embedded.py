@@ -1,0 +1,29 @@
+"""`delayq stop-embedded`: end the Redis server behind embedded://."""
+
+from argparse import ArgumentParser
+
+from django.core.management.base import CommandError
+
+from django_delayq.brokers.redis.locations import embedded_directory, hide_password
+from django_delayq.conf import get_alias
+from django_delayq.management.delayq.arguments import Options
+from django_delayq.management.delayq.terminal import Write
+
+HELP = "Stop the Redis server of embedded://, its data on disk. A site or worker that still runs starts it again."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """--using says it all."""
+
+
+def run(options: Options, write: Write) -> None:
+    from django_delayq.brokers.redis.embedded import stop  # needs fcntl, which Windows lacks
+
+    location = get_alias(options["using"]).location
+    if not location.startswith("embedded://"):
+        raise CommandError(
+            f"LOCATION of alias {options['using']!r} is {hide_password(location)}; only embedded:// is stopped here."
+        )
+    directory = embedded_directory(location)
+    stopped = stop(directory)
+    write(f"stopped the embedded Redis on {directory}" if stopped else f"no embedded Redis runs on {directory}")

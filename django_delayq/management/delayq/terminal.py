@@ -1,0 +1,46 @@
+"""What the subcommands write to a terminal and ask on it. Ids, keys and data come from outside and are not trusted."""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from django.core.management.base import CommandError
+
+Write = Callable[[str], None]
+"""Writes one line."""
+
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that move the cursor, reorder or hide text, or that no terminal can show."""
+
+
+def clean(text: str, encoding: str = "utf-8") -> str:
+    """`text` on one line and harmless to a terminal: control characters, and what `encoding` lacks, as escapes."""
+    harmless = text if text.isprintable() else "".join(map(_harmless, text))
+    return harmless.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _harmless(character: str) -> str:
+    if unicodedata.category(character) not in _UNSAFE:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def write_table(write: Write, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as their widest cell. Writes nothing when there are no rows."""
+    if not rows:
+        return
+    cells = [head, *([clean(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def confirm(question: str) -> None:
+    """Return when the answer is yes. Raises `CommandError` for any other, and when nobody is there to answer."""
+    try:
+        answer = input(f"{clean(question)} Type 'yes' to go on: ")
+    except EOFError:
+        raise CommandError("Nobody answered, so nothing was done; --no-input goes on without asking.") from None
+    except KeyboardInterrupt:
+        raise CommandError("Stopped; nothing was done.") from None
+    if answer.strip().lower() != "yes":
+        raise CommandError("Nothing was done.")

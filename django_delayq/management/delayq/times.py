@@ -1,0 +1,29 @@
+"""Epoch milliseconds as people and programs read them."""
+
+from django_delayq.durations import to_text
+from django_delayq.message import from_ms
+
+
+def to_iso(milliseconds: int | None) -> str | None:
+    """ISO 8601 in UTC to the millisecond; None for none, and for an instant outside the years 1 to 9999."""
+    if milliseconds is None:
+        return None
+    try:
+        return from_ms(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:  # someone else wrote it
+        return None
+
+
+def instant(name: str, milliseconds: int | None) -> dict[str, str | int | None]:
+    """One instant as a program reads it: `<name>_at` in ISO 8601 and `<name>_ms`."""
+    return {f"{name}_at": to_iso(milliseconds), f"{name}_ms": milliseconds}
+
+
+def to_words(milliseconds: int | None, now_ms: int) -> str:
+    """One instant as people read it: when, and how far from now."""
+    if milliseconds is None:
+        return "-"
+    shown = to_iso(milliseconds) or f"{milliseconds} ms"
+    if milliseconds > now_ms:
+        return f"{shown} (in {to_text(milliseconds - now_ms)})"
+    return f"{shown} ({to_text(now_ms - milliseconds)} ago)"

@@ -1,0 +1,93 @@
+"""Where one message is and what happens to it next."""
+
+from dataclasses import dataclass
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Info
+from django_delayq.conf import DEFAULT_ALIAS
+from django_delayq.handlers import get_handler
+from django_delayq.message import State
+from django_delayq.monitor.status import is_asked_for
+
+_DEATHS = 3
+"""The crash that buries a message; one before, it is a suspect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One message at `now_ms`, by the broker's clock.
+
+    `parked`: it waits, and no live worker asks for its key. `max_attempts` is None when neither the message nor a
+    handler known here says it.
+    """
+
+    info: Info
+    now_ms: int
+    parked: bool
+    max_attempts: int | None
+    happens_next: str
+
+
+def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
+    """The message that waits or runs under `id`, else the one buried last, else None. Changes nothing."""
+    broker = get_broker(using)
+    info = broker.get(id)
+    if info is None:
+        return None
+    now_ms = broker.counts().now_ms
+    waits = info.state in (State.PENDING, State.READY)
+    parked = waits and not is_asked_for(info.header.queue, info.header.key, broker.workers())
+    return Explanation(info, now_ms, parked, _max_attempts(info, using), _happens_next(info, now_ms, parked))
+
+
+def _max_attempts(info: Info, using: str) -> int | None:
+    handler = get_handler(using, info.header.key)
+    return info.header.max_attempts or (handler.max_attempts if handler else None)
+
+
+def _happens_next(info: Info, now_ms: int, parked: bool) -> str:
+    match info.state:
+        case State.PENDING:
+            return _when_due(info, parked)
+        case State.READY:
+            return _when_claimed(info, now_ms, parked)
+        case State.RUNNING:
+            return _when_run(info, now_ms)
+        case _:
+            return "Nothing until it is rescued or purged; it is dropped when the retention of errors ends."
+
+
+def _when_due(info: Info, parked: bool) -> str:
+    if parked:
+        return f"When it is due it stays parked until a worker comes that asks for {_set(info)}: no live worker does."
+    return "When it is due the first worker with a free hand runs it."
+
+
+def _when_claimed(info: Info, now_ms: int, parked: bool) -> str:
+    if parked:
+        return f"It is parked until a worker comes that asks for {_set(info)}: no live worker does."
+    expires_at_ms = info.header.expires_at_ms
+    if expires_at_ms is not None and expires_at_ms <= now_ms:
+        return "It has expired: the first worker that claims it buries it."
+    if info.suspect:
+        return "Workers died while they ran it: it runs alone in a process of its own, and one more death buries it."
+    return "The first worker with a free hand runs it."
+
+
+def _when_run(info: Info, now_ms: int) -> str:
+    lapse = _when_lapsed(info)
+    if info.lease_end_ms is not None and info.lease_end_ms <= now_ms:
+        return f"Its lease has run out, so at the next upkeep {lapse}."
+    return f"It ends as its handler does: finished, retried or buried. If its worker dies, {lapse} when the lease ends."
+
+
+def _when_lapsed(info: Info) -> str:
+    if info.header.at_most_once:
+        return "it is buried, since it may start only once,"
+    if info.crashes + 1 >= _DEATHS:
+        return f"it is buried, since it then killed its worker {_DEATHS} times,"
+    return "it is ready again"
+
+
+def _set(info: Info) -> str:
+    return f"key {info.header.key!r} in queue {info.header.queue!r}"

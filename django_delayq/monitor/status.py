@@ -1,0 +1,119 @@
+"""How one alias is doing, in one frozen value."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Capability, ServerReport, SetCount, WorkerInfo
+from django_delayq.conf import DEFAULT_ALIAS
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingSet:
+    """What waits for one (queue, key). `parked`: no live worker asks for it."""
+
+    queue: str
+    key: str
+    pending: int
+    ready: int
+    next_due_ms: int | None
+    lag_ms: int
+    parked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Every figure of one alias at `now_ms`, by the broker's clock. Instants are epoch milliseconds, lengths ms.
+
+    Suspects wait apart: they are in no set, and count as neither pending nor ready. `clock_skew_ms` is how far the
+    broker's clock is at least ahead of this machine's (negative: behind), None for a broker without a clock.
+    """
+
+    now_ms: int
+    clock_skew_ms: int | None
+    waiting: tuple[WaitingSet, ...]
+    running: int
+    suspects: int
+    error: int
+    totals: Mapping[str, int]
+    workers: tuple[WorkerInfo, ...]
+    server: ServerReport
+
+    @property
+    def pending(self) -> int:
+        """How many messages are not due yet."""
+        return sum(each.pending for each in self.waiting)
+
+    @property
+    def ready(self) -> int:
+        """How many messages are due and held by nobody, parked ones included."""
+        return sum(each.ready for each in self.waiting)
+
+    @property
+    def parked(self) -> tuple[WaitingSet, ...]:
+        """The sets that no live worker asks for."""
+        return tuple(each for each in self.waiting if each.parked)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the earliest waiting message is due, or was."""
+        return min((each.next_due_ms for each in self.waiting if each.next_due_ms is not None), default=None)
+
+    @property
+    def lag_ms(self) -> int:
+        """How late the oldest ready message is; 0 when none is ready."""
+        return max((each.lag_ms for each in self.waiting), default=0)
+
+
+def status(using: str = DEFAULT_ALIAS) -> Status:
+    """Look at everything of an alias once. Changes nothing; raises what the broker's looks raise."""
+    broker = get_broker(using)
+    before_ms = _wall_clock_ms()
+    counts = broker.counts()
+    after_ms = _wall_clock_ms()
+    workers = broker.workers()
+    return Status(
+        now_ms=counts.now_ms,
+        clock_skew_ms=_skew(counts.now_ms, before_ms, after_ms) if Capability.CLOCK in broker.capabilities else None,
+        waiting=tuple(_waiting_set(each, counts.now_ms, workers) for each in _by_name(counts.waiting)),
+        running=counts.running,
+        suspects=counts.suspects,
+        error=counts.error,
+        totals=counts.totals,
+        workers=tuple(sorted(workers, key=lambda worker: worker.name)),
+        server=broker.report(),
+    )
+
+
+def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
+    """Whether a live worker runs messages of this queue and key."""
+    return any(queue in worker.queues and key in worker.keys for worker in workers)
+
+
+def _waiting_set(count: SetCount, now_ms: int, workers: list[WorkerInfo]) -> WaitingSet:
+    return WaitingSet(
+        queue=count.queue,
+        key=count.key,
+        pending=count.pending,
+        ready=count.ready,
+        next_due_ms=count.next_due_ms,
+        lag_ms=0 if count.next_due_ms is None else max(now_ms - count.next_due_ms, 0),
+        parked=not is_asked_for(count.queue, count.key, workers),
+    )
+
+
+def _by_name(counts: Iterable[SetCount]) -> list[SetCount]:
+    return sorted(counts, key=lambda count: (count.queue, count.key))
+
+
+def _skew(broker_ms: int, before_ms: int, after_ms: int) -> int:
+    """How far the broker's clock is at least ahead of this machine's (negative: behind).
+
+    The broker read its clock somewhere between our two readings, so that anything in between is no skew.
+    """
+    return broker_ms - min(max(broker_ms, before_ms), after_ms)
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,78 @@
+"""What the tests of the commands share: a clock that they move, messages in each state, and the command itself."""
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.management import call_command
+
+from django_delayq.brokers.base import BATCH, Broker, Claimed, Header, Put, Settlement, Verb, Want, WorkerInfo
+from django_delayq.brokers.memory import MemoryBroker
+from django_delayq.conf import Alias
+
+LEASE_MS = 15_000
+
+
+@dataclass
+class Clock:
+    """Epoch milliseconds that stand still until they are moved."""
+
+    now_ms: int = 1_800_000_000_000  # 2027-01-15T08:00:00Z
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+clock = Clock()
+
+
+def make_broker(alias: Alias) -> MemoryBroker:
+    """BROKER of the tests that move time."""
+    return MemoryBroker(alias, clock)
+
+
+def delayq(*args: str, **options: Any) -> str:
+    """What `manage.py delayq` writes."""
+    out = io.StringIO()
+    call_command("delayq", *args, stdout=out, **options)
+    return out.getvalue()
+
+
+def delayq_json(*args: str) -> Any:
+    """What `manage.py delayq … --json` says."""
+    return json.loads(delayq(*args, "--json"))
+
+
+def send(broker: Broker, *ids: str, delay_ms: int = 0, body: bytes | None = None, **header: Any) -> None:
+    """Messages that carry their id, or `body`, as data. Without a delay they are ready on return."""
+    made = Header(**{"queue": "default", "key": "order.close"} | header)
+    puts = [Put(id, made, json.dumps(id).encode() if body is None else body, delay_ms) for id in ids]
+    due_ms = max(placed.due_ms for batch in batched(puts) for placed in broker.put(batch))
+    while not delay_ms and broker.counts().now_ms < due_ms:
+        pass  # due times are rounded up, so this takes up to 1 ms
+
+
+def batched(puts: Sequence[Put]) -> Iterator[Sequence[Put]]:
+    """`puts` in pieces that one call takes."""
+    return (puts[start : start + BATCH] for start in range(0, len(puts), BATCH))
+
+
+def claim(broker: Broker, count: int = 1, *, queue: str = "default", key: str = "order.close") -> Sequence[Claimed]:
+    """Lease what is due, as the worker `host:1`."""
+    return broker.claim([Want(queue, key, count)], lease_ms=LEASE_MS, worker="host:1").messages
+
+
+def bury(broker: Broker, *ids: str, key: str = "order.close", error: str = "ValueError: no", detail: str = "") -> None:
+    """Messages that were sent, claimed and buried."""
+    for id in ids:
+        send(broker, id, key=key)
+        (claimed,) = claim(broker, key=key)
+        end = Settlement(id, claimed.token, Verb.BURY, "default", key, error=error, detail=detail)
+        assert broker.settle([end]) == [True]
+
+
+def serve(broker: Broker, *keys: str, queue: str = "default") -> None:
+    """Announce a live worker for these keys."""
+    broker.announce(WorkerInfo("host:1", [queue], list(keys), running=0, started_ms=clock.now_ms))

@@ -1,0 +1,105 @@
+"""`delayq explain` says where a message is and what happens to it next."""
+
+import pytest
+from django.core.management.base import CommandError
+
+from django_delayq.brokers.base import Broker, Settlement, Verb
+from tests.commands.support import LEASE_MS, Clock, bury, claim, delayq, delayq_json, send, serve
+
+
+def lapse(broker: Broker, clock: Clock, times: int) -> None:
+    """Let the lease on the next message run out, so many times."""
+    for _ in range(times):
+        claim(broker)
+        clock.now_ms += LEASE_MS
+        broker.upkeep(lease_ms=LEASE_MS)
+
+
+def test_a_pending_message_says_when_it_is_due_and_that_a_worker_runs_it_then(clocked_broker: Broker) -> None:
+    serve(clocked_broker, "order.close")
+    send(clocked_broker, "a", delay_ms=5_400_000)
+    shown = delayq("explain", "a")
+    assert "a: pending\n" in shown
+    assert "due: 2027-01-15T09:30:00.000Z (in 1h30m)" in shown
+    assert "next: When it is due the first worker with a free hand runs it." in shown
+
+
+def test_a_message_that_nobody_asks_for_is_parked(broker: Broker) -> None:
+    serve(broker, "order.remind")
+    send(broker, "ready")
+    send(broker, "pending", delay_ms=60_000)
+    assert "ready: ready, parked" in delayq("explain", "ready")
+    assert "asks for key 'order.close' in queue 'default'" in delayq("explain", "ready")
+    assert "When it is due it stays parked" in delayq("explain", "pending")
+    serve(broker, "order.close")
+    seen = delayq_json("explain", "ready")
+    assert (seen["parked"], seen["happens_next"]) == (False, "The first worker with a free hand runs it.")
+
+
+def test_a_running_message_says_who_holds_it_until_when(clocked_broker: Broker) -> None:
+    send(clocked_broker, "a")
+    claim(clocked_broker)
+    shown = delayq("explain", "a")
+    assert "held by: host:1, lease ends 2027-01-15T08:00:15.000Z (in 15s)" in shown
+    assert "If its worker dies, it is ready again when the lease ends." in shown
+
+
+def test_a_lease_that_ran_out_is_told(clocked_broker: Broker, clock: Clock) -> None:
+    send(clocked_broker, "a")
+    claim(clocked_broker)
+    clock.now_ms += LEASE_MS
+    assert delayq_json("explain", "a")["happens_next"].startswith("Its lease has run out, so at the next upkeep")
+
+
+def test_failures_and_the_last_error_are_told(broker: Broker) -> None:
+    send(broker, "a", max_attempts=3)
+    (claimed,) = claim(broker)
+    broker.settle(
+        [Settlement("a", claimed.token, Verb.RETRY, "default", "order.close", delay_ms=60_000, error="KeyError: 'x'")]
+    )
+    shown = delayq("explain", "a")
+    assert "failures: 1 of at most 3 attempts" in shown
+    assert "last error: KeyError: 'x'" in shown
+
+
+def test_a_suspect_is_told_and_what_one_more_death_does(clocked_broker: Broker, clock: Clock) -> None:
+    serve(clocked_broker, "order.close")
+    send(clocked_broker, "a")
+    lapse(clocked_broker, clock, times=2)
+    serve(clocked_broker, "order.close")
+    seen = delayq_json("explain", "a")
+    assert (seen["suspect"], seen["crashes"]) == (True, 2)
+    assert "one more death buries it" in seen["happens_next"]
+
+
+def test_a_message_that_may_start_only_once_is_buried_when_its_worker_dies(broker: Broker) -> None:
+    send(broker, "a", at_most_once=True)
+    claim(broker)
+    assert "it is buried, since it may start only once" in delayq("explain", "a")
+
+
+def test_an_expired_message_says_that_it_is_buried_next(clocked_broker: Broker, clock: Clock) -> None:
+    serve(clocked_broker, "order.close")
+    send(clocked_broker, "a", expires_ms=1_000)
+    assert "runs it" in delayq_json("explain", "a")["happens_next"]
+    clock.now_ms += 1_000
+    assert "It has expired" in delayq_json("explain", "a")["happens_next"]
+
+
+def test_a_buried_message_shows_its_traceback_line_by_line(broker: Broker) -> None:
+    bury(broker, "a", error="ValueError: no", detail="Traceback:\n  line 1\nValueError: \x1b[2J")
+    lines = delayq("explain", "a").splitlines()
+    assert lines[0] == "a: error"
+    assert lines[-3:] == ["Traceback:", "  line 1", r"ValueError: \x1b[2J"]
+    assert any(line.startswith("next: Nothing until it is rescued or purged") for line in lines)
+
+
+def test_a_last_error_can_not_forge_a_line(broker: Broker) -> None:
+    bury(broker, "a", error="x\nnext: all is well")
+    assert "next: all is well" not in delayq("explain", "a").splitlines()
+
+
+def test_an_id_that_is_nowhere_is_named(broker: Broker) -> None:
+    with pytest.raises(CommandError, match="No message waits, runs or is buried under 'nobody'") as raised:
+        delayq("explain", "nobody")
+    assert raised.value.returncode == 1

@@ -1,0 +1,103 @@
+"""`delayq purge` asks, then removes what was chosen and nothing else."""
+
+from collections.abc import Callable
+
+import pytest
+from django.core.management.base import CommandError
+
+from django_delayq.brokers.base import BATCH, Broker
+from django_delayq.message import State
+from tests.commands.support import bury, claim, delayq, send
+
+Answer = Callable[[str], None]
+
+
+def left(broker: Broker) -> set[str]:
+    """What waits or is buried."""
+    queues = {each.queue for each in broker.counts().waiting}
+    waiting = {info.id for queue in queues for info in broker.peek(queue, BATCH)}
+    return waiting | {info.id for info in broker.errors(BATCH)}
+
+
+def test_named_messages_go_after_a_yes(broker: Broker, answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+    bury(broker, "dead")
+    send(broker, "a", "b")
+    answer("yes\n")
+    assert delayq("purge", "a", "dead") == "purged 2 of 2\n"
+    assert "Purge 2 messages for good?" in capsys.readouterr().out
+    assert left(broker) == {"b"}
+    assert broker.counts().totals["purged"] == 2
+
+
+def test_a_running_message_is_not_purged(broker: Broker) -> None:
+    send(broker, "a")
+    claim(broker)
+    with pytest.raises(CommandError, match=r"Not purged: 'a' \(it is running\)"):
+        delayq("purge", "a", "--no-input")
+
+
+@pytest.mark.parametrize("choice", [["a"], ["--queue", "default"], ["--key", "order.close"], ["--errors"]])
+@pytest.mark.parametrize("typed", ["no\n", ""])
+def test_without_a_yes_nothing_goes(broker: Broker, answer: Answer, choice: list[str], typed: str) -> None:
+    bury(broker, "dead")
+    send(broker, "a")
+    answer(typed)
+    with pytest.raises(CommandError):
+        delayq("purge", *choice)
+    assert left(broker) == {"a", "dead"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "stays"),
+    [
+        (["--queue", "default"], {"mail", "dead"}),
+        (["--key", "order.close"], {"other", "dead"}),
+        (["--queue", "default", "--key", "order.close"], {"other", "mail", "dead"}),
+        (["--errors"], {"close", "other", "mail"}),
+    ],
+)
+def test_only_what_was_chosen_goes(broker: Broker, choice: list[str], stays: set[str]) -> None:
+    bury(broker, "dead")
+    send(broker, "close", delay_ms=60_000)
+    send(broker, "other", key="order.remind")
+    send(broker, "mail", queue="mail")
+    delayq("purge", *choice, "--no-input")
+    assert left(broker) == stays
+
+
+def test_the_question_has_the_count(broker: Broker, answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+    send(broker, "a", "b")
+    send(broker, "c", delay_ms=60_000)
+    answer("yes\n")
+    assert delayq("purge", "--queue", "default") == "purged 3\n"
+    assert "Purge 3 waiting messages" in capsys.readouterr().out
+
+
+def test_a_queue_of_more_than_one_look_shows_is_emptied(broker: Broker) -> None:
+    send(broker, *(f"m{number}" for number in range(2 * BATCH + 1)))
+    assert delayq("purge", "--queue", "default", "--no-input") == f"purged {2 * BATCH + 1}\n"
+
+
+def test_what_the_look_does_not_reach_is_counted_as_left(broker: Broker) -> None:
+    send(broker, *(f"m{number}" for number in range(BATCH)), key="order.remind")
+    send(broker, "behind", delay_ms=60_000)
+    shown = delayq("purge", "--key", "order.close", "--no-input")
+    assert shown.splitlines()[0] == "purged 0"
+    assert shown.splitlines()[1].startswith("left 1: ")
+
+
+def test_purging_errors_spares_a_message_that_waits_again_under_the_same_id(broker: Broker) -> None:
+    bury(broker, "a", "b")
+    send(broker, "a", delay_ms=60_000)
+    shown = delayq("purge", "--errors", "--no-input")
+    assert shown.splitlines()[0] == "purged 1 of 2"
+    info = broker.get("a")
+    assert info is not None
+    assert info.state is State.PENDING
+
+
+@pytest.mark.parametrize("args", [[], ["a", "--errors"], ["--errors", "--queue", "q"], ["a", "--key", "k"]])
+def test_purge_takes_exactly_one_choice(args: list[str]) -> None:
+    with pytest.raises(CommandError, match="Say what to purge") as raised:
+        delayq("purge", *args)
+    assert raised.value.returncode == 2

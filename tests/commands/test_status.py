@@ -1,0 +1,75 @@
+"""`delayq status` shows every figure, and no more than is true."""
+
+import pytest
+
+from django_delayq.brokers.base import Broker
+from tests.commands.support import Clock, bury, claim, delayq, delayq_json, send, serve
+
+DAY_MS = 86_400_000
+
+
+def test_counts_each_state_and_each_queue_and_key(broker: Broker) -> None:
+    bury(broker, "e")
+    send(broker, "r1", "r2", "r3")
+    claim(broker)
+    send(broker, "p", queue="mail", key="order.remind", delay_ms=DAY_MS)
+    seen = delayq_json("status")
+    assert seen["states"] == {"pending": 1, "ready": 2, "running": 1, "error": 1}
+    sets = [(each["queue"], each["key"], each["pending"], each["ready"]) for each in seen["waiting"]]
+    assert sets == [("default", "order.close", 0, 2), ("mail", "order.remind", 1, 0)]
+    assert seen["totals"]["sent"] == 5
+
+
+def test_a_key_is_parked_until_a_live_worker_asks_for_it_in_its_queue(broker: Broker) -> None:
+    send(broker, "a")
+    send(broker, "b", queue="mail")
+    assert [each["parked"] for each in delayq_json("status")["waiting"]] == [True, True]
+    serve(broker, "order.close")
+    seen = delayq_json("status")
+    assert [each["parked"] for each in seen["waiting"]] == [False, True]
+    assert [worker["name"] for worker in seen["workers"]] == ["host:1"]
+    assert "parked keys: 1" in delayq("status")
+
+
+def test_lag_and_next_due_are_those_of_the_oldest_ready_message(clocked_broker: Broker, clock: Clock) -> None:
+    send(clocked_broker, "a", delay_ms=1_000)
+    send(clocked_broker, "b", key="order.remind", delay_ms=2_000)
+    assert delayq_json("status")["lag_ms"] == 0
+    clock.now_ms += 91_000
+    seen = delayq_json("status")
+    assert seen["lag_ms"] == 90_000
+    assert [each["lag_ms"] for each in seen["waiting"]] == [90_000, 89_000]
+    assert seen["next_due_ms"] == clock.now_ms - 90_000
+    assert "lag: 1m30s" in delayq("status")
+
+
+def test_instants_are_iso_8601_in_utc_and_epoch_milliseconds(clocked_broker: Broker) -> None:
+    send(clocked_broker, "a", delay_ms=1_234)
+    seen = delayq_json("status")
+    assert seen["next_due_at"] == "2027-01-15T08:00:01.234Z"
+    assert seen["next_due_ms"] == 1_800_000_001_234
+
+
+@pytest.mark.parametrize(("off_ms", "words"), [(DAY_MS, "ahead of"), (-DAY_MS, "behind")])
+def test_a_clock_that_differs_from_the_brokers_is_told(
+    clocked_broker: Broker, clock: Clock, off_ms: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: (clock.now_ms - off_ms) * 1_000_000)
+    assert delayq_json("status")["clock_skew_ms"] == off_ms
+    assert f"the broker's clock is 1d {words} this machine's" in delayq("status")
+
+
+def test_clocks_that_agree_show_no_skew(broker: Broker) -> None:
+    assert delayq_json("status")["clock_skew_ms"] == 0
+
+
+def test_says_what_is_missing_when_nothing_waits_and_nobody_works(broker: Broker) -> None:
+    shown = delayq("status")
+    assert "Nothing waits." in shown
+    assert "No live worker" in shown
+    assert "next due: -" in shown
+
+
+def test_says_what_a_crash_of_the_broker_can_lose(broker: Broker) -> None:
+    assert delayq_json("status")["server"]["durability"] == broker.report().durability != ""
+    assert f"durability: {broker.report().durability}" in delayq("status")
