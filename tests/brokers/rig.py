@@ -1,0 +1,139 @@
+"""A broker under test with its time in hand, and short forms of the verbs."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from django_delayq.brokers.base import (
+    Broker,
+    Claimed,
+    Header,
+    Info,
+    OnConflict,
+    Placed,
+    Put,
+    Settlement,
+    Verb,
+    Want,
+)
+from django_delayq.brokers.memory import MemoryBroker
+from django_delayq.conf import Alias, Options
+from django_delayq.message import State
+
+LEASE_MS = 15_000
+START_MS = 1_700_000_000_000
+OPTIONS = Options(error_retention=3_600_000, error_max=5)
+
+
+class Rig:
+    """One broker. `advance` lets time pass without waiting for it; `now_us` is the clock that decides, in µs."""
+
+    def __init__(self, broker: Broker, advance: Callable[[int], None], now_us: Callable[[], int]) -> None:
+        self.broker = broker
+        self.advance = advance
+        self.now_us = now_us
+
+    def send(
+        self,
+        *ids: str,
+        delay_ms: int | None = None,
+        queue: str = "q",
+        key: str = "k",
+        body: bytes = b"{}",
+        on_conflict: OnConflict = "keep",
+        **fields: Any,
+    ) -> list[Placed]:
+        """Put messages that are ready at once, or due after `delay_ms`."""
+        header = Header(queue, key, **fields)
+        at_ms = 0 if delay_ms is None else None
+        puts = [Put(id, header, body, delay_ms=delay_ms or 0, at_ms=at_ms) for id in ids]
+        return self.broker.put(puts, on_conflict)
+
+    def claim(self, count: int = 100, *, key: str = "k", queue: str = "q", worker: str = "w") -> list[Claimed]:
+        """The messages that a claim of one set gives."""
+        return self.broker.claim([Want(queue, key, count)], lease_ms=LEASE_MS, worker=worker).messages
+
+    def claim_one(self, key: str = "k", queue: str = "q") -> Claimed:
+        """The one message that is due."""
+        (claimed,) = self.claim(key=key, queue=queue)
+        return claimed
+
+    def claim_suspect(self, key: str = "k", queue: str = "q") -> list[Claimed]:
+        """The suspect that is due, if there is one."""
+        return self.broker.claim_suspect([Want(queue, key, 1)], lease_ms=LEASE_MS, worker="w").messages
+
+    def settle(self, claimed: Claimed, verb: Verb, **fields: Any) -> bool:
+        """End the lease of one claimed message."""
+        (held,) = self.broker.settle([settlement(claimed, verb, **fields)])
+        return held
+
+    def lapse(self) -> None:
+        """Let every lease run out, and the broker see it."""
+        self.advance(LEASE_MS)
+        self.broker.upkeep(lease_ms=LEASE_MS)
+
+    def crash(self, times: int) -> None:
+        """Let workers die that hold all that is due."""
+        for _ in range(times):
+            assert self.claim() or self.claim_suspect()
+            self.lapse()
+
+    def bury(self, *ids: str, **fields: Any) -> None:
+        """Send messages and bury them."""
+        self.send(*ids, **fields)
+        for claimed in self.claim():
+            assert self.settle(claimed, Verb.BURY, error="no good", detail="Traceback")
+
+    def get(self, id: str) -> Info:
+        """The message of this id, which must exist."""
+        info = self.broker.get(id)
+        assert info is not None, f"{id!r} is nowhere"
+        return info
+
+    def states(self, *ids: str) -> list[State]:
+        """The state of each id."""
+        return [self.get(id).state for id in ids]
+
+    def total(self, name: str) -> int:
+        """One of the totals."""
+        return self.broker.counts().totals.get(name, 0)
+
+
+def settlement(claimed: Claimed, verb: Verb, **fields: Any) -> Settlement:
+    """How the lease of a claimed message ends."""
+    assert claimed.header is not None
+    return Settlement(claimed.id, claimed.token, verb, claimed.header.queue, claimed.header.key, **fields)
+
+
+def ids(messages: Sequence[Claimed] | Sequence[Info]) -> list[str]:
+    """The ids, in the order given."""
+    return [message.id for message in messages]
+
+
+def memory_rig(options: Options = OPTIONS) -> Rig:
+    """A memory broker on a clock that stands still until it is advanced."""
+    now = [START_MS]
+
+    def advance(ms: int) -> None:
+        now[0] += ms
+
+    return Rig(MemoryBroker(Alias("default", options=options), lambda: now[0]), advance, lambda: now[0] * 1000)
+
+
+def redis_rig(url: str, client: redis.Redis, options: Options = OPTIONS) -> Rig:
+    """A Redis broker; time passes by making all it holds older."""
+    from django_delayq.brokers.redis import RedisBroker
+
+    age = client.register_script((Path(__file__).parent / "age.lua").read_text())
+
+    def advance(ms: int) -> None:
+        # 1 ms more: due times are rounded up to the next ms, and no wait for that must slow the tests.
+        age(args=[f"{{{options.prefix}:0}}:", f"{{{options.prefix}:meta}}", ms + 1])
+
+    def now_us() -> int:
+        seconds, microseconds = client.time()
+        return seconds * 1_000_000 + microseconds
+
+    return Rig(RedisBroker(Alias("default", location=url, options=options)), advance, now_us)

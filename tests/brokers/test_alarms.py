@@ -1,0 +1,139 @@
+"""Alarms for rows of a store: hints that prove nothing, count nothing, and lie beside messages."""
+
+from django_delayq.brokers.base import BATCH, Alarm, Claims, Want
+from tests.brokers.rig import LEASE_MS, Rig, ids
+
+HOUR = 3_600_000
+
+
+def _claim(rig: Rig, count: int = 100, key: str = "k") -> Claims:
+    return rig.broker.claim([Want("q", key, count)], lease_ms=LEASE_MS, worker="w")
+
+
+def _pks(rig: Rig, count: int = 100, key: str = "k") -> list[str]:
+    return [alarm.pk for alarm in _claim(rig, count, key).alarms]
+
+
+def _put(rig: Rig, *pks: str, wait_ms: int = 0, key: str = "k") -> list[Alarm]:
+    alarms = [Alarm("q", key, pk, wait_ms) for pk in pks]
+    rig.broker.put_alarms(alarms)
+    rig.advance(1)  # no wait at all is rounded up, too
+    return alarms
+
+
+def test_an_alarm_goes_off_when_its_wait_is_over(rig: Rig) -> None:
+    _put(rig, "later", wait_ms=HOUR)
+    _put(rig, "1")
+    claims = _claim(rig)
+    assert claims.messages == []
+    assert [(alarm.queue, alarm.key, alarm.pk) for alarm in claims.alarms] == [("q", "k", "1")]
+    assert _pks(rig) == []
+    rig.advance(HOUR)
+    assert _pks(rig) == ["later"]
+
+
+def test_of_two_for_one_row_the_earlier_counts(rig: Rig) -> None:
+    _put(rig, "1", "1", wait_ms=HOUR)
+    _put(rig, "1", wait_ms=2 * HOUR)
+    assert sum(found.pending + found.ready for found in rig.broker.counts().waiting) == 1
+    rig.advance(HOUR)
+    assert _pks(rig) == ["1"]
+    _put(rig, "2", wait_ms=2 * HOUR)
+    _put(rig, "2", wait_ms=HOUR)
+    rig.advance(HOUR)
+    assert _pks(rig) == ["2"]
+
+
+def test_a_dropped_alarm_is_forgotten(rig: Rig) -> None:
+    _put(rig, "1", "2")
+    claimed = _claim(rig).alarms
+    rig.broker.drop_alarms(claimed[:1])
+    rig.broker.drop_alarms(claimed[:1])
+    rig.lapse()
+    assert _pks(rig) == [claimed[1].pk]
+
+
+def test_a_lapsed_alarm_is_ready_again_and_counts_nothing(rig: Rig) -> None:
+    _put(rig, "1")
+    for _ in range(5):
+        assert _pks(rig) == ["1"]
+        rig.lapse()
+    assert _pks(rig) == ["1"]
+    assert rig.broker.counts().error == 0
+    assert [rig.total(name) for name in ("sent", "reclaimed", "buried")] == [0, 0, 0]
+
+
+def test_put_again_while_it_runs_goes_off_again(rig: Rig) -> None:
+    _put(rig, "1")
+    claimed = _claim(rig).alarms
+    _put(rig, "1", wait_ms=HOUR)
+    rig.broker.drop_alarms(claimed)
+    assert _pks(rig) == []
+    rig.advance(HOUR)
+    assert _pks(rig) == ["1"]
+
+
+def test_alarms_and_messages_share_a_set(rig: Rig) -> None:
+    rig.send("message", delay_ms=HOUR)
+    _put(rig, "alarm", wait_ms=HOUR // 2)
+    claims = _claim(rig)
+    assert claims.next_due_ms is not None
+    assert claims.next_due_ms < rig.get("message").due_ms
+    rig.advance(2 * HOUR)
+    first = _claim(rig, 1)
+    assert ([alarm.pk for alarm in first.alarms], first.messages, first.left) == (["alarm"], [], True)
+    second = _claim(rig, 1)
+    assert (second.alarms, ids(second.messages), second.left) == ([], ["message"], False)
+
+
+def test_a_row_and_a_message_of_one_name_are_two(rig: Rig) -> None:
+    rig.send("7")
+    _put(rig, "7")
+    claims = _claim(rig)
+    assert ([alarm.pk for alarm in claims.alarms], ids(claims.messages)) == (["7"], ["7"])
+    rig.broker.drop_alarms(claims.alarms)
+    assert rig.get("7").holder == "w"
+
+
+def test_one_row_under_two_keys_is_two_alarms(rig: Rig) -> None:
+    _put(rig, "1", key="old")
+    _put(rig, "1", key="new")
+    assert _pks(rig, key="old") == ["1"]
+    assert _pks(rig, key="new") == ["1"]
+
+
+def test_any_text_names_a_row_and_its_key(rig: Rig) -> None:
+    for key in ("a:b", "ключ|{x}"):
+        _put(rig, "0198-ü", key=key)
+        assert [(alarm.key, alarm.pk) for alarm in _claim(rig, key=key).alarms] == [(key, "0198-ü")]
+        rig.lapse()
+        assert _pks(rig, key=key) == ["0198-ü"]
+
+
+def test_an_alarm_is_no_message(rig: Rig) -> None:
+    _put(rig, "1")
+    assert rig.broker.get("1") is None
+    assert rig.broker.peek("q", 10) == []
+    assert rig.broker.cancel(["1"]) == rig.broker.reschedule(["1"]) == rig.broker.purge(["1"]) == [False]
+    assert _pks(rig) == ["1"]
+
+
+def test_the_audit_does_not_count_alarms(rig: Rig) -> None:
+    rig.send("message")
+    _put(rig, "waits", wait_ms=HOUR)
+    _put(rig, "runs", key="other")
+    assert _pks(rig, key="other") == ["runs"]
+    audit = rig.broker.audit()
+    assert audit.differences == []
+    assert audit.places == {"pending": 0, "ready": 1, "running": 0, "error": 0}
+
+
+def test_full_batches_of_alarms(rig: Rig) -> None:
+    _put(rig, *(f"{n:04}" for n in range(BATCH)))
+    rig.send("message")
+    claims = _claim(rig, 5 * BATCH)
+    assert len(claims.alarms) + len(claims.messages) == BATCH
+    assert claims.left
+    rig.broker.drop_alarms(claims.alarms)
+    rig.lapse()
+    assert len(_claim(rig, 5 * BATCH).alarms) <= 1

@@ -1,0 +1,150 @@
+"""Claims: never early, in order, bounded, and one lease at a time."""
+
+import threading
+
+import pytest
+
+from django_delayq.brokers.base import BATCH, Header, Put, Verb, Want
+from django_delayq.message import State
+from tests.brokers.rig import LEASE_MS, Rig, ids, memory_rig
+from tests.scale import scaled
+
+MINUTE = 60_000
+
+
+def test_never_early_to_the_millisecond_by_a_clock_in_hand() -> None:
+    rig = memory_rig()
+    rig.send("a", delay_ms=1_000)
+    rig.advance(999)
+    assert rig.claim() == []
+    rig.advance(1)
+    assert ids(rig.claim()) == ["a"]
+
+
+def test_due_times_are_rounded_up(rig: Rig) -> None:
+    before_us = rig.now_us()
+    placed = rig.broker.put([Put(f"{n}", Header("q", "k"), b"1", delay_ms=n) for n in range(50)])
+    assert all(answer.due_ms * 1000 >= before_us + int(answer.id) * 1000 for answer in placed)
+
+
+def test_what_is_not_due_is_not_given(rig: Rig) -> None:
+    rig.send("later", delay_ms=MINUTE)
+    assert rig.claim() == []
+    rig.advance(MINUTE - 10_000)
+    assert rig.claim() == []
+    rig.advance(10_000)
+    assert ids(rig.claim()) == ["later"]
+
+
+def test_earliest_due_first_whatever_the_order_of_sending(rig: Rig) -> None:
+    for minutes in (5, 1, 4, 2, 3):
+        rig.send(f"{minutes}", delay_ms=minutes * MINUTE)
+    rig.advance(6 * MINUTE)
+    assert [ids(rig.claim(2)) for _ in range(3)] == [["1", "2"], ["3", "4"], ["5"]]
+
+
+def test_at_most_what_is_wanted_of_each_set(rig: Rig) -> None:
+    for key in ("a", "b", "c"):
+        rig.send(*(f"{key}{n}" for n in range(3)), key=key)
+    wants = [Want("q", "a", 2), Want("q", "b", 1), Want("q", "none", 5)]
+    claims = rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")
+    assert sorted(ids(claims.messages)) == ["a0", "a1", "b0"]
+    assert claims.left
+
+
+def test_a_full_set_does_not_starve_another(rig: Rig) -> None:
+    rig.send(*(f"{n}" for n in range(200)), key="flood")
+    rig.send("other", key="other")
+    claims = rig.broker.claim([Want("q", "flood", 10), Want("q", "other", 10)], lease_ms=LEASE_MS, worker="w")
+    assert len(claims.messages) == 11
+    assert "other" in ids(claims.messages)
+
+
+def test_queues_and_keys_are_apart(rig: Rig) -> None:
+    rig.send("1", queue="x", key="k")
+    rig.send("2", queue="y", key="k")
+    rig.send("3", queue="x", key="l")
+    assert ids(rig.claim(queue="x")) == ["1"]
+    assert ids(rig.claim(queue="x", key="l")) == ["3"]
+    assert ids(rig.claim(queue="y")) == ["2"]
+
+
+def test_a_key_that_nobody_asks_for_is_parked(rig: Rig) -> None:
+    rig.send("parked", key="unknown")
+    assert rig.claim(key="known") == []
+    assert rig.get("parked").state is State.READY
+
+
+def test_next_due_time_and_what_was_left(rig: Rig) -> None:
+    rig.send("now", "now too")
+    (later,) = rig.send("later", delay_ms=MINUTE)
+    first = rig.broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+    assert first.left
+    assert first.next_due_ms is not None
+    assert first.next_due_ms <= first.now_ms
+    second = rig.broker.claim([Want("q", "k", 9)], lease_ms=LEASE_MS, worker="w")
+    assert (second.left, second.next_due_ms) == (False, later.due_ms)
+    empty = rig.broker.claim([Want("q", "none", 9)], lease_ms=LEASE_MS, worker="w")
+    assert (empty.left, empty.next_due_ms) == (False, None)
+
+
+def test_a_claim_of_nothing_gives_nothing(rig: Rig) -> None:
+    rig.send("a")
+    assert rig.broker.claim([], lease_ms=LEASE_MS, worker="w").messages == []
+    assert rig.claim(0) == []
+
+
+def test_a_leased_message_is_not_given_again(rig: Rig) -> None:
+    rig.send("a")
+    assert ids(rig.claim(worker="one")) == ["a"]
+    assert rig.claim(worker="two") == []
+    info = rig.get("a")
+    assert (info.state, info.holder) == (State.RUNNING, "one")
+
+
+def test_a_token_is_never_used_twice(rig: Rig) -> None:
+    tokens = []
+    rig.send("a")
+    for _ in range(20):
+        claimed = rig.claim_one()
+        tokens.append((claimed.id, claimed.token))
+        rig.settle(claimed, Verb.RELEASE)
+    assert len(set(tokens)) == 20
+    assert all(token for _, token in tokens)
+
+
+def test_two_who_claim_at_once_share_nothing(rig: Rig) -> None:
+    rig.send(*(f"{n}" for n in range(400)))
+    start = threading.Barrier(4)
+    given: list[str] = []
+
+    def work() -> None:
+        start.wait()
+        while claimed := rig.claim(7):
+            given.extend(ids(claimed))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(given) == sorted(f"{n}" for n in range(400))
+
+
+@pytest.mark.parametrize("sets", [1, 3, 40])
+def test_more_due_than_a_claim_gives(rig: Rig, sets: int) -> None:
+    size = scaled(9_000)  # more than Lua's unpack takes
+    names = [f"{n:06}" for n in range(size)]
+    for first in range(0, size, BATCH):
+        batch = range(first, min(first + BATCH, size))
+        rig.broker.put([Put(names[n], Header("q", f"k{n % sets}"), b"1", at_ms=0) for n in batch])
+    wants = [Want("q", f"k{n}", size) for n in range(sets)]
+    given: list[str] = []
+    while True:
+        claims = rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")
+        assert len(claims.messages) <= BATCH
+        if not claims.messages:
+            break
+        given += ids(claims.messages)
+        rig.advance(0)
+    assert sorted(given) == names

@@ -1,0 +1,130 @@
+"""No late hand acts: who lost a lease changes nothing, whatever became of the message since."""
+
+import pytest
+
+from django_delayq.brokers.base import Claimed, Verb
+from django_delayq.message import State
+from tests.brokers.rig import LEASE_MS, Rig, ids
+
+VERBS = list(Verb)
+
+
+def _try_all(rig: Rig, late: Claimed, id: str = "a") -> None:
+    before = rig.broker.get(id)
+    for verb in VERBS:
+        assert not rig.settle(late, verb, error="late", delay_ms=1), verb
+    assert rig.broker.renew([(late.id, late.token)], LEASE_MS) == [False]
+    after = rig.broker.get(id)
+    assert after == before
+
+
+def test_after_a_reclaim(rig: Rig) -> None:
+    rig.send("a")
+    late = rig.claim_one()
+    rig.lapse()
+    _try_all(rig, late)
+    assert rig.get("a").state is State.READY
+
+
+def test_after_a_reclaim_and_another_claim(rig: Rig) -> None:
+    rig.send("a")
+    late = rig.claim_one()
+    rig.lapse()
+    holder = rig.claim_one()
+    _try_all(rig, late)
+    assert rig.settle(holder, Verb.FINISH)
+
+
+def test_after_the_other_finished(rig: Rig) -> None:
+    rig.send("a")
+    late = rig.claim_one()
+    rig.lapse()
+    rig.settle(rig.claim_one(), Verb.FINISH)
+    _try_all(rig, late)
+
+
+def test_after_the_id_was_sent_again_since_a_take_over(rig: Rig) -> None:
+    rig.send("a", body=b"1")
+    late = rig.claim_one()
+    rig.lapse()
+    rig.settle(rig.claim_one(), Verb.FINISH)
+    rig.send("a", body=b"2", delay_ms=60_000)
+    _try_all(rig, late)
+    assert (rig.get("a").state, rig.get("a").body) == (State.PENDING, b"2")
+
+
+def test_after_the_id_was_sent_again_and_is_running(rig: Rig) -> None:
+    rig.send("a")
+    late = rig.claim_one()
+    rig.lapse()
+    rig.settle(rig.claim_one(), Verb.FINISH)
+    rig.send("a")
+    holder = rig.claim_one()
+    _try_all(rig, late)
+    assert rig.settle(holder, Verb.FINISH)
+
+
+def test_after_a_release_a_retry_or_a_bury_of_its_own(rig: Rig) -> None:
+    for verb in (Verb.RELEASE, Verb.RETRY, Verb.SNOOZE, Verb.BURY):
+        id = f"by {verb}"
+        rig.send(id, key=verb)
+        late = rig.claim_one(key=verb)
+        assert rig.settle(late, verb, delay_ms=60_000, error="x")
+        _try_all(rig, late, id)
+
+
+def test_after_a_cancel_of_what_was_reclaimed(rig: Rig) -> None:
+    rig.send("a")
+    late = rig.claim_one()
+    rig.lapse()
+    assert rig.broker.cancel(["a"]) == [True]
+    _try_all(rig, late)
+    assert rig.broker.get("a") is None
+
+
+def test_after_a_rescue(rig: Rig) -> None:
+    rig.send("a", at_most_once=True)
+    late = rig.claim_one()
+    rig.lapse()
+    assert rig.broker.rescue(["a"]) == [True]
+    _try_all(rig, late)
+    assert rig.get("a").state is State.READY
+
+
+def test_a_lapsed_lease_that_nobody_took_still_counts(rig: Rig) -> None:
+    rig.send("a")
+    claimed = rig.claim_one()
+    rig.advance(LEASE_MS)
+    assert rig.claim() == []
+    assert rig.settle(claimed, Verb.FINISH)
+
+
+@pytest.mark.parametrize("token", [0, 1, -1, 2**53])
+def test_a_guessed_token_is_no_lease(rig: Rig, token: int) -> None:
+    rig.send("waits", delay_ms=60_000)
+    rig.send("a")
+    claimed = rig.claim_one()
+    for id in ("waits", "a", "unknown"):
+        guess = Claimed(id, token + (token == claimed.token), 0, claimed.header, b"")
+        assert not rig.settle(guess, Verb.FINISH)
+        assert rig.broker.renew([(id, guess.token)], LEASE_MS) == [False]
+
+
+def test_renewing_keeps_a_lease(rig: Rig) -> None:
+    rig.send("a", "b")
+    a, b = rig.claim()
+    rig.advance(LEASE_MS - 1_000)
+    assert rig.broker.renew([(a.id, a.token), ("b", b.token + 1)], LEASE_MS) == [True, False]
+    rig.advance(2_000)
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    assert rig.states("a", "b") == [State.RUNNING, State.READY]
+    assert ids(rig.claim()) == ["b"]
+
+
+def test_renewing_sets_the_end_from_now(rig: Rig) -> None:
+    rig.send("a")
+    claimed = rig.claim_one()
+    assert rig.broker.renew([(claimed.id, claimed.token)], 60_000) == [True]
+    info = rig.get("a")
+    assert info.lease_end_ms is not None
+    assert abs(info.lease_end_ms - rig.broker.counts().now_ms - 60_000) < 5_000

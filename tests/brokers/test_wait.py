@@ -1,0 +1,109 @@
+"""Sleeping until a claim may find something. Each test would hang, and then fail, without the wake-up it names."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from django_delayq.brokers.base import Alarm, Want
+from tests.brokers.rig import LEASE_MS, Rig, ids
+
+LONG_S = 60.0  # far longer than a test may take: only a wake-up ends such a wait
+HOUR = 3_600_000
+
+
+@contextmanager
+def _sleeper(rig: Rig, *keys: str) -> Iterator[Callable[[], None]]:
+    """A worker that found nothing and sleeps; gives what waits until it woke by itself."""
+    wants = [Want("q", key, 10) for key in keys]
+    asleep = threading.Event()
+    woke = threading.Event()
+
+    def sleep() -> None:
+        rig.broker.claim(wants, lease_ms=LEASE_MS, worker="sleeper")
+        asleep.set()
+        rig.broker.wait(LONG_S)
+        woke.set()
+
+    def awake() -> None:
+        assert woke.wait(LONG_S / 2), "still asleep"
+
+    thread = threading.Thread(target=sleep, daemon=True)
+    rig.broker.open()
+    thread.start()
+    assert asleep.wait(LONG_S / 2)
+    yield awake
+    rig.broker.wake()
+    thread.join(LONG_S / 2)
+
+
+def test_a_message_that_is_ready_ends_the_wait(rig: Rig) -> None:
+    with _sleeper(rig, "k") as awake:
+        rig.send("a")
+        awake()
+    assert ids(rig.claim()) == ["a"]
+
+
+def test_a_message_nearer_than_the_one_slept_for_ends_the_wait(rig: Rig) -> None:
+    rig.send("far", delay_ms=HOUR)
+    with _sleeper(rig, "other", "k") as awake:
+        rig.send("near")
+        awake()
+    assert ids(rig.claim()) == ["near"]
+
+
+def test_a_message_moved_nearer_ends_the_wait(rig: Rig) -> None:
+    rig.send("a", delay_ms=HOUR)
+    with _sleeper(rig, "k") as awake:
+        rig.broker.reschedule(["a"], at_ms=0)
+        awake()
+
+
+@pytest.mark.parametrize("mode", ["replace", "earliest"])
+def test_a_conflict_that_moves_it_nearer_ends_the_wait(rig: Rig, mode: str) -> None:
+    rig.send("a", delay_ms=HOUR)
+    with _sleeper(rig, "k") as awake:
+        rig.send("a", on_conflict=mode)  # type: ignore[arg-type]
+        awake()
+
+
+def test_a_rescue_ends_the_wait(rig: Rig) -> None:
+    rig.bury("a")
+    with _sleeper(rig, "k") as awake:
+        rig.broker.rescue(["a"])
+        awake()
+
+
+def test_an_alarm_ends_the_wait(rig: Rig) -> None:
+    with _sleeper(rig, "k") as awake:
+        rig.broker.put_alarms([Alarm("q", "k", "1")])
+        awake()
+
+
+def test_wake_ends_the_running_wait(rig: Rig) -> None:
+    with _sleeper(rig, "k") as awake:
+        rig.broker.wake()
+        awake()
+
+
+def test_wake_ends_the_next_wait(rig: Rig) -> None:
+    rig.broker.wake()
+    done = threading.Event()
+    thread = threading.Thread(target=lambda: (rig.broker.wait(LONG_S), done.set()), daemon=True)
+    thread.start()
+    assert done.wait(LONG_S / 2)
+
+
+def test_close_ends_the_wait_and_the_broker_can_be_used_again(rig: Rig) -> None:
+    with _sleeper(rig, "k") as awake:
+        rig.broker.close()
+        awake()
+    rig.send("a")
+    assert ids(rig.claim()) == ["a"]
+
+
+def test_a_wait_ends_by_itself(rig: Rig) -> None:
+    rig.claim()
+    rig.broker.wait(0.001)
+    rig.broker.wait(0)
