@@ -1,0 +1,68 @@
+"""What became of the messages, counted from what was promised and from the runs that the handlers wrote down."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from example_project.demo.promises import Promises
+from example_project.shop.models import Run
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The table of the demo. Lateness in milliseconds."""
+
+    sent: int
+    run: int
+    cancelled: int
+    retried: int
+    taken_over: int
+    error: int
+    early: int
+    lost: int
+    doubled: int
+    lateness_p50: float
+    lateness_p95: float
+    lateness_p99: float
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether nothing was early, lost or doubled."""
+        return self.early == self.lost == self.doubled == 0
+
+
+def count(promises: Promises, runs: Sequence[Run], buried: Collection[str], killed_pid: int) -> Figures:
+    """Hold what happened against what was promised.
+
+    Early is by the clock of this machine, which the demo's Redis runs on too. Doubled is a handler that ran to its end
+    twice; a run that was cut off by the kill, and the run of the one who took over, are one.
+    """
+    finishes = Counter(run.message_id for run in runs if run.outcome == Run.Outcome.FINISHED)
+    lateness = sorted(run.lateness.total_seconds() * 1000 for run in runs)
+    cut_off = {run.message_id for run in runs if run.worker_pid == killed_pid and run.outcome == Run.Outcome.RUNNING}
+    return Figures(
+        sent=len(promises.due),
+        run=len(finishes),
+        cancelled=sum(count for _, count in promises.stopped),
+        retried=len({(run.message_id, run.attempt) for run in runs if run.attempt > 1}),
+        taken_over=sum(1 for id in cut_off if finishes[id]),
+        error=len(buried),
+        early=sum(1 for run in runs if run.started_at < max(promises.due[run.message_id], run.due_at)),
+        lost=_lost(promises, ended={*finishes, *buried}),
+        doubled=sum(1 for finished in finishes.values() if finished > 1),
+        lateness_p50=_percentile(lateness, 50),
+        lateness_p95=_percentile(lateness, 95),
+        lateness_p99=_percentile(lateness, 99),
+    )
+
+
+def _lost(promises: Promises, ended: set[str]) -> int:
+    """How many messages have no end. Where some were stopped, just as many must have no other end."""
+    stoppable = {id for ids, _ in promises.stopped for id in ids}
+    lost = len(promises.due.keys() - stoppable - ended)
+    return lost + sum(abs(len(set(ids) - ended) - count) for ids, count in promises.stopped)
+
+
+def _percentile(ordered: Sequence[float], percent: int) -> float:
+    """The smallest value that `percent` of all don't exceed; 0 without any."""
+    return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else 0.0

@@ -1,0 +1,58 @@
+"""What the demo says."""
+
+import sys
+from collections.abc import Sequence
+
+from example_project.demo.figures import Figures
+from example_project.demo.pace import DAY
+
+LOOK_AROUND = """
+To look around, with the demo's data and at its pace (an order closes in 42 ms and is reminded within 14 s):
+  export DJANGO_SETTINGS_MODULE=example_project.demo.settings
+  {python} manage.py runserver           # http://127.0.0.1:8000/
+  {python} manage.py run_delayq          # beside it: runs what is due
+  {python} manage.py delayq status
+  {python} manage.py delayq explain store:14:text   # the one in error: its number does not exist
+For the shop at its real pace, unset that variable and run `{python} manage.py migrate` first."""
+
+
+def say(line: str) -> None:
+    """One line, at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def show_figures(figures: Figures) -> None:
+    """The table."""
+    rows = {
+        "sent": figures.sent,
+        "run": figures.run,
+        "cancelled": figures.cancelled,
+        "retried": figures.retried,
+        "taken over": figures.taken_over,
+        "error": figures.error,
+        "early": figures.early,
+        "lost": figures.lost,
+        "doubled": figures.doubled,
+        "lateness p50": f"{figures.lateness_p50:.1f} ms",
+        "lateness p95": f"{figures.lateness_p95:.1f} ms",
+        "lateness p99": f"{figures.lateness_p99:.1f} ms",
+    }
+    say("")
+    for name, figure in rows.items():
+        say(f"  {name:<14}{figure:>10}")
+
+
+def show_audit(differences: Sequence[str]) -> None:
+    """Whether the broker's totals fit what it holds."""
+    say("\naudit: ok" if not differences else "\naudit: " + "; ".join(differences))
+
+
+def show_where_to_look() -> None:
+    """How to start the site and look around."""
+    say(LOOK_AROUND.format(python=sys.executable))
+
+
+def day() -> str:
+    """How long a day of the shop lasts, for people."""
+    return f"{DAY.total_seconds():g} s"

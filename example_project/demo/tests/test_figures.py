@@ -1,0 +1,85 @@
+"""What the demo counts as early, lost and doubled, so that its exit code can be believed."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from example_project.demo.figures import Figures, count
+from example_project.demo.promises import Promises
+from example_project.shop.models import Run
+
+DUE = datetime(2026, 1, 1, tzinfo=UTC)
+KILLED, OTHER = 11, 12
+
+
+def run(
+    id: str, outcome: Run.Outcome = Run.Outcome.FINISHED, late_ms: float = 1, attempt: int = 1, pid: int = OTHER
+) -> Run:
+    started_at = DUE + timedelta(milliseconds=late_ms)
+    return Run(message_id=id, outcome=outcome, attempt=attempt, worker_pid=pid, due_at=DUE, started_at=started_at)
+
+
+def count_runs(
+    *runs: Run, promised: str = "a", stopped: Sequence[tuple[list[str], int]] = (), buried: str = ""
+) -> Figures:
+    """Figures where each character of `promised` and `buried` is an id."""
+    promises = Promises(due=dict.fromkeys(promised, DUE), stopped=list(stopped))
+    return count(promises, runs, set(buried), KILLED)
+
+
+def test_each_message_run_once_and_on_time_is_kept() -> None:
+    figures = count_runs(run("a"), run("b"), promised="ab")
+    assert (figures.sent, figures.run, figures.is_kept) == (2, 2, True)
+
+
+def test_a_start_before_the_due_time_is_early() -> None:
+    figures = count_runs(run("a", late_ms=-0.1))
+    assert (figures.early, figures.is_kept) == (1, False)
+
+
+def test_a_start_before_the_time_promised_is_early_even_where_the_message_says_it_was_due() -> None:
+    early = run("a")
+    early.due_at = DUE - timedelta(seconds=1)
+    early.started_at = DUE - timedelta(milliseconds=1)
+    assert count_runs(early).early == 1
+
+
+def test_a_message_without_an_end_is_lost() -> None:
+    figures = count_runs(run("a"), run("b", outcome=Run.Outcome.RUNNING), promised="abc")
+    assert (figures.lost, figures.is_kept) == (2, False)
+
+
+def test_a_buried_message_is_not_lost() -> None:
+    figures = count_runs(run("a", outcome=Run.Outcome.FAILED), buried="a")
+    assert (figures.error, figures.lost, figures.is_kept) == (1, 0, True)
+
+
+def test_a_stopped_message_is_cancelled_and_not_lost() -> None:
+    figures = count_runs(run("a"), promised="abc", stopped=[(["a", "b", "c"], 2)])
+    assert (figures.cancelled, figures.lost, figures.is_kept) == (2, 0, True)
+
+
+@pytest.mark.parametrize("stopped", [0, 2])
+def test_a_message_that_vanished_without_being_stopped_or_ran_though_stopped_breaks_the_promise(stopped: int) -> None:
+    assert not count_runs(run("a"), promised="ab", stopped=[(["a", "b"], stopped)]).is_kept
+
+
+def test_a_message_that_finished_twice_is_doubled() -> None:
+    figures = count_runs(run("a", pid=KILLED), run("a"))
+    assert (figures.doubled, figures.is_kept) == (1, False)
+
+
+def test_a_run_cut_off_by_the_kill_and_finished_by_the_other_worker_is_taken_over_and_not_doubled() -> None:
+    figures = count_runs(run("a", outcome=Run.Outcome.RUNNING, pid=KILLED), run("a"))
+    assert (figures.taken_over, figures.doubled, figures.is_kept) == (1, 0, True)
+
+
+def test_a_second_attempt_is_a_retry() -> None:
+    figures = count_runs(run("a", outcome=Run.Outcome.FAILED), run("a", attempt=2))
+    assert (figures.retried, figures.run, figures.is_kept) == (1, 1, True)
+
+
+def test_lateness_is_given_in_milliseconds_as_the_least_value_that_the_percentage_does_not_exceed() -> None:
+    figures = count_runs(*[run(str(ms), late_ms=ms) for ms in range(1, 10)], promised="123456789")
+    assert (figures.lateness_p50, figures.lateness_p95, figures.lateness_p99) == (5, 9, 9)

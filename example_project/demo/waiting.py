@@ -1,0 +1,21 @@
+"""Waiting for what other processes do."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class NotInTime(Exception):
+    """Something that the demo waits for did not happen."""
+
+
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = 15) -> T:
+    """Return what `look` sees as soon as that is something; raise `NotInTime` after `seconds`."""
+    end = time.monotonic() + seconds
+    while not (seen := look()):
+        if time.monotonic() > end:
+            raise NotInTime(f"The demo waited {seconds:g} s for {what}, in vain. The workers' logs are in var/demo.")
+        time.sleep(0.02)
+    return seen

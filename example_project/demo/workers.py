@@ -1,0 +1,59 @@
+"""The worker processes of the demo."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from django_delayq.brokers import get_broker
+from example_project.demo.waiting import wait_for
+from example_project.shop.models import Run
+
+Worker = subprocess.Popen[bytes]
+
+
+def start_worker(log: Path) -> Worker:
+    """`manage.py run_delayq`, which writes what it has to say to `log`."""
+    command = [sys.executable, "manage.py", "run_delayq"]
+    with log.open("wb") as output:
+        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603
+
+
+def await_workers(count: int) -> None:
+    """Return when `count` workers have announced themselves."""
+    wait_for(f"{count} live workers", lambda: len(get_broker().workers()) >= count)
+
+
+def kill_amid_handlers(workers: Sequence[Worker]) -> Worker:
+    """Kill a worker (SIGKILL) that is in the middle of handlers, and return it.
+
+    In the middle, because one that dies after the end of a handler and before the broker has heard of it leaves a
+    message that rightly runs again: delivery is at least once. Here nothing may run to its end twice.
+    """
+    worker = wait_for("a worker amid handlers", lambda: next(filter(is_amid_handlers, workers), None))
+    worker.kill()
+    worker.wait()
+    return worker
+
+
+def is_amid_handlers(worker: Worker) -> bool:
+    """Whether this worker runs handlers that neither started nor will end just now, and has settled all others."""
+    runs = Run.objects.filter(worker_pid=worker.pid)
+    running = runs.filter(outcome=Run.Outcome.RUNNING)
+    return running.exists() and not (_started_outside(running, 0.2, 0.7).exists() or _ended_within(runs, 0.3).exists())
+
+
+def _started_outside(runs: QuerySet[Run], least: float, most: float) -> QuerySet[Run]:
+    return runs.exclude(started_at__range=(_ago(most), _ago(least)))
+
+
+def _ended_within(runs: QuerySet[Run], seconds: float) -> QuerySet[Run]:
+    return runs.filter(ended_at__gt=_ago(seconds))
+
+
+def _ago(seconds: float) -> datetime:
+    return timezone.now() - timedelta(seconds=seconds)

@@ -1,0 +1,62 @@
+"""The settings of the example shop. Of django-delayq there are two: the app and DELAYQ."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR = BASE_DIR / "var"
+VAR.mkdir(exist_ok=True)  # SQLite makes its file, but no directory
+
+SECRET_KEY = "not secret: this is an example"  # noqa: S105
+DEBUG = True
+ALLOWED_HOSTS: list[str] = []
+USE_TZ = True
+TIME_ZONE = "America/New_York"
+
+INSTALLED_APPS = [
+    "django_delayq",
+    "example_project.shop",
+    "example_project.demo",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+]
+ROOT_URLCONF = "example_project.urls"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {"context_processors": ["django.template.context_processors.request"]},
+    }
+]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+
+# The site and its workers write to one SQLite file: WAL lets them read meanwhile, IMMEDIATE makes them queue to write.
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": VAR / "shop.sqlite3",
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        },
+    }
+}
+
+# A real Redis server that starts by itself and keeps its data in var/redis. A site has "redis://…" here.
+DELAYQ: dict[str, dict[str, Any]] = {
+    "default": {
+        "LOCATION": f"embedded://{VAR / 'redis'}",
+        "STORE": None,
+    }
+}
+
+SHOP_CLOSE_AFTER = timedelta(minutes=30)
+SHOP_REMIND_AFTER = [timedelta(days=1), timedelta(days=3), timedelta(days=7)]
+SHOP_TEXT_AFTER = timedelta(days=4)
+SHOP_GATEWAY_TAKES = timedelta(0)  # how long the pretended text message gateway takes for each text

@@ -1,0 +1,104 @@
+"""Orders and their reminders, stores and their products, departures, and a record of what the handlers did."""
+
+from datetime import datetime, timedelta
+
+from django.db import models
+from django.utils import timezone
+
+
+class Order(models.Model):
+    """An order waits for its payment, then it is paid or closed."""
+
+    class State(models.TextChoices):
+        OPEN = "open"
+        PAID = "paid"
+        CLOSED = "closed"
+
+    email = models.EmailField()
+    state = models.CharField(max_length=10, choices=State, default=State.OPEN)
+    opened_at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return f"Order {self.pk} of {self.email}"
+
+
+class Reminder(models.Model):
+    """A reminder that was sent. One row for each, so that no customer gets one twice."""
+
+    order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="reminders")
+    number = models.PositiveSmallIntegerField()
+    sent_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("order", "number"), name="one_row_per_reminder"),)
+
+    def __str__(self) -> str:
+        return f"Reminder {self.number} of order {self.order_id}"
+
+
+class Store(models.Model):
+    """A store that someone opened with us. It should have products soon."""
+
+    name = models.CharField(max_length=100)
+    phone = models.CharField(max_length=20)
+    texted_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Product(models.Model):
+    """Something that a store sells."""
+
+    store = models.ForeignKey(Store, on_delete=models.CASCADE, related_name="products")
+    name = models.CharField(max_length=100)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Departure(models.Model):
+    """A flight. The shop at the airport takes orders for it until its check-in closes."""
+
+    CHECKIN_CLOSES_BEFORE = timedelta(minutes=60)
+
+    flight = models.CharField(max_length=10)
+    origin = models.CharField(max_length=3)
+    dest = models.CharField(max_length=3)
+    departs_at = models.DateTimeField()
+    checkin_closed_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.flight} {self.origin}-{self.dest}"
+
+    @property
+    def checkin_closes_at(self) -> datetime:
+        """60 minutes before the departure, as elapsed time."""
+        return self.departs_at - self.CHECKIN_CLOSES_BEFORE
+
+
+class Run(models.Model):
+    """One run of a handler, written by `runs.recorded`: what the pages show and what the demo counts."""
+
+    class Outcome(models.TextChoices):
+        RUNNING = "running"  # or its worker was killed
+        FINISHED = "finished"
+        FAILED = "failed"
+
+    message_id = models.CharField(max_length=200, db_index=True)
+    key = models.CharField(max_length=200)
+    attempt = models.PositiveIntegerField()
+    token = models.BigIntegerField()
+    worker_pid = models.PositiveIntegerField()
+    due_at = models.DateTimeField()
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=10, choices=Outcome, default=Outcome.RUNNING)
+
+    def __str__(self) -> str:
+        return f"{self.message_id}, attempt {self.attempt}: {self.outcome}"
+
+    @property
+    def lateness(self) -> timedelta:
+        """How long after its due time it started."""
+        return self.started_at - self.due_at

@@ -1,0 +1,73 @@
+"""The shop's pages."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from django_delayq import get_delay_message
+from example_project.shop import orders, stores
+from example_project.shop.forms import OrderForm, ProductForm, StoreForm
+from example_project.shop.models import Departure, Order, Run, Store
+
+
+@require_safe
+def index(request: HttpRequest) -> HttpResponse:
+    """The latest of everything."""
+    context = {
+        "orders": Order.objects.prefetch_related("reminders").order_by("-pk")[:10],
+        "stores": Store.objects.prefetch_related("products").order_by("-pk")[:10],
+        "departures": Departure.objects.count(),
+        "closed_departures": Departure.objects.exclude(checkin_closed_at=None).count(),
+        "runs": Run.objects.order_by("-pk")[:15],
+        "order_form": OrderForm(),
+        "store_form": StoreForm(),
+        "product_form": ProductForm(),
+    }
+    return render(request, "shop/index.html", context)
+
+
+@require_safe
+def order_detail(request: HttpRequest, pk: int) -> HttpResponse:
+    """An order, what still waits for it, and what ran."""
+    order = get_object_or_404(Order, pk=pk)
+    ids = orders.message_ids(order)
+    context = {
+        "order": order,
+        "messages": [message for id in ids if (message := get_delay_message(id))],
+        "runs": Run.objects.filter(message_id__in=ids).order_by("pk"),
+    }
+    return render(request, "shop/order.html", context)
+
+
+@require_POST
+def open_order(request: HttpRequest) -> HttpResponse:
+    form = OrderForm(request.POST)
+    if not form.is_valid():
+        return render(request, "shop/wrong.html", {"form": form}, status=400)
+    return redirect("shop:order", pk=orders.open_order(form.cleaned_data["email"]).pk)
+
+
+@require_POST
+def pay_order(request: HttpRequest, pk: int) -> HttpResponse:
+    order = get_object_or_404(Order, pk=pk)
+    orders.pay_order(order)
+    return redirect("shop:order", pk=pk)
+
+
+@require_POST
+def open_store(request: HttpRequest) -> HttpResponse:
+    form = StoreForm(request.POST)
+    if not form.is_valid():
+        return render(request, "shop/wrong.html", {"form": form}, status=400)
+    stores.open_store(form.cleaned_data["name"], form.cleaned_data["phone"])
+    return redirect("shop:index")
+
+
+@require_POST
+def add_product(request: HttpRequest, pk: int) -> HttpResponse:
+    store = get_object_or_404(Store, pk=pk)
+    form = ProductForm(request.POST)
+    if not form.is_valid():
+        return render(request, "shop/wrong.html", {"form": form}, status=400)
+    stores.add_product(store, form.cleaned_data["name"])
+    return redirect("shop:index")
