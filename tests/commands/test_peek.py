@@ -66,3 +66,18 @@ def test_errors_shows_buried_messages_newest_first_with_the_reason(broker: Broke
 
 def test_no_errors_is_told(broker: Broker) -> None:
     assert delayq("errors") == "Nothing is buried.\n"
+
+
+def test_the_json_of_a_message_has_one_shape_wherever_it_is(broker: Broker) -> None:
+    bury(broker, "dead")
+    send(broker, "held")
+    claim(broker)
+    send(broker, "waits")
+    shape = [
+        *("id", "state", "queue", "key", "tag", "trace_id", "due_at", "due_ms", "sent_at", "sent_ms"),
+        *("expires_at", "expires_ms", "at_most_once", "failures", "crashes", "suspect", "holder"),
+        *("lease_end_at", "lease_end_ms", "buried_at", "buried_ms", "error", "detail", "data", "unreadable"),
+    ]
+    assert [list(each) for each in delayq_json("peek", "default") + delayq_json("errors")] == [shape, shape]
+    more = ["now_at", "now_ms", "parked", "max_attempts", "happens_next"]
+    assert list(delayq_json("explain", "held")) == shape + more

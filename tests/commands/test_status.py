@@ -73,3 +73,20 @@ def test_says_what_is_missing_when_nothing_waits_and_nobody_works(broker: Broker
 def test_says_what_a_crash_of_the_broker_can_lose(broker: Broker) -> None:
     assert delayq_json("status")["server"]["durability"] == broker.report().durability != ""
     assert f"durability: {broker.report().durability}" in delayq("status")
+
+
+def test_the_json_has_one_shape_whatever_there_is(broker: Broker) -> None:
+    send(broker, "a")
+    serve(broker, "order.close")
+    seen = delayq_json("status")
+    assert list(seen) == [
+        *("alias", "now_at", "now_ms", "server", "states", "suspects", "totals", "next_due_at", "next_due_ms"),
+        *("lag_ms", "clock_skew_ms", "waiting", "workers"),
+    ]
+    assert list(seen["server"]) == ["server", "durability", "warnings", "problems"]
+    assert list(seen["waiting"][0]) == [
+        *("queue", "key", "pending", "ready", "next_due_at", "next_due_ms", "lag_ms", "parked"),
+    ]
+    assert list(seen["workers"][0]) == [
+        *("name", "queues", "keys", "running", "started_at", "started_ms", "seen_at", "seen_ms"),
+    ]

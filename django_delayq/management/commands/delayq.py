@@ -1,6 +1,6 @@
 """`manage.py delayq`: look into a delayq and act on its messages."""
 
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from typing import Any, Protocol
 
 from django.core.exceptions import ImproperlyConfigured
@@ -47,14 +47,26 @@ class Command(BaseCommand):
                 "--using", default=DEFAULT_ALIAS, metavar="ALIAS", help="The alias in DELAYQ. Default: %(default)s."
             )
             subcommand.add_arguments(subparser)
+            _add_djangos_own(subparser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             SUBCOMMANDS[options["subcommand"]].run(options, self._write)
         except CommandError as error:
             raise CommandError(clean(str(error)), returncode=error.returncode) from error
-        except (DelayqError, ImproperlyConfigured) as error:
+        except ImproperlyConfigured as error:
+            raise CommandError(clean(str(error))) from error
+        except DelayqError as error:
             raise CommandError(clean(f"{options['using']}: {error}")) from error
 
     def _write(self, line: str) -> None:
         self.stdout.write(clean(line, getattr(self.stdout, "encoding", None) or "utf-8"))
+
+
+def _add_djangos_own(subparser: ArgumentParser) -> None:
+    """Let Django's own options stand after the subcommand too, where everybody writes them."""
+    for name in ("--settings", "--pythonpath"):
+        subparser.add_argument(name, default=SUPPRESS, help=SUPPRESS)
+    for name in ("--traceback", "--no-color", "--force-color", "--skip-checks"):
+        subparser.add_argument(name, action="store_true", default=SUPPRESS, help=SUPPRESS)
+    subparser.add_argument("-v", "--verbosity", type=int, choices=range(4), default=SUPPRESS, help=SUPPRESS)

@@ -8,7 +8,7 @@ from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Audit
 from django_delayq.management.delayq.arguments import Options, add_json
 from django_delayq.management.delayq.shapes import write_json
-from django_delayq.management.delayq.terminal import Write
+from django_delayq.management.delayq.terminal import Write, counted
 
 HELP = "Hold what was sent against where it is now. Exit 1 when it does not add up."
 
@@ -36,7 +36,7 @@ def run(options: Options, write: Write) -> None:
     else:
         _write_sum(write, audit)
     if audit.differences:
-        raise CommandError(f"audit: {len(audit.differences)} differences; each is named above.")
+        raise CommandError(f"audit: {counted(len(audit.differences), 'difference')}, named above.")
 
 
 def _write_sum(write: Write, audit: Audit) -> None:

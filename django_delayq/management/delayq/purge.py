@@ -9,7 +9,7 @@ from django_delayq.brokers.base import BATCH, Broker, SetCount
 from django_delayq.management.delayq.arguments import USAGE, Options, add_no_input
 from django_delayq.management.delayq.by_id import add_ids, move_all, move_named
 from django_delayq.management.delayq.found import buried_ids, is_only_buried, waiting_pages
-from django_delayq.management.delayq.terminal import Write, confirm
+from django_delayq.management.delayq.terminal import Write, confirm, counted
 
 HELP = "Remove waiting and buried messages for good. Asks first."
 
@@ -40,14 +40,14 @@ def run(options: Options, write: Write) -> None:
 
 def _purge_named(broker: Broker, ids: list[str], interactive: bool, write: Write) -> None:
     if interactive:
-        confirm(f"Purge {len(ids)} messages for good?")
+        confirm(f"Purge {counted(len(ids), 'message')} for good?")
     move_named(broker, broker.purge, ids, "purged", write)
 
 
 def _purge_waiting(broker: Broker, queue: str | None, key: str | None, interactive: bool, write: Write) -> None:
     chosen, now_ms = _chosen(broker, queue, key)
     if chosen and interactive:
-        confirm(f"Purge {_size(chosen)} waiting messages, and what is buried under their ids, for good?")
+        confirm(f"Purge {counted(_size(chosen), 'waiting message')}, and what is buried under their ids, for good?")
     purged = 0
     for name in sorted({each.queue for each in chosen}):
         for page in waiting_pages(broker, name, key, sent_by_ms=now_ms):
@@ -74,7 +74,7 @@ def _size(counts: list[SetCount]) -> int:
 def _purge_errors(broker: Broker, interactive: bool, write: Write) -> None:
     ids = buried_ids(broker)
     if ids and interactive:
-        confirm(f"Purge {len(ids)} buried messages for good?")
+        confirm(f"Purge {counted(len(ids), 'buried message')} for good?")
     only_buried = [id for id in ids if is_only_buried(broker, id)]
     refused = sum(1 for _ in move_all(broker.purge, only_buried))
     write(f"purged {len(only_buried) - refused} of {len(ids)}")

@@ -9,7 +9,7 @@ from django_delayq.brokers.base import Broker
 from django_delayq.management.delayq.arguments import USAGE, Options, add_no_input
 from django_delayq.management.delayq.by_id import add_ids, move_all, move_named
 from django_delayq.management.delayq.found import buried_ids
-from django_delayq.management.delayq.terminal import Write, confirm
+from django_delayq.management.delayq.terminal import Write, confirm, counted
 
 HELP = "Run buried messages again, with their counts anew. Asks before --all and --key."
 
@@ -34,7 +34,7 @@ def run(options: Options, write: Write) -> None:
 
 def _rescue_found(broker: Broker, ids: list[str], interactive: bool, write: Write) -> None:
     if ids and interactive:
-        confirm(f"Rescue {len(ids)} buried messages?")
+        confirm(f"Rescue {counted(len(ids), 'buried message')}?")
     refused = sum(1 for _ in move_all(broker.rescue, ids))
     write(f"rescued {len(ids) - refused} of {len(ids)}")
     if refused:

@@ -34,6 +34,11 @@ def write_table(write: Write, head: Sequence[str], rows: Sequence[Sequence[str]]
         write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
+def counted(count: int, noun: str) -> str:
+    """1 message, 2 messages."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def confirm(question: str) -> None:
     """Return when the answer is yes. Raises `CommandError` for any other, and when nobody is there to answer."""
     try:
