@@ -12,14 +12,33 @@ All verbs may be called from several threads at once.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Protocol
 
+from django_delayq.errors import DuplicateMessage
 from django_delayq.message import State
-
-OnConflict = Literal["keep", "replace", "earliest", "latest", "raise"]
+from django_delayq.sends import OnConflict as OnConflict  # part of this contract, and of the public API
 
 BATCH = 1_000
 """The most messages that one verb call takes or gives."""
+
+
+TOTALS = (
+    "sent",
+    "finished",
+    "cancelled",
+    "purged",
+    "dropped",
+    "retried",
+    "snoozed",
+    "released",
+    "reclaimed",
+    "buried",
+    "rescued",
+)
+"""What is counted over all time, by move."""
+
+LEFT = ("finished", "cancelled", "purged", "dropped")
+"""The totals of what is in no place any more: sent = what is in a place + these."""
 
 
 class Capability(StrEnum):
@@ -231,6 +250,21 @@ class ServerReport:
     durability: str
     warnings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+
+
+def check_batch(batch: Sequence[object]) -> None:
+    """Raise `ValueError` for more than one call takes."""
+    if len(batch) > BATCH:
+        raise ValueError(f"{len(batch)} in one call; give at most {BATCH}.")
+
+
+def refuse_duplicates(placed: list[Placed], on_conflict: OnConflict) -> list[Placed]:
+    """`placed`, or `DuplicateMessage` with the ids that were there already where `on_conflict` asks for that."""
+    if on_conflict == "raise":
+        refused = [answer.id for answer in placed if not answer.created]
+        if refused:
+            raise DuplicateMessage(f"Waiting or running already: {', '.join(map(repr, refused))}.")
+    return placed
 
 
 class Broker(Protocol):

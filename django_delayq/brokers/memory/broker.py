@@ -24,13 +24,14 @@ from django_delayq.brokers.base import (
     Upkept,
     Want,
     WorkerInfo,
+    check_batch,
+    refuse_duplicates,
 )
 from django_delayq.brokers.memory import looks
 from django_delayq.brokers.memory.places import Entry, Places, SetName, earliest
 from django_delayq.brokers.memory.settling import settle
 from django_delayq.brokers.memory.upkeep import keep_up
 from django_delayq.conf import Alias
-from django_delayq.errors import DuplicateMessage
 
 HEARTBEAT_MS = 15_000
 
@@ -67,14 +68,11 @@ class MemoryBroker:
     # Messages in
 
     def put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
-        _check_size(puts)
+        check_batch(puts)
         with self._changed:
             placed = [self._put(put, on_conflict) for put in puts]
             self._changed.notify_all()
-        refused = [answer.id for answer in placed if not answer.created]
-        if refused and on_conflict == "raise":
-            raise DuplicateMessage(f"Waiting or running already: {', '.join(map(repr, refused))}.")
-        return placed
+        return refuse_duplicates(placed, on_conflict)
 
     async def aput(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
         return self.put(puts, on_conflict)
@@ -101,7 +99,7 @@ class MemoryBroker:
         self._places.put_waiting(Entry(put.id, header, put.body), due_ms)
 
     def put_alarms(self, alarms: Sequence[Alarm]) -> None:
-        _check_size(alarms)
+        check_batch(alarms)
         with self._changed:
             for alarm in alarms:
                 self._places.alarms[alarm.queue, alarm.key].put_earlier(alarm.pk, self._due_ms(alarm.wait_ms))
@@ -149,7 +147,7 @@ class MemoryBroker:
         return Claimed(entry.id, token, entry.due_ms, header, entry.body, entry.failures, entry.crashes)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        _check_size(settlements)
+        check_batch(settlements)
         with self._changed:
             held = [
                 settle(self._places, settlement, self._now_ms(), self._due_ms(settlement.delay_ms))
@@ -159,13 +157,13 @@ class MemoryBroker:
             return held
 
     def drop_alarms(self, alarms: Sequence[Alarm]) -> None:
-        _check_size(alarms)
+        check_batch(alarms)
         with self._changed:
             for alarm in alarms:
                 self._places.running_alarms.drop((alarm.queue, alarm.key, alarm.pk))
 
     def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
-        _check_size(leases)
+        check_batch(leases)
         with self._changed:
             held = [self._places.find_held(id, token) for id, token in leases]
             for entry in held:
@@ -201,7 +199,7 @@ class MemoryBroker:
     # Moves by id
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
-        _check_size(ids)
+        check_batch(ids)
         with self._changed:
             return [self._remove_waiting(id, "cancelled") for id in ids]
 
@@ -217,7 +215,7 @@ class MemoryBroker:
         return True
 
     def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
-        _check_size(ids)
+        check_batch(ids)
         with self._changed:
             due_ms = self._due_ms(delay_ms, at_ms)
             waiting = [self._places.find_waiting(id) for id in ids]
@@ -235,7 +233,7 @@ class MemoryBroker:
         self._places.put_waiting(entry, due_ms)
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
-        _check_size(ids)
+        check_batch(ids)
         with self._changed:
             rescued = [self._rescue(id) for id in ids]
             self._changed.notify_all()
@@ -253,7 +251,7 @@ class MemoryBroker:
         return True
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
-        _check_size(ids)
+        check_batch(ids)
         with self._changed:
             return [self._purge(id) for id in ids]
 
@@ -319,8 +317,3 @@ class MemoryBroker:
         if at_ms is not None:
             return max(at_ms, self._now_ms())
         return math.ceil(self._clock_ms()) + delay_ms  # sent at 0.9 ms, a delay of 1 ends at 2: 1 would be early
-
-
-def _check_size(batch: Sequence[object]) -> None:
-    if len(batch) > BATCH:
-        raise ValueError(f"{len(batch)} in one call; give at most {BATCH}.")

@@ -3,25 +3,9 @@
 from collections import Counter
 from dataclasses import replace
 
-from django_delayq.brokers.base import Audit, Counts, Info, SetCount
+from django_delayq.brokers.base import LEFT, TOTALS, Audit, Counts, Info, SetCount
 from django_delayq.brokers.memory.places import Buried, Entry, Places, SetName
 from django_delayq.message import State
-
-TOTALS = (
-    "sent",
-    "finished",
-    "cancelled",
-    "purged",
-    "dropped",
-    "retried",
-    "snoozed",
-    "released",
-    "reclaimed",
-    "buried",
-    "rescued",
-)
-LEFT = ("finished", "cancelled", "purged", "dropped")
-"""The totals of what is in no place any more."""
 
 
 def see(places: Places, entry: Entry, now_ms: int) -> Info:

@@ -77,7 +77,7 @@ def hide_password(location: str) -> str:
     if location.startswith(("cache:", "embedded:")):
         return location
     # Up to the last @: a password that was not percent-encoded may hold another, or a slash.
-    shown = re.sub(r"^((?:[a-z][\w+.-]*://)?)(?!/)(.*)@", _hide_login, location, flags=re.DOTALL | re.IGNORECASE)
+    shown = re.sub(r"^(?>((?:[a-z][\w+.-]*://)?))(?!/)(.*)@", _hide_login, location, flags=re.DOTALL | re.IGNORECASE)
     return re.sub(r"([?&](?:ssl_)?password=)[^&]*", r"\1***", shown, flags=re.IGNORECASE)
 
 

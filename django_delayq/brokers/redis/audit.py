@@ -1,0 +1,90 @@
+"""The audit of Redis: the totals against the sets in one atomic look, then every place, a page at a time."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django_delayq.brokers.base import LEFT, Audit
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.looks import read_totals, set_names
+from django_delayq.brokers.redis.records import entry_id, unpack_message
+from django_delayq.brokers.redis.scripts import Call, Operation, load, plain
+
+PAGE = 1000
+
+
+def audit(keys: Keys) -> Operation[Audit]:
+    """Where each message is, and what does not add up: named, as far as the pages find it."""
+    differences, alarms = yield from _walk(keys)
+    reply = yield from _look(keys)
+    _, bodies, _, running, suspects, suspects_due, error, totals_reply, pending, ready, _ = reply
+    totals = read_totals(totals_reply)
+    places = {
+        "pending": pending + suspects - suspects_due - alarms["pending"],
+        "ready": ready + suspects_due - alarms["ready"],
+        "running": running - alarms["running"],
+        "error": error,
+    }
+    accounted = sum(places.values()) + sum(totals[name] for name in LEFT)
+    if accounted != totals["sent"]:
+        differences.append(f"{totals['sent']} sent, but {accounted} accounted for")
+    if bodies != sum(places.values()):
+        differences.append(f"{bodies} bodies, but {sum(places.values())} places")
+        differences += yield from _bodies_without_place(keys)
+    return Audit(totals, places, differences)
+
+
+def _look(keys: Keys) -> Operation[list[Any]]:
+    """The script's answer once it has named every wait set there is."""
+    fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error, keys.count, keys.sets)
+    while True:
+        names = yield from set_names(keys)
+        (reply,) = yield [Call(load("audit"), [*fixed, *map(keys.wait, names)], ())]
+        if reply[-1] == 0:
+            return reply  # type: ignore[no-any-return]
+
+
+def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
+    """Goes through every place: what is wrong, and how many alarms there are (they have no body)."""
+    names = yield from set_names(keys)
+    (clock,) = yield [plain("TIME")]
+    now = int(clock[0]) * 1000 + int(clock[1]) // 1000
+    wrong: list[str] = []
+    alarms = {"pending": 0, "ready": 0, "running": 0}
+    for place in [*map(keys.wait, names), keys.running, keys.suspect, keys.error]:
+        cursor: int | bytes = 0
+        while True:
+            ((cursor, page),) = yield [plain("ZSCAN", place, cursor, "COUNT", PAGE)]
+            members = dict(zip(page[::2], page[1::2], strict=True))
+            for score in (members.pop(member) for member in list(members) if member[:1] == b"\x1f"):
+                alarms["running" if place == keys.running else "ready" if float(score) <= now else "pending"] += 1
+            wrong += yield from _misplaced(keys, place, members)
+            if int(cursor) == 0:
+                break
+    return wrong, alarms
+
+
+def _bodies_without_place(keys: Keys) -> Operation[list[str]]:
+    wrong: list[str] = []
+    cursor: int | bytes = 0
+    while True:
+        ((cursor, page),) = yield [plain("HSCAN", keys.msg, cursor, "COUNT", PAGE)]
+        by_place: dict[str, list[bytes]] = {}
+        for id, message in zip(page[::2], page[1::2], strict=True):
+            header, _ = unpack_message(message)
+            place = keys.wait(f"{header.queue}:{header.key}") if header else keys.running
+            by_place.setdefault(place, []).append(id)
+        for place, ids in by_place.items():
+            wrong += yield from _misplaced(keys, place, ids)
+        if int(cursor) == 0:
+            return wrong
+
+
+def _misplaced(keys: Keys, place: str, members: Iterable[bytes]) -> Operation[list[str]]:
+    members = list(members)
+    if not members:
+        return []
+    (reply,) = yield [Call(load("misplaced"), (keys.msg, keys.running, keys.suspect, keys.error, place), members)]
+    return [
+        f"{entry_id(member)!r} in {place}: {what.decode()}"
+        for member, what in zip(reply[::2], reply[1::2], strict=True)
+    ]

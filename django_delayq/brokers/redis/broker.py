@@ -1,0 +1,179 @@
+"""The Redis broker: one sorted set per (queue, key), leases and bodies beside it, every move a Lua script."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from django_delayq import codec
+from django_delayq.brokers.base import (
+    Alarm,
+    Audit,
+    Capability,
+    Claims,
+    Counts,
+    Info,
+    OnConflict,
+    Placed,
+    Put,
+    ServerReport,
+    Settlement,
+    Upkept,
+    Want,
+    WorkerInfo,
+    check_batch,
+    refuse_duplicates,
+)
+from django_delayq.brokers.redis import byid, claims, looks, puts, settles
+from django_delayq.brokers.redis.audit import audit
+from django_delayq.brokers.redis.keys import Keys, set_name
+from django_delayq.brokers.redis.links import Links
+from django_delayq.brokers.redis.locations import parse_location
+from django_delayq.brokers.redis.report import report_on
+from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
+from django_delayq.brokers.redis.slots import Slots
+from django_delayq.brokers.redis.upkeep import Watch
+from django_delayq.brokers.redis.wake import Sleeper
+from django_delayq.conf import Alias
+
+LOOK_BUDGET = 60.0
+"""Seconds that a look through everything (audit, errors, an id among the buried) may take."""
+
+
+class RedisBroker:
+    """See `django_delayq.brokers.base.Broker`; docs/internals describes structures and moves."""
+
+    capabilities = frozenset(Capability)
+
+    def __init__(self, alias: Alias) -> None:
+        self._options = alias.options
+        self._keys = Keys(alias.options.prefix)
+        self._slots = Slots()
+        self._watch = Watch()
+        self._location = parse_location(alias.location)
+        self._links = Links(self._location, self._watch.connected)
+        self._sleeper = Sleeper(self._links, self._keys.channel)
+
+    def open(self) -> None:
+        self._links.run(_one(plain("PING")))
+
+    def close(self) -> None:
+        self._sleeper.close()
+        self._links.close()
+
+    # Messages in
+
+    def put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+        check_batch(puts_)
+        return refuse_duplicates(self._links.run(puts.put(self._keys, self._slots, puts_, on_conflict)), on_conflict)
+
+    async def aput(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+        check_batch(puts_)
+        placed = await self._links.arun(puts.put(self._keys, self._slots, puts_, on_conflict))
+        return refuse_duplicates(placed, on_conflict)
+
+    def put_alarms(self, alarms: Sequence[Alarm]) -> None:
+        check_batch(alarms)
+        self._links.run(puts.put_alarms(self._keys, alarms))
+
+    # The worker's moves
+
+    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        self._sleeper.before_claim(set_name(want.queue, want.key) for want in wants)
+        by = claims.Claimant(worker, lease_ms)
+        claimed, sleep_ms = self._links.run(claims.claim(self._keys, self._slots, wants, by))
+        self._sleeper.after_claim(claimed.now_ms, sleep_ms)
+        return claimed
+
+    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        return self._links.run(claims.claim_suspect(self._keys, self._slots, wants, claims.Claimant(worker, lease_ms)))
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        check_batch(settlements)
+        return self._links.run(settles.settle(self._keys, settlements))
+
+    def drop_alarms(self, alarms: Sequence[Alarm]) -> None:
+        check_batch(alarms)
+        self._links.run(settles.drop_alarms(self._keys, alarms))
+
+    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+        check_batch(leases)
+        return self._links.run(settles.renew(self._keys, leases, lease_ms))
+
+    def upkeep(self, *, lease_ms: int) -> Upkept:
+        return self._links.run(self._watch.upkeep(self._keys, self._options, lease_ms))
+
+    def wait(self, timeout: float) -> None:
+        self._sleeper.sleep(timeout)
+
+    def wake(self) -> None:
+        self._sleeper.wake()
+
+    # Moves by id
+
+    def cancel(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        return self._links.run(byid.cancel(self._keys, ids))
+
+    async def acancel(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        return await self._links.arun(byid.cancel(self._keys, ids))
+
+    def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
+        check_batch(ids)
+        return self._links.run(byid.reschedule(self._keys, ids, puts.due_text(delay_ms, at_ms)))
+
+    async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
+        check_batch(ids)
+        return await self._links.arun(byid.reschedule(self._keys, ids, puts.due_text(delay_ms, at_ms)))
+
+    def rescue(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        return self._links.run(byid.rescue(self._keys, ids), LOOK_BUDGET)
+
+    def purge(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        return self._links.run(byid.purge(self._keys, ids), LOOK_BUDGET)
+
+    # Looks
+
+    def get(self, id: str) -> Info | None:
+        return self._links.run(looks.get(self._keys, id), LOOK_BUDGET)
+
+    async def aget(self, id: str) -> Info | None:
+        return await self._links.arun(looks.get(self._keys, id), LOOK_BUDGET)
+
+    def peek(self, queue: str, count: int) -> list[Info]:
+        return self._links.run(looks.peek(self._keys, queue, count), LOOK_BUDGET)
+
+    def errors(self, count: int, offset: int = 0) -> list[Info]:
+        return self._links.run(looks.errors(self._keys, count, offset), LOOK_BUDGET)
+
+    def counts(self) -> Counts:
+        return self._links.run(looks.counts(self._keys))
+
+    def audit(self) -> Audit:
+        return self._links.run(audit(self._keys), LOOK_BUDGET)
+
+    def announce(self, worker: WorkerInfo) -> None:
+        self._links.run(_announce(self._keys, worker))
+
+    def retire(self, worker: str) -> None:
+        self._links.run(_one(plain("HDEL", self._keys.meta, f"worker:{worker}")))
+
+    def workers(self) -> list[WorkerInfo]:
+        return self._links.run(looks.workers(self._keys))
+
+    def report(self) -> ServerReport:
+        report = report_on(lambda *command: self._links.run(_one(plain(*command))), self._location.shown)
+        report.warnings.extend(self._location.warnings)
+        return report
+
+
+def _one(call: Call) -> Operation[Reply]:
+    (reply,) = yield [call]
+    return reply
+
+
+def _announce(keys: Keys, worker: WorkerInfo) -> Operation[None]:
+    said = asdict(worker)
+    del said["seen_ms"]
+    yield [Call(load("announce"), (keys.meta,), (f"worker:{worker.name}", codec.dumps(said)))]

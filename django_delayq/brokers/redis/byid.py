@@ -1,0 +1,92 @@
+"""Moves by id: cancel, reschedule, rescue, purge. Look, then move: what waits in a set that was not named is named in
+a second call. Operations, as `scripts.py` defines them."""
+
+from collections.abc import Callable, Sequence
+
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.records import entry_id
+from django_delayq.brokers.redis.scripts import Call, Operation, load, plain
+
+CALL = 200
+"""The most ids that one script call takes."""
+
+_MakeCall = Callable[[list[str], Sequence[str | bytes]], Call]
+
+
+def cancel(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
+    """Waiting messages are gone, and counted as cancelled."""
+    return _look_then_move(ids, lambda names, some: Call(load("cancel"), _waiting_keys(keys, names), some))
+
+
+def reschedule(keys: Keys, ids: Sequence[str], due: str) -> Operation[list[bool]]:
+    """Waiting messages are due anew; `due` as `puts.due_text` gives it."""
+    return _look_then_move(
+        ids, lambda names, some: Call(load("reschedule"), _waiting_keys(keys, names), [due, keys.channel, *some])
+    )
+
+
+def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
+    """Of each id what was buried last is ready again."""
+    entries = yield from find_entries(keys, ids)
+    buried = [i for i, id in enumerate(ids) if id in entries]
+    newest = [entries[ids[i]][-1] for i in buried]
+    fixed = (keys.msg, keys.state, keys.error, keys.sets, keys.timer, keys.count)
+    moved = yield from _look_then_move(
+        newest,
+        lambda names, some: Call(load("rescue"), [*fixed, *map(keys.wait, names)], [keys.channel, *some]),
+    )
+    rescued = dict(zip(buried, moved, strict=True))
+    return [rescued.get(i, False) for i in range(len(ids))]
+
+
+def purge(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
+    """What waits, and all that is buried, under each id is gone."""
+    purged = yield from _look_then_move(ids, lambda names, some: Call(load("purge"), _waiting_keys(keys, names), some))
+    entries = yield from find_entries(keys, ids)
+    buried = [entry for id in dict.fromkeys(ids) for entry in entries.get(id, ())]
+    if buried:
+        names = (keys.error, keys.msg, keys.state, keys.count)
+        yield [Call(load("purge_error"), names, buried[n : n + CALL]) for n in range(0, len(buried), CALL)]
+    return [done or id in entries for id, done in zip(ids, purged, strict=True)]
+
+
+def find_entries(keys: Keys, ids: Sequence[str]) -> Operation[dict[str, list[bytes]]]:
+    """The entries of what is buried under each id, oldest first. Reads through all errors, a page at a time."""
+    wanted = set(ids)
+    found: list[tuple[float, bytes]] = []
+    cursor: int | bytes = 0
+    while True:
+        ((cursor, page),) = yield [plain("ZSCAN", keys.error, cursor, "COUNT", 1000)]
+        pairs = zip(page[::2], page[1::2], strict=True)
+        found += [(float(score), entry) for entry, score in pairs if entry_id(entry) in wanted]
+        if int(cursor) == 0:
+            break
+    entries: dict[str, list[bytes]] = {}
+    for _, entry in sorted(set(found)):  # a scan may give an element twice
+        entries.setdefault(entry_id(entry), []).append(entry)
+    return entries
+
+
+def _waiting_keys(keys: Keys, names: list[str]) -> list[str]:
+    fixed = (keys.msg, keys.state, keys.sets, keys.count, keys.suspect, keys.running, keys.timer)
+    return [*fixed, *map(keys.wait, names)]
+
+
+def _look_then_move(ids: Sequence[str | bytes], make_call: _MakeCall) -> Operation[list[bool]]:
+    """1 and 0 are answers; the name of a wait set means: call again, with that set among the keys."""
+    moved = [False] * len(ids)
+    todo = [list(range(n, min(n + CALL, len(ids)))) for n in range(0, len(ids), CALL)]
+    names: list[list[str]] = [[] for _ in todo]
+    while todo:
+        calls = [make_call(sets, [ids[i] for i in group]) for group, sets in zip(todo, names, strict=True)]
+        replies = yield calls
+        todo, names, before = [], [], todo
+        for group, reply in zip(before, replies, strict=True):
+            left = [(i, answer.decode()) for i, answer in zip(group, reply, strict=True) if isinstance(answer, bytes)]
+            for i, answer in zip(group, reply, strict=True):
+                # After a repeat a 0 may be our own doing, as in `settles.py`; here it counts as not moved.
+                moved[i] = answer == 1
+            if left:
+                todo.append([i for i, _ in left])
+                names.append(list(dict.fromkeys(name for _, name in left)))
+    return moved

@@ -1,0 +1,44 @@
+"""The names of everything we keep in one shard of Redis. All share the hash tag {prefix:shard}."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Keys:
+    """The keys of one shard. docs/internals says what each holds."""
+
+    prefix: str
+    shard: int = 0
+    tag: str = field(init=False)
+    msg: str = field(init=False)
+    state: str = field(init=False)
+    running: str = field(init=False)
+    suspect: str = field(init=False)
+    error: str = field(init=False)
+    sets: str = field(init=False)
+    timer: str = field(init=False)
+    count: str = field(init=False)
+    epoch: str = field(init=False)
+    meta: str = field(init=False)
+    channel: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tag = f"{{{self.prefix}:{self.shard}}}:"
+        for name in ("msg", "state", "running", "suspect", "error", "timer", "count", "epoch"):
+            setattr(self, name, self.tag + name)
+        self.sets = f"{self.tag}keys"
+        self.channel = f"{self.tag}wake"
+        self.meta = f"{{{self.prefix}:meta}}"
+
+    def wait(self, name: str) -> str:
+        """The wait set of a name ("queue:key")."""
+        return f"{self.tag}wait:{name}"
+
+    def call(self, slot: str) -> str:
+        """The slot that remembers the answer to one call in flight."""
+        return f"{self.tag}call:{slot}"
+
+
+def set_name(queue: str, key: str) -> str:
+    """What a wait set is called in `keys`, in `timer` and on the wake-up channel. A queue has no colon in it."""
+    return f"{queue}:{key}"

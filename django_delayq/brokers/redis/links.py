@@ -1,0 +1,205 @@
+"""Connections to one Redis, and the running of operations on them, blocking or async.
+
+redis-py would repeat a script silently, ten times; our connections have that off, and repeating is done here: a call
+that is safe to repeat (every one of ours is, see lua/lib/call.lua) is repeated until its time is up.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import redis
+from redis.asyncio.connection import AbstractConnection as AsyncConnection
+from redis.connection import AbstractConnection
+from redis.exceptions import NoScriptError, ResponseError
+
+from django_delayq.brokers.redis.locations import Location
+from django_delayq.brokers.redis.replies import Passing, as_ours, check
+from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply
+from django_delayq.errors import BrokerRefused, BrokerUnavailable
+
+BUDGET = 2.0
+"""Seconds that one operation may take in all, repeats included."""
+
+R = TypeVar("R")
+_FAULTS = (OSError, redis.RedisError, BrokerUnavailable, BrokerRefused)
+
+
+class Replies(list[Reply]):
+    """The replies of one round trip. After a repeat a False answer may be ours: the first time did it."""
+
+    repeated = False
+
+
+class Links:
+    """A pool of connections that grows with the calls in flight. `on_connect` is called for each new one."""
+
+    def __init__(self, location: Location, on_connect: Callable[[], None]) -> None:
+        self.shown = location.shown
+        self._location = location
+        self._on_connect = on_connect
+        self._idle: deque[AbstractConnection] = deque()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
+
+    def run(self, operation: Operation[R], budget: float = BUDGET) -> R:
+        """Run an operation to its end. Raises `BrokerUnavailable` after `budget` seconds, or `BrokerRefused`."""
+        patience = _Patience(budget)
+        try:
+            calls = next(operation)
+            while True:
+                calls = operation.send(self._exchange(calls, patience))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            operation.close()
+
+    async def arun(self, operation: Operation[R], budget: float = BUDGET) -> R:
+        """As `run`, on an async connection of the running loop."""
+        patience = _Patience(budget)
+        try:
+            calls = next(operation)
+            while True:
+                calls = operation.send(await self._aexchange(calls, patience))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            operation.close()
+
+    def connect(self) -> AbstractConnection:
+        """A new connection, also for one who keeps it (the wake-up listener)."""
+        connection = self._location.connection()
+        connection.connect()
+        self._on_connect()
+        return connection
+
+    def close(self) -> None:
+        """Close the idle connections. Those of an event loop close with it."""
+        while self._idle:
+            self._idle.pop().disconnect()
+
+    def _exchange(self, calls: list[Call], patience: "_Patience") -> Replies:
+        replies = Replies()
+        while True:
+            try:
+                replies[:] = self._attempt(calls)
+            except _FAULTS as error:
+                time.sleep(patience.pause_after(as_ours(error, self.shown)))
+                replies.repeated = True
+            else:
+                return replies
+
+    async def _aexchange(self, calls: list[Call], patience: "_Patience") -> Replies:
+        replies = Replies()
+        while True:
+            try:
+                replies[:] = await self._aattempt(calls)
+            except _FAULTS as error:
+                await asyncio.sleep(patience.pause_after(as_ours(error, self.shown)))
+                replies.repeated = True
+            else:
+                return replies
+
+    def _attempt(self, calls: list[Call]) -> list[Reply]:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self.connect()
+        try:
+            trips = _trips(calls, self.shown)
+            commands = next(trips)
+            while True:
+                connection.send_packed_command(_pack(connection, commands))
+                commands = trips.send([_reply(connection) for _ in commands])
+        except StopIteration as stop:
+            self._idle.append(connection)
+            return stop.value  # type: ignore[no-any-return]
+        except BaseException:
+            connection.disconnect()  # replies may be unread, or a failover moved the primary
+            raise
+
+    async def _aattempt(self, calls: list[Call]) -> list[Reply]:
+        loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            self._loops[loop] = loop_connections = _LoopConnections()
+            await anext(loop_connections.until_loop_ends)
+        idle = self._loops[loop].idle
+        connection = idle.pop() if idle else self._location.async_connection()
+        try:
+            await connection.connect()
+            trips = _trips(calls, self.shown)
+            commands = next(trips)
+            while True:
+                await connection.send_packed_command(_pack(connection, commands))
+                commands = trips.send([await _areply(connection) for _ in commands])
+        except StopIteration as stop:
+            idle.append(connection)
+            return stop.value  # type: ignore[no-any-return]
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+
+
+class _LoopConnections:
+    """The idle connections of one event loop. They close with it: a loop ends its async generators first."""
+
+    def __init__(self) -> None:
+        self.idle: deque[AsyncConnection] = deque()
+        self.until_loop_ends = self._until_loop_ends()
+
+    async def _until_loop_ends(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            while self.idle:
+                await self.idle.pop().disconnect()
+
+
+_Command = tuple[Argument, ...]
+
+
+def _trips(calls: list[Call], shown: str) -> Generator[list[_Command], list[Reply], list[Reply]]:
+    """Ask all; ask again, with their source, exactly those whose script the server did not have."""
+    replies = yield [call.command(with_source=False) for call in calls]
+    missing = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+    if missing:
+        repeats = yield [calls[i].command(with_source=True) for i in missing]
+        for i, reply in zip(missing, repeats, strict=True):
+            replies[i] = reply
+    check(replies, shown)
+    return replies
+
+
+def _pack(connection: Any, commands: list[_Command]) -> Any:
+    return connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
+
+
+def _reply(connection: AbstractConnection) -> Reply:
+    try:
+        return connection.read_response()
+    except ResponseError as error:  # one call's answer: the replies of the others are still to be read
+        return error
+
+
+async def _areply(connection: Any) -> Reply:
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error
+
+
+class _Patience:
+    """How long one operation goes on trying."""
+
+    def __init__(self, budget: float) -> None:
+        self._until = time.monotonic() + budget
+        self._pause = 0.01
+
+    def pause_after(self, error: Exception) -> float:
+        """Seconds to wait before the call is repeated. Raises `error` when it will not pass, or not in time."""
+        self._pause = min(self._pause * 2, 0.25)
+        if not isinstance(error, Passing) or time.monotonic() + self._pause >= self._until:
+            raise error from None
+        return self._pause

@@ -1,0 +1,145 @@
+"""Looking in: one message, the next ones, the buried ones, the figures. Operations, as `scripts.py` defines them."""
+
+from collections.abc import Sequence
+from heapq import nsmallest
+
+from django_delayq import codec
+from django_delayq.brokers.base import TOTALS, Counts, Header, Info, SetCount, WorkerInfo
+from django_delayq.brokers.redis.byid import find_entries
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.records import entry_id, unpack_message, unpack_state
+from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
+from django_delayq.message import State
+
+PAGE = 200
+"""How many messages one call looks at."""
+
+HEARTBEAT_MS = 15_000
+
+_PER_MESSAGE = 7
+
+
+def get(keys: Keys, id: str) -> Operation[Info | None]:
+    """What waits or runs under the id, else what was buried last."""
+    found = yield from _where(keys, [id], [])
+    if found:
+        return found[0]
+    entries = yield from find_entries(keys, [id])
+    if id not in entries:
+        return None
+    found = yield from _where(keys, entries[id][-1:], [])
+    return found[0] if found else None
+
+
+def peek(keys: Keys, queue: str, count: int) -> Operation[list[Info]]:
+    """The next `count` of a queue in due order, suspects too."""
+    names = [name for name in (yield from set_names(keys)) if name.startswith(f"{queue}:")]
+    ranges = [plain("ZRANGE", keys.wait(name), 0, max(count - 1, 0), "WITHSCORES") for name in names]
+    *waiting, suspects = yield [*ranges, plain("ZRANGE", keys.suspect, 0, PAGE - 1, "WITHSCORES")]
+    ids = [(float(score), id) for reply in [*waiting, suspects] for id, score in _pairs(reply) if id[:1] != b"\x1f"]
+    infos: list[Info] = []
+    nearest = nsmallest(count + len(suspects) // 2, ids)
+    for n in range(0, len(nearest), PAGE):
+        infos += yield from _where(keys, [id for _, id in nearest[n : n + PAGE]], names)
+    mine = [info for info in infos if info.header.queue == queue and info.state is not State.RUNNING]
+    return nsmallest(count, mine, key=lambda info: (info.due_ms, info.id))
+
+
+def errors(keys: Keys, count: int, offset: int) -> Operation[list[Info]]:
+    """Buried messages, newest first."""
+    infos: list[Info] = []
+    for start in range(offset, offset + count, PAGE):
+        stop = min(start + PAGE, offset + count) - 1
+        (entries,) = yield [plain("ZREVRANGE", keys.error, start, stop)]
+        if not entries:
+            break
+        infos += yield from _where(keys, entries, [])
+    return infos
+
+
+def counts(keys: Keys) -> Operation[Counts]:
+    """Every figure. Not one atomic look: the audit is."""
+    names = yield from set_names(keys)
+    (clock,) = yield [plain("TIME")]
+    now = int(clock[0]) * 1000 + int(clock[1]) // 1000
+    running, suspects, error, totals, *figures = yield [
+        plain("ZCARD", keys.running),
+        plain("ZCARD", keys.suspect),
+        plain("ZCARD", keys.error),
+        plain("HGETALL", keys.count),
+        *(call for name in names for call in _set_calls(keys.wait(name), now)),
+    ]
+    waiting = [_set_count(name, *figures[3 * i : 3 * i + 3]) for i, name in enumerate(sorted(names)) if figures[3 * i]]
+    return Counts(now, waiting, running, suspects, error, read_totals(totals))
+
+
+def _set_calls(wait: str, now: int) -> list[Call]:
+    return [plain("ZCARD", wait), plain("ZCOUNT", wait, "-inf", now), plain("ZRANGE", wait, 0, 0, "WITHSCORES")]
+
+
+def _set_count(name: str, size: int, ready: int, first: list[bytes]) -> SetCount:
+    queue, _, key = name.partition(":")
+    return SetCount(queue, key, size - ready, ready, int(float(first[1])) if first else None)
+
+
+def set_names(keys: Keys) -> Operation[list[str]]:
+    """The names of all wait sets."""
+    (names,) = yield [plain("ZRANGE", keys.sets, 0, -1)]
+    return sorted(name.decode() for name in names)
+
+
+def read_totals(reply: list[bytes]) -> dict[str, int]:
+    """The totals, zeros too."""
+    told = {name.decode(): int(value) for name, value in _pairs(reply)}
+    return {name: told.get(name, 0) for name in TOTALS}
+
+
+def workers(keys: Keys) -> Operation[list[WorkerInfo]]:
+    """The workers heard of lately."""
+    clock, fields = yield [plain("TIME"), plain("HGETALL", keys.meta)]
+    now = int(clock[0]) * 1000
+    found = []
+    for name, value in _pairs(fields):
+        seen, _, said = value.partition(b"\x1f")
+        if name.startswith(b"worker:") and now - int(seen) <= HEARTBEAT_MS:
+            found.append(WorkerInfo(**codec.loads(said), seen_ms=int(seen)))
+    return sorted(found, key=lambda worker: worker.name)
+
+
+def _where(keys: Keys, ids: Sequence[str | bytes], names: Sequence[str]) -> Operation[list[Info]]:
+    """What is known of each id that is somewhere; asks again, with their wait sets named, where needed."""
+    fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error)
+    while True:
+        (reply,) = yield [Call(load("where"), [*fixed, *map(keys.wait, names)], ids)]
+        unnamed = {name.decode() for name in reply[_PER_MESSAGE::_PER_MESSAGE] if name}
+        if unnamed <= set(names):
+            break
+        names = [*names, *unnamed]
+    found = (_see(id, reply[1 + i * _PER_MESSAGE :], int(reply[0])) for i, id in enumerate(ids))
+    return [info for info in found if info is not None]
+
+
+def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
+    message, state, running, suspect, error, wait, _ = values[:_PER_MESSAGE]
+    place = running or suspect or error or wait
+    if not message or not place:
+        return None
+    header, body = unpack_message(message)
+    record = unpack_state(state)
+    name = entry_id(id) if isinstance(id, bytes) else id
+    at = int(float(place))
+    due = record.due_ms if record.due_ms is not None else at
+    info = Info(name, State.PENDING, due, header or Header("?", "?"), body, record.failures, record.crashes)
+    info.error, info.detail, info.suspect = record.error, record.detail, bool(suspect)
+    if running:
+        info.state, info.holder, info.lease_end_ms = State.RUNNING, record.worker, at
+    elif error:
+        info.state, info.buried_ms = State.ERROR, at
+    else:
+        info.due_ms = at
+        info.state = State.READY if at <= now else State.PENDING
+    return info
+
+
+def _pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
+    return list(zip(reply[::2], reply[1::2], strict=True))

@@ -1,0 +1,12 @@
+-- Lost replies: a call that comes again under the number that its slot saw last gets the answer of the first time.
+local function answered(slot, number)
+  local last = redis.call('GET', slot)
+  if last then
+    last = cmsgpack.unpack(last)
+    if last[1] == number then return last[2] end
+  end
+end
+
+local function remember(slot, number, answer)
+  redis.call('SET', slot, cmsgpack.pack({ number, answer }), 'EX', 60)
+end

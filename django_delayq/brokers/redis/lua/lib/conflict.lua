@@ -1,0 +1,32 @@
+-- An id that is there already: what on_conflict makes of it. Gives an outcome and a due time, as put.lua does.
+-- KEYS as in put.lua.
+local function conflict(mode, sets, id, due, message)
+  local old = redis.call('HGET', KEYS[1], id)
+  if redis.call('ZSCORE', KEYS[3], id) then
+    return 2, tonumber(read_state(redis.call('HGET', KEYS[2], id)).due) or now
+  end
+  local name = read_header(old)
+  local from, at = KEYS[4], redis.call('ZSCORE', KEYS[4], id)
+  if not at and name then
+    from = sets[name]
+    if not from then return name, 0 end
+    at = redis.call('ZSCORE', from, id)
+  end
+  if not at then return nil, due end -- a body without a place: not a message
+  at = tonumber(at)
+  if mode == 'replace' then
+    redis.call('ZREM', from, id)
+    redis.call('HDEL', KEYS[2], id)
+    redis.call('HSET', KEYS[1], id, message)
+    redis.call('ZADD', KEYS[9], due, id)
+    if from ~= KEYS[4] then taken(KEYS[5], from) end
+    name = set_name(KEYS[9])
+  elseif (mode == 'earliest' and due < at) or (mode == 'latest' and due > at) then
+    redis.call('HSET', KEYS[1], id, with_scheduled(old, due))
+    redis.call('ZADD', from, due, id)
+  else
+    return 0, at
+  end
+  placed(KEYS[5], KEYS[6], ARGV[3], name, due)
+  return 0, due
+end

@@ -1,0 +1,34 @@
+-- Leasing, shared by claim and claim_suspect. KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call slot 7 count
+
+-- Four values per message: member, due, message, state. An alarm's member carries its set: US queue US key US pk.
+local function describe(members, dues)
+  local reply = {}
+  if #members == 0 then return reply end
+  local messages, states = redis.call('HMGET', KEYS[2], unpack(members)), redis.call('HMGET', KEYS[3], unpack(members))
+  for i, member in ipairs(members) do
+    local n = #reply
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = member, dues[i], messages[i] or '', states[i] or ''
+  end
+  return reply
+end
+
+-- Lease what `described` lists and was just taken out of its set. Drops places without a body: nothing to run there.
+local function lease(described, token, ends, worker)
+  local running, states, ids = {}, {}, {}
+  for i = 1, #described, 4 do
+    local id, message = described[i], described[i + 2]
+    if message ~= '' then
+      local state = read_state(described[i + 3])
+      state.token, state.due, state.worker = token, described[i + 1], worker
+      states[#states + 1], states[#states + 2] = id, write_state(state)
+    end
+    if message ~= '' or string.byte(id) == 31 then
+      running[#running + 1], running[#running + 2], ids[#ids + 1] = ends, id, id
+    else
+      redis.call('HINCRBY', KEYS[7], 'orphans', 1)
+    end
+  end
+  if #running > 0 then redis.call('ZADD', KEYS[1], unpack(running)) end
+  if #states > 0 then redis.call('HSET', KEYS[3], unpack(states)) end
+  remember(KEYS[6], token, ids)
+end

@@ -1,0 +1,37 @@
+-- One lease that ran out. Gives 'reclaimed', 'buried', nothing for what is gone, or the name of a wait set that is
+-- needed and not among KEYS. KEYS and ARGV as in reclaim.lua.
+local function ready_again(set, member, due)
+  redis.call('ZADD', set, 'LT', due, member)
+  placed(KEYS[6], KEYS[7], ARGV[2], set_name(set), due)
+end
+
+local function reclaim(sets, id)
+  local queue, key, pk = string.match(id, '^\31([^\31]*)\31([^\31]*)(\31.*)$')
+  if pk then -- an alarm proves nothing and counts nothing
+    local set = sets[queue .. ':' .. key]
+    if not set then return queue .. ':' .. key end
+    redis.call('ZREM', KEYS[1], id)
+    ready_again(set, pk, now)
+    return 'reclaimed'
+  end
+  local message = redis.call('HGET', KEYS[2], id)
+  local name, flags = read_header(message)
+  if name and not sets[name] then return name end
+  redis.call('ZREM', KEYS[1], id)
+  if not message then return nil end
+  local state = read_state(redis.call('HGET', KEYS[3], id))
+  if string.sub(state.worker, 1, 1) ~= '!' then state.crashes = state.crashes + 1 end -- not when interrupted
+  if not name or state.crashes >= 3 or string.find(flags, 'o', 1, true) then
+    state.error = not name and 'its header can not be read'
+      or state.crashes >= 3 and 'killed its worker 3 times'
+      or 'its lease ran out; it may not have started, or have run in part, and must not start twice'
+    bury(KEYS[2], KEYS[3], KEYS[5], KEYS[8], id, state, '')
+    return 'buried'
+  end
+  local due = tonumber(state.due) or now
+  state.token, state.due, state.worker = '', '', ''
+  redis.call('HSET', KEYS[3], id, write_state(state))
+  redis.call('HINCRBY', KEYS[8], 'reclaimed', 1)
+  if state.crashes == 2 then redis.call('ZADD', KEYS[4], due, id) else ready_again(sets[name], id, due) end
+  return 'reclaimed'
+end

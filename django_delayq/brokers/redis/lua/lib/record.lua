@@ -1,0 +1,40 @@
+-- The time, and what a message and a state hold (records.py writes and reads the same bytes).
+-- message: 1 US queue US key US flags US sent US scheduled US expires US options RS body
+-- state:   token US failures US crashes US due US worker US error
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local now_up = clock[2] % 1000 > 0 and now + 1 or now -- due times are rounded up: early by 1 ms is early
+
+-- A failing script does not roll back, so keys of a foreign type (someone else's) must fail before the first write.
+local function probe(zsets, hashes)
+  for _, i in ipairs(zsets) do redis.call('ZCARD', KEYS[i]) end
+  for _, i in ipairs(hashes) do redis.call('HLEN', KEYS[i]) end
+end
+
+-- '+n' is n ms from now; anything else is an instant, and the past means now.
+local function due_from(text)
+  if string.sub(text, 1, 1) == '+' then return now_up + tonumber(text) end
+  return math.max(tonumber(text), now)
+end
+
+-- The name of its wait set ('queue:key') and its flags; nothing for what is not ours.
+local function read_header(message)
+  local queue, key, flags = string.match(message or '', '^1\31([^\31]*)\31([^\31]*)\31([^\31]*)\31')
+  if queue then return queue .. ':' .. key, flags end
+end
+
+local function with_scheduled(message, due)
+  local before, after = string.match(message, '^(1\31[^\31]*\31[^\31]*\31[^\31]*\31%d+\31)%d+(.*)$')
+  return before .. due .. after
+end
+
+local function read_state(state)
+  local token, failures, crashes, due, worker, error =
+    string.match(state or '', '^(%d*)\31(%d+)\31(%-?%d+)\31(%d*)\31([^\31]*)\31(.*)$')
+  return { token = token or '', failures = tonumber(failures or 0), crashes = tonumber(crashes or 0),
+           due = due or '', worker = worker or '', error = error or '' }
+end
+
+local function write_state(s)
+  return table.concat({ s.token, s.failures, s.crashes, s.due, s.worker, s.error }, '\31')
+end

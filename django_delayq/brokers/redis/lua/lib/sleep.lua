@@ -1,0 +1,26 @@
+-- What a claim that may sleep leaves behind. The rule: no sleeper's timer is later than the mark of a set it waits for.
+local function sleep_until(timer, names, until_ms)
+  if #names == 0 then return end
+  local marks, raised = redis.call('HMGET', timer, unpack(names)), {}
+  for i, name in ipairs(names) do
+    if not marks[i] or tonumber(marks[i]) < until_ms then
+      raised[#raised + 1], raised[#raised + 2] = name, until_ms
+    end
+  end
+  if #raised > 0 then
+    redis.call('HDEL', timer, '') -- a write that needs no memory lets the next ones pass when memory is full
+    redis.call('HSET', timer, unpack(raised))
+  end
+end
+
+-- Due messages that were left behind are work for others: they are called, once a second at most.
+local function call_others(timer, channel, names)
+  for _, name in ipairs(names) do
+    local called = 'called ' .. name
+    if now - (redis.call('HGET', timer, called) or 0) >= 1000 then
+      redis.call('HDEL', timer, called)
+      redis.call('HSET', timer, called, now)
+      redis.call('PUBLISH', channel, now .. ' ' .. name)
+    end
+  end
+end

@@ -1,0 +1,32 @@
+-- Where an id waits. KEYS  1 msg 2 state 3 keys 4 count 5 suspect 6 running 7 timer 8.. wait sets
+-- Gives the zset that holds it and the message; or, where that is not among KEYS, the name of its wait set.
+local function find_waiting(sets, id)
+  local message = redis.call('HGET', KEYS[1], id)
+  if not message or redis.call('ZSCORE', KEYS[6], id) then return nil end
+  if redis.call('ZSCORE', KEYS[5], id) then return KEYS[5], message end
+  local name = read_header(message)
+  if not name then return nil end
+  if not sets[name] then return nil, nil, name end
+  if redis.call('ZSCORE', sets[name], id) then return sets[name], message end
+end
+
+-- Calls `move(zset, id, message)` for each id that waits. Gives per id 1 moved, 0 not waiting, or a name as above.
+local function each_waiting(first, move)
+  local sets, reply = wait_sets(8), {}
+  for i = first, #ARGV do
+    local zset, message, elsewhere = find_waiting(sets, ARGV[i])
+    if zset then move(zset, ARGV[i], message) end
+    reply[#reply + 1] = zset and 1 or elsewhere or 0
+  end
+  return reply
+end
+
+local function remove(total)
+  return function(zset, id)
+    redis.call('ZREM', zset, id)
+    redis.call('HDEL', KEYS[1], id)
+    redis.call('HDEL', KEYS[2], id)
+    redis.call('HINCRBY', KEYS[4], total, 1)
+    if zset ~= KEYS[5] then taken(KEYS[3], zset) end
+  end
+end

@@ -1,0 +1,12 @@
+-- uses: record sets
+-- Hold alarms of one wait set. Of two for one row the earlier counts.
+-- KEYS  1 keys 2 timer 3 the wait set
+-- ARGV  1 channel; then per alarm: member (US pk), wait in ms
+probe({ 1, 3 }, { 2 })
+local first
+for i = 2, #ARGV, 2 do
+  local due = now_up + tonumber(ARGV[i + 1])
+  redis.call('ZADD', KEYS[3], 'LT', due, ARGV[i])
+  first = math.min(first or due, due)
+end
+placed(KEYS[1], KEYS[2], ARGV[1], set_name(KEYS[3]), first)

@@ -1,0 +1,16 @@
+-- uses: record
+-- Make leases end later.
+-- KEYS  1 running 2 state
+-- ARGV  1 lease in ms; then per lease: id, token
+-- Gives 1 for each lease that was held, 0 for one that was lost.
+probe({ 1 }, { 2 })
+local reply = {}
+for i = 2, #ARGV, 2 do
+  local held = read_state(redis.call('HGET', KEYS[2], ARGV[i])).token == ARGV[i + 1]
+  reply[#reply + 1] = held and 1 or 0
+  if held then
+    redis.call('ZREM', KEYS[1], ARGV[i]) -- frees first: memory may be full
+    redis.call('ZADD', KEYS[1], now + tonumber(ARGV[1]), ARGV[i])
+  end
+end
+return reply

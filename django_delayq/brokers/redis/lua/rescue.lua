@@ -1,0 +1,27 @@
+-- uses: record sets
+-- rescue: error -> ready, counts anew. Refused while its id waits or runs.
+-- KEYS  1 msg 2 state 3 error 4 keys 5 timer 6 count 7.. wait sets
+-- ARGV  1 channel 2.. entries (id US token)
+-- Gives per entry 1 rescued, 0 not buried or refused, or the name of a wait set to call again with.
+probe({ 3, 4 }, { 1, 2, 5, 6 })
+local sets, reply = wait_sets(7), {}
+for i = 2, #ARGV do
+  local entry, id = ARGV[i], string.match(ARGV[i], '^[^\31]*')
+  local message = redis.call('HGET', KEYS[1], entry)
+  local name = read_header(message)
+  if not name or redis.call('HEXISTS', KEYS[1], id) == 1 then
+    reply[#reply + 1] = 0
+  elseif not sets[name] then
+    reply[#reply + 1] = name
+  else
+    redis.call('ZREM', KEYS[3], entry)
+    redis.call('HDEL', KEYS[1], entry)
+    redis.call('HDEL', KEYS[2], entry)
+    redis.call('HSET', KEYS[1], id, with_scheduled(message, now))
+    redis.call('ZADD', sets[name], now, id)
+    placed(KEYS[4], KEYS[5], ARGV[1], name, now)
+    redis.call('HINCRBY', KEYS[6], 'rescued', 1)
+    reply[#reply + 1] = 1
+  end
+end
+return reply

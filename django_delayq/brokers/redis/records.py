@@ -1,0 +1,104 @@
+"""The bytes of a message and of its state in Redis. lua/lib/record.lua reads and writes the same.
+
+Fields are parted by US (0x1f), the body follows RS (0x1e). Neither occurs inside: names are checked at send, and JSON
+escapes control characters.
+"""
+
+from dataclasses import dataclass
+
+from django_delayq import codec
+from django_delayq.brokers.base import Header
+
+US = b"\x1f"
+RS = b"\x1e"
+_VERSION = b"1"
+_AT_MOST_ONCE = b"o"
+
+
+def pack_flags(header: Header) -> bytes:
+    """What Lua must know of a message, a letter each."""
+    return _AT_MOST_ONCE if header.at_most_once else b""
+
+
+def pack_tail(header: Header, body: bytes) -> bytes:
+    """What follows the due time in a message: Lua copies it and never looks inside."""
+    expires = b"" if header.expires_ms is None else str(header.expires_ms).encode()
+    return expires + US + _pack_options(header) + RS + body
+
+
+def _pack_options(header: Header) -> bytes:
+    options: dict[str, int | str | None] = {
+        "max_attempts": header.max_attempts,
+        "timeout_ms": header.timeout_ms,
+        "tag": header.tag,
+        "trace_id": header.trace_id,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    return codec.dumps(given) if given else b""
+
+
+def unpack_message(message: bytes) -> tuple[Header | None, bytes]:
+    """Header and body; no header for bytes that are not ours, whatever they are."""
+    head, _, body = message.partition(RS)
+    try:
+        version, queue, key, flags, sent, scheduled, expires, options = head.split(US)
+        if version != _VERSION:
+            return None, body
+        header = Header(
+            queue=queue.decode(),
+            key=key.decode(),
+            at_most_once=_AT_MOST_ONCE in flags,
+            expires_ms=int(expires) if expires else None,
+            sent_ms=int(sent),
+            scheduled_ms=int(scheduled),
+        )
+        if options:
+            for name, value in codec.loads(options).items():
+                setattr(header, name, value)
+    except (ValueError, AttributeError):
+        return None, body
+    return header, body
+
+
+@dataclass(slots=True)
+class Record:
+    """A state, unpacked."""
+
+    token: str = ""
+    failures: int = 0
+    crashes: int = 0
+    due_ms: int | None = None
+    worker: str = ""
+    error: str = ""
+    detail: str = ""
+
+
+def unpack_state(state: bytes) -> Record:
+    """A state; an empty one for bytes that are not ours."""
+    try:
+        token, failures, crashes, due, worker, error = state.split(US, 5)
+        text, _, detail = error.decode(errors="replace").partition("\x1e")
+        return Record(
+            token.decode(),
+            int(failures),
+            int(crashes),
+            int(due) if due else None,
+            worker.decode().removeprefix("!"),  # the mark of an interrupted one
+            text,
+            detail,
+        )
+    except ValueError:
+        return Record()
+
+
+def counts_of(state: bytes) -> tuple[int, int]:
+    """Failures and crashes alone: what a claim needs of each message."""
+    if not state:
+        return 0, 0
+    record = unpack_state(state)
+    return record.failures, record.crashes
+
+
+def entry_id(entry: bytes) -> str:
+    """The message's id in the entry of a buried one (id US token)."""
+    return entry.partition(US)[0].decode(errors="replace")

@@ -1,0 +1,47 @@
+"""What a fault or an error reply of Redis means for us: try again, or mend something first."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import AuthenticationError, BusyLoadingError, ConnectionError, ResponseError, TimeoutError
+
+from django_delayq.errors import BrokerRefused, BrokerUnavailable
+
+# Redis up to 6.2 wraps what a script's command answered, so the code may stand anywhere in the text.
+_PASSES = re.compile(r"\b(LOADING|READONLY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED)\b")
+_READ_ONLY = "can't write against a read only"
+_FULL = re.compile(r"\bOOM\b|used memory > 'maxmemory'")
+_HINTS = (
+    (re.compile(r"WRONGPASS|NOAUTH|username-password|AUTH"), "check user and password in LOCATION"),
+    (re.compile(r"NOPERM|no permissions"), "give this user the commands and keys that docs/how-to/deploy.md lists"),
+    (re.compile(r"WRONGTYPE|wrong kind of value"), "someone else writes under our prefix: remove that key"),
+)
+
+
+class Passing(BrokerUnavailable):
+    """A fault that goes away by itself: the same call may be made again."""
+
+
+def check(replies: Sequence[Any], shown: str) -> None:
+    """Raise for the first error among `replies`; `shown` says where the server is, without its password."""
+    for reply in replies:
+        if isinstance(reply, ResponseError):
+            raise as_ours(reply, shown)
+
+
+def as_ours(error: Exception, shown: str) -> Exception:
+    """Our error for one of redis-py's; ours pass unchanged."""
+    text = str(error)
+    if isinstance(error, BrokerUnavailable | BrokerRefused):
+        return error
+    if isinstance(error, BusyLoadingError) or _PASSES.search(text) or _READ_ONLY in text:
+        return Passing(f"Redis at {shown} can't do that now: {text}")
+    if isinstance(error, ResponseError) and _FULL.search(text):
+        return BrokerUnavailable(f"Redis at {shown} has no memory left (maxmemory): give it more. It said: {text}")
+    if isinstance(error, ResponseError | AuthenticationError):
+        hint = next((f"; {hint}" for pattern, hint in _HINTS if pattern.search(text)), "")
+        return BrokerRefused(f"Redis at {shown} refused: {text}{hint}.")
+    if isinstance(error, ConnectionError | TimeoutError | OSError):
+        return Passing(f"Redis at {shown} is away: {text}")
+    return BrokerRefused(f"Redis at {shown} does not answer as Redis does: {text}")

@@ -1,0 +1,99 @@
+"""What a worker should know about its Redis before it starts: is it fit, and what would a crash lose."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django_delayq.brokers.base import ServerReport
+from django_delayq.errors import BrokerRefused
+
+OLDEST = (6, 2)
+"""The first version of Redis that has all commands of the scripts."""
+
+Run = Callable[..., Any]
+Info = dict[str, str]
+
+
+def report_on(run: Run, shown: str) -> ServerReport:
+    """Look at the server through `run("INFO", …)`, which runs one command and gives its raw RESP2 reply.
+
+    `shown` says where it is, without a password. CONFIG may be refused: then what it would tell is a warning.
+    """
+    info = _info(run)
+    return ServerReport(
+        server=f"{_name(info)} at {shown}",
+        durability=_durability(run, info),
+        warnings=_warnings(info),
+        problems=_problems(info),
+    )
+
+
+def _info(run: Run) -> Info:
+    text = b"".join(run("INFO", section) for section in ("server", "memory", "persistence", "replication")).decode(
+        errors="replace"
+    )
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+
+def _name(info: Info) -> str:
+    if "valkey_version" in info:
+        return f"Valkey {info['valkey_version']}"
+    return f"Redis {info.get('redis_version', 'of unknown version')}"
+
+
+def _problems(info: Info) -> list[str]:
+    problems = []
+    if _version(info) < OLDEST:
+        problems.append(f"{_name(info)} is too old; use Redis 6.2 or newer, or Valkey.")
+    policy = info.get("maxmemory_policy", "")
+    if policy.startswith("allkeys-"):
+        problems.append(
+            f"maxmemory-policy is {policy}: a full Redis would throw waiting messages away. "
+            f"Set it to noeviction, or use a Redis of its own."
+        )
+    if info.get("role", "master") != "master":
+        primary = f"{info.get('master_host', '?')}:{info.get('master_port', '?')}"
+        problems.append(f"This Redis is a replica and can't be written to; use its primary, {primary}.")
+    mode = info.get("redis_mode", "standalone")
+    if mode != "standalone":
+        problems.append(f"This Redis runs as {mode}; use a single server.")
+    return problems
+
+
+def _version(info: Info) -> tuple[int, ...]:
+    # Valkey says here which Redis it is compatible with.
+    return tuple(int(part) for part in info.get("redis_version", "0").split(".")[:2] if part.isdigit())
+
+
+def _warnings(info: Info) -> list[str]:
+    warnings = []
+    if "maxmemory_policy" not in info:
+        warnings.append("maxmemory-policy is not known: with allkeys-*, a full Redis throws waiting messages away.")
+    for field, what in (("aof_last_write_status", "append to its file"), ("rdb_last_bgsave_status", "save a snapshot")):
+        if info.get(field, "ok") != "ok":
+            warnings.append(f"Redis failed to {what}: see its log; it may refuse writes until that works.")
+    return warnings
+
+
+def _durability(run: Run, info: Info) -> str:
+    if info.get("aof_enabled") == "1":
+        return _APPENDS.get(_config(run, "appendfsync") or "", _APPENDS["everysec"] + " (if not set otherwise)")
+    save = _config(run, "save")
+    if save == "":
+        return "no persistence: a crash or a restart of Redis loses every message"
+    kept = "snapshots at most" if save is None else "snapshots only"
+    return f"{kept}: a crash of Redis loses what was sent, and repeats what was done, since the last one"
+
+
+_APPENDS = {
+    "always": "append-only file synced at each write: a crash loses nothing",
+    "everysec": "append-only file synced each second: a crash can lose the last second or two",
+    "no": "append-only file synced by the system: a crash of the machine can lose half a minute",
+}
+
+
+def _config(run: Run, name: str) -> str | None:
+    try:
+        found = run("CONFIG", "GET", name)
+    except BrokerRefused:  # forbidden, as it often is with a hosted Redis
+        return None
+    return found[1].decode() if found else None

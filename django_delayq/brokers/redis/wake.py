@@ -1,0 +1,124 @@
+"""Sleeping until something is due, and being woken for what is sent nearer (docs/internals, "Wake-up")."""
+
+import threading
+import time
+from collections.abc import Iterable
+
+import redis
+from redis.connection import AbstractConnection
+
+from django_delayq.brokers.redis.links import Links
+from django_delayq.errors import DelayqError
+
+_QUIET = 30.0
+"""Seconds without a word after which the listener asks whether its connection still lives."""
+
+
+class Sleeper:
+    """One worker's sleep: a local timer (a server-side time-out overshoots), ended early by a published due time."""
+
+    def __init__(self, links: Links, channel: str) -> None:
+        self._links = links
+        self._channel = channel
+        self._changed = threading.Condition()
+        self._names: frozenset[bytes] = frozenset()
+        self._due = 0.0  # by the monotonic clock, as `_offset` maps the server's onto it
+        self._offset = 0.0
+        self._woken = False
+        self._listener: _Listener | None = None
+
+    def before_claim(self, names: Iterable[str]) -> None:
+        """From here on what is published for these wait sets counts: the claim may be too early to see it."""
+        if self._listener is None:
+            self._listener = _Listener(self)
+        with self._changed:
+            self._names = frozenset(name.encode() for name in names)
+            self._due = float("inf")
+
+    def after_claim(self, now_ms: int, sleep_ms: int) -> None:
+        """The claim saw `now_ms` and found nothing more to do before `sleep_ms`, server time."""
+        with self._changed:
+            # The server took its time before its reply came, so this never maps to too early.
+            self._offset = time.monotonic() - now_ms / 1000
+            self._due = min(self._due, sleep_ms / 1000 + self._offset)
+
+    def sleep(self, timeout: float) -> None:
+        """Until the due time, `wake`, or `timeout` seconds."""
+        until = time.monotonic() + timeout
+        with self._changed:
+            while not self._woken:
+                left = min(until, self._due) - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+            self._woken = False
+
+    def wake(self) -> None:
+        """End the running or the next sleep."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop listening, and end a running sleep."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.stop()
+        self.wake()
+
+    def published(self, message: bytes) -> None:
+        """Something was placed: "<due ms> <wait set>"."""
+        due, _, name = message.partition(b" ")
+        with self._changed:
+            if name in self._names and due.isdigit():
+                self._due = min(self._due, int(due) / 1000 + self._offset)
+                self._changed.notify_all()
+
+    def subscribe(self) -> AbstractConnection:
+        """A connection that listens."""
+        connection = self._links.connect()
+        connection.send_command("SUBSCRIBE", self._channel)
+        connection.read_response()
+        return connection
+
+
+class _Listener:
+    """The thread that hears what is published. Without its connection a worker looks once a second and is not lost."""
+
+    def __init__(self, sleeper: Sleeper) -> None:
+        self._sleeper = sleeper
+        self._stopping = threading.Event()
+        self._subscribed = threading.Event()
+        self._connection: AbstractConnection | None = None
+        threading.Thread(target=self._run, name="delayq-wake", daemon=True).start()
+        self._subscribed.wait(2)  # else what is sent between the first claim and the subscription is heard late
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._connection is not None:
+            self._connection.disconnect()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._connection = self._sleeper.subscribe()
+                self._subscribed.set()
+                self._sleeper.wake()  # for what was published meanwhile
+                self._listen(self._connection)
+            except (redis.RedisError, OSError, DelayqError, ValueError):
+                self._stopping.wait(1)
+
+    def _listen(self, connection: AbstractConnection) -> None:
+        asked = False
+        while not self._stopping.is_set():
+            try:
+                reply = connection.read_response(timeout=_QUIET, disconnect_on_error=False)
+            except redis.TimeoutError:
+                if asked:
+                    raise
+                connection.send_command("PING")
+                asked = True
+                continue
+            asked = False
+            if reply[0] == b"message":
+                self._sleeper.published(reply[2])
