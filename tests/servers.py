@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import queue
 import shutil
 import signal
 import socket
@@ -91,9 +92,9 @@ class Server:
 
     def start(self) -> None:
         """Start and return when it answers."""
-        arguments = [
-            part for name, value in self.options.items() for part in (f"--{name.replace('_', '-')}", str(value))
-        ]
+        arguments = []
+        for name, value in self.options.items():
+            arguments += [f"--{name.replace('_', '-')}", *str(value).split(" ")]
         self.process = subprocess.Popen(
             [self.binary, *arguments, "--dir", str(self.directory), "--unixsocket", str(self.socket)],
             stdin=subprocess.DEVNULL,
@@ -102,19 +103,18 @@ class Server:
             text=True,
             start_new_session=True,  # a Ctrl-C on the suite must not kill it under a test
         )
-        ready = threading.Event()
-        assert self.process.stdout is not None
+        ready: queue.SimpleQueue[bool] = queue.SimpleQueue()
         threading.Thread(target=self._read_log, args=(self.process.stdout, ready), daemon=True).start()
-        if not ready.wait(START_S) or self.process.poll() is not None:
+        if not ready.get(timeout=START_S):
             raise RuntimeError(f"{self.binary} did not start:\n{''.join(self.log)}")
 
-    def _read_log(self, lines: IO[str], ready: threading.Event) -> None:
-        for line in lines:
-            self.log.append(line)
-            if "ready to accept connections" in line.lower():
-                ready.set()
-        lines.close()
-        ready.set()
+    def _read_log(self, lines: IO[str], ready: "queue.SimpleQueue[bool]") -> None:
+        with lines:
+            for line in lines:
+                self.log.append(line)
+                if "ready to accept connections" in line.lower():
+                    ready.put(True)
+        ready.put(False)
 
     def stop(self) -> None:
         """End it in an orderly way (SIGTERM); its data are kept for `start()`."""
