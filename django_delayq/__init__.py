@@ -16,6 +16,15 @@ from django_delayq.errors import (
 from django_delayq.handlers import Handler, delay_execute
 from django_delayq.message import Message
 from django_delayq.retry import Exponential
+from django_delayq.sending.bulk import asend_delay_messages, send_delay_messages
+from django_delayq.sending.byid import (
+    acancel_delay_messages,
+    areschedule_delay_messages,
+    cancel_delay_messages,
+    reschedule_delay_messages,
+)
+from django_delayq.sending.look import aget_delay_message, get_delay_message
+from django_delayq.sending.one import asend_delay_message, send_delay_message
 from django_delayq.sends import MessageInfo, Send, Sent, SentMany
 
 __all__ = [
@@ -37,5 +46,15 @@ __all__ = [
     "Snooze",
     "UnknownKey",
     "Unsupported",
+    "acancel_delay_messages",
+    "aget_delay_message",
+    "areschedule_delay_messages",
+    "asend_delay_message",
+    "asend_delay_messages",
+    "cancel_delay_messages",
     "delay_execute",
+    "get_delay_message",
+    "reschedule_delay_messages",
+    "send_delay_message",
+    "send_delay_messages",
 ]

@@ -17,11 +17,12 @@ from django_delayq.message import Message
 from django_delayq.retry import Backoff, Exponential, check_backoff
 from django_delayq.sends import Send, Sent, When, WhenToSend
 from django_delayq.signatures import check_signature, data_type_of
-from django_delayq.values import check_count, check_flag, check_name, did_you_mean, positive_ms, shown
+from django_delayq.values import check_count, check_flag, check_name, check_queue, did_you_mean, positive_ms, shown
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+DEFAULT_QUEUE = "default"
 DEFAULT_TIMEOUT = "1h"
 _NOTHING: Any = None  # data is None unless given, whatever T is; sending checks it against T
 
@@ -98,7 +99,7 @@ def delay_execute(
     key: str,
     *,
     former_keys: Iterable[str] = (),
-    queue: str = "default",
+    queue: str = DEFAULT_QUEUE,
     using: str = DEFAULT_ALIAS,
     max_attempts: int = 4,
     backoff: Backoff = Exponential(),  # noqa: B008  frozen
@@ -130,7 +131,7 @@ def delay_execute(
                 func=func,
                 key=check_name(key, "key"),
                 former_keys=_checked_keys(former_keys),
-                queue=check_name(queue, "queue"),
+                queue=check_queue(queue),
                 using=check_name(using, "using"),
                 max_attempts=check_count(max_attempts, "max_attempts"),
                 backoff=backoff,

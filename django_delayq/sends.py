@@ -23,7 +23,7 @@ class When(TypedDict, total=False):
     max_attempts: int | None
     expires: Duration | None
     timeout: Duration | None
-    at_most_once: bool | None
+    at_most_once: bool
 
 
 class WhenToSend(When, total=False):
@@ -51,7 +51,7 @@ class Send:
     max_attempts: int | None = None
     expires: Duration | None = None
     timeout: Duration | None = None
-    at_most_once: bool | None = None
+    at_most_once: bool = False
     using: str | None = None
 
 
@@ -91,7 +91,7 @@ class SentMany:
 class MessageInfo:
     """A message as the broker holds it now, read without touching it. Datetimes are in UTC.
 
-    `data` is converted to the handler's type where it fits, plain JSON otherwise.
+    `data` is converted to the handler's type where it fits, plain JSON otherwise, text when it is not even that.
     """
 
     id: str
@@ -101,7 +101,7 @@ class MessageInfo:
     data: Any
     due_at: datetime
     sent_at: datetime
-    attempt: int
+    failures: int
     expires_at: datetime | None
     tag: str | None
     trace_id: str | None

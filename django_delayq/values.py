@@ -37,6 +37,16 @@ def check_name(value: str, kind: str) -> str:
     return value
 
 
+def check_queue(value: str) -> str:
+    """`value` as a queue's name. Raises as `check_name` does."""
+    name = check_name(value, "queue")
+    if ":" in name:
+        raise ValueError(
+            f"queue={shown(value)} contains a colon, which brokers put between queue and key; leave it out."
+        )
+    return name
+
+
 def check_count(value: int, kind: str, least: int = 1) -> int:
     """`value`, a whole number of at least `least`. Raises `TypeError` or `ValueError` as `check_name` does."""
     if not isinstance(value, int) or isinstance(value, bool):

@@ -1,0 +1,94 @@
+"""Cancel and reschedule, by id."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from asgiref.sync import sync_to_async
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import BATCH
+from django_delayq.conf import DEFAULT_ALIAS, get_alias
+from django_delayq.durations import Duration
+from django_delayq.errors import Unsupported
+from django_delayq.sending.commit import cancel_waiting, reschedule_waiting
+from django_delayq.sending.due import due_ms
+from django_delayq.values import check_name, shown
+
+
+def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
+    """Stop waiting messages at once: inside a transaction too, and its rollback does not bring them back.
+
+    A send that waits for this transaction's commit is stopped as well. Returns how many will now never start; those
+    that run, ended or never existed don't count. Raises `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
+    """
+    alias, wanted = get_alias(using or DEFAULT_ALIAS), _checked(ids, tag)
+    broker = get_broker(alias.name)
+    answers = [answer for batch in _batches(wanted) for answer in broker.cancel(batch)]
+    return _count(wanted, answers, cancel_waiting(alias, wanted))
+
+
+async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
+    """As `cancel_delay_messages`, from async code."""
+    alias, wanted = get_alias(using or DEFAULT_ALIAS), _checked(ids, tag)
+    broker = get_broker(alias.name)
+    answers = [answer for batch in _batches(wanted) for answer in await broker.acancel(batch)]
+    return _count(wanted, answers, await sync_to_async(cancel_waiting)(alias, wanted))
+
+
+def reschedule_delay_messages(
+    *ids: str,
+    tag: str | None = None,
+    delay: Duration | None = None,
+    at: datetime | None = None,
+    using: str | None = None,
+) -> int:
+    """Give waiting messages a new due time: after `delay` or at the instant `at`, now when neither is given.
+
+    Acts at once and raises as `cancel_delay_messages` does. Returns how many were waiting; others stay as they are.
+    """
+    alias, wanted = get_alias(using or DEFAULT_ALIAS), _checked(ids, tag)
+    delay_ms, at_ms = due_ms(delay, at)
+    broker = get_broker(alias.name)
+    answers = [
+        answer for batch in _batches(wanted) for answer in broker.reschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
+    ]
+    return _count(wanted, answers, reschedule_waiting(alias, wanted, delay_ms, at_ms))
+
+
+async def areschedule_delay_messages(
+    *ids: str,
+    tag: str | None = None,
+    delay: Duration | None = None,
+    at: datetime | None = None,
+    using: str | None = None,
+) -> int:
+    """As `reschedule_delay_messages`, from async code."""
+    alias, wanted = get_alias(using or DEFAULT_ALIAS), _checked(ids, tag)
+    delay_ms, at_ms = due_ms(delay, at)
+    broker = get_broker(alias.name)
+    answers = [
+        answer
+        for batch in _batches(wanted)
+        for answer in await broker.areschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
+    ]
+    return _count(wanted, answers, await sync_to_async(reschedule_waiting)(alias, wanted, delay_ms, at_ms))
+
+
+def _checked(ids: tuple[str, ...], tag: str | None) -> list[str]:
+    """Each id once. Raises `TypeError` or `ValueError` naming the one that can't be an id."""
+    if tag is not None:
+        raise Unsupported(
+            f"tag={shown(tag)}: finding messages by tag needs a store, which this version lacks; give ids."
+        )
+    for id in ids:
+        if not isinstance(id, str):
+            raise TypeError(f"id={shown(id)} is {type(id).__name__}; give each id as a str of its own: (*ids).")
+    return list(dict.fromkeys(check_name(id, "id") for id in ids))
+
+
+def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))
+
+
+def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -> int:
+    return len({id for id, answer in zip(ids, answers, strict=True) if answer} | uncommitted)

@@ -1,0 +1,77 @@
+"""Sending one message."""
+
+from datetime import datetime
+from typing import Any, Unpack
+
+from asgiref.sync import sync_to_async
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Placed
+from django_delayq.conf import DEFAULT_ALIAS, get_alias
+from django_delayq.durations import Duration
+from django_delayq.sending.commit import wait_for_commit
+from django_delayq.sending.prepare import prepare
+from django_delayq.sending.told import atell_sent, tell_sent
+from django_delayq.sends import OnConflict, Send, Sent, When
+
+
+def send_delay_message(
+    key: str,
+    data: Any = None,
+    *,
+    delay: Duration | None = None,
+    at: datetime | None = None,
+    id: str | None = None,
+    on_conflict: OnConflict = "keep",
+    tag: str | None = None,
+    trace_id: str | None = None,
+    queue: str | None = None,
+    max_attempts: int | None = None,
+    expires: Duration | None = None,
+    timeout: Duration | None = None,
+    at_most_once: bool = False,
+    using: str | None = None,
+    on_commit: bool = True,
+) -> Sent:
+    """Have the handler of `key` run with `data` after `delay`, or at the instant `at`; now when neither is given.
+
+    Inside `atomic()` on the alias's database the message is sent after the commit, and not at all after a rollback;
+    `delay` counts from this call all the same. A broker that is away by then is logged at ERROR and told by the
+    signal `send_failed`: the message is lost. With `on_commit=False` it is sent at once. A transaction managed by
+    hand (`set_autocommit(False)`) is not seen.
+
+    Of two messages with one `id` that wait at the same time only one exists; `on_conflict` says which: `keep` the
+    first, `replace` it, give it the `earliest` or the `latest` due time of both, or `raise` `DuplicateMessage`.
+
+    Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix, before anything is sent;
+    `BrokerUnavailable` or `BrokerRefused` when the broker did not take the message, and `SendError` when that is not
+    known after 2 seconds.
+    """
+    send = Send(
+        key, data, delay, at, id, on_conflict, tag, trace_id, queue, max_attempts, expires, timeout, at_most_once, using
+    )
+    alias = get_alias(using or DEFAULT_ALIAS)
+    put = prepare(send, alias)
+    if on_commit and wait_for_commit(alias, put, on_conflict):
+        return Sent(put.id, None, None)
+    placed = get_broker(alias.name).put([put], on_conflict)
+    tell_sent(alias.name, [put], placed)
+    return _answer(placed[0])
+
+
+async def asend_delay_message(
+    key: str, data: Any = None, *, using: str | None = None, on_commit: bool = True, **when: Unpack[When]
+) -> Sent:
+    """As `send_delay_message`, from async code. The transaction is the one that `sync_to_async` code sees here."""
+    send = Send(key, data, using=using, **when)
+    alias = get_alias(using or DEFAULT_ALIAS)
+    put = prepare(send, alias)
+    if on_commit and await sync_to_async(wait_for_commit)(alias, put, send.on_conflict):
+        return Sent(put.id, None, None)
+    placed = await get_broker(alias.name).aput([put], send.on_conflict)
+    await atell_sent(alias.name, [put], placed)
+    return _answer(placed[0])
+
+
+def _answer(placed: Placed) -> Sent:
+    return Sent(placed.id, placed.due_ms, placed.created, placed.running)

@@ -1,0 +1,64 @@
+"""From what a caller wants sent to what a broker takes: everything that can be wrong with it is found here."""
+
+from typing import Any, get_args
+
+from django_delayq.brokers.base import Header, Put
+from django_delayq.codec import encode_data
+from django_delayq.conf import Alias
+from django_delayq.handlers import DEFAULT_QUEUE, Handler, get_handler, unknown_key
+from django_delayq.sending.due import due_ms
+from django_delayq.sending.ids import new_id
+from django_delayq.sends import OnConflict, Send
+from django_delayq.values import check_count, check_flag, check_name, check_queue, did_you_mean, positive_ms, shown
+
+_ON_CONFLICT = get_args(OnConflict)
+
+
+def prepare(send: Send, alias: Alias) -> Put:
+    """A checked message, ready for the broker. Nothing is sent and nothing is read.
+
+    Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix.
+    """
+    if send.on_conflict not in _ON_CONFLICT:
+        raise ValueError(
+            f"on_conflict={shown(send.on_conflict)} is unknown: {did_you_mean(str(send.on_conflict), _ON_CONFLICT)}"
+        )
+    key = check_name(send.key, "key")
+    handler = get_handler(alias.name, key)
+    if handler is None and alias.options.unknown_keys == "error":
+        raise unknown_key(alias.name, key)
+    delay_ms, at_ms = due_ms(send.delay, send.at)
+    return Put(
+        new_id() if send.id is None else check_name(send.id, "id"),
+        _header(send, key, handler),
+        _body(send, alias, handler),
+        delay_ms,
+        at_ms,
+    )
+
+
+def _header(send: Send, key: str, handler: Handler[Any, Any] | None) -> Header:
+    queue, expires_ms, at_most_once = DEFAULT_QUEUE, None, False
+    if handler is not None:
+        queue, expires_ms, at_most_once = handler.queue, handler.expires_ms, handler.at_most_once
+    return Header(
+        queue=queue if send.queue is None else check_queue(send.queue),
+        key=key,
+        at_most_once=check_flag(send.at_most_once, "at_most_once") or at_most_once,
+        expires_ms=expires_ms if send.expires is None else positive_ms(send.expires, "expires"),
+        max_attempts=None if send.max_attempts is None else check_count(send.max_attempts, "max_attempts"),
+        timeout_ms=None if send.timeout is None else positive_ms(send.timeout, "timeout"),
+        tag=None if send.tag is None else check_name(send.tag, "tag"),
+        trace_id=None if send.trace_id is None else check_name(send.trace_id, "trace_id"),
+    )
+
+
+def _body(send: Send, alias: Alias, handler: Handler[Any, Any] | None) -> bytes:
+    body = encode_data(send.data) if handler is None else encode_data(send.data, handler.data_type)
+    most = alias.options.max_data
+    if len(body) > most:
+        raise ValueError(
+            f"data={shown(send.data)} takes {len(body)} bytes as JSON, over the {most} of OPTIONS['max_data']; "
+            "send a key to where it is kept, or raise the limit."
+        )
+    return body

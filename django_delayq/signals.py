@@ -1,0 +1,54 @@
+"""Django signals of a message's life. `sender` is the `Handler`, or None for a key without one in this process.
+
+A receiver that raises harms nothing: Django logs it ("django.dispatch"). Receivers run where the event happens, also in
+the worker's threads, so they should be quick. Every signal carries `using`, the alias; times are epoch milliseconds.
+
+Each but `broker_changed` also carries `id`, `key` and `queue`, and:
+
+- `message_sent`: `due_ms`, `created`, `running` of the answer. After the commit for a send that waited for one.
+- `send_failed`: `error`. A send that waited for its commit was not taken, or it is not known whether it was.
+- `message_started`: `attempt`, `lateness_ms`.
+- `message_finished`: `attempt`, `duration_ms`.
+- `message_retried`: `attempt`, `duration_ms`, `delay_ms`, `exception`. Snoozed ones too, with the `Snooze`.
+- `message_failed`: `attempt`, `error`, `exception` (None when none was raised). It was buried.
+
+`broker_changed` carries `reason`: why what the broker held may be gone (restarted without its data, flushed).
+"""
+
+import logging
+from typing import Any
+
+from django.dispatch import Signal
+
+logger = logging.getLogger("django_delayq")
+
+message_sent = Signal()
+send_failed = Signal()
+message_started = Signal()
+message_finished = Signal()
+message_retried = Signal()
+message_failed = Signal()
+broker_changed = Signal()
+
+
+def emit(signal: Signal, sender: object, **kwargs: Any) -> None:
+    """Send `signal`; whatever a receiver raises is logged. Without receivers it costs next to nothing.
+
+    Callers on a hot path ask `signal.receivers` first, to save building the arguments.
+    """
+    if not signal.receivers:
+        return
+    try:
+        signal.send_robust(sender, **kwargs)
+    except SystemExit:
+        logger.exception("A receiver of a signal called sys.exit(); it is ignored.")
+
+
+async def aemit(signal: Signal, sender: object, **kwargs: Any) -> None:
+    """As `emit`, from async code."""
+    if not signal.receivers:
+        return
+    try:
+        await signal.asend_robust(sender, **kwargs)
+    except SystemExit:
+        logger.exception("A receiver of a signal called sys.exit(); it is ignored.")
