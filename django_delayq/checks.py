@@ -1,1 +1,101 @@
-"""System checks: wrong settings and handlers, with an id, the reason and a hint. No I/O."""
+"""System checks of settings and handlers, each with an id, the reason and a hint. No query, no connection."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Info, Warning, register
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from django_delayq.conf import Alias, alias_names, get_alias
+from django_delayq.durations import to_ms
+from django_delayq.handlers import DEFAULT_TIMEOUT, Handler, name_of, registered_handlers
+from django_delayq.values import did_you_mean
+
+
+@register("delayq")
+def check_settings(**kwargs: Any) -> list[CheckMessage]:
+    """E001 wrong setting, E002 BROKER can't be imported, E003 no such DATABASE."""
+    try:
+        names = alias_names()
+    except ImproperlyConfigured as error:
+        return [_wrong_setting(error)]
+    return [message for name in names for message in _check_alias(name)]
+
+
+@register("delayq")
+def check_handlers(**kwargs: Any) -> list[CheckMessage]:
+    """E004 no such alias, E005 wrong annotation, W001 `atomic` without a store, I001 a time-out for processes only.
+
+    What is wrong in the call of `delay_execute` itself, two handlers with one key too, is raised at import.
+    """
+    return [message for handler in registered_handlers() for message in _check_handler(handler)]
+
+
+def _check_alias(name: str) -> Iterator[CheckMessage]:
+    try:
+        alias = get_alias(name)
+    except ImproperlyConfigured as error:
+        yield _wrong_setting(error)
+        return
+    yield from _check_broker(alias)
+    if alias.database not in settings.DATABASES:
+        yield Error(
+            f'DELAYQ["{name}"]["DATABASE"]={alias.database!r} is not in DATABASES.',
+            hint=did_you_mean(alias.database, settings.DATABASES).capitalize(),
+            id="delayq.E003",
+        )
+
+
+def _check_broker(alias: Alias) -> Iterator[CheckMessage]:
+    try:
+        import_string(alias.broker)
+    except ImportError as error:
+        yield Error(
+            f'DELAYQ["{alias.name}"]["BROKER"]={alias.broker!r} can\'t be imported: {error}',
+            hint="Give the dotted path of a broker class, and install what it imports.",
+            id="delayq.E002",
+        )
+
+
+def _wrong_setting(error: ImproperlyConfigured) -> CheckMessage:
+    return Error(str(error), hint="The reference of settings in the docs lists them all.", id="delayq.E001")
+
+
+def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:
+    name = f"Handler {name_of(handler.func)} (key {handler.key!r})"
+    try:
+        aliases = alias_names()
+    except ImproperlyConfigured:
+        aliases = [handler.using]  # E001 tells of it
+    if handler.using not in aliases:
+        yield Error(
+            f"{name} has using={handler.using!r}, which is not in DELAYQ.",
+            hint=did_you_mean(handler.using, aliases).capitalize(),
+            obj=handler,
+            id="delayq.E004",
+        )
+    try:
+        handler.data_type  # noqa: B018  resolves the annotation
+    except TypeError as error:
+        yield Error(
+            str(error),
+            hint="Annotate the argument as Message[T]; T and Message must be importable where the handler is.",
+            obj=handler,
+            id="delayq.E005",
+        )
+    if handler.atomic:
+        yield Warning(
+            f"{name} is atomic, but without a store its transaction and the end of its message are two things.",
+            hint="It may run a second time after its commit: make it idempotent.",
+            obj=handler,
+            id="delayq.W001",
+        )
+    if not handler.is_async and handler.timeout_ms != to_ms(DEFAULT_TIMEOUT, "timeout"):
+        yield Info(
+            f"{name} is sync and has a time-out, which can end it only under `run_delayq --processes`.",
+            hint="In a thread it is logged as overdue and runs on. Make it async, or run the worker with --processes.",
+            obj=handler,
+            id="delayq.I001",
+        )
