@@ -252,6 +252,11 @@ class ServerReport:
     problems: list[str] = field(default_factory=list)
 
 
+def earliest(*times: int | None) -> int | None:
+    """The earliest of the times there are."""
+    return min((time for time in times if time is not None), default=None)
+
+
 def check_batch(batch: Sequence[object]) -> None:
     """Raise `ValueError` for more than one call takes."""
     if len(batch) > BATCH:

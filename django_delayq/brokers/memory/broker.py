@@ -25,10 +25,11 @@ from django_delayq.brokers.base import (
     Want,
     WorkerInfo,
     check_batch,
+    earliest,
     refuse_duplicates,
 )
 from django_delayq.brokers.memory import looks
-from django_delayq.brokers.memory.places import Entry, Places, SetName, earliest
+from django_delayq.brokers.memory.places import Entry, Places, SetName
 from django_delayq.brokers.memory.settling import settle
 from django_delayq.brokers.memory.upkeep import keep_up
 from django_delayq.conf import Alias

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from heapq import merge
 
-from django_delayq.brokers.base import Header
+from django_delayq.brokers.base import Header, earliest
 from django_delayq.brokers.memory.schedule import Schedule
 
 SUSPECT_CRASHES = 2
@@ -112,8 +112,3 @@ class Places:
     def next_due(self, name: SetName) -> int | None:
         """The earliest due time of a set."""
         return earliest(self.waiting[name].first(), self.alarms[name].first())
-
-
-def earliest(*times: int | None) -> int | None:
-    """The earliest of the times there are."""
-    return min((time for time in times if time is not None), default=None)

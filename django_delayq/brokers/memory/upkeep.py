@@ -1,7 +1,7 @@
 """What time alone does: leases lapse, and errors outlive their retention."""
 
-from django_delayq.brokers.base import BATCH, Upkept
-from django_delayq.brokers.memory.places import AlarmName, Entry, Places, earliest
+from django_delayq.brokers.base import BATCH, Upkept, earliest
+from django_delayq.brokers.memory.places import AlarmName, Entry, Places
 from django_delayq.conf import Options
 
 FATAL_CRASHES = 3

@@ -1,13 +1,14 @@
 """Claiming: what is due, leased. Operations, as `scripts.py` defines them."""
 
+import random
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django_delayq.brokers.base import Alarm, Claimed, Claims, Want
+from django_delayq.brokers.base import BATCH, Alarm, Claimed, Claims, Want, earliest
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import counts_of, unpack_message
-from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
+from django_delayq.brokers.redis.records import as_ms, counts_of, unpack_message
+from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load
 from django_delayq.brokers.redis.slots import Slots
 
 MOST_SETS = 32
@@ -27,18 +28,31 @@ class Claimant:
 def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Operation[tuple[Claims, int]]:
     """Claims, and until when (server time) a worker that has hands left may sleep."""
     wants = [want for want in wants if want.count > 0]
-    if not wants:
-        (clock,) = yield [plain("TIME")]
-        now = int(clock[0]) * 1000 + int(clock[1]) // 1000
-        return Claims([], [], now, None), now + 1000
-    if len(wants) > MOST_SETS:
-        names = [set_name(want.queue, want.key) for want in wants]
-        (reply,) = yield [Call(load("look"), (keys.sets, keys.timer), names)]
-        due = {name.decode() for name in reply[2:]}
-        next_due_ms = int(reply[1]) if int(reply[1]) >= 0 else None
-        wants = [want for want, name in zip(wants, names, strict=True) if name in due][:MOST_SETS]
-        if not wants:
-            return Claims([], [], int(reply[0]), next_due_ms), next_due_ms or int(reply[0]) + 1000
+    if len(wants) <= MOST_SETS:
+        return (yield from _claim_named(keys, slots, wants, by))
+    due, next_due_ms = yield from _look(keys, wants)
+    claimed, sleep_ms = yield from _claim_named(keys, slots, due[:MOST_SETS], by)
+    claimed.next_due_ms = earliest(claimed.next_due_ms, next_due_ms)
+    if len(due) > MOST_SETS:
+        claimed.left, sleep_ms = True, claimed.now_ms
+    return claimed, min(sleep_ms, next_due_ms or sleep_ms)
+
+
+def _look(keys: Keys, wants: Sequence[Want]) -> Operation[tuple[list[Want], int | None]]:
+    """The wants that have something due, and when one of the others has."""
+    start = random.randrange(len(wants))  # else those behind the first `MOST_SETS` would starve
+    wants = [*wants[start:], *wants[:start]]
+    names = [set_name(want.queue, want.key) for want in wants]
+    due: set[bytes] = set()
+    next_due_ms = None
+    for n in range(0, len(names), BATCH):
+        (reply,) = yield [Call(load("look"), (keys.sets, keys.timer), names[n : n + BATCH])]
+        next_due_ms = earliest(next_due_ms, int(reply[1]) if int(reply[1]) >= 0 else None)
+        due.update(reply[2:])
+    return [want for want, name in zip(wants, names, strict=True) if name.encode() in due], next_due_ms
+
+
+def _claim_named(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Operation[tuple[Claims, int]]:
     token = secrets.randbits(62) + 1
     with slots.taken(1) as (slot,):
         waits = [keys.wait(set_name(want.queue, want.key)) for want in wants]
@@ -48,7 +62,7 @@ def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Oper
             (token, by.lease_ms, by.worker, keys.channel, *(want.count for want in wants)),
         )
         (reply,) = yield [call]
-    now, next_due, sleep, left = (int(value) for value in reply[:4])
+    now, next_due, sleep, left = (int(float(value)) for value in reply[:4])
     messages, alarms = _read(reply, 4, token)
     return Claims(messages, alarms, now, next_due if next_due >= 0 else None, bool(left)), sleep
 
@@ -72,11 +86,12 @@ def _read(reply: list[Reply], start: int, token: int) -> tuple[list[Claimed], li
     for i in range(start, len(reply), _PER_MESSAGE):
         member, due, message, state = reply[i : i + _PER_MESSAGE]
         if member[:1] == b"\x1f":
-            queue, key, pk = member[1:].decode().split("\x1f")
+            queue, key, pk = member[1:].decode(errors="replace").split("\x1f", 2)
             alarms.append(Alarm(queue, key, pk))
         elif message:
             header, body = unpack_message(message)
             failures, crashes = counts_of(state)
-            due_ms = int(float(due))
-            messages.append(Claimed(member.decode(), token, due_ms, header, body, failures, crashes))
+            messages.append(
+                Claimed(member.decode(errors="replace"), token, as_ms(due), header, body, failures, crashes)
+            )
     return messages, alarms

@@ -7,7 +7,7 @@ from django_delayq import codec
 from django_delayq.brokers.base import TOTALS, Counts, Header, Info, SetCount, WorkerInfo
 from django_delayq.brokers.redis.byid import find_entries
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.records import entry_id, unpack_message, unpack_state
+from django_delayq.brokers.redis.records import as_ms, entry_id, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
 from django_delayq.message import State
 
@@ -79,7 +79,7 @@ def _set_calls(wait: str, now: int) -> list[Call]:
 
 def _set_count(name: str, size: int, ready: int, first: list[bytes]) -> SetCount:
     queue, _, key = name.partition(":")
-    return SetCount(queue, key, size - ready, ready, int(float(first[1])) if first else None)
+    return SetCount(queue, key, size - ready, ready, as_ms(first[1]) if first else None)
 
 
 def set_names(keys: Keys) -> Operation[list[str]]:
@@ -127,7 +127,7 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
     header, body = unpack_message(message)
     record = unpack_state(state)
     name = entry_id(id) if isinstance(id, bytes) else id
-    at = int(float(place))
+    at = as_ms(place)
     due = record.due_ms if record.due_ms is not None else at
     info = Info(name, State.PENDING, due, header or Header("?", "?"), body, record.failures, record.crashes)
     info.error, info.detail, info.suspect = record.error, record.detail, bool(suspect)

@@ -99,6 +99,14 @@ def counts_of(state: bytes) -> tuple[int, int]:
     return record.failures, record.crashes
 
 
+def as_ms(score: bytes) -> int:
+    """A score or a due time. Someone else may have written an infinite one: that is due at once."""
+    try:
+        return int(float(score))
+    except (OverflowError, ValueError):
+        return 0
+
+
 def entry_id(entry: bytes) -> str:
     """The message's id in the entry of a buried one (id US token)."""
     return entry.partition(US)[0].decode(errors="replace")

@@ -3,12 +3,13 @@
 -- Raises their wake-up marks, as a claim that finds nothing does.
 -- KEYS  1 keys 2 timer
 -- ARGV  the names of the sets
--- Gives now, the next due time or -1, then the names of the sets with something due.
+-- Gives now, the next due time of the others or -1, then the names of the sets with something due.
 local scores, reply, next_due = redis.call('ZMSCORE', KEYS[1], unpack(ARGV)), { now, -1 }, math.huge
 for i, score in ipairs(scores) do
-  if score then
+  if score and tonumber(score) <= now then
+    reply[#reply + 1] = ARGV[i]
+  elseif score then
     next_due = math.min(next_due, tonumber(score))
-    if tonumber(score) <= now then reply[#reply + 1] = ARGV[i] end
   end
 end
 sleep_until(KEYS[2], ARGV, math.min(next_due, now + 1000))
