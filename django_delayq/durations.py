@@ -20,17 +20,19 @@ def to_ms(value: Duration, name: str) -> int:
     Raises `TypeError` for what is no duration and `ValueError` for one that is negative, not finite or over 100 years;
     both name `name`, the value and the fix.
     """
-    if isinstance(value, str):
-        milliseconds = _parse(value, name)
+    if type(value) is int:
+        milliseconds = value * 1000
     elif isinstance(value, timedelta):
         milliseconds = -(value // timedelta(microseconds=-1000))  # exact: floats would lose microseconds
+    elif isinstance(value, str):
+        milliseconds = _parse(value, name)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
             raise ValueError(f"{name}={value!r} is not finite; give {type_names}.")
-        milliseconds = math.ceil(round(value * 1000, 6))  # 0.001 * 1000 must not become 2
+        milliseconds = _ceil(value * 1000)
     else:
         raise TypeError(f"{name}={value!r} is no length of time; give {type_names}.")
-    if milliseconds < 0:
+    if milliseconds < 0 or (milliseconds == 0 and _is_negative(value)):
         raise ValueError(f"{name}={value!r} is negative; give 0 or more.")
     if milliseconds > LONGEST_MS:
         raise ValueError(f"{name}={value!r} is over 100 years; give less.")
@@ -41,7 +43,17 @@ def _parse(text: str, name: str) -> int:
     parts = _PART.findall(text.strip())
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
         raise ValueError(f"{name}={text!r} is no length of time; write it like '500ms', '30m', '2h30m' or '7d'.")
-    return math.ceil(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    return _ceil(sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
+def _ceil(milliseconds: float) -> int:
+    """Rounded up, but not for a float's last digit (1.1 s is 1100 ms). What is far too long stays too long."""
+    return math.ceil(round(max(-1.0, min(milliseconds, LONGEST_MS + 1.0)), 6))
+
+
+def _is_negative(value: Duration) -> bool:
+    """Whether rounding up has hidden that `value` is below nothing."""
+    return value < timedelta(0) if isinstance(value, timedelta) else not isinstance(value, str) and value < 0
 
 
 def to_text(milliseconds: float) -> str:
