@@ -30,7 +30,7 @@ def audit(keys: Keys) -> Operation[Audit]:
     if bodies != sum(places.values()):
         differences.append(f"{bodies} bodies, but {sum(places.values())} places")
         differences += yield from _bodies_without_place(keys)
-    return Audit(totals, places, differences)
+    return Audit(totals, places, list(dict.fromkeys(differences)))
 
 
 def _look(keys: Keys) -> Operation[list[Any]]:

@@ -41,8 +41,8 @@ def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
 
 def purge(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
     """What waits, and all that is buried, under each id is gone."""
-    purged = yield from _look_then_move(ids, lambda names, some: Call(load("purge"), _waiting_keys(keys, names), some))
     entries = yield from find_entries(keys, ids)
+    purged = yield from _look_then_move(ids, lambda names, some: Call(load("purge"), _waiting_keys(keys, names), some))
     buried = [entry for id in dict.fromkeys(ids) for entry in entries.get(id, ())]
     if buried:
         names = (keys.error, keys.msg, keys.state, keys.count)

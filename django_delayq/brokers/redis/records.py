@@ -82,7 +82,7 @@ def unpack_state(state: bytes) -> Record:
             token.decode(),
             int(failures),
             int(crashes),
-            int(due) if due else None,
+            as_ms(due) if due else None,
             worker.decode().removeprefix("!"),  # the mark of an interrupted one
             text,
             detail,

@@ -30,7 +30,7 @@ end
 
 local function read_state(state)
   local token, failures, crashes, due, worker, error =
-    string.match(state or '', '^(%d*)\31(%d+)\31(%-?%d+)\31(%d*)\31([^\31]*)\31(.*)$')
+    string.match(state or '', '^(%d*)\31(%d+)\31(%d+)\31([^\31]*)\31([^\31]*)\31(.*)$')
   return { token = token or '', failures = tonumber(failures or 0), crashes = tonumber(crashes or 0),
            due = due or '', worker = worker or '', error = error or '' }
 end

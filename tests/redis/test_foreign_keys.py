@@ -1,0 +1,117 @@
+"""What someone else writes under our keys harms nothing but itself, and a script that would fail changes nothing."""
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from django_delayq.brokers.base import Claimed, Verb, Want
+from django_delayq.errors import BrokerRefused
+from tests.brokers.rig import LEASE_MS, Rig
+from tests.servers import Server
+
+TAG = "{delayq:0}:"
+
+
+@pytest.fixture
+def client(redis_server: Server) -> redis.Redis:
+    return redis_server.client()
+
+
+def everything(client: redis.Redis) -> dict[bytes, bytes]:
+    """All keys with their contents, but for the slots of calls."""
+    return {key: client.dump(key) for key in client.keys() if b":call:" not in key}
+
+
+def test_a_foreign_wait_set_does_not_stop_the_others(rig: Rig, client: redis.Redis) -> None:
+    client.set(f"{TAG}wait:q:foreign", "text")
+    rig.send("a")
+    claims = rig.broker.claim([Want("q", "foreign", 1), Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+    assert [message.id for message in claims.messages] == ["a"]
+
+
+MOVES: dict[str, Callable[[Rig, Claimed], object]] = {
+    "send": lambda rig, _: rig.send("new"),
+    "replace": lambda rig, _: rig.send("waiting", on_conflict="replace"),
+    "claim": lambda rig, _: rig.claim(),
+    "finish": lambda rig, held: rig.settle(held, Verb.FINISH),
+    "retry": lambda rig, held: rig.settle(held, Verb.RETRY),
+    "bury": lambda rig, held: rig.settle(held, Verb.BURY),
+    "interrupt": lambda rig, held: rig.settle(held, Verb.INTERRUPT),
+    "renew": lambda rig, held: rig.broker.renew([(held.id, held.token)], LEASE_MS),
+    "upkeep": lambda rig, _: rig.broker.upkeep(lease_ms=LEASE_MS),
+    "cancel": lambda rig, _: rig.broker.cancel(["waiting"]),
+    "reschedule": lambda rig, _: rig.broker.reschedule(["waiting"], delay_ms=1),
+    "rescue": lambda rig, _: rig.broker.rescue(["buried"]),
+    "purge": lambda rig, _: rig.broker.purge(["waiting", "buried"]),
+}
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("name", ["msg", "state", "running", "suspect", "error", "keys", "timer", "count", "epoch"])
+def test_a_move_over_a_key_of_another_type_does_all_or_nothing(
+    rig: Rig, client: redis.Redis, move: str, name: str
+) -> None:
+    rig.bury("buried")
+    rig.send("held")
+    held = rig.claim_one()
+    rig.send("waiting")
+    rig.advance(LEASE_MS)
+    saved = client.dump(TAG + name)
+    client.set(TAG + name, "someone else's")
+    before = everything(client)
+    try:
+        MOVES[move](rig, held)
+    except BrokerRefused as refused:
+        assert "someone else writes under our prefix" in str(refused)
+        assert everything(client) == before
+    client.delete(TAG + name)
+    if saved:
+        client.restore(TAG + name, 0, saved)
+        assert rig.broker.audit().differences == []
+
+
+def test_a_member_without_a_body_is_dropped_and_not_given(rig: Rig, client: redis.Redis) -> None:
+    rig.send("a")
+    client.zadd(f"{TAG}wait:q:k", {"ghost": 1, b"\xff\xfe": 2})
+    assert [message.id for message in rig.claim()] == ["a"]
+    assert client.zcard(f"{TAG}running") == 1
+
+
+def test_a_message_without_our_header_can_be_buried(rig: Rig, client: redis.Redis) -> None:
+    client.hset(f"{TAG}msg", "odd", b"\x00not ours")
+    client.zadd(f"{TAG}wait:q:k", {"odd": 1})
+    (claimed,) = rig.claim()
+    assert claimed.header is None
+    rig.advance(LEASE_MS)
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).buried == 1
+    (error,) = rig.broker.errors(1)
+    assert "header can not be read" in error.error
+
+
+@pytest.mark.parametrize("score", ["-inf", "1.5", "-7"])
+def test_a_foreign_score_is_due_and_harms_nothing(rig: Rig, client: redis.Redis, score: str) -> None:
+    rig.send("a", delay_ms=60_000)
+    client.zadd(f"{TAG}wait:q:k", {"a": score})
+    claimed = rig.claim_one()
+    assert rig.settle(claimed, Verb.RELEASE)
+    assert rig.settle(rig.claim_one(), Verb.FINISH)
+
+
+def test_a_state_that_is_not_ours_counts_as_none(rig: Rig, client: redis.Redis) -> None:
+    rig.send("a")
+    client.hset(f"{TAG}state", "a", b"\xff\x1fgarbage")
+    claimed = rig.claim_one()
+    assert (claimed.failures, claimed.crashes) == (0, 0)
+    assert rig.settle(claimed, Verb.FINISH)
+
+
+def test_the_audit_names_what_someone_else_did(rig: Rig, client: redis.Redis) -> None:
+    rig.send("a", "b")
+    client.zadd(f"{TAG}wait:q:k", {"ghost": 1})
+    client.zrem(f"{TAG}wait:q:k", "a")
+    client.zadd(f"{TAG}running", {"b": 1})
+    told = "\n".join(rig.broker.audit().differences)
+    assert "'ghost' in {delayq:0}:wait:q:k: no body" in told
+    assert "'a' in {delayq:0}:wait:q:k: no place" in told
+    assert "'b' in {delayq:0}:wait:q:k: two places" in told

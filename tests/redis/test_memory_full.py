@@ -1,0 +1,95 @@
+"""Full memory: a send fails and changes nothing; whatever frees memory, or holds a lease, goes on."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from django_delayq.brokers.base import Alarm, Verb, WorkerInfo
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.message import State
+from tests.brokers.rig import LEASE_MS, Rig
+from tests.servers import Server
+
+Full = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def full(own_server: Server) -> Full:
+    """A context in which the server has no memory left."""
+
+    @contextmanager
+    def full() -> Iterator[None]:
+        with own_server.client() as client:
+            client.config_set("maxmemory", 1)
+            yield
+            client.config_set("maxmemory", 0)
+
+    return full
+
+
+def test_a_send_fails_clearly_and_changes_nothing(own_rig: Rig, full: Full) -> None:
+    own_rig.send("a")
+    before = own_rig.broker.audit()
+    with full(), pytest.raises(BrokerUnavailable, match="no memory left"):
+        own_rig.send("b")
+    assert own_rig.broker.get("b") is None
+    assert own_rig.broker.audit() == before
+
+
+def test_alarms_fail_clearly(own_rig: Rig, full: Full) -> None:
+    with full(), pytest.raises(BrokerUnavailable, match="no memory left"):
+        own_rig.broker.put_alarms([Alarm("q", "k", "1")])
+
+
+@pytest.mark.parametrize("verb", list(Verb))
+def test_a_worker_claims_and_settles(own_rig: Rig, full: Full, verb: Verb) -> None:
+    own_rig.send("a", "b")
+    with full():
+        first, second = own_rig.claim()
+        assert own_rig.settle(first, verb, delay_ms=5_000, error="no good", detail="Traceback")
+        assert own_rig.settle(second, Verb.FINISH)
+    assert own_rig.broker.audit().differences == []
+
+
+def test_a_claim_that_finds_nothing_passes(own_rig: Rig, full: Full) -> None:
+    with full():
+        assert own_rig.claim() == []
+
+
+def test_leases_are_renewed_and_reclaimed(own_rig: Rig, full: Full) -> None:
+    own_rig.send("a", "b")
+    first, _ = own_rig.claim()
+    own_rig.advance(LEASE_MS - 1_000)
+    with full():
+        assert own_rig.broker.renew([(first.id, first.token)], LEASE_MS) == [True]
+    own_rig.advance(2_000)
+    with full():
+        assert own_rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
+    assert own_rig.states("a", "b") == [State.RUNNING, State.READY]
+
+
+def test_a_suspect_is_claimed(own_rig: Rig, full: Full) -> None:
+    own_rig.send("a")
+    own_rig.crash(times=2)
+    with full():
+        (suspect,) = own_rig.claim_suspect()
+        assert own_rig.settle(suspect, Verb.RETRY, delay_ms=0)
+    assert own_rig.broker.audit().differences == []
+
+
+def test_an_operator_may_mend(own_rig: Rig, full: Full) -> None:
+    own_rig.bury("e")
+    own_rig.send("a", "b", "c", delay_ms=60_000)
+    with full():
+        assert own_rig.broker.cancel(["a"]) == [True]
+        assert own_rig.broker.reschedule(["b"], delay_ms=1) == [True]
+        assert own_rig.broker.purge(["c"]) == [True]
+        assert own_rig.broker.rescue(["e"]) == [True]
+    assert own_rig.broker.audit().differences == []
+
+
+def test_a_heartbeat_passes(own_rig: Rig, full: Full) -> None:
+    with full():
+        own_rig.broker.announce(WorkerInfo("w", ["q"], ["k"], 0, 0))
+    assert [worker.name for worker in own_rig.broker.workers()] == ["w"]
