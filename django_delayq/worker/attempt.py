@@ -3,6 +3,7 @@
 The shape follows Oban's executor: small functions, each with one reason to end the attempt.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ def begin(
     """The message to run, or how its lease ends when it must not start."""
     header = claimed.header
     if header is None:
-        return bury_unreadable(claimed)
+        return bury_foreign(claimed)
     if header.expires_ms is not None and header.scheduled_ms + header.expires_ms <= started_ms:
         return _bury(claimed, f"expired {to_text(started_ms - header.scheduled_ms - header.expires_ms)} ago")
     try:
@@ -47,9 +48,14 @@ def begin(
 
 
 def run_sync(handler: Handler[Any, Any], message: Message[Any], database: str) -> BaseException | None:
-    """Run a sync handler and give what it raised. Nothing that a handler raises may end its thread."""
+    """Run a handler in this thread and give what it raised; an async one gets an event loop of its own.
+
+    Nothing that a handler raises may end its thread.
+    """
     try:
-        if handler.atomic:
+        if handler.is_async:
+            asyncio.run(handler.func(message))
+        elif handler.atomic:
             with transaction.atomic(using=database):
                 handler.func(message)
         else:
@@ -60,7 +66,7 @@ def run_sync(handler: Handler[Any, Any], message: Message[Any], database: str) -
 
 
 async def run_async(handler: Handler[Any, Any], message: Message[Any]) -> BaseException | None:
-    """As `run_sync`, for `async def` handlers. A cancelled one gives its `CancelledError`."""
+    """As `run_sync`, for async handlers on a running event loop. A cancelled one gives its `CancelledError`."""
     try:
         await handler.func(message)
     except BaseException as exception:  # noqa: BLE001 - as above
@@ -81,9 +87,14 @@ def settle_for(
     return _fail(claimed, handler, exception, now_ms)
 
 
-def bury_unreadable(claimed: Claimed) -> Settlement:
+def bury_foreign(claimed: Claimed) -> Settlement:
     """The end of what someone else wrote under our names."""
-    return _bury(claimed, "its header can't be read: not written by django-delayq")
+    return _bury(claimed, "its header can't be read, or is not of the set it lay in: not written by django-delayq")
+
+
+def release(claimed: Claimed, verb: Verb) -> Settlement:
+    """Give back what was not started (`Verb.RELEASE`), or what runs while the worker stops (`Verb.INTERRUPT`)."""
+    return _end(claimed, verb)
 
 
 def _snooze(claimed: Claimed, handler: Handler[Any, Any], snooze: Snooze) -> Settlement:

@@ -1,0 +1,114 @@
+"""`manage.py run_delayq`: run the handlers of the messages that are due."""
+
+import argparse
+import dataclasses
+import math
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Broker
+from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
+from django_delayq.handlers import handlers_by_key
+from django_delayq.worker import logs
+from django_delayq.worker.banner import banner
+from django_delayq.worker.drain import progress, summary
+from django_delayq.worker.options import Options
+from django_delayq.worker.reloading import run_reloading
+from django_delayq.worker.shutdown import run_until_signalled
+from django_delayq.worker.start import ask_report
+from django_delayq.worker.worker import Worker
+
+
+class Command(BaseCommand):
+    """See the module."""
+
+    help = "Runs the handlers of delayed messages that are due, until it is stopped."
+    requires_system_checks = "__all__"
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        default = Options()
+        add = parser.add_argument
+        add("--queues", type=_names, default=(), metavar="A,B", help="serve only these queues (default: all)")
+        add("--using", default=DEFAULT_ALIAS, metavar="ALIAS", help="the alias in DELAYQ (default: %(default)s)")
+        add("--threads", type=_at_least(1), default=default.threads, metavar="N",
+            help="messages of one key to run at once, if its handler doesn't say (default: %(default)s)")  # fmt: skip
+        add("--max-threads", type=_at_least(1), default=default.max_threads, metavar="N",
+            help="threads for all keys (default: %(default)s)")  # fmt: skip
+        add("--processes", type=_at_least(0), default=default.processes, metavar="N",
+            help="run sync handlers in N child processes: for CPU work and hard time-outs")  # fmt: skip
+        add("--shutdown-timeout", type=_seconds, default=default.shutdown_timeout, metavar="S",
+            help="seconds that running handlers have to end when the worker stops (default: %(default)s)")  # fmt: skip
+        add("--drain", action="store_true", help="run all that is due, then exit")
+        add("--reload", action=argparse.BooleanOptionalAction, default=False, help="restart when code changes")
+        add("--heartbeat-file", type=Path, metavar="PATH", help="touch this file while the worker is alive")
+        add("--max-messages", type=_at_least(1), metavar="N", help="stop after N messages")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        logs.start(logs.level_of(options["verbosity"]))
+        try:
+            alias = get_alias(options["using"])
+            broker = get_broker(alias.name)
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
+        fields = [field.name for field in dataclasses.fields(Options)]
+        chosen = Options(**{name: options[name] for name in fields})
+        try:
+            if options["reload"]:
+                run_reloading(lambda: self._make_worker(alias, broker, chosen))
+            elif chosen.drain:
+                self._drain(self._make_worker(alias, broker, chosen), broker)
+            else:
+                run_until_signalled(self._make_worker(alias, broker, chosen))
+        except KeyboardInterrupt:
+            raise CommandError("Stopped before it started.", returncode=128 + signal.SIGINT) from None
+        finally:
+            broker.close()
+
+    def _make_worker(self, alias: Alias, broker: Broker, options: Options) -> Worker:
+        handlers = handlers_by_key(alias.name)
+        if not handlers:
+            raise CommandError(
+                f"Alias {alias.name!r} has no handlers: write them in the `delayed` module of an installed app."
+            )
+        report = ask_report(broker)
+        for line in banner(alias, report, handlers, options):
+            self.stdout.write(line)
+        self.stdout.flush()
+        return Worker(alias, broker, handlers, options)
+
+    def _drain(self, worker: Worker, broker: Broker) -> None:
+        with progress(broker, worker.settling, worker.served):
+            run_until_signalled(worker)
+        self.stdout.write(summary(broker, worker.settling, worker.served))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise argparse.ArgumentTypeError(f"{text!r} names no queue; write --queues mail,orders")
+    return names
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number of {least} or more")
+        return int(text)
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; write 0 or more, such as 30 or 2.5")
+    return seconds

@@ -1,0 +1,159 @@
+"""Tasks of one event loop that run `async def` handlers, in a thread of its own."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic
+
+from asgiref.sync import sync_to_async
+
+from django_delayq.brokers.base import BATCH, Settlement
+from django_delayq.durations import to_text
+from django_delayq.errors import HandlerTimeout
+from django_delayq.message import Message
+from django_delayq.worker import attempt
+from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections
+from django_delayq.worker.lanes import RUN_S, Lane, Lease
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.outcome import Outcome
+from django_delayq.worker.settling import Settling
+
+CONCURRENCY = 100
+"""How many messages of a key run at once where its handler doesn't say."""
+GRACE_S = 5.0
+"""How long a cancelled handler may take to end before its lease is given up."""
+
+CLOSE_S = 1.0
+
+_logger = logging.getLogger("django_delayq")
+
+
+class AsyncHands:
+    """Runs the messages of all its lanes as tasks; time-outs and lost leases cancel them."""
+
+    def __init__(
+        self, lanes: Sequence[Lane], leases: Leases, settling: Settling, outcome: Outcome, wake: Callable[[], None]
+    ) -> None:
+        self.lanes = lanes
+        self._leases = leases
+        self._settling = settling
+        self._outcome = outcome
+        self._wake = wake
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # a task that nobody refers to may be collected
+        self._timed_out: set[Lease] = set()
+        self._connections_checked_at = monotonic()
+
+    @property
+    def running(self) -> int:
+        """How many messages run."""
+        return sum(lane.active for lane in self.lanes)
+
+    def want(self, lane: Lane) -> int:
+        """How many messages to claim now for a lane."""
+        lane.unmet = True  # until the claim has answered: a task that ends meanwhile asks for another
+        return lane.want(BATCH)
+
+    def offer(self, lane: Lane) -> None:
+        """Tell that leases were put into a lane."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name="delayq-event-loop", daemon=True)
+            self._thread.start()
+        self._loop.call_soon_threadsafe(self._fill, self._loop, lane)
+
+    def close(self) -> None:
+        """End the event loop."""
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(CLOSE_S)
+
+    def _fill(self, loop: asyncio.AbstractEventLoop, lane: Lane) -> None:
+        while lane.active < lane.concurrency:
+            try:
+                lease = lane.leases.popleft()
+            except IndexError:
+                return
+            if len(lane.leases) <= lane.low:
+                lane.low = -1
+                self._wake()
+            if not lease.is_held():
+                continue  # another worker's by now
+            lane.active += 1
+            task = loop.create_task(self._run(loop, lane, lease))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, loop: asyncio.AbstractEventLoop, lane: Lane, lease: Lease) -> None:
+        lease.started_at = monotonic()
+        try:
+            settlement = await self._attempt(loop, lease)
+            seconds = monotonic() - lease.started_at
+            lane.note_run(1, seconds)
+            self._settling.add(lease, settlement, urgent=seconds >= RUN_S)
+        except BaseException:  # what a handler raises is caught where it runs; this is for the code around it
+            _logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
+            self._leases.remove([lease])
+        finally:
+            lane.active -= 1
+            self._fill(loop, lane)
+            if lane.unmet:
+                self._wake()
+
+    async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Settlement:
+        claimed, handler = lease.claimed, lease.lane.handler
+        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.is_held)
+        if not isinstance(begun, Message):
+            await self._outcome.aended(lease, begun, None, None)
+            return begun
+        await self._check_connections(after_s=LEAST_AGE_S)
+        await self._outcome.abegun(lease, begun)
+        exception = await self._run_limited(loop, lease, begun)
+        settlement = attempt.settle_for(claimed, handler, exception, lease.now_ms())
+        await self._outcome.aended(lease, settlement, begun, exception)
+        if exception is not None:
+            await self._check_connections(after_s=0)
+        return settlement
+
+    async def _run_limited(
+        self, loop: asyncio.AbstractEventLoop, lease: Lease, message: Message[object]
+    ) -> BaseException | None:
+        task = asyncio.current_task(loop)
+        if task is None:  # only for the types: this runs in a task
+            raise RuntimeError("not in a task")
+        timer = loop.call_later(lease.timeout_s, self._time_out, loop, lease, task)
+        lease.abandon = partial(loop.call_soon_threadsafe, task.cancel)
+        exception = await attempt.run_async(lease.lane.handler, message)
+        lease.abandon = None
+        timer.cancel()
+        if lease in self._timed_out:
+            self._timed_out.remove(lease)
+            return HandlerTimeout(f"It ran for longer than {to_text(lease.timeout_s * 1000)}.")
+        return exception
+
+    def _time_out(self, loop: asyncio.AbstractEventLoop, lease: Lease, task: "asyncio.Task[None]") -> None:
+        self._timed_out.add(lease)
+        task.cancel()
+        loop.call_later(GRACE_S, self._give_up, lease)
+
+    def _give_up(self, lease: Lease) -> None:
+        if lease in self._timed_out:
+            _logger.error(
+                "Message %r (%s) timed out and takes no notice of being cancelled; its lease is given up.",
+                lease.claimed.id, lease.lane.handler.key, extra={"id": lease.claimed.id},
+            )  # fmt: skip
+            self._leases.lose([lease])
+
+    async def _check_connections(self, after_s: float) -> None:
+        if monotonic() - self._connections_checked_at >= after_s:
+            self._connections_checked_at = monotonic()
+            await sync_to_async(close_stale_connections)()
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()

@@ -1,0 +1,104 @@
+"""Claims: what each lane wants, asked in one call, and the leases that come of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+
+from django_delayq.brokers.base import BATCH, Broker, Claimed, Claims, Want
+from django_delayq.worker import attempt
+from django_delayq.worker.hands import Hands
+from django_delayq.worker.lanes import Lane, Lease, take_unstarted, wants_of
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.settling import Settling
+
+UNSTARTED_S = 1.0
+"""What no hand has started for so long after its claim is given back."""
+
+HandsOf = Mapping[str, tuple[Lane, Hands]]
+"""The lane of each key, and the hands that serve it."""
+
+
+class Claiming:
+    """Claims for all lanes and deals out what comes. `claim` is the broker's, for messages or for suspects."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        claim: Callable[[Sequence[Want]], Claims],
+        hands_of: HandsOf,
+        leases: Leases,
+        settling: Settling,
+        most: int | None = None,
+    ) -> None:
+        self._broker = broker
+        self._claim = claim
+        self._hands_of = hands_of
+        self._leases = leases
+        self._settling = settling
+        self._most = most
+        self._kept = 0
+        self.wanted = False
+        """Whether the last claim asked for anything."""
+
+    @property
+    def spent(self) -> bool:
+        """Whether as many were claimed as ever may be."""
+        return self._most is not None and self._kept >= self._most
+
+    @property
+    def busy(self) -> bool:
+        """Whether a message waits in a lane or runs."""
+        return any(lane.leases or lane.active for lane, _ in self._hands_of.values())
+
+    def claim(self) -> bool:
+        """Claim what the lanes want. Whether anything came."""
+        asked = {lane: min(hands.want(lane), self._room()) for lane, hands in self._hands_of.values()}
+        wants = [want for lane, count in asked.items() if count for want in wants_of(lane, count)]
+        self.wanted = bool(wants)
+        if not wants:
+            return False
+        sent_at = monotonic()
+        claims = self._claim(wants)
+        given = self._deal(claims, sent_at)
+        for lane, hands in self._hands_of.values():
+            leases = given.pop(lane, [])
+            if leases:
+                self._keep(lane, hands, leases, asked[lane])
+            if asked[lane]:
+                lane.note_claim(filled=len(leases) >= asked[lane])
+        return bool(claims.messages)
+
+    def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
+        """Give back what no hand has started since it was claimed so long ago."""
+        claimed_before = monotonic() - older_than_s
+        for lane, _ in self._hands_of.values():
+            leases = take_unstarted(lane, claimed_before)
+            self._kept -= len(leases)
+            self._settling.release(leases)
+
+    def _room(self) -> int:
+        return BATCH if self._most is None else self._most - self._kept
+
+    def _deal(self, claims: Claims, sent_at: float) -> dict[Lane, list[Lease]]:
+        # The claim's time is the server's of a moment later, so the clock made of both is never behind the server's.
+        clock_ms = claims.now_ms - sent_at * 1000
+        held_until = sent_at + self._leases.hold_s
+        given: dict[Lane, list[Lease]] = {}
+        foreign: list[Claimed] = []
+        for claimed in claims.messages:
+            found = self._hands_of.get(claimed.header.key) if claimed.header else None
+            if found is None:
+                foreign.append(claimed)
+            else:
+                given.setdefault(found[0], []).append(Lease(claimed, found[0], sent_at, held_until, clock_ms))
+        if foreign:
+            self._broker.settle([attempt.bury_foreign(claimed) for claimed in foreign])
+        return given
+
+    def _keep(self, lane: Lane, hands: Hands, leases: list[Lease], asked: int) -> None:
+        # A lane asks each of its sets for all that it wants, since any of them may have something.
+        keep = min(asked if lane.handler.at_most_once else len(leases), self._room())
+        self._kept += keep
+        self._leases.add(leases)
+        self._settling.release(leases[keep:])
+        lane.leases.extend(leases[:keep])
+        hands.offer(lane)

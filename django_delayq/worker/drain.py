@@ -1,0 +1,53 @@
+"""`--drain`: what was done, what is left, and a progress bar on a terminal."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django_delayq.brokers.base import Broker, Verb
+from django_delayq.worker.settling import Settling
+
+EVERY_S = 0.2
+Sets = set[tuple[str, str]]
+
+
+def summary(broker: Broker, settling: Settling, served: Sets) -> str:
+    """One line: how the messages ended, and how many are left."""
+    ended = settling.counts
+    waiting = broker.counts().waiting
+    not_due = sum(count.pending for count in waiting)
+    parked = sum(count.ready for count in waiting if (count.queue, count.key) not in served)
+    return (
+        f"Drained: {ended[Verb.FINISH]} finished, {ended[Verb.RETRY]} to retry, {ended[Verb.SNOOZE]} snoozed, "
+        f"{ended[Verb.BURY]} buried. Left: {not_due} not due, {parked} parked."
+    )
+
+
+@contextmanager
+def progress(broker: Broker, settling: Settling, served: Sets) -> Iterator[None]:
+    """Show a progress bar meanwhile, if standard error is a terminal and tqdm is installed."""
+    try:
+        from tqdm import tqdm  # type: ignore[import-untyped]
+    except ImportError:
+        yield
+        return
+    if not sys.stderr.isatty():
+        yield
+        return
+    due = sum(count.ready for count in broker.counts().waiting if (count.queue, count.key) in served)
+    ended = threading.Event()
+    with tqdm(total=due, unit=" messages") as bar:
+
+        def show() -> None:
+            while not ended.wait(EVERY_S):
+                bar.update(settling.counts.total() - bar.n)
+
+        thread = threading.Thread(target=show, name="delayq-progress")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            bar.update(settling.counts.total() - bar.n)

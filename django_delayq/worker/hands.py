@@ -1,0 +1,29 @@
+"""What the loop needs of the hands that run handlers: threads, tasks of an event loop, child processes."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from django_delayq.brokers.base import Settlement
+from django_delayq.worker.lanes import Lane, Lease
+
+Run = Callable[[Lease], Settlement | None]
+"""Runs one message and says how its lease ends; None leaves the lease to lapse."""
+
+
+class Hands(Protocol):
+    """Hands for a number of lanes."""
+
+    lanes: Sequence[Lane]
+
+    @property
+    def running(self) -> int:
+        """How many messages run, or threads are in a lane."""
+
+    def want(self, lane: Lane) -> int:
+        """How many messages to claim now for a lane."""
+
+    def offer(self, lane: Lane) -> None:
+        """Tell that leases were put into a lane."""
+
+    def close(self) -> None:
+        """End every hand as soon as it is idle."""

@@ -1,0 +1,126 @@
+"""What waits in this process: a lease for each claimed message, a lane for each handler, and how much a lane wants."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from django_delayq.brokers.base import Claimed, Want
+from django_delayq.handlers import Handler
+
+RUN_S = 0.020
+"""A hand leaves its lane after this long, and a lane holds about this much work for each of its hands."""
+MOST_PER_HAND = 64
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """The right to work on one message, as this process knows it. Times in seconds are monotonic.
+
+    `held_until` is when this process gives the lease up unless a renewal moves it on; `clock_ms` plus the monotonic
+    milliseconds is the broker's time, never behind it.
+    """
+
+    claimed: Claimed
+    lane: "Lane"
+    claimed_at: float
+    held_until: float
+    clock_ms: float
+    started_at: float = 0.0
+    lost: bool = False
+    overdue: bool = False
+    abandon: Callable[[], object] | None = None
+    """Stops the handler, where that can be done."""
+
+    def is_held(self) -> bool:
+        """Whether this process may still act on the message."""
+        return not self.lost and monotonic() < self.held_until
+
+    def now_ms(self) -> int:
+        """The broker's clock."""
+        return int(self.clock_ms + monotonic() * 1000)
+
+    @property
+    def timeout_s(self) -> float:
+        """How long the handler may run."""
+        header = self.claimed.header
+        of_message = header.timeout_ms if header else None
+        return (self.lane.handler.timeout_ms if of_message is None else of_message) / 1000
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One handler's place in this process: the run of leases that its hands share, and its pace."""
+
+    handler: Handler[Any, Any]
+    sets: Sequence[tuple[str, str]]
+    """The (queue, key) pairs that it claims from."""
+    concurrency: int
+    leases: deque[Lease] = field(default_factory=deque)
+    active: int = 0
+    """How many hands are in the lane."""
+    ended: int = 0
+    mean_s: float | None = None
+    """The mean run time of late; None while unknown."""
+    unmet: bool = False
+    """Whether the last claim may have left something behind: then a freed hand is worth another claim."""
+    low: int = -1
+    """When so few are left waiting, it is time to claim more."""
+    seen: tuple[int, int] = (0, 0)
+    """`ended` and the leases that waited, as of the last claim."""
+
+    def want(self, free: int) -> int:
+        """How many messages to claim now, with `free` threads or tasks to spare for any lane.
+
+        Hands that are busy count only while they move: behind a handler that stalls nothing is heaped up.
+        """
+        hands = min(self.concurrency - self.active, free)
+        waiting = len(self.leases)
+        if self.handler.at_most_once:
+            return max(hands - waiting, 0)
+        per_hand = self._per_hand()
+        if per_hand > 1 and (self.ended != self.seen[0] or waiting < self.seen[1]):
+            hands += self.active
+        wanted = hands * per_hand - waiting
+        return wanted if wanted * 2 >= hands * per_hand else 0  # half a run at least: small claims cost as much
+
+    def _per_hand(self) -> int:
+        if self.mean_s is None:
+            return 1
+        return int(min(max(RUN_S / max(self.mean_s, 1e-6), 1), MOST_PER_HAND))
+
+    def note_run(self, count: int, seconds: float) -> None:
+        """Count `count` messages that took `seconds` in all."""
+        self.ended += count
+        mean = seconds / count
+        # One slow run counts at once: what was prefetched for a fast handler would wait behind it.
+        self.mean_s = mean if self.mean_s is None or mean > self.mean_s else 0.7 * self.mean_s + 0.3 * mean
+
+    def note_claim(self, filled: bool) -> None:
+        """Remember where the lane stood when it was last claimed for."""
+        waiting = len(self.leases)
+        self.seen = (self.ended, waiting)
+        self.low = waiting // 2 if filled else -1
+        self.unmet = filled
+
+
+def wants_of(lane: Lane, count: int) -> list[Want]:
+    """A claim of `count` from each of the lane's sets."""
+    return [Want(queue, key, count) for queue, key in lane.sets]
+
+
+def take_unstarted(lane: Lane, claimed_before: float) -> list[Lease]:
+    """Take out the leases that were claimed before then and that no hand has started."""
+    taken = []
+    leases = lane.leases
+    while leases:
+        try:
+            lease = leases.popleft()
+        except IndexError:  # a hand was faster
+            break
+        if lease.claimed_at >= claimed_before:
+            leases.appendleft(lease)
+            break
+        taken.append(lease)
+    return taken

@@ -1,0 +1,103 @@
+"""Every lease that this process holds: renewed in time, given up in time."""
+
+import threading
+from collections.abc import Iterable
+from time import monotonic
+
+from django_delayq.brokers.base import BATCH, Broker
+from django_delayq.worker.lanes import Lease
+from django_delayq.worker.outage import Outage
+
+HOLD = 0.8
+"""The part of a lease, from the sending of its last good renewal, after which this process gives it up."""
+
+
+class Leases:
+    """The leases held, with one thread that renews them and one that gives up those that can't be renewed.
+
+    They are two because a renewal may hang, and nothing may run on past its lease meanwhile.
+    """
+
+    def __init__(self, broker: Broker, lease_ms: int, outage: Outage) -> None:
+        self._broker = broker
+        self._outage = outage
+        self._lease_ms = lease_ms
+        self.hold_s = lease_ms / 1000 * HOLD
+        self._held: set[Lease] = set()
+        self._lock = threading.Lock()
+        self._some = threading.Event()  # something is held: the threads sleep without end otherwise
+        self._closed = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._renew_forever, name="delayq-renew", daemon=True),
+            threading.Thread(target=self._give_up_forever, name="delayq-give-up", daemon=True),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """End the threads; what is still held lapses."""
+        self._closed.set()
+        self._some.set()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def held(self) -> list[Lease]:
+        """Every lease now held."""
+        with self._lock:
+            return list(self._held)
+
+    def add(self, leases: Iterable[Lease]) -> None:
+        """Renew these from now on."""
+        with self._lock:
+            self._held.update(leases)
+        self._some.set()
+
+    def remove(self, leases: Iterable[Lease]) -> None:
+        """Renew these no longer: they were settled, or are left to lapse."""
+        with self._lock:
+            self._held.difference_update(leases)
+
+    def lose(self, leases: Iterable[Lease]) -> None:
+        """Give leases up: their handlers are stopped where that can be done, and their ends are refused."""
+        leases = list(leases)
+        for lease in leases:
+            lease.lost = True
+        self.remove(leases)
+        for lease in leases:
+            if lease.abandon is not None:
+                lease.abandon()
+
+    def _renew_forever(self) -> None:
+        pause = self._lease_ms / 3000
+        while not self._closed.wait(pause):
+            if not self._held:
+                self._some.clear()
+                if not self._held:  # else a lease came between the look and the clear
+                    self._some.wait()
+            pause = self._lease_ms / 3000 if self._renew() else self._lease_ms / 20_000
+
+    def _renew(self) -> bool:
+        leases = self.held()
+        for first in range(0, len(leases), BATCH):
+            page = leases[first : first + BATCH]
+            sent_at = monotonic()
+            try:
+                held = self._broker.renew([(lease.claimed.id, lease.claimed.token) for lease in page], self._lease_ms)
+            except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
+                self._outage.begin(error)
+                return False
+            for lease, is_held in zip(page, held, strict=True):
+                if is_held:
+                    lease.held_until = sent_at + self.hold_s
+            # A lease that was settled meanwhile is not lost: its removal tells.
+            self.lose(lease for lease, is_held in zip(page, held, strict=True) if not is_held and lease in self._held)
+        return True
+
+    def _give_up_forever(self) -> None:
+        while not self._closed.wait(self._lease_ms / 20_000):
+            self._some.wait()
+            now = monotonic()
+            self.lose(lease for lease in self.held() if lease.held_until <= now)

@@ -1,0 +1,94 @@
+"""The loop of a worker: upkeep, claim, sleep. Running and settling happen in other threads."""
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+from django_delayq.brokers.base import Broker, WorkerInfo
+from django_delayq.worker.claiming import Claiming
+from django_delayq.worker.heartbeat import Heartbeat
+from django_delayq.worker.outage import Outage, waits
+from django_delayq.worker.upkeep import Upkeep
+
+UNSTARTED_LOOK_S = 0.25
+
+
+class Loop:
+    """Claims and sleeps until it is stopped, has claimed all it may, or has nothing left to drain."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        upkeep: Upkeep,
+        claiming: Claiming,
+        suspects: Claiming,
+        outage: Outage,
+        heartbeat: Heartbeat,
+        info: WorkerInfo,
+        held: Callable[[], int],
+        drain: bool,
+    ) -> None:
+        self._broker = broker
+        self._upkeep = upkeep
+        self._claiming = claiming
+        self._suspects = suspects
+        self._outage = outage
+        self._heartbeat = heartbeat
+        self._info = info
+        self._held = held
+        self._drain = drain
+        self._stopping = threading.Event()
+        self._woken = threading.Event()
+        self._asleep = False
+
+    def run(self) -> None:
+        """Turn until there is a reason to stop. Nothing that the broker does ends it."""
+        pauses = waits()
+        while not (self._stopping.is_set() or self._claiming.spent):
+            self._woken.clear()
+            idle = not self._held() and not self._claiming.busy and not self._suspects.busy
+            try:
+                found = self._turn()
+            except Exception as error:  # noqa: BLE001 - a worker outlives whatever its broker answers
+                self._outage.begin(error)
+                self._stopping.wait(next(pauses))
+                continue
+            self._outage.end()
+            pauses = waits()
+            self._heartbeat.beat()
+            if self._drain and idle and not found and not self._upkeep.suspects_due:
+                return
+            if not found:
+                self._sleep()
+
+    def stop(self) -> None:
+        """End the loop after the turn it is in."""
+        self._stopping.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """End the sleep, or skip the next: a hand is free, or there is a reason to stop. From any thread."""
+        self._woken.set()
+        if self._asleep:
+            self._broker.wake()
+
+    def _turn(self) -> bool:
+        self._upkeep.do_due(self._info)
+        self._claiming.release_unstarted()
+        found = self._claiming.claim()
+        if self._upkeep.suspects_due and not self._suspects.busy:
+            self._upkeep.suspects_due = self._suspects.claim()
+        return found
+
+    def _sleep(self) -> None:
+        timeout = max(self._upkeep.next_at - monotonic(), 0)
+        if self._claiming.busy:
+            timeout = min(timeout, UNSTARTED_LOOK_S)
+        if not self._claiming.wanted:
+            # Every hand is busy. The broker would end its wait for what is due and can't be claimed now.
+            self._woken.wait(timeout)
+            return
+        self._asleep = True
+        if not self._woken.is_set():
+            self._broker.wait(timeout)
+        self._asleep = False

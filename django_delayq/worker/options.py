@@ -1,0 +1,19 @@
+"""What `run_delayq` was asked for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one worker; lengths of time in seconds."""
+
+    queues: tuple[str, ...] = ()
+    """Empty: every queue that a handler names, and "default"."""
+    threads: int = 4
+    max_threads: int = 32
+    processes: int = 0
+    shutdown_timeout: float = 30.0
+    drain: bool = False
+    heartbeat_file: Path | None = None
+    max_messages: int | None = None

@@ -1,0 +1,43 @@
+"""A broker that is away: said once, waited for with backoff, and said once when it is back."""
+
+import logging
+import random
+import threading
+from collections.abc import Iterator
+
+from django_delayq.errors import DelayqError
+
+_logger = logging.getLogger("django_delayq")
+
+
+class Outage:
+    """What all threads of a worker know of the broker being away, so that it is said once and not by each."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._said: set[str] = set()
+
+    def begin(self, error: Exception) -> None:
+        """A call failed."""
+        text = str(error) if isinstance(error, DelayqError) else f"{type(error).__name__}: {error}"
+        with self._lock:
+            if text in self._said:
+                return
+            self._said.add(text)
+        _logger.error("%s Trying again until it works.", text)
+
+    def end(self) -> None:
+        """A call worked."""
+        if not self._said:
+            return
+        with self._lock:
+            self._said.clear()
+        _logger.info("The broker is back.")
+
+
+def waits() -> Iterator[float]:
+    """Seconds to wait after each failure in a row: 0.1 to 5, with jitter so that workers don't come back together."""
+    seconds = 0.1
+    while True:
+        yield seconds * random.uniform(0.7, 1.0)
+        seconds = min(seconds * 2, 5.0)

@@ -1,0 +1,36 @@
+"""Which lanes a worker has: one for each handler, with the (queue, key) pairs it serves and its concurrency."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django_delayq.handlers import Handler
+from django_delayq.worker.async_hands import CONCURRENCY
+from django_delayq.worker.lanes import Lane
+from django_delayq.worker.options import Options
+
+DEFAULT_QUEUE = "default"
+Handlers = Iterable[Handler[Any, Any]]
+
+
+def queues_of(handlers: Handlers, options: Options) -> list[str]:
+    """The queues to serve: those asked for, else every one that a handler names, and the default one."""
+    return list(options.queues) or sorted({DEFAULT_QUEUE} | {handler.queue for handler in handlers})
+
+
+def lanes_of(handlers: Handlers, queues: Sequence[str], options: Options) -> list[Lane]:
+    """A lane for each handler. Any key may wait in any queue, since `send` takes a queue too."""
+    return [
+        Lane(handler, _sets_of(handler, queues), concurrency_of(handler, options))
+        for handler in dict.fromkeys(handlers)
+    ]
+
+
+def concurrency_of(handler: Handler[Any, Any], options: Options) -> int:
+    """How many messages of a handler run at once in this worker."""
+    if handler.concurrency is not None:
+        return handler.concurrency
+    return CONCURRENCY if handler.is_async else options.processes or options.threads
+
+
+def _sets_of(handler: Handler[Any, Any], queues: Sequence[str]) -> list[tuple[str, str]]:
+    return [(queue, key) for queue in queues for key in (handler.key, *handler.former_keys)]

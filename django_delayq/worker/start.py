@@ -1,0 +1,28 @@
+"""The look at the broker before a worker starts."""
+
+from time import sleep
+
+from django.core.management.base import CommandError
+
+from django_delayq.brokers.base import Broker, ServerReport
+from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.worker.outage import Outage, waits
+
+
+def ask_report(broker: Broker) -> ServerReport:
+    """What the broker says of itself, waited for while it is away. Raises `CommandError` when it must not be used."""
+    outage = Outage()
+    for pause in waits():
+        try:
+            report = broker.report()
+        except BrokerUnavailable as error:
+            outage.begin(error)
+            sleep(pause)
+            continue
+        except BrokerRefused as error:
+            raise CommandError(str(error)) from error
+        outage.end()
+        if report.problems:
+            raise CommandError(" ".join(report.problems))
+        return report
+    raise AssertionError("waits() never ends")

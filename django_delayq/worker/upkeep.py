@@ -1,0 +1,79 @@
+"""What a worker does once a second beside claiming: upkeep of the broker, heartbeats, a look for overdue handlers."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from django_delayq import signals
+from django_delayq.brokers.base import Broker, Upkept, WorkerInfo
+from django_delayq.durations import to_text
+from django_delayq.worker.lanes import Lease
+
+EVERY_S = 1.0
+ANNOUNCE_EVERY_S = 5.0
+LEAST_PAUSE_S = 0.05
+
+_logger = logging.getLogger("django_delayq")
+
+
+class Upkeep:
+    """Knows what is due when. `suspects_due` tells whether suspects wait for a child process."""
+
+    def __init__(self, broker: Broker, alias: str, lease_ms: int, held: Callable[[], Sequence[Lease]]) -> None:
+        self._broker = broker
+        self._alias = alias
+        self._lease_ms = lease_ms
+        self._held = held
+        self._upkeep_at = 0.0
+        self._announce_at = 0.0
+        self.suspects_due = False
+
+    @property
+    def next_at(self) -> float:
+        """When there is something to do again, by the monotonic clock."""
+        return min(self._upkeep_at, self._announce_at)
+
+    def do_due(self, info: WorkerInfo) -> None:
+        """Do what is due."""
+        now = monotonic()
+        if now >= self._upkeep_at:
+            self._upkeep_at = now + EVERY_S
+            self._keep_up(self._broker.upkeep(lease_ms=self._lease_ms))
+            _warn_overdue(self._held())
+        if now >= self._announce_at:
+            self._announce_at = now + ANNOUNCE_EVERY_S
+            info.running = len(self._held())
+            self._broker.announce(info)
+
+    def _keep_up(self, upkept: Upkept) -> None:
+        self.suspects_due = upkept.suspects_due > 0
+        if upkept.next_lease_end_ms is not None:
+            until_end_s = max((upkept.next_lease_end_ms - upkept.now_ms) / 1000, LEAST_PAUSE_S)
+            self._upkeep_at = min(self._upkeep_at, monotonic() + until_end_s)
+        if upkept.buried or upkept.dropped:
+            _logger.warning(
+                "Upkeep buried %d messages whose workers died and dropped %d old errors.", upkept.buried, upkept.dropped
+            )
+        if upkept.lost_record:
+            _logger.error("What the broker held may be gone: %s", upkept.lost_record)
+            signals.emit(signals.broker_changed, type(self._broker), using=self._alias, reason=upkept.lost_record)
+
+
+def new_info(name: str, queues: Sequence[str], keys: Sequence[str]) -> WorkerInfo:
+    """The heartbeat of a worker that starts now."""
+    return WorkerInfo(name, list(queues), list(keys), 0, int(time.time() * 1000))
+
+
+def _warn_overdue(leases: Sequence[Lease]) -> None:
+    now = monotonic()
+    for lease in leases:
+        timeout = lease.timeout_s
+        if lease.overdue or not lease.started_at or now < lease.started_at + timeout:
+            continue
+        lease.overdue = True
+        _logger.warning(
+            "Message %r (%s) is overdue: it runs for over %s, and a thread can't be stopped (--processes can).",
+            lease.claimed.id, lease.lane.handler.key, to_text(timeout * 1000),
+            extra={"id": lease.claimed.id, "key": lease.lane.handler.key, "token": lease.claimed.token},
+        )  # fmt: skip

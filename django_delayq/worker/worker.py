@@ -1,0 +1,159 @@
+"""One worker put together: its threads, its loop, and how it winds down."""
+
+import contextlib
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from time import monotonic, sleep
+from typing import Any
+
+from django_delayq.brokers.base import BATCH, Broker, Verb
+from django_delayq.conf import Alias
+from django_delayq.errors import DelayqError
+from django_delayq.handlers import Handler
+from django_delayq.worker import attempt
+from django_delayq.worker.async_hands import AsyncHands
+from django_delayq.worker.child_hand import in_child
+from django_delayq.worker.claiming import Claiming, HandsOf
+from django_delayq.worker.hands import Hands, Run
+from django_delayq.worker.heartbeat import Heartbeat
+from django_delayq.worker.lanes import Lane
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.loop import Loop
+from django_delayq.worker.options import Options
+from django_delayq.worker.outage import Outage
+from django_delayq.worker.outcome import Outcome
+from django_delayq.worker.plan import lanes_of, queues_of
+from django_delayq.worker.settling import Settling
+from django_delayq.worker.sync_hands import SyncHands
+from django_delayq.worker.threads import in_thread
+from django_delayq.worker.upkeep import Upkeep, new_info
+
+LAST_WORDS_S = 5.0
+"""How long a worker that ends tries to tell the broker."""
+LOOK_S = 0.05
+
+
+class Worker:
+    """A worker for one alias. `run` it in any thread; `stop` and `hurry` it from any other."""
+
+    def __init__(
+        self, alias: Alias, broker: Broker, handlers: Mapping[str, Handler[Any, Any]], options: Options
+    ) -> None:
+        self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._broker = broker
+        self._shutdown_timeout = options.shutdown_timeout
+        self._hurried = threading.Event()
+        outage = Outage()
+        self._outcome = Outcome(self.name)
+        self._leases = Leases(broker, alias.options.lease, outage)
+        self.settling = Settling(broker, self._leases, outage)
+
+        def make_lanes(*, is_async: bool) -> list[Lane]:
+            chosen = [handler for handler in handlers.values() if handler.is_async is is_async]
+            return lanes_of(chosen, queues, options)
+
+        queues = queues_of(handlers.values(), options)
+        thread_run = partial(in_thread, alias.database, self._outcome)
+        child_run = partial(in_child, self.name, alias.name, self._outcome)
+        sync_hands = (
+            self._sync_hands(make_lanes(is_async=False), options.processes, child_run)
+            if options.processes
+            else self._sync_hands(make_lanes(is_async=False), options.max_threads, thread_run)
+        )
+        async_hands = AsyncHands(make_lanes(is_async=True), self._leases, self.settling, self._outcome, self._wake)
+        suspect_hands = self._sync_hands(lanes_of(handlers.values(), queues, options), 1, child_run)
+        self._hands: list[Hands] = [sync_hands, async_hands, suspect_hands]
+
+        lease_ms = alias.options.lease
+        self._claiming = Claiming(
+            broker,
+            partial(broker.claim, lease_ms=lease_ms, worker=self.name),
+            _by_key([sync_hands, async_hands]),
+            self._leases,
+            self.settling,
+            options.max_messages,
+        )
+        self._loop = Loop(
+            broker,
+            Upkeep(broker, alias.name, alias.options.lease, self._leases.held),
+            self._claiming,
+            Claiming(
+                broker,
+                partial(broker.claim_suspect, lease_ms=lease_ms, worker=self.name),
+                _by_key([suspect_hands]),
+                self._leases,
+                self.settling,
+            ),
+            outage,
+            Heartbeat(options.heartbeat_file),
+            new_info(self.name, queues, sorted(handlers)),
+            self._leases.__len__,
+            options.drain,
+        )
+
+    @property
+    def served(self) -> set[tuple[str, str]]:
+        """The (queue, key) pairs that this worker claims from."""
+        return {pair for hands in self._hands for lane in hands.lanes for pair in lane.sets}
+
+    def run(self) -> bool:
+        """Work until there is a reason to stop, then wind down. False when a handler would not end."""
+        self._leases.start()
+        self.settling.start()
+        self._loop.run()
+        return self._wind_down()
+
+    def stop(self) -> None:
+        """Claim no more, finish what runs within the shutdown time-out, give back the rest."""
+        self._loop.stop()
+
+    def hurry(self) -> None:
+        """Interrupt what runs instead of waiting for it."""
+        self._hurried.set()
+
+    def _wind_down(self) -> bool:
+        self._claiming.release_unstarted(older_than_s=0)
+        self._wait_until_idle(self._shutdown_timeout)
+        self.settling.close(LAST_WORDS_S)
+        self._interrupt()
+        ended = self._wait_until_idle(LOOK_S * 10)
+        for hands in self._hands:
+            hands.close()
+        self._leases.close()
+        with contextlib.suppress(DelayqError):
+            self._broker.retire(self.name)
+        return ended
+
+    def _wait_until_idle(self, timeout: float) -> bool:
+        until = monotonic() + timeout
+        while any(hands.running for hands in self._hands) or len(self._leases):
+            if monotonic() >= until or self._hurried.is_set():
+                return False
+            sleep(LOOK_S)
+        return True
+
+    def _interrupt(self) -> None:
+        """Give up what still runs: its lease is cut short, no attempt and no crash are counted."""
+        leases = self._leases.held()
+        self._leases.lose(leases)
+        for first in range(0, len(leases), BATCH):
+            page = leases[first : first + BATCH]
+            with contextlib.suppress(DelayqError):  # then they lapse
+                self._broker.settle([attempt.release(lease.claimed, Verb.INTERRUPT) for lease in page])
+
+    def _sync_hands(
+        self, lanes: Sequence[Lane], most: int, make_run: Callable[[], AbstractContextManager[Run]]
+    ) -> SyncHands:
+        return SyncHands(lanes, most, make_run, self._leases, self.settling, self._wake)
+
+    def _wake(self) -> None:
+        self._loop.wake()
+
+
+def _by_key(all_hands: Sequence[Hands]) -> HandsOf:
+    return {key: (lane, hands) for hands in all_hands for lane in hands.lanes for _, key in lane.sets}
