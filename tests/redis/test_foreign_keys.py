@@ -1,6 +1,7 @@
 """What someone else writes under our keys harms nothing but itself, and a script that would fail changes nothing."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -18,9 +19,9 @@ def client(redis_server: Server) -> redis.Redis:
     return redis_server.client()
 
 
-def everything(client: redis.Redis) -> dict[bytes, bytes]:
+def everything(client: redis.Redis) -> dict[Any, Any]:
     """All keys with their contents, but for the slots of calls."""
-    return {key: client.dump(key) for key in client.keys() if b":call:" not in key}
+    return {key: client.dump(key) for key in client.scan_iter() if b":call:" not in key}
 
 
 def test_a_foreign_wait_set_does_not_stop_the_others(rig: Rig, client: redis.Redis) -> None:
@@ -60,10 +61,9 @@ def test_a_move_over_a_key_of_another_type_does_all_or_nothing(
     saved = client.dump(TAG + name)
     client.set(TAG + name, "someone else's")
     before = everything(client)
-    try:
-        MOVES[move](rig, held)
-    except BrokerRefused as refused:
-        assert "someone else writes under our prefix" in str(refused)
+    refused = _refusal(lambda: MOVES[move](rig, held))
+    if refused:
+        assert "someone else writes under our prefix" in refused
         assert everything(client) == before
     client.delete(TAG + name)
     if saved:
@@ -71,9 +71,18 @@ def test_a_move_over_a_key_of_another_type_does_all_or_nothing(
         assert rig.broker.audit().differences == []
 
 
+def _refusal(move: Callable[[], object]) -> str:
+    try:
+        move()
+    except BrokerRefused as refused:
+        return str(refused)
+    return ""
+
+
 def test_a_member_without_a_body_is_dropped_and_not_given(rig: Rig, client: redis.Redis) -> None:
     rig.send("a")
-    client.zadd(f"{TAG}wait:q:k", {"ghost": 1, b"\xff\xfe": 2})
+    client.zadd(f"{TAG}wait:q:k", {"ghost": 1})
+    client.zadd(f"{TAG}wait:q:k", {b"\xff\xfe": 2})
     assert [message.id for message in rig.claim()] == ["a"]
     assert client.zcard(f"{TAG}running") == 1
 

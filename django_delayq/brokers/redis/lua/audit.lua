@@ -1,6 +1,7 @@
 -- uses: record sets
 -- The totals and the sets in one atomic look.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 error 6 count 7 keys 8.. the wait sets
+-- ARGV  none
 -- Gives now, bodies, states, running, suspects, due suspects, errors, totals (a flat list), pending, ready, and the number of
 -- wait sets that are listed in `keys` and not named here (then call again).
 local pending, ready, unnamed, sets = 0, 0, 0, wait_sets(8)

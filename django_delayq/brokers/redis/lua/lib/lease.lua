@@ -6,8 +6,8 @@ local function describe(members, dues)
   if #members == 0 then return reply end
   local messages, states = redis.call('HMGET', KEYS[2], unpack(members)), redis.call('HMGET', KEYS[3], unpack(members))
   for i, member in ipairs(members) do
-    local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = member, dues[i], messages[i] or '', states[i] or ''
+    local n, due = #reply, dues[i] or read_state(states[i]).due
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = member, due, messages[i] or '', states[i] or ''
   end
   return reply
 end

@@ -1,0 +1,97 @@
+"""A call whose reply was lost is made again: it takes nothing twice and gives the same messages."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from django_delayq.brokers.base import Header, Put, Settlement, Verb, Want
+from django_delayq.brokers.redis import claims, puts, settles
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.links import Links
+from django_delayq.brokers.redis.locations import parse_location
+from django_delayq.brokers.redis.scripts import Call, Operation, Reply
+from django_delayq.brokers.redis.slots import Slots
+from tests.brokers.rig import LEASE_MS, Rig
+from tests.servers import Server
+
+KEYS = Keys("delayq")
+
+
+@pytest.fixture
+def links(redis_server: Server) -> Iterator[Links]:
+    links = Links(parse_location(redis_server.url), lambda: None)
+    yield links
+    links.close()
+
+
+def ask(calls: list[Call]) -> Operation[list[Reply]]:
+    replies = yield calls
+    return list(replies)
+
+
+def put_calls(*ids: str) -> list[Call]:
+    return next(puts.put(KEYS, Slots(), [Put(id, Header("q", "k"), b"1") for id in ids], "keep"))
+
+
+def test_a_send_again_is_answered_as_the_first_time(rig: Rig, links: Links) -> None:
+    calls = put_calls("a", "b")
+    first = links.run(ask(calls))
+    assert links.run(ask(calls)) == first
+    assert rig.total("sent") == 2
+
+
+def test_a_send_again_after_its_message_has_finished_sends_nothing(rig: Rig, links: Links) -> None:
+    calls = put_calls("a")
+    first = links.run(ask(calls))
+    rig.advance(0)
+    assert rig.settle(rig.claim_one(), Verb.FINISH)
+    assert links.run(ask(calls)) == first
+    assert rig.broker.get("a") is None
+
+
+def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Links) -> None:
+    rig.send("a", "b", "c")
+    by = claims.Claimant("w", LEASE_MS)
+    calls = next(claims.claim(KEYS, Slots(), [Want("q", "k", 2)], by))
+    (first,) = links.run(ask(calls))
+    (again,) = links.run(ask(calls))
+    given = [4, 5, 6, 8, 9, 10]  # id, due time and message of each
+    assert [again[i] for i in given] == [first[i] for i in given]
+    assert [first[4], first[8]] == [b"a", b"b"]
+    assert [message.id for message in rig.claim()] == ["c"]
+
+
+def test_a_claim_again_does_not_give_what_it_settled(rig: Rig, links: Links) -> None:
+    rig.send("a")
+    calls = next(claims.claim(KEYS, Slots(), [Want("q", "k", 1)], claims.Claimant("w", LEASE_MS)))
+    (first,) = links.run(ask(calls))
+    token = calls[0].arguments[0]
+    assert isinstance(token, int)
+    assert rig.broker.settle([Settlement("a", token, Verb.FINISH, "q", "k")]) == [True]
+    (again,) = links.run(ask(calls))
+    assert b"a" in first
+    assert again[6:7] in ([], [b""])
+
+
+def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: Rig, links: Links) -> None:
+    rig.send("a")
+    claimed = rig.claim_one()
+    operation = settles.settle(KEYS, [Settlement("a", claimed.token, Verb.FINISH, "q", "k")])
+    calls = next(operation)
+    links.run(ask(calls))
+    replies = links.run(_kept(calls))
+    replies.repeated = True
+    with pytest.raises(StopIteration) as stop:
+        operation.send(replies)
+    assert stop.value.value == [True]
+
+
+def _kept(calls: list[Call]) -> Operation[Reply]:
+    return (yield calls)
+
+
+def test_slots_are_few(rig: Rig, redis_server: Server) -> None:
+    for n in range(50):
+        rig.send(f"{n}")
+    with redis_server.client() as client:
+        assert len(client.keys("*:call:*")) == 1

@@ -1,0 +1,88 @@
+"""A server whose clock jumps, that is restarted, or that loses its data."""
+
+from collections.abc import Callable
+
+import pytest
+
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.scripts import load
+from django_delayq.message import State
+from tests.brokers.rig import LEASE_MS, Rig, redis_rig
+from tests.servers import Server
+
+KEYS = Keys("delayq")
+DAY = 86_400_000
+
+
+def reclaim_as_if(server: Server, expected_ms: int) -> int:
+    """One reclaim by a worker whose own clock expects that server time. Gives how many were reclaimed."""
+    names = (KEYS.running, KEYS.msg, KEYS.state, KEYS.suspect, KEYS.error, KEYS.sets, KEYS.timer, KEYS.count)
+    keys = [*names, KEYS.epoch, KEYS.wait("q:k")]
+    with server.client() as client:
+        reply = client.eval(load("reclaim").source, len(keys), *keys, LEASE_MS, KEYS.channel, expected_ms, "identity")
+    return int(reply[1])
+
+
+def server_ms(server: Server) -> int:
+    with server.client() as client:
+        seconds, microseconds = client.time()
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def test_after_a_jump_of_the_clock_holders_may_renew_before_anything_is_reclaimed(
+    rig: Rig, redis_server: Server
+) -> None:
+    rig.send("a", "b")
+    first, _ = rig.claim()
+    rig.advance(DAY)
+    assert reclaim_as_if(redis_server, server_ms(redis_server) - DAY) == 0
+    assert rig.broker.renew([(first.id, first.token)], LEASE_MS) == [True]
+    with redis_server.client() as client:
+        client.hset(KEYS.epoch, "grace", 0)  # the grace of one lease is over
+    assert reclaim_as_if(redis_server, server_ms(redis_server)) == 1
+    assert rig.states("a", "b") == [State.RUNNING, State.READY]
+
+
+def test_a_jump_that_another_worker_saw_is_not_waited_for_twice(rig: Rig, redis_server: Server) -> None:
+    expected = server_ms(redis_server) - DAY
+    reclaim_as_if(redis_server, expected)
+    with redis_server.client() as client:
+        grace = client.hget(KEYS.epoch, "grace")
+        reclaim_as_if(redis_server, expected)
+        assert client.hget(KEYS.epoch, "grace") == grace
+
+
+def test_after_a_jump_back_no_lease_lasts_for_a_day(rig: Rig) -> None:
+    rig.send("a")
+    rig.claim()
+    rig.advance(-DAY)
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.advance(LEASE_MS)
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
+
+
+def test_a_new_server_is_no_loss(rig: Rig) -> None:
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).lost_record == ""
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).lost_record == ""
+
+
+def test_flushed_data_are_told_once(rig: Rig, redis_server: Server) -> None:
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    with redis_server.client() as client:
+        client.flushall()
+    assert "flushed" in rig.broker.upkeep(lease_ms=LEASE_MS).lost_record
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).lost_record == ""
+
+
+@pytest.mark.parametrize("appendonly", ["yes", "no"])
+def test_a_restart_is_told(start_redis: Callable[..., Server], appendonly: str) -> None:
+    own_server = start_redis(appendonly=appendonly)
+    own_rig = redis_rig(own_server.url, own_server.client())
+    own_rig.send("a", delay_ms=DAY)
+    own_rig.broker.upkeep(lease_ms=LEASE_MS)
+    own_server.restart()
+    # The first upkeep may be the call that finds the connection gone.
+    told = [own_rig.broker.upkeep(lease_ms=LEASE_MS).lost_record for _ in range(2)]
+    assert ("restarted" if appendonly == "yes" else "flushed") in "".join(told)
+    assert (own_rig.broker.get("a") is not None) == (appendonly == "yes")
+    own_rig.broker.close()

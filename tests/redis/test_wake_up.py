@@ -1,0 +1,107 @@
+"""Who is woken by what: the rule that no sleeper's timer is later than the mark."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from django_delayq.brokers.base import Want
+from tests.brokers.rig import LEASE_MS, Rig
+from tests.servers import Server
+
+CHANNEL = "{delayq:0}:wake"
+TIMER = "{delayq:0}:timer"
+MINUTE = 60_000
+
+
+@pytest.fixture
+def published(redis_server: Server) -> Iterator["Published"]:
+    with redis_server.client() as client, client.pubsub(ignore_subscribe_messages=False) as heard:
+        heard.subscribe(CHANNEL)
+        assert heard.get_message(timeout=5) is not None
+        yield Published(client, heard)
+
+
+class Published:
+    """What was published so far, up to a mark of our own."""
+
+    def __init__(self, client: redis.Redis, heard: redis.client.PubSub) -> None:
+        self.client = client
+        self._heard = heard
+
+    def __call__(self) -> list[bytes]:
+        self.client.publish(CHANNEL, "end")
+        messages = []
+        for message in iter(lambda: self._heard.get_message(timeout=5), None):
+            if message["data"] == b"end":
+                break
+            messages.append(message["data"])
+        return messages
+
+
+def test_a_burst_wakes_once(rig: Rig, published: Published) -> None:
+    rig.claim()
+    for n in range(20):
+        rig.send(f"{n}")
+    assert len(published()) == 1
+
+
+def test_a_message_later_than_every_timer_wakes_nobody(rig: Rig, published: Published) -> None:
+    rig.claim()
+    rig.send("a", delay_ms=MINUTE)
+    assert published() == []
+
+
+def test_a_nearer_message_than_the_timer_wakes_with_its_due_time(rig: Rig, published: Published) -> None:
+    rig.claim()
+    (placed,) = rig.send("a", delay_ms=500)
+    assert published() == [f"{placed.due_ms} q:k".encode()]
+
+
+def test_a_reschedule_and_a_rescue_wake_too(rig: Rig, published: Published) -> None:
+    rig.bury("b")
+    rig.send("a", delay_ms=MINUTE)
+    rig.claim()
+    published()
+    rig.broker.reschedule(["a"], delay_ms=100)
+    assert len(published()) == 1
+    rig.broker.rescue(["b"])
+    assert len(published()) == 1
+
+
+def test_nobody_is_woken_where_nobody_sleeps(rig: Rig, published: Published) -> None:
+    rig.claim(key="other")
+    rig.send("a")
+    assert published() == []
+
+
+def test_due_messages_left_behind_call_others_once_a_second(rig: Rig, published: Published) -> None:
+    rig.send("a", "b", "c", "d")
+    rig.claim(1)
+    rig.claim(1)
+    assert len(published()) == 1
+
+
+def test_a_claim_over_many_sets_raises_all_their_marks(rig: Rig, published: Published) -> None:
+    wants = [Want("q", f"k{n}", 1) for n in range(100)]
+    rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")
+    rig.send("a", key="k77")
+    assert len(published()) == 1
+
+
+def test_a_claim_over_many_sets_starves_none(rig: Rig) -> None:
+    names = {f"k{n}" for n in range(100)}
+    for name in names:
+        rig.send(*(f"{name}-{n}" for n in range(3)), key=name)
+    wants = [Want("q", name, 1) for name in names]
+    seen: set[str] = set()
+    for _ in range(30):
+        claims = rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")
+        seen |= {message.header.key for message in claims.messages if message.header}
+    assert seen == names
+
+
+def test_a_claim_over_many_sets_knows_the_next_due_time(rig: Rig) -> None:
+    (placed,) = rig.send("a", key="k50", delay_ms=MINUTE)
+    claims = rig.broker.claim([Want("q", f"k{n}", 1) for n in range(100)], lease_ms=LEASE_MS, worker="w")
+    assert claims.next_due_ms == placed.due_ms
