@@ -68,3 +68,9 @@ def process_env(redis_delayq: dict[str, Any], tmp_path: Path) -> dict[str, str]:
         "DELAYQ_TEST": json.dumps(redis_delayq),
         "DELAYQ_TEST_DATABASE": str(tmp_path / "db.sqlite3"),
     }
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No handlers but those that this test registers."""
+    monkeypatch.setattr("django_delayq.handlers._registry", {})
