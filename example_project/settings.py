@@ -7,6 +7,7 @@ from typing import Any
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR = BASE_DIR / "var"
 VAR.mkdir(exist_ok=True)  # SQLite makes its file, but no directory
+REDIS_DIR = VAR / "redis"
 
 SECRET_KEY = "not secret: this is an example"  # noqa: S105
 DEBUG = True
@@ -48,10 +49,10 @@ DATABASES: dict[str, dict[str, Any]] = {
     }
 }
 
-# A real Redis server that starts by itself and keeps its data in var/redis. A site has "redis://…" here.
+# A real Redis server that starts by itself and keeps its data in REDIS_DIR. A site has "redis://…" here.
 DELAYQ: dict[str, dict[str, Any]] = {
     "default": {
-        "LOCATION": f"embedded://{VAR / 'redis'}",
+        "LOCATION": f"embedded://{REDIS_DIR}",
         "STORE": None,
     }
 }

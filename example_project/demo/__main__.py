@@ -8,4 +8,7 @@ django.setup()
 
 from example_project.demo.play import play  # noqa: E402
 
-sys.exit(play())
+try:
+    sys.exit(play())
+except KeyboardInterrupt:
+    sys.exit("The demo was stopped.")

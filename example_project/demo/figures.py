@@ -1,7 +1,7 @@
 """What became of the messages, counted from what was promised and from the runs that the handlers wrote down."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from example_project.demo.promises import Promises
@@ -54,6 +54,16 @@ def count(promises: Promises, runs: Sequence[Run], buried: Collection[str], kill
         lateness_p95=_percentile(lateness, 95),
         lateness_p99=_percentile(lateness, 99),
     )
+
+
+def differences_to(figures: Figures, totals: Mapping[str, int]) -> list[str]:
+    """Where the broker's own totals say something else than the demo counted."""
+    counted = {"sent": figures.sent, "finished": figures.run, "cancelled": figures.cancelled}
+    return [
+        f"the demo counted {number} {name}, the broker {totals.get(name, 0)}"
+        for name, number in counted.items()
+        if totals.get(name, 0) != number
+    ]
 
 
 def _lost(promises: Promises, ended: set[str]) -> int:

@@ -1,18 +1,20 @@
 """The demo from its first line to its last: a week of the shop, its setting up and its end."""
 
 import shutil
-import signal
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from django.conf import settings
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from django_delayq import DelayqError
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.redis import embedded
+from django_delayq.monitor import status
 from example_project.demo import report
-from example_project.demo.figures import Figures, count
+from example_project.demo.figures import Figures, count, differences_to
 from example_project.demo.promises import Promises, open_orders, open_stores, send_departures
 from example_project.demo.waiting import NotInTime, wait_for
 from example_project.demo.workers import Worker, await_workers, kill_amid_handlers, start_worker
@@ -30,19 +32,21 @@ STORES_WITH_PRODUCTS = 4
 
 def play() -> int:
     """Play the demo and return its exit code: 1 when a message was early, lost or doubled, or the audit differs."""
-    set_up()
-    workers = [start_worker(settings.VAR / f"worker-{number}.log") for number in range(1, WORKERS + 1)]
+    workers: list[Worker] = []
     try:
+        set_up()
+        workers += [start_worker(settings.VAR / f"worker-{number}.log") for number in range(1, WORKERS + 1)]
         figures = play_week(workers)
         stop(workers)
-        differences = get_broker().audit().differences
-    except NotInTime as error:
+        report.show_figures(figures)
+        differences = differences_to(figures, status().totals)
+        report.show_differences(differences)
+        call_command("delayq", "audit")
+    except (NotInTime, DelayqError, CommandError) as error:
         report.say(str(error))
         return 1
     finally:
         tear_down(workers)
-    report.show_figures(figures)
-    report.show_audit(differences)
     report.show_where_to_look()
     return 0 if figures.is_kept and not differences else 1
 
@@ -56,7 +60,7 @@ def set_up() -> None:
     Departure.objects.bulk_create(read_departures(DEPARTURES))
 
 
-def play_week(workers: list[Worker]) -> Figures:
+def play_week(workers: Sequence[Worker]) -> Figures:
     """Send the messages of a week, kill a worker amid its handlers, and count when all is done."""
     promises = Promises()
     await_workers(len(workers))
@@ -74,22 +78,21 @@ def play_week(workers: list[Worker]) -> Figures:
 
 def nothing_is_left() -> bool:
     """Whether no message waits or runs."""
-    counts = get_broker().counts()
-    return not counts.running and not any(waiting.pending or waiting.ready for waiting in counts.waiting)
+    now = status()
+    return not (now.pending or now.ready or now.running or now.suspects)
 
 
-def stop(workers: list[Worker]) -> None:
-    """Ask the workers that live to stop, and wait until they have."""
-    for worker in workers:
-        if worker.poll() is None:
-            worker.send_signal(signal.SIGTERM)
-            worker.wait(timeout=10)
+def stop(workers: Iterable[Worker]) -> None:
+    """Ask the workers that live to stop, and return when they have."""
+    living = [worker for worker in workers if worker.poll() is None]
+    for worker in living:
+        worker.terminate()
+    wait_for("the end of the workers", lambda: all(worker.poll() is not None for worker in living))
 
 
-def tear_down(workers: list[Worker]) -> None:
+def tear_down(workers: Iterable[Worker]) -> None:
     """Leave no process behind, however the demo went."""
     for worker in workers:
         worker.kill()
         worker.wait()
-    get_broker().close()
     embedded.stop(settings.REDIS_DIR)

@@ -2,6 +2,9 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+from django.conf import settings
 
 from example_project.demo.figures import Figures
 from example_project.demo.pace import DAY
@@ -43,14 +46,18 @@ def show_figures(figures: Figures) -> None:
         say(f"  {name:<14}{figure:>10}")
 
 
-def show_audit(differences: Sequence[str]) -> None:
-    """Whether the broker's totals fit what it holds."""
-    say("\naudit: ok" if not differences else "\naudit: " + "; ".join(differences))
+def show_differences(differences: Sequence[str]) -> None:
+    """Where the broker counts something else than the demo."""
+    say("")
+    for difference in differences:
+        say(f"difference: {difference}")
 
 
 def show_where_to_look() -> None:
     """How to start the site and look around."""
-    say(LOOK_AROUND.format(python=sys.executable))
+    python = Path(sys.executable)
+    near = python.relative_to(settings.BASE_DIR) if python.is_relative_to(settings.BASE_DIR) else python
+    say(LOOK_AROUND.format(python=near))
 
 
 def day() -> str:

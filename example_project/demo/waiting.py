@@ -17,5 +17,5 @@ def wait_for(what: str, look: Callable[[], T | None], seconds: float = 15) -> T:
     while not (seen := look()):
         if time.monotonic() > end:
             raise NotInTime(f"The demo waited {seconds:g} s for {what}, in vain. The workers' logs are in var/demo.")
-        time.sleep(0.02)
+        time.sleep(0.05)
     return seen

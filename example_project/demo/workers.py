@@ -9,7 +9,7 @@ from pathlib import Path
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from django_delayq.brokers import get_broker
+from django_delayq.monitor import status
 from example_project.demo.waiting import wait_for
 from example_project.shop.models import Run
 
@@ -25,7 +25,7 @@ def start_worker(log: Path) -> Worker:
 
 def await_workers(count: int) -> None:
     """Return when `count` workers have announced themselves."""
-    wait_for(f"{count} live workers", lambda: len(get_broker().workers()) >= count)
+    wait_for(f"{count} live workers", lambda: len(status().workers) >= count)
 
 
 def kill_amid_handlers(workers: Sequence[Worker]) -> Worker:

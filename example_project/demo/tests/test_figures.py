@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from example_project.demo.figures import Figures, count
+from example_project.demo.figures import Figures, count, differences_to
 from example_project.demo.promises import Promises
 from example_project.shop.models import Run
 
@@ -83,3 +83,11 @@ def test_a_second_attempt_is_a_retry() -> None:
 def test_lateness_is_given_in_milliseconds_as_the_least_value_that_the_percentage_does_not_exceed() -> None:
     figures = count_runs(*[run(str(ms), late_ms=ms) for ms in range(1, 10)], promised="123456789")
     assert (figures.lateness_p50, figures.lateness_p95, figures.lateness_p99) == (5, 9, 9)
+
+
+@pytest.mark.parametrize("name", ["sent", "finished", "cancelled"])
+def test_a_total_of_the_broker_that_is_not_what_the_demo_counted_is_told(name: str) -> None:
+    figures = count_runs(run("a"), promised="ab", stopped=[(["b"], 1)])
+    totals = {"sent": 2, "finished": 1, "cancelled": 1}
+    assert differences_to(figures, totals) == []
+    assert differences_to(figures, totals | {name: 7})[0].endswith(f"{name}, the broker 7")
