@@ -54,14 +54,17 @@ def _look(keys: Keys, wants: Sequence[Want]) -> Operation[tuple[list[Want], int 
 
 def _claim_named(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Operation[tuple[Claims, int]]:
     token = secrets.randbits(62) + 1
-    with slots.taken(1) as (slot,):
-        waits = [keys.wait(set_name(want.queue, want.key)) for want in wants]
-        call = Call(
-            load("claim"),
-            (keys.running, keys.msg, keys.state, keys.sets, keys.timer, keys.call(slot), keys.count, *waits),
-            (token, by.lease_ms, by.worker, keys.channel, *(want.count for want in wants)),
-        )
+    waits = [keys.wait(set_name(want.queue, want.key)) for want in wants]
+    slot = slots.take()
+    call = Call(
+        load("claim"),
+        (keys.running, keys.msg, keys.state, keys.sets, keys.timer, keys.call(slot), keys.count, *waits),
+        (token, by.lease_ms, by.worker, keys.channel, *(want.count for want in wants)),
+    )
+    try:
         (reply,) = yield [call]
+    finally:
+        slots.give_back((slot,))
     now, next_due, sleep, left = (int(float(value)) for value in reply[:4])
     messages, alarms = _read(reply, 4, token)
     return Claims(messages, alarms, now, next_due if next_due >= 0 else None, bool(left)), sleep
@@ -71,13 +74,16 @@ def claim_suspect(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant)
     """One suspect of the wanted sets, if one is due."""
     token = secrets.randbits(62) + 1
     names = [set_name(want.queue, want.key) for want in wants if want.count > 0]
-    with slots.taken(1) as (slot,):
-        call = Call(
-            load("claim_suspect"),
-            (keys.running, keys.msg, keys.state, keys.suspect, keys.timer, keys.call(slot), keys.count),
-            (token, by.lease_ms, by.worker, *names),
-        )
+    slot = slots.take()
+    call = Call(
+        load("claim_suspect"),
+        (keys.running, keys.msg, keys.state, keys.suspect, keys.timer, keys.call(slot), keys.count),
+        (token, by.lease_ms, by.worker, *names),
+    )
+    try:
         (reply,) = yield [call]
+    finally:
+        slots.give_back((slot,))
     return Claims(_read(reply, 1, token)[0], [], int(reply[0]), None)
 
 

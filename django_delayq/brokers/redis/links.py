@@ -7,18 +7,19 @@ that is safe to repeat (every one of ours is, see lua/lib/call.lua) is repeated 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Callable
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import redis
+from hiredis import pack_command
 from redis.asyncio.connection import AbstractConnection as AsyncConnection
 from redis.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ResponseError
 
 from django_delayq.brokers.redis.locations import Location
 from django_delayq.brokers.redis.replies import Passing, as_ours, check
-from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply
+from django_delayq.brokers.redis.scripts import Call, Operation, Reply
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 
 BUDGET = 2.0
@@ -108,17 +109,16 @@ class Links:
         except IndexError:
             connection = self.connect()
         try:
-            trips = _trips(calls, self.shown)
-            commands = next(trips)
-            while True:
-                connection.send_packed_command(_pack(connection, commands))
-                commands = trips.send([_reply(connection) for _ in commands])
-        except StopIteration as stop:
-            self._idle.append(connection)
-            return stop.value  # type: ignore[no-any-return]
+            replies = _ask(connection, _pack(calls))
+            lost = _without_script(replies)
+            if lost:
+                _fill(replies, lost, _ask(connection, _pack_source(calls, lost)))
+            check(replies, self.shown)
         except BaseException:
             connection.disconnect()  # replies may be unread, or a failover moved the primary
             raise
+        self._idle.append(connection)
+        return replies
 
     async def _aattempt(self, calls: list[Call]) -> list[Reply]:
         loop = asyncio.get_running_loop()
@@ -129,17 +129,16 @@ class Links:
         connection = idle.pop() if idle else self._location.async_connection()
         try:
             await connection.connect()
-            trips = _trips(calls, self.shown)
-            commands = next(trips)
-            while True:
-                await connection.send_packed_command(_pack(connection, commands))
-                commands = trips.send([await _areply(connection) for _ in commands])
-        except StopIteration as stop:
-            idle.append(connection)
-            return stop.value  # type: ignore[no-any-return]
+            replies = await _aask(connection, _pack(calls))
+            lost = _without_script(replies)
+            if lost:
+                _fill(replies, lost, await _aask(connection, _pack_source(calls, lost)))
+            check(replies, self.shown)
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
+        idle.append(connection)
+        return replies
 
 
 class _LoopConnections:
@@ -157,23 +156,33 @@ class _LoopConnections:
                 await self.idle.pop().disconnect()
 
 
-_Command = tuple[Argument, ...]
+def _pack(calls: list[Call]) -> list[bytes]:
+    # hiredis itself: redis-py's way to it looks at every argument in Python, which costs more than the packing.
+    return [pack_command(call.command(with_source=False)) for call in calls]  # type: ignore[arg-type]  # their stub
 
 
-def _trips(calls: list[Call], shown: str) -> Generator[list[_Command], list[Reply], list[Reply]]:
-    """Ask all; ask again, with their source, exactly those whose script the server did not have."""
-    replies = yield [call.command(with_source=False) for call in calls]
-    missing = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-    if missing:
-        repeats = yield [calls[i].command(with_source=True) for i in missing]
-        for i, reply in zip(missing, repeats, strict=True):
-            replies[i] = reply
-    check(replies, shown)
-    return replies
+def _pack_source(calls: list[Call], lost: list[int]) -> list[bytes]:
+    return [pack_command(calls[i].command(with_source=True)) for i in lost]  # type: ignore[arg-type]  # their stub
 
 
-def _pack(connection: Any, commands: list[_Command]) -> Any:
-    return connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
+def _without_script(replies: list[Reply]) -> list[int]:
+    """Which calls the server did not have the script for: exactly those are made again."""
+    return [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+
+
+def _fill(replies: list[Reply], positions: list[int], repeats: list[Reply]) -> None:
+    for i, reply in zip(positions, repeats, strict=True):
+        replies[i] = reply
+
+
+def _ask(connection: AbstractConnection, commands: list[bytes]) -> list[Reply]:
+    connection.send_packed_command(commands)
+    return [_reply(connection) for _ in commands]
+
+
+async def _aask(connection: AsyncConnection, commands: list[bytes]) -> list[Reply]:
+    await connection.send_packed_command(commands)
+    return [await _areply(connection) for _ in commands]
 
 
 def _reply(connection: AbstractConnection) -> Reply:
@@ -183,7 +192,7 @@ def _reply(connection: AbstractConnection) -> Reply:
         return error
 
 
-async def _areply(connection: Any) -> Reply:
+async def _areply(connection: AsyncConnection) -> Reply:
     try:
         return await connection.read_response()
     except ResponseError as error:

@@ -22,11 +22,14 @@ def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) 
     elsewhere: dict[int, str] = {}
     while todo:
         groups = _grouped(puts, todo, elsewhere)
-        with slots.taken(len(groups)) as names:
+        names = [slots.take() for _ in groups]
+        try:
             replies = yield [
                 _put_call(keys, slot, slots.number(), on_conflict, [puts[i] for i in group], elsewhere.get(group[0]))
                 for slot, group in zip(names, groups, strict=True)
             ]
+        finally:
+            slots.give_back(names)
         todo = []
         for group, reply in zip(groups, replies, strict=True):
             for position, i in enumerate(group):

@@ -3,8 +3,7 @@
 import itertools
 import secrets
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 
 class Slots:
@@ -20,17 +19,13 @@ class Slots:
         """A number that no call of this process had before."""
         return next(self._numbers)
 
-    @contextmanager
-    def taken(self, count: int) -> Iterator[list[str]]:
-        """`count` slots that nobody else uses meanwhile."""
-        names = [self._take() for _ in range(count)]
-        try:
-            yield names
-        finally:
-            self._free.extend(names)
-
-    def _take(self) -> str:
+    def take(self) -> str:
+        """A slot that nobody else uses until it is given back."""
         try:
             return self._free.pop()
         except IndexError:
             return f"{self._process}-{next(self._names)}"
+
+    def give_back(self, names: Iterable[str]) -> None:
+        """Their calls have ended, whatever came of them."""
+        self._free.extend(names)

@@ -7,7 +7,7 @@ probe({ 1 }, { 2, 3, 4 })
 local reply, held, seen, n = {}, {}, {}, #ARGV / 2
 local states = redis.call('HMGET', KEYS[3], unpack(ARGV, 1, n))
 for i = 1, n do
-  local is_held = read_state(states[i]).token == ARGV[n + i] and not seen[ARGV[i]] -- one may be named twice
+  local is_held = holds(states[i], ARGV[n + i]) and not seen[ARGV[i]] -- one may be named twice
   reply[i] = is_held and 1 or 0
   if is_held then held[#held + 1], seen[ARGV[i]] = ARGV[i], true end
 end

@@ -7,7 +7,7 @@
 -- changed then); and its due time.
 local answer = answered(KEYS[8], ARGV[1])
 if answer then return answer end
-probe({ 3, 4, 5, 9 }, { 1, 2, 6, 7 })
+probe({ 5, 9 }, { 6, 7 }) -- the others: in conflict, or by the first write
 local sets, name = wait_sets(9), set_name(KEYS[9])
 local queue, key = string.match(name, '^([^:]*):(.*)$')
 local head = '1\31' .. queue .. '\31' .. key .. '\31'

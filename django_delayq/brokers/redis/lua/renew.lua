@@ -6,7 +6,7 @@
 probe({ 1 }, { 2 })
 local reply = {}
 for i = 2, #ARGV, 2 do
-  local held = read_state(redis.call('HGET', KEYS[2], ARGV[i])).token == ARGV[i + 1]
+  local held = holds(redis.call('HGET', KEYS[2], ARGV[i]), ARGV[i + 1])
   reply[#reply + 1] = held and 1 or 0
   if held then
     redis.call('ZREM', KEYS[1], ARGV[i]) -- frees first: memory may be full

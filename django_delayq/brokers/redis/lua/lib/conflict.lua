@@ -1,6 +1,7 @@
 -- An id that is there already: what on_conflict makes of it. Gives an outcome and a due time, as put.lua does.
 -- KEYS as in put.lua.
 local function conflict(mode, sets, id, due, message)
+  probe({ 3, 4 }, { 2 })
   local old = redis.call('HGET', KEYS[1], id)
   if redis.call('ZSCORE', KEYS[3], id) then
     return 2, tonumber(read_state(redis.call('HGET', KEYS[2], id)).due) or now

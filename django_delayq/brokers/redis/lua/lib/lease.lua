@@ -15,12 +15,19 @@ end
 -- Lease what `described` lists and was just taken out of its set. Drops places without a body: nothing to run there.
 local function lease(described, token, ends, worker)
   local running, states, ids = {}, {}, {}
+  local fresh, by = token .. '\0310\0310\31', '\31' .. worker .. '\31'
   for i = 1, #described, 4 do
     local id, message = described[i], described[i + 2]
     if message ~= '' then
-      local state = read_state(described[i + 3])
-      state.token, state.due, state.worker = token, described[i + 1], worker
-      states[#states + 1], states[#states + 2] = id, write_state(state)
+      local state, due = described[i + 3], described[i + 1]
+      if state == '' then -- most have none yet
+        state = fresh .. due .. by
+      else
+        state = read_state(state)
+        state.token, state.due, state.worker = token, due, worker
+        state = write_state(state)
+      end
+      states[#states + 1], states[#states + 2] = id, state
     end
     if message ~= '' or string.byte(id) == 31 then
       running[#running + 1], running[#running + 2], ids[#ids + 1] = ends, id, id

@@ -35,6 +35,11 @@ local function read_state(state)
            due = due or '', worker = worker or '', error = error or '' }
 end
 
+-- Whether a state's lease is the one that the token proves. Not by read_state: it is asked for every message.
+local function holds(state, token)
+  return state and string.sub(state, 1, #token + 1) == token .. '\31'
+end
+
 local function write_state(s)
   return table.concat({ s.token, s.failures, s.crashes, s.due, s.worker, s.error }, '\31')
 end
