@@ -4,6 +4,7 @@ The bytes are compact JSON: they never contain a control character, so brokers m
 """
 
 import math
+from enum import Enum
 from functools import lru_cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -60,7 +61,9 @@ def decode_data(body: bytes, data_type: Any = Any) -> Any:
 @lru_cache(maxsize=1024)
 def decoder_for(data_type: Any) -> "msgspec.json.Decoder[Any]":
     """The decoder of one type. Raises `TypeError` for a type that msgspec can't convert."""
-    if isinstance(msgspec.inspect.type_info(data_type), msgspec.inspect.CustomType):
+    # Of Django's choices, which are enums of an own kind, `inspect` knows less than the decoder does.
+    is_enum = isinstance(data_type, type) and issubclass(data_type, Enum)
+    if isinstance(msgspec.inspect.type_info(data_type), msgspec.inspect.CustomType) and not is_enum:
         raise TypeError(f"{type_name(data_type)} is no type that msgspec converts.")
     return msgspec.json.Decoder(data_type)
 

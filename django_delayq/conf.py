@@ -121,7 +121,7 @@ def _prefix(path: str, value: Any) -> str:
 
 
 def _one_shard(path: str, value: Any) -> int:
-    if value != 1 or not isinstance(value, int):
+    if value != 1 or isinstance(value, bool):
         raise ValueError(f"{path}={shown(value)}: this version has one shard; give 1 or leave it out.")
     return 1
 

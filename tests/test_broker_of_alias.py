@@ -1,0 +1,50 @@
+"""Which broker an alias uses: one for the process, until the settings change or the process forks."""
+
+import os
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from pytest_django import Settings
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.memory import MemoryBroker
+
+MEMORY = {"BROKER": "django_delayq.brokers.memory.MemoryBroker"}
+
+
+class ClosingBroker(MemoryBroker):
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_an_alias_has_one_broker(settings: Settings) -> None:
+    settings.DELAYQ = {"default": MEMORY, "other": MEMORY}
+    assert get_broker() is get_broker("default")
+    assert get_broker("other") is not get_broker("default")
+
+
+def test_changed_settings_close_the_broker(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"BROKER": f"{__name__}.ClosingBroker"}}
+    before = get_broker()
+    assert isinstance(before, ClosingBroker)
+    settings.DELAYQ = {"default": MEMORY}
+    assert before.closed
+    assert get_broker() is not before
+
+
+def test_a_forked_process_has_a_broker_of_its_own(settings: Settings) -> None:
+    settings.DELAYQ = {"default": MEMORY}
+    before = get_broker()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if get_broker() is not before else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert get_broker() is before
+
+
+def test_a_broker_that_is_not_there_is_named(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.Nowhere"}}
+    with pytest.raises(ImproperlyConfigured, match=r'DELAYQ\["default"\]\["BROKER"\]=.*Nowhere.* can\'t be imported'):
+        get_broker()

@@ -1,0 +1,100 @@
+"""DELAYQ in the settings: defaults, conversions, and errors that name the setting, the value and the fix."""
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from pytest_django import Settings
+
+from django_delayq.conf import Alias, Options, alias_names, get_alias, parse_alias
+
+
+def test_an_empty_alias_has_the_defaults_of_the_docs() -> None:
+    assert parse_alias("default", {}) == Alias(
+        name="default",
+        broker="django_delayq.brokers.redis.RedisBroker",
+        location="redis://127.0.0.1:6379/0",
+        database="default",
+        options=Options(
+            prefix="delayq",
+            shards=1,
+            lease=15_000,
+            max_data=262_144,
+            unknown_keys="error",
+            error_retention=2_592_000_000,
+            error_max=100_000,
+        ),
+    )
+
+
+def test_without_delayq_in_the_settings_there_is_one_alias(settings: Settings) -> None:
+    del settings.DELAYQ
+    assert alias_names() == ["default"]
+    assert get_alias() == parse_alias("default", {})
+
+
+def test_lengths_and_sizes_are_converted() -> None:
+    options = {"lease": "30s", "max_data": "1MiB", "error_retention": "1d", "error_max": 0, "unknown_keys": "allow"}
+    assert parse_alias("a", {"STORE": None, "OPTIONS": options}).options == Options(
+        lease=30_000, max_data=1_048_576, error_retention=86_400_000, error_max=0, unknown_keys="allow"
+    )
+
+
+@pytest.mark.parametrize(("size", "octets"), [(1, 1), ("512B", 512), ("256KiB", 262_144), ("2 MiB", 2_097_152)])
+def test_sizes_are_bytes_or_text(size: Any, octets: int) -> None:
+    assert parse_alias("a", {"OPTIONS": {"max_data": size}}).options.max_data == octets
+
+
+@pytest.mark.parametrize(
+    ("configured", "message"),
+    [
+        ([], r'DELAYQ\["a"\] is list; make it a dict'),
+        ({"BORKER": "x"}, r"DELAYQ\[\"a\"\] has no setting 'BORKER': did you mean 'BROKER'\?"),
+        ({"BROKER": "redis"}, r'DELAYQ\["a"\]\["BROKER"\]=\'redis\' is no dotted path'),
+        ({"BROKER": "not a.path"}, r'\["BROKER"\]=\'not a.path\' is no dotted path'),
+        ({"BROKER": None}, r'\["BROKER"\] is NoneType; give a str'),
+        ({"LOCATION": ""}, r'\["LOCATION"\] is str; give a str that is not empty'),
+        ({"DATABASE": 1}, r'\["DATABASE"\] is int; give a str'),
+        ({"STORE": {}}, r'\["STORE"\] is set, but this version has no store; write "STORE": None'),
+        ({"OPTIONS": None}, r'\["OPTIONS"\] is NoneType; make it a dict'),
+        ({"OPTIONS": {"leese": 1}}, r"\[\"OPTIONS\"\] has no setting 'leese': did you mean 'lease'\?"),
+        ({"OPTIONS": {"prefix": "a{b}"}}, r'\["prefix"\]=\'a{b}\' contains a brace'),
+        ({"OPTIONS": {"prefix": ""}}, r'\["prefix"\]=\'\' is empty'),
+        ({"OPTIONS": {"prefix": "a\n"}}, r'\["prefix"\]=.* leave out control characters'),
+        ({"OPTIONS": {"shards": 4}}, r'\["shards"\]=4: this version has one shard'),
+        ({"OPTIONS": {"shards": True}}, r'\["shards"\]=True: this version has one shard'),
+        ({"OPTIONS": {"lease": "0.5s"}}, r"\[\"lease\"\]='0.5s' is too short .* give at least '1s'"),
+        ({"OPTIONS": {"lease": "soon"}}, r'\["lease"\]=\'soon\' is no length of time'),
+        ({"OPTIONS": {"max_data": "lots"}}, r'\["max_data"\]=\'lots\' is no size; give bytes, or text'),
+        ({"OPTIONS": {"max_data": 0}}, r'\["max_data"\]=0 lets no data through'),
+        ({"OPTIONS": {"max_data": True}}, r'\["max_data"\]=True is no size'),
+        ({"OPTIONS": {"unknown_keys": "ignore"}}, r'\["unknown_keys"\]=\'ignore\' is neither'),
+        ({"OPTIONS": {"error_max": -1}}, r'\["error_max"\]=-1 is too small'),
+        ({"OPTIONS": {"error_retention": -1}}, r'\["error_retention"\]=-1 is negative'),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_fix(configured: Any, message: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=message):
+        parse_alias("a", configured)
+
+
+def test_an_unknown_alias_is_an_error_that_offers_the_nearest(settings: Settings) -> None:
+    settings.DELAYQ = {"reports": {}}
+    with pytest.raises(ImproperlyConfigured, match=r"DELAYQ has no alias 'report': did you mean 'reports'\?"):
+        get_alias("report")
+
+
+def test_delayq_must_be_a_dict(settings: Settings) -> None:
+    settings.DELAYQ = ["default"]
+    with pytest.raises(ImproperlyConfigured, match=r"DELAYQ=\['default'\] is list; make it a dict"):
+        get_alias()
+
+
+def test_changed_settings_are_read_again(settings: Settings) -> None:
+    before = get_alias()
+    settings.DELAYQ = {"default": {"OPTIONS": {"prefix": "changed"}}}
+    assert before.options.prefix != get_alias().options.prefix == "changed"
+
+
+def test_a_password_in_the_location_is_not_in_the_repr() -> None:
+    assert "secret" not in repr(parse_alias("a", {"LOCATION": "redis://:secret@redis/0"}))
