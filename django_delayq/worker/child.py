@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import threading
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -21,10 +20,11 @@ from django.db import connections
 from django_delayq.brokers.base import Claimed, Header
 from django_delayq.conf import get_alias
 from django_delayq.handlers import get_handler
-from django_delayq.worker import frames, logs, threads
+from django_delayq.worker import frames, logs
 from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.outcome import Outcome
+from django_delayq.worker.threads import ThreadHand
 
 
 def main(fd: int) -> None:
@@ -38,7 +38,7 @@ def main(fd: int) -> None:
     hello = frames.receive(connection)
     logs.start(hello["level"])
     database = get_alias(hello["using"]).database
-    run = partial(threads.run, database=database, outcome=Outcome(hello["worker"]))
+    run = ThreadHand(database, Outcome(hello["worker"])).run
     frames.send(connection, "ready")
     _serve(connection, hello["using"], run)
 

@@ -49,7 +49,9 @@ class ChildHand:
             return child.run(lease)
         except HandlerTimeout as timeout:
             self._replace(child)
-            settlement = attempt.settle_for(lease.claimed, lease.lane.handler, timeout, lease.now_ms())
+            settlement = attempt.settle_for(
+                lease.claimed, lease.lane.handler, timeout.with_traceback(None), lease.now_ms()
+            )
             self._outcome.ended(lease, settlement, None, timeout)
             return settlement
         except ChildDiedError as death:

@@ -32,6 +32,7 @@ class Claiming:
         self._broker = broker
         self._claim = claim
         self._hands_of = hands_of
+        self._lanes = list(dict.fromkeys(hands_of.values()))  # once each, whatever its former keys
         self._leases = leases
         self._settling = settling
         self._most = most
@@ -47,11 +48,11 @@ class Claiming:
     @property
     def busy(self) -> bool:
         """Whether a message waits in a lane or runs."""
-        return any(lane.leases or lane.active for lane, _ in self._hands_of.values())
+        return any(lane.leases or lane.active for lane, _ in self._lanes)
 
     def claim(self) -> bool:
         """Claim what the lanes want. Whether anything came."""
-        asked = {lane: min(hands.want(lane), self._room()) for lane, hands in self._hands_of.values()}
+        asked = {lane: min(hands.want(lane), self._room()) for lane, hands in self._lanes}
         wants = [want for lane, count in asked.items() if count for want in wants_of(lane, count)]
         self.wanted = bool(wants)
         if not wants:
@@ -59,7 +60,7 @@ class Claiming:
         sent_at = monotonic()
         claims = self._claim(wants)
         given = self._deal(claims, sent_at)
-        for lane, hands in self._hands_of.values():
+        for lane, hands in self._lanes:
             leases = given.pop(lane, [])
             if leases:
                 self._keep(lane, hands, leases, asked[lane])
@@ -70,7 +71,7 @@ class Claiming:
     def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
         """Give back what no hand has started since it was claimed so long ago."""
         claimed_before = monotonic() - older_than_s
-        for lane, _ in self._hands_of.values():
+        for lane, _ in self._lanes:
             leases = take_unstarted(lane, claimed_before)
             self._kept -= len(leases)
             self._settling.release(leases)

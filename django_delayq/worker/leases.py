@@ -77,6 +77,7 @@ class Leases:
                 self._some.clear()
                 if not self._held:  # else a lease came between the look and the clear
                     self._some.wait()
+                    continue
             pause = self._lease_ms / 3000 if self._renew() else self._lease_ms / 20_000
 
     def _renew(self) -> bool:
@@ -87,8 +88,9 @@ class Leases:
             try:
                 held = self._broker.renew([(lease.claimed.id, lease.claimed.token) for lease in page], self._lease_ms)
             except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
-                self._outage.begin(error)
+                self._outage.begin("renewing", error)
                 return False
+            self._outage.end("renewing")
             for lease, is_held in zip(page, held, strict=True):
                 if is_held:
                     lease.held_until = sent_at + self.hold_s

@@ -11,6 +11,9 @@ from django_delayq.worker.outage import Outage, waits
 from django_delayq.worker.upkeep import Upkeep
 
 UNSTARTED_LOOK_S = 0.25
+"""How often it looks for messages that wait for a hand for too long."""
+ENDING_LOOK_S = 0.02
+"""How often a worker that ends by itself looks whether the last message is settled."""
 
 
 class Loop:
@@ -44,16 +47,18 @@ class Loop:
     def run(self) -> None:
         """Turn until there is a reason to stop. Nothing that the broker does ends it."""
         pauses = waits()
-        while not (self._stopping.is_set() or self._claiming.spent):
+        while not self._stopping.is_set():
             self._woken.clear()
             idle = not self._held() and not self._claiming.busy and not self._suspects.busy
+            if idle and self._claiming.spent:
+                return
             try:
                 found = self._turn()
             except Exception as error:  # noqa: BLE001 - a worker outlives whatever its broker answers
-                self._outage.begin(error)
+                self._outage.begin("claiming", error)
                 self._stopping.wait(next(pauses))
                 continue
-            self._outage.end()
+            self._outage.end("claiming")
             pauses = waits()
             self._heartbeat.beat()
             if self._drain and idle and not found and not self._upkeep.suspects_due:
@@ -82,7 +87,9 @@ class Loop:
 
     def _sleep(self) -> None:
         timeout = max(self._upkeep.next_at - monotonic(), 0)
-        if self._claiming.busy:
+        if self._drain or self._claiming.spent:
+            timeout = min(timeout, ENDING_LOOK_S)
+        elif self._claiming.busy:
             timeout = min(timeout, UNSTARTED_LOOK_S)
         if not self._claiming.wanted:
             # Every hand is busy. The broker would end its wait for what is due and can't be claimed now.

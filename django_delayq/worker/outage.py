@@ -11,26 +11,34 @@ _logger = logging.getLogger("django_delayq")
 
 
 class Outage:
-    """What all threads of a worker know of the broker being away, so that it is said once and not by each."""
+    """What all threads of a worker know of the broker being away, so that it is said once and not by each.
+
+    `who` is the thread's work ("claiming"): the broker is back when it answers everybody.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._failing: set[str] = set()
         self._said: set[str] = set()
 
-    def begin(self, error: Exception) -> None:
+    def begin(self, who: str, error: Exception) -> None:
         """A call failed."""
         text = str(error) if isinstance(error, DelayqError) else f"{type(error).__name__}: {error}"
         with self._lock:
+            self._failing.add(who)
             if text in self._said:
                 return
             self._said.add(text)
         _logger.error("%s Trying again until it works.", text)
 
-    def end(self) -> None:
-        """A call worked."""
-        if not self._said:
+    def end(self, who: str) -> None:
+        """A call worked. Costs nothing while nothing fails."""
+        if who not in self._failing:
             return
         with self._lock:
+            self._failing.discard(who)
+            if self._failing:
+                return
             self._said.clear()
         _logger.info("The broker is back.")
 

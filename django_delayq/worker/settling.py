@@ -79,10 +79,11 @@ class Settling:
             try:
                 settled = self._broker.settle([settlement for _, settlement in batch])
             except Exception as error:  # noqa: BLE001 - whatever it is, what ended must be told as long as it is held
-                self._outage.begin(error)
+                self._outage.begin("settling", error)
                 repeated = True
                 sleep(next(pauses))
                 continue
+            self._outage.end("settling")
             self._leases.remove(lease for lease, _ in batch)
             for (lease, settlement), was_held in zip(batch, settled, strict=True):
                 if was_held:

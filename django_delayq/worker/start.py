@@ -16,12 +16,12 @@ def ask_report(broker: Broker) -> ServerReport:
         try:
             report = broker.report()
         except BrokerUnavailable as error:
-            outage.begin(error)
+            outage.begin("starting", error)
             sleep(pause)
             continue
         except BrokerRefused as error:
             raise CommandError(str(error)) from error
-        outage.end()
+        outage.end("starting")
         if report.problems:
             raise CommandError(" ".join(report.problems))
         return report

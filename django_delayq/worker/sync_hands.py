@@ -49,7 +49,7 @@ class SyncHands:
     @property
     def running(self) -> int:
         """How many hands are in a lane."""
-        return sum(lane.active for lane in self.lanes)
+        return len(self._threads) - self._idle
 
     def want(self, lane: Lane) -> int:
         """How many messages to claim now for a lane."""

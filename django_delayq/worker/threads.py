@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 from django.db import connections
 
@@ -14,26 +13,41 @@ from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.outcome import Outcome
 
+CHECK_EVERY_S = 1.0
+"""A look at the connections costs as much as a small handler; each thread takes one this often, and after a failure."""
+
 
 @contextmanager
 def in_thread(database: str, outcome: Outcome) -> Iterator[Run]:
     """A way to run messages for one thread; closes the thread's database connections at the end."""
     try:
-        yield partial(run, database=database, outcome=outcome)
+        yield ThreadHand(database, outcome).run
     finally:
         connections.close_all()
 
 
-def run(lease: Lease, *, database: str, outcome: Outcome) -> Settlement:
-    """Run one message in this thread."""
-    claimed, handler = lease.claimed, lease.lane.handler
-    begun = attempt.begin(claimed, handler, lease.now_ms(), lease.is_held)
-    if not isinstance(begun, Message):
-        outcome.ended(lease, begun, None, None)
-        return begun
-    outcome.begun(lease, begun)
-    exception = attempt.run_sync(handler, begun, database)
-    settlement = attempt.settle_for(claimed, handler, exception, lease.now_ms())
-    outcome.ended(lease, settlement, begun, exception)
-    close_stale_connections()
-    return settlement
+class ThreadHand:
+    """Runs messages in its caller's thread."""
+
+    def __init__(self, database: str, outcome: Outcome) -> None:
+        self._database = database
+        self._outcome = outcome
+        self._check_at = 0.0
+
+    def run(self, lease: Lease) -> Settlement:
+        """Run one message."""
+        if lease.started_at >= self._check_at:
+            self._check_at = lease.started_at + CHECK_EVERY_S
+            close_stale_connections()
+        claimed, handler = lease.claimed, lease.lane.handler
+        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.is_held)
+        if not isinstance(begun, Message):
+            self._outcome.ended(lease, begun, None, None)
+            return begun
+        self._outcome.begun(lease, begun)
+        exception = attempt.run_sync(handler, begun, self._database)
+        settlement = attempt.settle_for(claimed, handler, exception, lease.now_ms())
+        self._outcome.ended(lease, settlement, begun, exception)
+        if exception is not None:
+            self._check_at = 0.0  # before the next message: it may have been the connection
+        return settlement

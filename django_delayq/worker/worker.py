@@ -1,6 +1,7 @@
 """One worker put together: its threads, its loop, and how it winds down."""
 
 import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -36,6 +37,8 @@ from django_delayq.worker.upkeep import Upkeep, new_info
 LAST_WORDS_S = 5.0
 """How long a worker that ends tries to tell the broker."""
 LOOK_S = 0.05
+
+_logger = logging.getLogger("django_delayq")
 
 
 class Worker:
@@ -127,6 +130,8 @@ class Worker:
         self._leases.close()
         with contextlib.suppress(DelayqError):
             self._broker.retire(self.name)
+        ends = ", ".join(f"{verb.value} {count}" for verb, count in self.settling.counts.items())
+        _logger.info("Worker %s stopped. Messages: %s.", self.name, ends or "none", extra={"worker": self.name})
         return ended
 
     def _wait_until_idle(self, timeout: float) -> bool:

@@ -77,8 +77,7 @@ class Command(BaseCommand):
                 f"Alias {alias.name!r} has no handlers: write them in the `delayed` module of an installed app."
             )
         report = ask_report(broker)
-        for line in banner(alias, report, handlers, options):
-            self.stdout.write(line)
+        self.stdout.write("\n".join(banner(alias, report, handlers, options)))
         self.stdout.flush()
         return Worker(alias, broker, handlers, options)
 
