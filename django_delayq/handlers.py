@@ -123,6 +123,8 @@ def delay_execute(
     def register(func: Callable[[Message[T]], R]) -> Handler[T, R]:
         try:
             check_signature(func)
+            if atomic and inspect.iscoroutinefunction(func):
+                raise TypeError("atomic=True needs a sync handler: Django's transactions don't cross an await.")
             if unknown:
                 wrong = next(iter(unknown))
                 raise TypeError(f"there is no option {wrong!r}: {did_you_mean(wrong, _OPTIONS)}")
