@@ -106,6 +106,7 @@ class Server:
         ready: queue.SimpleQueue[bool] = queue.SimpleQueue()
         threading.Thread(target=self._read_log, args=(self.process.stdout, ready), daemon=True).start()
         if not ready.get(timeout=START_S):
+            self.close()
             raise RuntimeError(f"{self.binary} did not start:\n{''.join(self.log)}")
 
     def _read_log(self, lines: IO[str], ready: "queue.SimpleQueue[bool]") -> None:
@@ -136,6 +137,38 @@ class Server:
     def thaw(self) -> None:
         """Let a frozen one run on."""
         self.process.send_signal(signal.SIGCONT)
+
+    def cut(self) -> None:
+        """Close every connection of clients (CLIENT KILL)."""
+        with self.client() as client:
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+
+    def forget_scripts(self) -> None:
+        """Empty the cache of scripts (SCRIPT FLUSH)."""
+        with self.client() as client:
+            client.script_flush()
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        """Refuse writes with READONLY, as the old primary does after a failover."""
+        with self.client() as client:
+            client.config_set("replica-serve-stale-data", "yes")
+            client.replicaof("127.0.0.1", 1)
+            try:
+                yield
+            finally:
+                client.replicaof("no", "one")
+
+    @contextmanager
+    def memory_full(self) -> Iterator[None]:
+        """Refuse what needs memory (OOM)."""
+        with self.client() as client:
+            client.config_set("maxmemory", 1)
+            try:
+                yield
+            finally:
+                client.config_set("maxmemory", 0)
 
     def _end(self, with_signal: signal.Signals) -> None:
         self.process.send_signal(with_signal)

@@ -27,12 +27,14 @@ from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.locations import parse_location
+from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.report import report_on
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
 from django_delayq.brokers.redis.slots import Slots
 from django_delayq.brokers.redis.upkeep import Watch
 from django_delayq.brokers.redis.wake import Sleeper
 from django_delayq.conf import Alias
+from django_delayq.errors import SendError
 
 LOOK_BUDGET = 60.0
 """Seconds that a look through everything (audit, errors, an id among the buried) may take."""
@@ -63,11 +65,18 @@ class RedisBroker:
 
     def put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
         check_batch(puts_)
-        return refuse_duplicates(self._links.run(puts.put(self._keys, self._slots, puts_, on_conflict)), on_conflict)
+        try:
+            placed = self._links.run(puts.put(self._keys, self._slots, puts_, on_conflict))
+        except Passing as error:
+            raise _unknown(puts_, error) from None
+        return refuse_duplicates(placed, on_conflict)
 
     async def aput(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
         check_batch(puts_)
-        placed = await self._links.arun(puts.put(self._keys, self._slots, puts_, on_conflict))
+        try:
+            placed = await self._links.arun(puts.put(self._keys, self._slots, puts_, on_conflict))
+        except Passing as error:
+            raise _unknown(puts_, error) from None
         return refuse_duplicates(placed, on_conflict)
 
     def put_alarms(self, alarms: Sequence[Alarm]) -> None:
@@ -166,6 +175,11 @@ class RedisBroker:
         report = report_on(lambda *command: self._links.run(_one(plain(*command))), self._location.shown)
         report.warnings.extend(self._location.warnings)
         return report
+
+
+def _unknown(puts_: Sequence[Put], error: Passing) -> SendError:
+    """A fault that lasted for as long as a send may take: what was sent before it may have arrived."""
+    return SendError(str(error), unknown=tuple(put.id for put in puts_))
 
 
 def _one(call: Call) -> Operation[Reply]:

@@ -1,0 +1,115 @@
+"""A network that fails: a unix socket before a server that can lose a reply, or cut a connection on a command."""
+
+import select
+import socket
+import socketserver
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.servers import Server
+
+
+class Fault:
+    """What happens to the first request that holds `match`; `happened` is set when it has."""
+
+    def __init__(self, match: bytes, reaches_server: bool) -> None:
+        self.match = match
+        self.reaches_server = reaches_server
+        self.happened = threading.Event()
+
+
+class Proxy:
+    """Forwards every byte between clients of `url` and the server, until it is told to fail."""
+
+    def __init__(self, server: Server, directory: Path) -> None:
+        self.server = server
+        self.socket = directory / "proxy.sock"
+        self._faults: list[Fault] = []
+
+    @property
+    def url(self) -> str:
+        """LOCATION of the server by way of the proxy."""
+        return f"unix://{self.socket}?db=0"
+
+    def lose_reply(self, match: bytes) -> Fault:
+        """The next request that holds `match` is carried out; its reply is lost with the connection."""
+        return self._arm(Fault(match, reaches_server=True))
+
+    def lose_request(self, match: bytes) -> Fault:
+        """The next request that holds `match` is lost with the connection."""
+        return self._arm(Fault(match, reaches_server=False))
+
+    def _arm(self, fault: Fault) -> Fault:
+        self._faults.append(fault)
+        return fault
+
+    def fault_of(self, request: bytes) -> Fault | None:
+        """The fault that this request meets. It meets each only once."""
+        for fault in self._faults:
+            if fault.match in request:
+                self._faults.remove(fault)
+                return fault
+        return None
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    """One connection of a client, and its own to the server. It ends with either side, or with a fault."""
+
+    server: "_Listener"
+    request: socket.socket
+
+    def handle(self) -> None:
+        with socket.socket(socket.AF_UNIX) as upstream:
+            upstream.connect(str(self.server.proxy.server.socket))
+            while self._forward(upstream):
+                pass
+
+    def _forward(self, upstream: socket.socket) -> bool:
+        readable, _, _ = select.select([self.request, upstream], [], [])
+        if upstream in readable:
+            return _copy(upstream, self.request)
+        request = self.request.recv(1 << 20)
+        fault = self.server.proxy.fault_of(request)
+        if fault is None:
+            upstream.sendall(request)
+            return bool(request)
+        if fault.reaches_server:
+            upstream.sendall(request)
+            upstream.recv(1)  # the server has answered, so it has done it
+        fault.happened.set()
+        return False
+
+
+def _copy(source: socket.socket, target: socket.socket) -> bool:
+    data = source.recv(1 << 20)
+    target.sendall(data)
+    return bool(data)
+
+
+class _Listener(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+
+    def __init__(self, proxy: Proxy) -> None:
+        super().__init__(str(proxy.socket), _Connection)
+        self.proxy = proxy
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Either side may be killed at any time: that is what the tests are about."""
+
+
+@contextmanager
+def proxy_before(server: Server) -> Iterator[Proxy]:
+    """A proxy that ends with the block."""
+    with tempfile.TemporaryDirectory(prefix="delayq-", dir="/tmp") as directory:
+        proxy = Proxy(server, Path(directory))
+        with _Listener(proxy) as listener:
+            serving = threading.Thread(target=listener.serve_forever, args=(0.01,))
+            serving.start()
+            try:
+                yield proxy
+            finally:
+                listener.shutdown()
+                serving.join()
