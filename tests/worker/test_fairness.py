@@ -1,0 +1,127 @@
+"""Bounded claims: nothing waits behind a slow message while a hand is free, and no key starves another."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from django_delayq import Message
+from django_delayq.message import State
+from django_delayq.worker.lanes import MOST_PER_HAND, Lane
+from django_delayq.worker.options import Options
+from django_delayq.worker.plan import lanes_of
+from tests.worker.rig import PATIENCE_S, Rig, make_handler
+
+
+def nothing(message: Message[Any]) -> None: ...
+
+
+def make_lane(mean_s: float | None = None, *, concurrency: int = 4, at_most_once: bool = False) -> Lane:
+    lane = Lane(make_handler(nothing, at_most_once=at_most_once), [("default", "k")], concurrency)
+    lane.mean_s = mean_s
+    return lane
+
+
+@pytest.mark.parametrize(
+    ("mean_s", "wanted"), [(None, 4), (1.0, 4), (0.020, 4), (0.010, 8), (0.001, 80), (1e-9, 4 * MOST_PER_HAND)]
+)
+def test_a_lane_wants_twenty_milliseconds_of_work_for_each_hand(mean_s: float | None, wanted: int) -> None:
+    assert make_lane(mean_s).want(free=32) == wanted
+
+
+def test_a_lane_wants_no_more_than_there_are_hands_free() -> None:
+    assert make_lane().want(free=3) == 3
+    assert make_lane().want(free=0) == 0
+
+
+def test_nothing_is_heaped_up_behind_a_handler_that_stalls() -> None:
+    lane = make_lane(0.001)
+    lane.active = lane.concurrency
+    lane.note_claim(filled=True)
+    assert lane.want(free=28) == 0
+    lane.note_run(10, 0.01)
+    assert lane.want(free=28) == 80
+
+
+def test_a_slow_message_ends_the_prefetch_of_a_fast_handler() -> None:
+    lane = make_lane(0.0001)
+    lane.note_run(1, 0.5)
+    assert lane.want(free=32) == 4
+
+
+def test_at_most_once_is_claimed_one_for_each_free_hand() -> None:
+    lane = make_lane(0.0001, at_most_once=True)
+    assert lane.want(free=32) == 4
+    lane.active = 3
+    assert lane.want(free=29) == 1
+
+
+def test_a_handler_with_two_keys_has_one_lane_with_one_concurrency() -> None:
+    handler = make_handler(nothing, "new", former_keys=("old",), concurrency=2)
+    (lane,) = lanes_of([handler, handler], ["a", "b"], Options())
+    assert lane.sets == [("a", "new"), ("a", "old"), ("b", "new"), ("b", "old")]
+    assert lane.concurrency == 2
+
+
+def test_a_slow_key_starves_no_other(rig: Rig, gate: threading.Event) -> None:
+    rig.send(*(f"slow-{n}" for n in range(20)), key="slow")
+    rig.start(make_handler(lambda message: gate.wait(PATIENCE_S), "slow"), make_handler(nothing, "fast"), max_threads=5)
+    rig.broker.until(lambda: rig.broker.counts().running >= 4)
+    rig.send("a", "b", "c", key="fast")
+    rig.until_gone("a", "b", "c")
+    assert rig.broker.counts().totals["finished"] == 3
+
+
+def test_a_stalled_key_holds_no_more_than_its_hands_run(rig: Rig, gate: threading.Event) -> None:
+    started = threading.Semaphore(0)
+
+    def handler(message: Message[Any]) -> None:
+        started.release()
+        gate.wait(PATIENCE_S)
+
+    rig.send(*map(str, range(20)))
+    rig.start(make_handler(handler), threads=3)
+    for _ in range(3):
+        assert started.acquire(timeout=PATIENCE_S)
+    rig.send("other", key="unserved")  # a move, to look after
+    counts = rig.broker.counts()
+    assert counts.running == 3
+
+
+def test_what_no_hand_starts_within_a_second_is_given_back(rig: Rig, gate: threading.Event) -> None:
+    def handler(message: Message[Any]) -> None:
+        if message.id == "a-slow":
+            gate.wait(PATIENCE_S)
+
+    rig.send(*(f"fast-{n:03}" for n in range(50)))
+    rig.start(make_handler(handler), threads=1)
+    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 50)
+    # The handler is known as fast by now, so the others are claimed along with the slow one.
+    rig.send_together("a-slow", *(f"later-{n}" for n in range(20)))
+    rig.broker.until(lambda: rig.broker.counts().totals["released"] >= 1)
+    rig.broker.until(lambda: rig.broker.counts().running == 1)
+    assert rig.see("a-slow").state is State.RUNNING
+    assert {rig.see(f"later-{n}").failures for n in range(20)} == {0}
+
+
+def test_a_lane_that_wants_from_several_sets_gives_back_what_is_too_many(rig: Rig, gate: threading.Event) -> None:
+    started = threading.Event()
+
+    def handler(message: Message[Any]) -> None:
+        started.set()
+        gate.wait(PATIENCE_S)
+
+    rig.send("a", queue="one", at_most_once=True)
+    rig.send("b", queue="two", at_most_once=True)
+    rig.start(make_handler(handler, at_most_once=True), threads=1, queues=("one", "two"))
+    assert started.wait(PATIENCE_S)
+    rig.broker.until(lambda: rig.broker.counts().running == 1)
+    assert rig.broker.counts().totals["released"] == 1
+
+
+def test_one_hand_runs_a_burst_in_order_of_due_time(rig: Rig) -> None:
+    got: list[str] = []
+    ids = [f"{n:04}" for n in range(1_000)]
+    rig.send(*ids)
+    rig.drain(make_handler(lambda message: got.append(message.id)), threads=1)
+    assert got == ids

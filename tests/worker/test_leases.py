@@ -1,0 +1,190 @@
+"""Leases: renewed while a handler runs, given up in time, and no late hand acts."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from django_delayq import BrokerUnavailable, LeaseLost, Message
+from django_delayq.brokers.base import Claims, Settlement, Verb, Want
+from django_delayq.message import State
+from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
+
+LEASE_MS = 1_000
+
+
+class FaultyBroker(WatchedBroker):
+    """Renewals fail while `away` is set; claims hang while `hung` is set."""
+
+    away = False
+    hung = False
+    renewals = 0
+
+    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+        if self.away:
+            raise BrokerUnavailable("The broker is away.")
+        held = super().renew(leases, lease_ms)
+        self.renewals += 1
+        self.tell()
+        return held
+
+    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        if self.hung:
+            self.until(lambda: not self.hung)
+        return super().claim(wants, lease_ms=lease_ms, worker=worker)
+
+
+@pytest.fixture
+def faulty() -> Iterator[Rig]:
+    """Short leases on a broker that can fail."""
+    rig = Rig(LEASE_MS, FaultyBroker)
+    yield rig
+    broker_of(rig).hung = False
+    rig.broker.tell()
+    rig.stop()
+
+
+def broker_of(rig: Rig) -> FaultyBroker:
+    assert isinstance(rig.broker, FaultyBroker)
+    return rig.broker
+
+
+class Held:
+    """A sync handler that holds its message until told."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.go = threading.Event()
+        self.message: Message[Any] | None = None
+
+    def __call__(self, message: Message[Any]) -> None:
+        self.message = message
+        self.started.set()
+        assert self.go.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    held = Held()
+    yield held
+    held.go.set()
+
+
+def test_the_lease_of_a_long_handler_is_renewed(faulty: Rig, held: Held) -> None:
+    faulty.send("a")
+    faulty.start(make_handler(lambda message: held(message)))
+    broker = broker_of(faulty)
+    broker.until(lambda: broker.renewals >= 4)  # longer than the lease
+    broker.upkeep(lease_ms=LEASE_MS)
+    assert faulty.see("a").state is State.RUNNING
+    held.go.set()
+    faulty.until_gone("a")
+    assert broker.counts().totals["reclaimed"] == 0
+
+
+def test_renewals_do_not_wait_behind_a_hung_claim(faulty: Rig, held: Held) -> None:
+    faulty.send("a")
+    faulty.start(make_handler(lambda message: held(message)))
+    assert held.started.wait(PATIENCE_S)
+    broker = broker_of(faulty)
+    broker.hung = True
+    before = broker.renewals
+    broker.until(lambda: broker.renewals >= before + 4)
+
+
+def test_the_end_of_a_lost_lease_is_refused_and_logged(
+    faulty: Rig, held: Held, caplog: pytest.LogCaptureFixture
+) -> None:
+    faulty.send("a")
+    faulty.start(make_handler(lambda message: held(message)), threads=1)
+    assert held.started.wait(PATIENCE_S)
+    taken = take_over(faulty, "a")
+    faulty.broker.until(lambda: held.message is not None and not held.message.is_held())
+    assert held.message is not None
+    with pytest.raises(LeaseLost):
+        held.message.ensure_held()
+    with caplog.at_level(logging.ERROR, "django_delayq"):
+        held.go.set()
+        faulty.stop()
+    assert "overrun" in caplog.text
+    assert faulty.see("a").state is State.RUNNING  # by the one who took it over
+    assert faulty.broker.settle([taken]) == [True]
+
+
+def test_a_cancelled_and_resent_message_is_not_touched_by_the_late_hand(faulty: Rig, held: Held) -> None:
+    faulty.send("a")
+    faulty.start(make_handler(lambda message: held(message)), threads=1)
+    assert held.started.wait(PATIENCE_S)
+    faulty.broker.settle([take_over(faulty, "a")])
+    faulty.send("a", data="new", delay_ms=3_600_000)
+    held.go.set()
+    faulty.stop()
+    info = faulty.see("a")
+    assert (info.state, info.body) == (State.PENDING, b'"new"')
+
+
+def take_over(rig: Rig, id: str) -> Settlement:
+    """Let the lease lapse on the broker's clock and claim the message as another worker; gives its finish."""
+    rig.broker.advance(LEASE_MS * 2)
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    claims = rig.broker.claim([Want("default", "k", 1)], lease_ms=60_000, worker="other")
+    (claimed,) = claims.messages
+    assert claimed.id == id
+    return Settlement(id, claimed.token, Verb.FINISH, "default", "k")
+
+
+def test_a_worker_that_cannot_renew_gives_up_before_its_lease_ends(faulty: Rig, held: Held) -> None:
+    faulty.send("a")
+    faulty.start(make_handler(lambda message: held(message)))
+    assert held.started.wait(PATIENCE_S)
+    broker_of(faulty).away = True
+    message = held.message
+    assert message is not None
+    while message.is_held():
+        # The lease as the broker sees it outlives what the worker believes.
+        assert faulty.see("a").state is State.RUNNING
+    assert faulty.see("a").lease_end_ms is not None
+
+
+def test_an_async_handler_that_lost_its_lease_is_cancelled(faulty: Rig) -> None:
+    started, cancelled = threading.Event(), threading.Event()
+
+    async def handler(message: Message[Any]) -> None:
+        started.set()
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    faulty.send("a")
+    faulty.start(make_handler(handler))
+    assert started.wait(PATIENCE_S)
+    broker_of(faulty).away = True
+    assert cancelled.wait(PATIENCE_S)
+
+
+def test_what_waits_in_a_lane_while_its_lease_is_lost_does_not_start(faulty: Rig, gate: threading.Event) -> None:
+    got: list[str] = []
+
+    def handler(message: Message[Any]) -> None:
+        got.append(message.id)
+        if message.id == "a-slow":
+            gate.wait(PATIENCE_S)
+
+    faulty.send(*(f"fast-{n:02}" for n in range(20)))
+    worker = faulty.start(make_handler(handler), threads=1)
+    faulty.broker.until(lambda: faulty.broker.counts().totals["finished"] == 20)
+    faulty.send_together("a-slow", "b")
+    faulty.broker.until(lambda: faulty.see("b").state is State.RUNNING)
+    faulty.broker.advance(LEASE_MS * 2)
+    faulty.broker.upkeep(lease_ms=LEASE_MS)
+    claims = faulty.broker.claim([Want("default", "k", 9)], lease_ms=60_000, worker="other")
+    assert {claimed.id for claimed in claims.messages} == {"a-slow", "b"}
+    faulty.broker.until(lambda: not worker._leases.held())
+    gate.set()
+    faulty.stop()
+    assert "b" not in got
