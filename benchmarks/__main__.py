@@ -1,0 +1,32 @@
+"""`python -m benchmarks [NAME ...]`: run all or some, print the table, exit 1 when a bound is missed."""
+
+import os
+import sys
+from importlib import import_module
+
+import django
+
+from benchmarks.result import Result, table
+
+NAMES = ("send", "bulk", "drain", "waiting", "lateness", "idle", "kill", "memory", "stall")
+"""The benchmarks, a module each."""
+
+
+def main(names: list[str]) -> int:
+    """The exit code."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        sys.stderr.write(f"There is no benchmark {unknown[0]!r}; there is: {', '.join(NAMES)}.\n")
+        return 2
+    os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
+    django.setup()
+    results: list[Result] = []
+    for name in names or NAMES:
+        sys.stderr.write(f"{name} ...\n")
+        results += import_module(f"benchmarks.{name}").run()
+    sys.stdout.write(table(results) + "\n")
+    return 0 if all(result.ok for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

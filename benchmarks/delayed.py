@@ -1,0 +1,32 @@
+"""The handlers that the benchmarks send to."""
+
+import os
+import time
+from functools import cache
+from typing import Any
+
+from django_delayq import Message, delay_execute
+
+
+@delay_execute(key="bench.noop")
+def noop(message: Message[Any]) -> None:
+    """Nothing: what is left is the cost of getting here."""
+
+
+@delay_execute(key="bench.record")
+def record(message: Message[None]) -> None:
+    """Write down when it ran, by the wall clock of this machine, which is also that of its Redis."""
+    now_ns = time.time_ns()
+    os.write(_records(), f"{message.id} {message.attempt} {message.due_ms} {now_ns}\n".encode())
+
+
+@delay_execute(key="bench.hold")
+def hold(message: Message[None]) -> None:
+    """Write down when it ran, then keep its thread busy."""
+    record(message)
+    time.sleep(float(os.environ["DELAYQ_BENCH_HOLD_S"]))
+
+
+@cache
+def _records() -> int:
+    return os.open(os.environ["DELAYQ_BENCH_RECORDS"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -1,0 +1,49 @@
+"""How late handlers start while messages come in at a steady pace and the worker has nothing else to do."""
+
+import random
+import time
+from statistics import median, quantiles
+
+from benchmarks.delayed import record
+from benchmarks.rates import ROUNDS
+from benchmarks.records import Record, read_records
+from benchmarks.result import Result, at_most
+from benchmarks.scale import scaled
+from benchmarks.server import Server
+from benchmarks.site import site
+from benchmarks.worker import Worker, worker
+
+PER_S = 200
+LONGEST_DELAY_S = 2.0
+
+
+def run() -> list[Result]:
+    """The 99th percentile, as the median of the rounds, and how many were early in all of them."""
+    seconds = scaled(10, least=2)
+    with site() as server, worker(server) as running:
+        running.wait_until_up()
+        rounds = []
+        for number in range(ROUNDS):
+            _send_for(seconds)
+            rounds.append(_records(server, running, (number + 1) * seconds * PER_S)[number * seconds * PER_S :])
+    late = [[one.lateness_ms for one in records] for records in rounds]
+    p50, p99 = (median(quantiles(each, n=100)[percent - 1] for each in late) for percent in (50, 99))
+    detail = f"p50 {p50:.2f} ms, max {max(map(max, late)):.2f} ms"
+    early = sum(lateness_ms < 0 for each in late for lateness_ms in each)
+    return [
+        at_most(f"lateness at {PER_S} messages/s: p99", p99, 5, "ms", detail),
+        at_most(f"early, of {sum(map(len, late)):,}", early, 0, "messages"),
+    ]
+
+
+def _send_for(seconds: int) -> None:
+    delays = random.Random(1)
+    started = time.monotonic()
+    for number in range(seconds * PER_S):
+        time.sleep(max(started + number / PER_S - time.monotonic(), 0))
+        record.send(delay=delays.uniform(0, LONGEST_DELAY_S))  # often nearer than all that wait
+
+
+def _records(server: Server, running: Worker, count: int) -> list[Record]:
+    running.wait_until(lambda: len(read_records(server)) >= count, f"{count} messages have run")
+    return read_records(server)

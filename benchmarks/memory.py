@@ -1,0 +1,48 @@
+"""What a waiting message takes of Redis' memory, and what is left of it when it is done."""
+
+import redis
+
+from benchmarks.result import Result, at_most
+from benchmarks.scale import scaled
+from benchmarks.server import Server
+from benchmarks.site import KEYS, fill, site
+from benchmarks.until import wait_until
+from benchmarks.worker import worker
+
+MOST_LEFT = 64 * 1024
+"""Bytes for totals, timers and answers to the last calls: a fixed amount, whatever the number of messages."""
+
+
+def run() -> list[Result]:
+    """Bytes a message while they wait; bytes and keys once they are done."""
+    count = scaled(100_000, least=10_000)
+    with site() as server, server.client() as client:
+        fill(1_000)
+        _drain(server)  # what only the first messages cost: scripts, totals
+        before = _used(client)
+        fill(count)
+        waiting = _used(client) - before
+        _drain(server)
+        wait_until(lambda: _used(client) - before <= MOST_LEFT, "memory is free again", within_s=10)
+        left = _used(client) - before
+        keys_left = [key for key in client.scan_iter() if _holds_messages(key.decode())]
+    return [
+        at_most("Redis memory per waiting message, 100 bytes of data", waiting / count, 450, "bytes", f"of {count:,}"),
+        at_most("left when all are done", left, MOST_LEFT, "bytes"),
+        at_most("keys left that hold messages", len(keys_left), 0, "keys"),
+    ]
+
+
+def _drain(server: Server) -> None:
+    with worker(server, "--drain") as running:
+        running.wait()
+
+
+def _used(client: redis.Redis) -> int:
+    """Without the buffers of connections, which hold what was sent last for a while."""
+    info = client.info("memory")
+    return int(info["used_memory"]) - int(info["mem_clients_normal"])
+
+
+def _holds_messages(key: str) -> bool:
+    return key in (KEYS.msg, KEYS.state, KEYS.running, KEYS.suspect, KEYS.error) or key.startswith(KEYS.wait(""))

@@ -1,0 +1,45 @@
+"""A site: this process sends to one private Redis, and looks at what is there, as a Django project would."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Unpack
+
+from django.test.utils import override_settings
+
+from benchmarks.delayed import noop
+from benchmarks.server import Server, private_server
+from benchmarks.settings import delayq_at
+from django_delayq import Send, send_delay_messages
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.conf import Options
+from django_delayq.sends import When
+
+KEYS = Keys(Options().prefix)
+"""The names of our structures, for floors and looks that go around the broker."""
+
+DATA = {"order": 1234567, "email": "customer@example.com", "note": "Please leave it at the back door, thanks."}
+DATA_BYTES = b'{"order":1234567,"email":"customer@example.com","note":"Please leave it at the back door, thanks."}'
+
+
+@contextmanager
+def sending_to(server: Server) -> Iterator[None]:
+    """Within the block DELAYQ["default"] is on this server."""
+    with override_settings(DELAYQ=delayq_at(server.url)):
+        yield
+
+
+@contextmanager
+def site() -> Iterator[Server]:
+    """A private server, and this process sends to it."""
+    with private_server() as server, sending_to(server):
+        yield server
+
+
+def fill(count: int, **when: Unpack[When]) -> None:
+    """Send `count` messages with 100 bytes of data to the handler that does nothing."""
+    send_delay_messages(noops(count, **when))
+
+
+def noops(count: int, **when: Unpack[When]) -> Iterator[Send]:
+    """Messages for the handler that does nothing, made as they are asked for."""
+    return (noop.prepare(DATA, **when) for _ in range(count))

@@ -1,0 +1,78 @@
+"""The real `run_delayq` in a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.server import Server
+from benchmarks.until import wait_until
+from django_delayq.brokers import get_broker
+
+RECORDS = "records"
+"""The file in the server's directory that the handlers write to."""
+
+
+class Worker:
+    """A running worker."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def wait_until_up(self) -> None:
+        """Return when the broker of the current site knows it."""
+        self.wait_until(lambda: bool(get_broker().workers()), "it announces itself")
+
+    def wait_until(self, happened: Callable[[], bool], what: str, within_s: float = 60) -> float:
+        """As `until.wait_until`. Raises `RuntimeError` with the worker's log when it ends before."""
+        at = wait_until(lambda: happened() or self._process.poll() is not None, what, within_s)
+        if not happened():
+            raise RuntimeError(f"The worker ended before this: {what}.\n{self._log.read_text()[-4000:]}")
+        return at
+
+    def wait(self) -> None:
+        """Return when it has ended by itself. Raises `RuntimeError` with its log when it did not end well."""
+        if self._process.wait(600):
+            raise RuntimeError(f"The worker exited {self._process.returncode}:\n{self._log.read_text()[-4000:]}")
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def worker(server: Server, *options: str, hold_s: float = 0) -> Iterator[Worker]:
+    """A worker, at its defaults but for `options`. The block ends it; what is left then is killed.
+
+    Handlers that keep their thread busy do so for `hold_s`.
+    """
+    log = server.directory / "worker.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-m", "django", "run_delayq", *options],
+            cwd=Path(__file__).parent.parent,
+            env={
+                **os.environ,
+                "DJANGO_SETTINGS_MODULE": "benchmarks.settings",
+                "DELAYQ_BENCH_LOCATION": server.url,
+                "DELAYQ_BENCH_RECORDS": str(server.directory / RECORDS),
+                "DELAYQ_BENCH_HOLD_S": str(hold_s),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    started = Worker(process, log)
+    try:
+        yield started
+    finally:
+        started.kill()
