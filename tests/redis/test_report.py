@@ -10,6 +10,7 @@ from django_delayq.brokers.base import ServerReport
 from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.brokers.redis.replies import as_ours
 from django_delayq.brokers.redis.report import report_on
+from django_delayq.errors import BrokerUnavailable
 from tests.servers import Server, free_port
 
 StartRedis = Callable[..., Server]
@@ -127,3 +128,8 @@ def test_a_failed_write_to_the_file_is_a_warning() -> None:
     info = "redis_version:7.0.0\nmaxmemory_policy:noeviction\naof_last_write_status:err"
     (warning,) = report_from(info).warnings
     assert "append" in warning
+
+
+def test_a_server_that_loads_its_data_is_waited_for_since_it_does_not_know_its_durability_yet() -> None:
+    with pytest.raises(BrokerUnavailable, match=r"Redis 7\.2\.0 at redis://there is loading its data"):
+        report_from("redis_version:7.2.0\nloading:1\naof_enabled:0\n", {"save": ""})

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django_delayq.brokers.base import ServerReport
-from django_delayq.errors import BrokerRefused
+from django_delayq.errors import BrokerRefused, BrokerUnavailable
 
 OLDEST = (6, 2)
 """The first version of Redis that has all commands of the scripts."""
@@ -17,8 +17,11 @@ def report_on(run: Run, shown: str) -> ServerReport:
     """Look at the server through `run("INFO", …)`, which runs one command and gives its raw RESP2 reply.
 
     `shown` says where it is, without a password. CONFIG may be refused: then what it would tell is a warning.
+    Raises `BrokerUnavailable` while the server loads its data.
     """
     info = _info(run)
+    if info.get("loading", "0") != "0":  # until then Redis says that it has no append-only file
+        raise BrokerUnavailable(f"{_name(info)} at {shown} is loading its data.")
     return ServerReport(
         server=f"{_name(info)} at {shown}",
         durability=_durability(run, info),
