@@ -1,0 +1,104 @@
+"""Settlements reach the broker in batches, through outages, and never after the lease is lost."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from django_delayq import BrokerRefused, BrokerUnavailable, Message
+from django_delayq.brokers.base import Settlement
+from django_delayq.message import State
+from tests.worker.rig import Rig, WatchedBroker, make_handler
+
+
+class SettleFailingBroker(WatchedBroker):
+    """The first settles fail; `batches` are the sizes of those that worked."""
+
+    failures: list[Exception]
+    batches: list[int]
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        if self.failures:
+            raise self.failures.pop()
+        self.batches.append(len(settlements))
+        return super().settle(settlements)
+
+
+class LostReplyBroker(WatchedBroker):
+    """The first settle is done, but its reply is lost."""
+
+    lose = True
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        settled = super().settle(settlements)
+        if self.lose:
+            self.lose = False
+            raise BrokerUnavailable("The reply was lost.")
+        return settled
+
+
+def nothing(message: Message[Any]) -> None: ...
+
+
+@pytest.mark.parametrize("fault", [BrokerUnavailable("away"), BrokerRefused("full"), RuntimeError("a bug")], ids=repr)
+def test_a_settlement_is_sent_again_until_the_broker_takes_it(fault: Exception) -> None:
+    rig = Rig(broker_class=SettleFailingBroker)
+    assert isinstance(rig.broker, SettleFailingBroker)
+    rig.broker.failures, rig.broker.batches = [fault, fault], []
+    rig.send("a")
+    rig.drain(make_handler(nothing))
+    assert rig.broker.batches == [1]
+    assert rig.broker.counts().totals["finished"] == 1
+
+
+def test_fast_messages_are_settled_in_batches() -> None:
+    rig = Rig(broker_class=SettleFailingBroker)
+    assert isinstance(rig.broker, SettleFailingBroker)
+    rig.broker.failures, rig.broker.batches = [], []
+    rig.send(*map(str, range(1_000)))
+    rig.drain(make_handler(nothing))
+    assert sum(rig.broker.batches) == 1_000
+    assert len(rig.broker.batches) <= 100
+
+
+def test_a_settlement_whose_reply_was_lost_is_no_overrun(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(broker_class=LostReplyBroker)
+    rig.send("a")
+    with caplog.at_level(logging.WARNING, "django_delayq"):
+        rig.drain(make_handler(nothing))
+    assert rig.broker.counts().totals["finished"] == 1
+    assert "sent twice" in caplog.text
+    assert "overrun" not in caplog.text
+
+
+def test_an_outage_is_said_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(broker_class=SettleFailingBroker)
+    assert isinstance(rig.broker, SettleFailingBroker)
+    rig.broker.failures, rig.broker.batches = [BrokerUnavailable("Redis is away.") for _ in range(3)], []
+    rig.send("a")
+    with caplog.at_level(logging.INFO, "django_delayq"):
+        rig.drain(make_handler(nothing))
+    assert caplog.text.count("Redis is away.") == 1
+    assert caplog.text.count("The broker is back.") == 1
+
+
+def test_a_settlement_is_not_sent_once_its_lease_is_given_up(gate: threading.Event) -> None:
+    rig = Rig(1_000, SettleFailingBroker)
+    assert isinstance(rig.broker, SettleFailingBroker)
+    rig.broker.failures, rig.broker.batches = [BrokerUnavailable("away") for _ in range(1_000)], []
+    rig.broker.renew = _away  # type: ignore[method-assign]
+    rig.send("a")
+    worker = rig.start(make_handler(nothing))
+    rig.broker.until(lambda: rig.see("a").state is State.RUNNING)
+    rig.broker.until(lambda: rig.broker.counts().totals["reclaimed"] == 1)
+    rig.broker.failures.clear()
+    rig.until_gone("a")  # by its second lease
+    rig.stop()
+    assert worker.settling.counts.total() == 1
+    assert sum(rig.broker.batches) == 1
+
+
+def _away(leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+    raise BrokerUnavailable("away")

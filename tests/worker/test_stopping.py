@@ -1,0 +1,130 @@
+"""How a worker ends: finish what runs, give back what had not started, interrupt what would not end."""
+
+import asyncio
+import threading
+from typing import Any
+
+from django_delayq import Message
+from django_delayq.message import State
+from tests.worker.rig import PATIENCE_S, Rig, make_handler
+
+
+def test_what_runs_is_finished_and_what_waits_is_given_back(rig: Rig, gate: threading.Event) -> None:
+    started = threading.Event()
+    got: list[str] = []
+
+    def handler(message: Message[Any]) -> None:
+        got.append(message.id)
+        if message.id == "a-slow":
+            started.set()
+            gate.wait(PATIENCE_S)
+
+    rig.send(*(f"fast-{n:02}" for n in range(20)))
+    worker = rig.start(make_handler(handler), threads=1)
+    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 20)
+    rig.send_together("a-slow", "b", "c")
+    assert started.wait(PATIENCE_S)
+    worker.stop()
+    rig.broker.until(lambda: rig.see("b").state is State.READY and rig.see("c").state is State.READY)
+    gate.set()
+    rig.join()
+    assert rig.broker.get("a-slow") is None
+    assert rig.ended_well[worker.name]
+    assert (rig.see("b").failures, rig.see("b").crashes) == (0, 0)
+    assert not {"b", "c"} & set(got)
+
+
+def test_a_handler_that_does_not_end_in_time_is_interrupted(rig: Rig, gate: threading.Event) -> None:
+    started = threading.Event()
+
+    def handler(message: Message[Any]) -> None:
+        started.set()
+        gate.wait(PATIENCE_S)
+
+    rig.send("a")
+    worker = rig.start(make_handler(handler), shutdown_timeout=0.0)
+    assert started.wait(PATIENCE_S)
+    worker.stop()
+    rig.join()
+    assert not rig.ended_well[worker.name]
+    assert_runs_again_uncounted(rig)
+
+
+def test_hurry_does_not_wait_for_the_shutdown_timeout(rig: Rig, gate: threading.Event) -> None:
+    started = threading.Event()
+
+    def handler(message: Message[Any]) -> None:
+        started.set()
+        gate.wait(PATIENCE_S)
+
+    rig.send("a")
+    worker = rig.start(make_handler(handler), shutdown_timeout=3_600.0)
+    assert started.wait(PATIENCE_S)
+    worker.stop()
+    worker.hurry()
+    rig.join()
+    assert_runs_again_uncounted(rig)
+
+
+def test_an_interrupted_async_handler_is_cancelled(rig: Rig) -> None:
+    started, cancelled = threading.Event(), threading.Event()
+
+    async def handler(message: Message[Any]) -> None:
+        started.set()
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    rig.send("a")
+    worker = rig.start(make_handler(handler), shutdown_timeout=0.0)
+    assert started.wait(PATIENCE_S)
+    worker.stop()
+    rig.join()
+    assert cancelled.is_set()
+    assert rig.ended_well[worker.name]
+    assert_runs_again_uncounted(rig)
+
+
+def assert_runs_again_uncounted(rig: Rig) -> None:
+    info = rig.see("a")
+    assert info.state is State.RUNNING
+    assert info.lease_end_ms is not None
+    assert info.lease_end_ms <= rig.broker.counts().now_ms + 1_000
+    rig.broker.advance(1_000)
+    rig.broker.upkeep(lease_ms=15_000)
+    info = rig.see("a")
+    assert (info.state, info.failures, info.crashes) == (State.READY, 0, 0)
+
+
+def test_max_messages_runs_exactly_so_many(rig: Rig) -> None:
+    got: list[str] = []
+    rig.send(*map(str, range(300)))
+    worker = rig.start(make_handler(lambda message: got.append(message.id)), max_messages=100)
+    rig.join()
+    assert len(got) == 100
+    assert rig.ended_well[worker.name]
+    assert sum(count.ready for count in rig.broker.counts().waiting) == 200
+
+
+def test_drain_runs_what_becomes_due_meanwhile_and_leaves_what_is_not(rig: Rig) -> None:
+    def handler(message: Message[Any]) -> None:
+        if message.data == "resend":
+            rig.send("child")
+            rig.broker.advance(1)
+
+    rig.send("a", data="resend")
+    rig.send("later", delay_ms=60_000)
+    rig.drain(make_handler(handler))
+    assert rig.broker.counts().totals["finished"] == 2
+    assert rig.see("later").state is State.PENDING
+
+
+def test_a_worker_that_stopped_has_no_heartbeat(rig: Rig) -> None:
+    worker = rig.start(make_handler(lambda message: None, "k", former_keys=("old",)), queues=("mail",))
+    rig.broker.until(lambda: rig.broker.workers())
+    (info,) = rig.broker.workers()
+    assert (info.name, info.queues, info.keys) == (worker.name, ["mail"], ["k", "old"])
+    rig.stop()
+    assert rig.broker.workers() == []

@@ -1,0 +1,90 @@
+"""Time-outs: an async handler is cancelled; in a thread a handler is shown as overdue."""
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from django_delayq import Message
+from django_delayq.message import State
+from django_delayq.worker import async_hands
+from tests.worker.rig import PATIENCE_S, Rig, make_handler
+
+
+def test_an_async_handler_over_its_timeout_is_cancelled_and_failed(rig: Rig) -> None:
+    cancelled = threading.Event()
+
+    async def handler(message: Message[Any]) -> None:
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    rig.send("a", timeout_ms=20)
+    rig.drain(make_handler(handler))
+    assert cancelled.is_set()
+    info = rig.see("a")
+    assert (info.state, info.failures) == (State.PENDING, 1)
+    assert info.error == "HandlerTimeout: It ran for longer than 20ms."
+
+
+def test_a_timeout_counts_also_when_the_handler_returns_on_being_cancelled(rig: Rig) -> None:
+    async def handler(message: Message[Any]) -> None:
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        except asyncio.CancelledError:
+            return
+
+    rig.send("a")
+    rig.drain(make_handler(handler, timeout_ms=20))
+    assert rig.see("a").failures == 1
+
+
+def test_at_most_once_is_buried_by_a_timeout(rig: Rig) -> None:
+    async def handler(message: Message[Any]) -> None:
+        await asyncio.sleep(PATIENCE_S)
+
+    rig.send("a", at_most_once=True)
+    rig.drain(make_handler(handler, timeout_ms=20))
+    assert rig.see("a").state is State.ERROR
+
+
+def test_a_handler_that_ignores_its_cancellation_loses_its_lease(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(async_hands, "GRACE_S", 0.05)
+    lost = threading.Event()
+
+    async def handler(message: Message[Any]) -> None:
+        while message.is_held():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+        lost.set()
+
+    rig.send("a", timeout_ms=20)
+    with caplog.at_level(logging.ERROR, "django_delayq"):
+        worker = rig.start(make_handler(handler))
+        assert lost.wait(PATIENCE_S)
+        rig.stop()
+    assert rig.ended_well[worker.name]
+    assert "takes no notice of being cancelled" in caplog.text
+    assert "overrun" in caplog.text
+    assert (rig.see("a").state, rig.see("a").failures) == (State.RUNNING, 0)  # until its lease ends
+
+
+def test_a_handler_in_a_thread_over_its_timeout_is_overdue_and_runs_on(
+    rig: Rig, gate: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.send("a", timeout_ms=1)
+    with caplog.at_level(logging.WARNING, "django_delayq"):
+        rig.start(make_handler(lambda message: gate.wait(PATIENCE_S)))
+        rig.broker.until(lambda: "overdue" in caplog.text)
+        gate.set()
+        rig.until_gone("a")
+    assert caplog.text.count("overdue") == 1
+    assert rig.broker.counts().totals["finished"] == 1
