@@ -20,17 +20,18 @@ def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | Non
     """
     alias = get_alias(using or DEFAULT_ALIAS)
     info = get_broker(alias.name).get(check_name(id, "id"))
-    return None if info is None else _message_info(alias.name, info)
+    return None if info is None else message_info(alias.name, info)
 
 
 async def aget_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
     """As `get_delay_message`, from async code."""
     alias = get_alias(using or DEFAULT_ALIAS)
     info = await get_broker(alias.name).aget(check_name(id, "id"))
-    return None if info is None else _message_info(alias.name, info)
+    return None if info is None else message_info(alias.name, info)
 
 
-def _message_info(using: str, info: Info) -> MessageInfo:
+def message_info(using: str, info: Info) -> MessageInfo:
+    """What a broker knows of a message, as callers see it."""
     header = info.header
     expires_ms = header.expires_at_ms
     return MessageInfo(

@@ -1,0 +1,34 @@
+"""What the tests of a site need: a broker in memory, time that is moved instead of waited for, and looks.
+
+```python
+from django.test import TestCase
+from django_delayq.testing import DelayqMixin, run_due, sent_messages
+
+class CloseOrderTests(DelayqMixin, TestCase):
+    def test_an_unpaid_order_is_closed_after_half_an_hour(self):
+        order = open_order()                                  # sends "order.close", in the test's transaction
+        self.assertEqual([m.key for m in sent_messages()], ["order.close"])
+        run_due(until="30m")
+        order.refresh_from_db()
+        self.assertEqual(order.state, "closed")
+```
+
+With pytest, `pytest_plugins = ["django_delayq.testing.fixtures"]` in the top `conftest.py` gives the fixtures
+`delayq_memory`, `run_due` and `sent_messages`. Only the broker's time is moved: `timezone.now()` in a handler is the
+real one, `message.due_at` the moved one.
+"""
+
+from django_delayq.testing.broker import VirtualTimeBroker, use_memory_broker
+from django_delayq.testing.mixin import DelayqMixin
+from django_delayq.testing.running import Attempt, arun_due, run_due
+from django_delayq.testing.sent import sent_messages
+
+__all__ = [
+    "Attempt",
+    "DelayqMixin",
+    "VirtualTimeBroker",
+    "arun_due",
+    "run_due",
+    "sent_messages",
+    "use_memory_broker",
+]

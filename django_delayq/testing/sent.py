@@ -1,0 +1,37 @@
+"""Looking at what was sent."""
+
+from dataclasses import replace
+
+from django_delayq.brokers.base import Info
+from django_delayq.conf import DEFAULT_ALIAS, get_alias
+from django_delayq.message import State
+from django_delayq.sending.commit import WaitingSend, waiting_sends
+from django_delayq.sending.look import message_info
+from django_delayq.sends import MessageInfo
+from django_delayq.testing.broker import VirtualTimeBroker, virtual_time_broker
+
+
+def sent_messages(key: str | None = None, *, using: str = DEFAULT_ALIAS) -> list[MessageInfo]:
+    """What waits to run, of one key or of all, in due order.
+
+    What waits for the commit of an open transaction is among it, as if it were committed now: inside a `TestCase` that
+    is everything sent. Cancelled messages and those that ran are not.
+    """
+    broker = virtual_time_broker(using)
+    waiting = {info.id: info for info in _at_broker(broker)}
+    for send in waiting_sends(get_alias(using)):
+        waiting.setdefault(send.put.id, _as_if_committed(send, broker.now_ms))
+    found = sorted(waiting.values(), key=lambda info: (info.due_ms, info.id))
+    return [message_info(using, info) for info in found if key in (None, info.header.key)]
+
+
+def _at_broker(broker: VirtualTimeBroker) -> list[Info]:
+    queues = sorted({found.queue for found in broker.counts().waiting})
+    return [info for queue in queues for info in broker.peek(queue, broker.counts().totals["sent"])]
+
+
+def _as_if_committed(send: WaitingSend, now_ms: int) -> Info:
+    put = send.put
+    due_ms = now_ms + put.delay_ms if put.at_ms is None else max(put.at_ms, now_ms)
+    header = replace(put.header, sent_ms=now_ms, scheduled_ms=due_ms)
+    return Info(put.id, State.PENDING if due_ms > now_ms else State.READY, due_ms, header, put.body)

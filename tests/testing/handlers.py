@@ -1,0 +1,60 @@
+"""Handlers that the tests of django_delayq.testing run. Each notes what it got in `seen`."""
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
+
+from django_delayq import Bury, Message, Retry, Snooze, delay_execute, send_delay_message
+
+seen: list[Message[str]] = []
+
+
+@delay_execute(key="testing.note")
+def note(message: Message[str]) -> None:
+    seen.append(message)
+
+
+@delay_execute(key="testing.note_async", queue="other")
+async def note_async(message: Message[str]) -> None:
+    seen.append(message)
+
+
+@delay_execute(key="testing.fail", max_attempts=3, backoff=["1h", "2h"])
+def fail(message: Message[str]) -> None:
+    seen.append(message)
+    raise ValueError(message.data)
+
+
+@delay_execute(key="testing.steer")
+def steer(message: Message[str]) -> None:
+    seen.append(message)
+    if message.data == "bury":
+        raise Bury("no use")
+    if len(seen) == 1:
+        raise Retry("5m") if message.data == "retry" else Snooze("5m")
+
+
+@delay_execute(key="testing.chain")
+def chain(message: Message[int]) -> None:
+    seen.append(message)  # type: ignore[arg-type]
+    if message.data:
+        chain.send(message.data - 1, delay="1d")
+
+
+@delay_execute(key="testing.for_ever")
+def for_ever(message: Message[str]) -> None:
+    send_delay_message("testing.for_ever", message.data)
+
+
+@delay_execute(key="testing.once", at_most_once=True)
+def once(message: Message[str]) -> None:
+    seen.append(message)
+
+
+@delay_execute(key="testing.group")
+def make_group(message: Message[str]) -> None:
+    Group.objects.get_or_create(name=message.data)
+
+
+@delay_execute(key="testing.group_async")
+async def make_group_async(message: Message[str]) -> None:
+    await sync_to_async(Group.objects.get_or_create)(name=message.data)

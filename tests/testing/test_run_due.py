@@ -1,0 +1,197 @@
+"""run_due: moves virtual time, and does with messages what a worker does."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.utils import timezone
+
+from django_delayq import (
+    DuplicateMessage,
+    cancel_delay_messages,
+    get_delay_message,
+    send_delay_message,
+)
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Header, Put, Verb
+from django_delayq.message import State
+from django_delayq.signals import message_finished, message_started
+from django_delayq.testing import arun_due, run_due, sent_messages
+from tests.testing import handlers
+from tests.testing.handlers import chain, fail, for_ever, note, note_async, once, seen, steer
+
+
+def _data() -> list[str]:
+    return [message.data for message in seen]
+
+
+@pytest.mark.parametrize("delay", [None, 0, "1ms", "3d"])
+def test_what_is_due_by_then_runs(delay: str | None) -> None:
+    note.send("a", delay=delay)
+    (attempt,) = run_due(until=delay or 0)
+    assert (attempt.key, attempt.number, attempt.ended) == ("testing.note", 1, Verb.FINISH)
+    assert _data() == ["a"]
+    assert run_due(until="30d") == []
+
+
+def test_what_is_due_later_waits_and_time_adds_up() -> None:
+    note.send("a", delay="3d")
+    assert run_due(until="2d") == []
+    assert [message.data for message in sent_messages()] == ["a"]
+    assert len(run_due(until="1d")) == 1
+
+
+def test_an_instant_is_reached() -> None:
+    note.send("a", at=timezone.now() + timedelta(days=3))
+    note.send("now", at=timezone.now())
+    run_due()
+    assert _data() == ["now"]
+    run_due(until="3d")
+    assert _data() == ["now", "a"]
+
+
+def test_due_order_over_queues_and_keys_whatever_the_order_of_sending() -> None:
+    note.send("3", delay="3h")
+    note_async.send("2", delay="2h")
+    note_async.send("4", delay="4h")
+    note.send("1", delay="1h")
+    attempts = run_due(until="1d")
+    assert _data() == ["1", "2", "3", "4"]
+    assert [attempt.key for attempt in attempts[:2]] == ["testing.note", "testing.note_async"]
+
+
+def test_each_runs_at_its_due_time() -> None:
+    sent = note.send("a", delay="3d")
+    (attempt,) = run_due(until="7d")
+    (message,) = seen
+    assert message.due_at == sent.due_at
+    assert timedelta(0) <= message.lateness < timedelta(minutes=1)
+    assert attempt.at == message.due_at + message.lateness
+
+
+def test_failures_are_tried_again_after_their_backoff_and_buried_in_the_end() -> None:
+    fail.send("x", id="f")
+    attempts = run_due(until="59m")
+    assert [(attempt.number, attempt.ended, str(attempt.exception)) for attempt in attempts] == [(1, Verb.RETRY, "x")]
+    attempts = run_due(until="1d")
+    assert [(attempt.number, attempt.ended) for attempt in attempts] == [(2, Verb.RETRY), (3, Verb.BURY)]
+    assert round((attempts[1].at - attempts[0].at) / timedelta(hours=1)) == 2
+    info = get_delay_message("f")
+    assert info is not None
+    assert (info.state, info.error) == (State.ERROR, "ValueError: x")
+
+
+@pytest.mark.parametrize(
+    ("data", "ends"),
+    [
+        ("retry", [(1, Verb.RETRY), (2, Verb.FINISH)]),
+        ("snooze", [(1, Verb.SNOOZE), (1, Verb.FINISH)]),
+        ("bury", [(1, Verb.BURY)]),
+    ],
+)
+def test_a_handler_steers_its_message(data: str, ends: list[tuple[int, Verb]]) -> None:
+    steer.send(data)
+    assert [(attempt.number, attempt.ended) for attempt in run_due(until="5m")] == ends
+
+
+def test_what_handlers_send_runs_when_it_comes_due() -> None:
+    chain.send(3)
+    assert len(run_due(until="2d")) == 3
+    assert len(run_due(until="2d")) == 1
+
+
+def test_an_expired_message_is_buried_unrun() -> None:
+    note.send("a", id="a", delay="1h", expires="1m")
+    note.send("first", delay="30m")
+    get_broker().leap(get_broker().now_ms + 2 * 3_600_000)  # type: ignore[attr-defined]
+    attempts = run_due()
+    assert [attempt.ended for attempt in attempts] == [Verb.FINISH, Verb.BURY]
+    assert _data() == ["first"]
+    assert "expired" in attempts[1].error
+
+
+def test_a_message_without_a_handler_stays_parked() -> None:
+    get_broker().put([Put("parked", Header("default", "testing.nobody"), b"1")])
+    assert run_due(until="1d") == []
+    assert [info.id for info in sent_messages()] == ["parked"]
+
+
+def test_a_cancelled_message_does_not_run() -> None:
+    note.send("a", id="a", delay="1h")
+    assert cancel_delay_messages("a") == 1
+    assert run_due(until="1d") == []
+
+
+def test_everything_delivered_twice_with_a_token_of_its_own() -> None:
+    note.send("a", delay="1h")
+    note_async.send("b", delay="2h")
+    attempts = run_due(until="1d", deliveries=2)
+    assert _data() == ["a", "a", "b", "b"]
+    assert [attempt.number for attempt in attempts] == [1, 1, 1, 1]
+    assert seen[0].token != seen[1].token
+    assert run_due(until="1d") == []
+
+
+def test_delivered_twice_a_failure_is_tried_again_as_ever() -> None:
+    fail.send("x")
+    assert [attempt.number for attempt in run_due(until="1d", deliveries=2)] == [1, 2, 3]
+
+
+def test_at_most_once_is_delivered_once() -> None:
+    once.send("a")
+    assert len(run_due(deliveries=2)) == 1
+    assert _data() == ["a"]
+
+
+def test_no_delivery_at_all_is_refused() -> None:
+    with pytest.raises(ValueError, match="deliveries=0"):
+        run_due(deliveries=0)
+
+
+def test_handlers_without_an_end_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_delayq.testing.running.MOST_ATTEMPTS", 50)
+    for_ever.send("a")
+    with pytest.raises(RuntimeError, match="50 attempts and no end"):
+        run_due(until="1s")
+
+
+def test_signals_are_sent_as_by_a_worker() -> None:
+    told: list[object] = []
+
+    def receive(**facts: object) -> None:
+        told.append((facts["signal"], facts["key"]))
+
+    message_started.connect(receive)
+    message_finished.connect(receive)
+    try:
+        note.send("a")
+        run_due()
+    finally:
+        message_started.disconnect(receive)
+        message_finished.disconnect(receive)
+    assert told == [(message_started, "testing.note"), (message_finished, "testing.note")]
+
+
+def test_in_an_event_loop_the_async_twin_is_named_and_works() -> None:
+    async def use() -> None:
+        await note_async.asend("a", delay="1h")
+        with pytest.raises(RuntimeError, match="arun_due"):
+            run_due()
+        assert len(await arun_due(until="1h")) == 1
+
+    asyncio.run(use())
+    assert _data() == ["a"]
+
+
+def test_on_a_broker_whose_time_does_not_move_it_says_what_to_do(settings: object) -> None:
+    settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker"}}  # type: ignore[attr-defined]
+    with pytest.raises(ImproperlyConfigured, match=r"MemoryBroker.*DelayqMixin"):
+        run_due()
+
+
+def test_a_conflict_is_seen_as_on_any_broker() -> None:
+    send_delay_message("testing.note", "a", id="a", delay="1h")
+    with pytest.raises(DuplicateMessage):
+        send_delay_message("testing.note", "b", id="a", on_conflict="raise")
+    assert handlers.seen == []
