@@ -81,7 +81,7 @@ def settle_for(
     if exception is None:
         return _end(claimed, Verb.FINISH)
     if isinstance(exception, Bury):
-        return _bury(claimed, failure.line(exception), failure.traceback_of(exception))
+        return _bury_failed(claimed, failure.line(exception), exception)
     if isinstance(exception, Snooze):
         return _snooze(claimed, handler, exception)
     return _fail(claimed, handler, exception, now_ms)
@@ -107,12 +107,12 @@ def _fail(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException
     error = failure.line(exception)
     attempt = claimed.failures + 1
     if _at_most_once(claimed, handler) or attempt >= _max_attempts(claimed, handler):
-        return _bury(claimed, error, failure.traceback_of(exception))
+        return _bury_failed(claimed, error, exception)
     given = exception.delay_ms if isinstance(exception, Retry) else None
     delay_ms = failure.wait_ms(handler, attempt, exception) if given is None else given
     expires_at_ms = claimed.header.expires_at_ms if claimed.header else None
     if expires_at_ms is not None and now_ms + delay_ms >= expires_at_ms:
-        return _bury(claimed, f"{error} (the next try would be after it expires)", failure.traceback_of(exception))
+        return _bury_failed(claimed, f"{error} (the next try would be after it expires)", exception)
     return _end(claimed, Verb.RETRY, delay_ms, error)
 
 
@@ -126,10 +126,16 @@ def _max_attempts(claimed: Claimed, handler: Handler[Any, Any]) -> int:
     return claimed.header.max_attempts
 
 
-def _bury(claimed: Claimed, error: str, detail: str = "") -> Settlement:
-    return _end(claimed, Verb.BURY, error=error, detail=detail)
+def _bury(claimed: Claimed, error: str) -> Settlement:
+    return _end(claimed, Verb.BURY, error=error)
 
 
-def _end(claimed: Claimed, verb: Verb, delay_ms: int = 0, error: str = "", detail: str = "") -> Settlement:
+def _bury_failed(claimed: Claimed, error: str, exception: BaseException) -> Settlement:
+    settlement = _end(claimed, Verb.BURY, error=error)
+    settlement.detail, settlement.failed = failure.traceback_of(exception), True
+    return settlement
+
+
+def _end(claimed: Claimed, verb: Verb, delay_ms: int = 0, error: str = "") -> Settlement:
     queue, key = (claimed.header.queue, claimed.header.key) if claimed.header else ("", "")
-    return Settlement(claimed.id, claimed.token, verb, queue, key, delay_ms, error, detail)
+    return Settlement(claimed.id, claimed.token, verb, queue, key, delay_ms, error)
