@@ -1,0 +1,59 @@
+"""The code blocks of a page, each with what running it means."""
+
+import configparser
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from sybil import Document, Example
+from sybil.parsers.markdown import CodeBlockParser
+
+from tests.docs import console, containers, servers_conf, snippets
+from tests.docs.site import Site
+
+Evaluate = Callable[[Site, str, int], str | None]
+"""Runs a block that begins at a line. Gives what is wrong with it."""
+
+
+def _python(site: Site, block: str, line: int) -> str | None:
+    return None if site.save(block) else snippets.run(site, block, line)
+
+
+def _ini(site: Site, block: str, line: int) -> str | None:
+    site.save(block)
+    configparser.ConfigParser(interpolation=None, strict=False).read_string(block)
+    return None
+
+
+def _toml(site: Site, block: str, line: int) -> str | None:
+    site.save(block)
+    tomllib.loads(block)
+    return None
+
+
+LANGUAGES: Mapping[str, Evaluate | None] = {
+    "python": _python,  # saved, when its first line names a file; run otherwise
+    "console": console.run,  # commands, each with what it writes
+    "ini": _ini,
+    "toml": _toml,
+    "dockerfile": containers.check,
+    "conf": servers_conf.check,  # redis.conf: a server is started with it
+    "text": None,  # no code: a drawing, or what a file or a log holds
+}
+
+
+def run_page(page: Path, site: Site) -> None:
+    """Run every block of a page in order. Raises what is wrong with the first that fails."""
+    document = Document.parse(str(page), *(CodeBlockParser(name, _evaluator(site, name)) for name in LANGUAGES))
+    fences = sum(line.lstrip().startswith("```") for line in document.text.splitlines())
+    examples = list(document)
+    assert fences == 2 * len(examples), f"{page} has a block of no known language; it takes {', '.join(LANGUAGES)}"
+    for example in examples:
+        example.evaluate()
+
+
+def _evaluator(site: Site, name: str) -> Callable[[Example], str | None]:
+    evaluate = LANGUAGES[name]
+    if evaluate is None:
+        return lambda example: None
+    return lambda example: evaluate(site, str(example.parsed), example.line)
