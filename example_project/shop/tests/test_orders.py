@@ -1,0 +1,78 @@
+"""An order that stays unpaid, one that is paid, and one that never came to be."""
+
+from django.core import mail
+from django.db import transaction
+from django.test import TestCase
+
+from django_delayq.testing import DelayqMixin, run_due, sent_messages
+from example_project.shop.models import Order
+from example_project.shop.orders import message_ids, open_order, pay_order
+
+
+class UnpaidOrderTests(DelayqMixin, TestCase):
+    """What happens to an order that nobody pays."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.order = open_order("me@example.com")
+
+    def test_is_open_until_its_half_hour_is_over_and_closed_then(self) -> None:
+        run_due(until="29m")
+        self.assert_state(Order.State.OPEN)
+        run_due(until="1m")
+        self.assert_state(Order.State.CLOSED)
+
+    def test_is_reminded_of_after_1_3_and_7_days_and_never_again(self) -> None:
+        mails = []
+        for days in ("1d", "2d", "4d", "100d"):
+            run_due(until=days)
+            mails.append(len(mail.outbox))
+        self.assertEqual(mails, [1, 2, 3, 3])
+        self.assertEqual(mail.outbox[0].to, ["me@example.com"])
+
+    def test_is_reminded_of_once_where_a_reminder_is_delivered_twice(self) -> None:
+        attempts = run_due(until="1d", deliveries=2)
+        self.assertEqual([attempt.key for attempt in attempts], ["order.close"] * 2 + ["order.remind"] * 2)
+        self.assertEqual(len(mail.outbox), 1)
+
+    def assert_state(self, state: Order.State) -> None:
+        self.order.refresh_from_db()
+        self.assertEqual(self.order.state, state)
+
+
+class PaidOrderTests(DelayqMixin, TestCase):
+    """What paying stops."""
+
+    def test_paying_stops_the_close_and_all_reminders(self) -> None:
+        order = open_order("me@example.com")
+        self.assertEqual(pay_order(order), 4)
+        self.assertEqual(sent_messages(), [])
+
+    def test_paying_leaves_the_messages_of_other_orders_alone(self) -> None:
+        paid, other = open_order("me@example.com"), open_order("you@example.com")
+        pay_order(paid)
+        self.assertCountEqual([message.id for message in sent_messages()], message_ids(other))
+
+    def test_a_closed_order_can_not_be_paid_and_keeps_its_reminders(self) -> None:
+        order = open_order("me@example.com")
+        run_due(until="30m")
+        self.assertEqual(pay_order(order), 0)
+        self.assertEqual(len(sent_messages("order.remind")), 3)
+
+    def test_a_close_that_was_running_while_the_customer_paid_changes_nothing(self) -> None:
+        order = open_order("me@example.com")
+        Order.objects.filter(pk=order.pk).update(state=Order.State.PAID)
+        run_due(until="7d")
+        order.refresh_from_db()
+        self.assertEqual(order.state, Order.State.PAID)
+        self.assertEqual(mail.outbox, [])
+
+
+class RolledBackOrderTests(DelayqMixin, TestCase):
+    """An order and its messages come together or not at all."""
+
+    def test_an_order_that_is_rolled_back_sends_nothing(self) -> None:
+        with transaction.atomic():
+            open_order("me@example.com")
+            transaction.set_rollback(True)
+        self.assertEqual(sent_messages(), [])
