@@ -1,0 +1,184 @@
+"""Real `run_delayq` processes on a real Redis, and the line on which their handlers talk to the test."""
+
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from django_delayq import codec
+from django_delayq.brokers.base import Header, Info, Put
+from django_delayq.brokers.redis import RedisBroker
+
+PATIENCE_S = 60.0
+
+
+class Call:
+    """What a handler said: "holds <id> <attempt> <pid>". `release` lets one that holds go on."""
+
+    def __init__(self, text: str, line: socket.socket) -> None:
+        self.what, self.id, attempt, pid = text.split()
+        self.attempt, self.pid = int(attempt), int(pid)
+        self._line = line
+
+    def release(self) -> None:
+        """Let the handler go on."""
+        self._line.close()
+
+    def ended(self) -> bool:
+        """Wait until the process that called is gone."""
+        self._line.settimeout(PATIENCE_S)
+        return self._line.recv(1) == b""
+
+
+class Line:
+    """A unix socket that handlers call."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
+        self._lines: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(100)
+        self._thread = threading.Thread(target=self._accept_forever, daemon=True)
+        self._thread.start()
+
+    def next(self) -> Call:
+        """The next call, waited for."""
+        return self._calls.get(timeout=PATIENCE_S)
+
+    def next_of(self, id: str) -> Call:
+        """The next call for a message; those for others are dropped."""
+        while (call := self.next()).id != id:
+            call.release()
+        return call
+
+    def none_waits(self) -> bool:
+        """Whether nothing was said that the test has not heard."""
+        return self._calls.empty()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        for line in (self._listener, *self._lines):
+            line.close()
+
+    def _accept_forever(self) -> None:
+        while True:
+            try:
+                line, _ = self._listener.accept()
+            except OSError:
+                return
+            self._lines.append(line)
+            text = line.recv(1_000).decode()
+            self._calls.put(Call(text, line))
+
+
+class WorkerProcess:
+    """One `manage.py run_delayq`."""
+
+    def __init__(self, env: dict[str, str], *arguments: str) -> None:
+        self.output: list[str] = []
+        self._grown = threading.Condition()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "django", "run_delayq", *arguments],
+            env=os.environ | env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def until_says(self, text: str) -> None:
+        """Wait until its output has a text."""
+        with self._grown:
+            assert self._grown.wait_for(lambda: text in self.text, PATIENCE_S), self.text
+
+    @property
+    def text(self) -> str:
+        """What it has said so far."""
+        return "".join(self.output)
+
+    def signal(self, signum: signal.Signals) -> None:
+        self._process.send_signal(signum)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._process.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        """Its exit code."""
+        code = self._process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        return code
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def close(self) -> None:
+        """Make sure that it is gone."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for text in self._process.stdout:
+            with self._grown:
+                self.output.append(text)
+                self._grown.notify_all()
+
+
+class Site:
+    """A site on Redis: sends messages, starts workers, hears their handlers."""
+
+    def __init__(self, broker: RedisBroker, env: dict[str, str], line: Line) -> None:
+        self.broker = broker
+        self.env = env
+        self.line = line
+        self._workers: list[WorkerProcess] = []
+
+    def send(self, *ids: str, key: str = "run", data: Any = "", **header: Any) -> None:
+        """Send messages that are due now."""
+        header.setdefault("queue", "default")
+        body = codec.dumps(data)
+        self.broker.put([Put(id, Header(key=key, **header), body) for id in ids])
+
+    def worker(self, *arguments: str) -> WorkerProcess:
+        """A worker process, ended with the test at the latest."""
+        worker = WorkerProcess(self.env, *arguments)
+        self._workers.append(worker)
+        return worker
+
+    def see(self, id: str) -> Info:
+        """A message that is somewhere."""
+        info = self.broker.get(id)
+        assert info is not None, f"there is no message {id!r}"
+        return info
+
+    def totals(self) -> dict[str, int]:
+        """How often each move was made; and the audit must agree."""
+        audit = self.broker.audit()
+        assert audit.differences == []
+        return audit.totals
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()

@@ -1,0 +1,106 @@
+"""How worker processes end, and what becomes of their messages."""
+
+import signal
+
+from django_delayq.brokers.base import Want
+from django_delayq.message import State
+from tests.worker.processes import Site
+
+
+def test_sigterm_finishes_what_runs_and_exits_0(site: Site) -> None:
+    site.send("a", key="hold")
+    worker = site.worker()
+    call = site.line.next()
+    worker.signal(signal.SIGTERM)
+    worker.until_says("Stopping on SIGTERM")
+    site.send("b")
+    call.release()
+    assert site.line.next().what == "ran"
+    assert worker.wait() == 0
+    assert site.broker.get("a") is None
+    assert site.see("b").state is State.READY
+    assert site.line.none_waits()
+
+
+def test_a_second_signal_stops_at_once_and_loses_nothing(site: Site) -> None:
+    site.send("a", key="hold")
+    worker = site.worker()
+    held = site.line.next()
+    worker.signal(signal.SIGINT)
+    worker.until_says("Stopping on SIGINT")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 128 + signal.SIGTERM
+    held.release()
+    assert site.see("a").state is State.RUNNING  # for a second, at most
+
+    second = site.worker()
+    again = site.line.next_of("a")
+    assert (again.what, again.attempt) == ("holds", 1)
+    assert site.see("a").crashes == 0
+    again.release()
+    assert site.line.next_of("a").what == "ran"
+    assert second.stop() == 0
+    assert site.totals()["finished"] == 1
+
+
+def test_a_handler_that_does_not_end_within_the_shutdown_timeout_is_interrupted(site: Site) -> None:
+    site.send("a", key="hold")
+    worker = site.worker("--shutdown-timeout", "0.1")
+    site.line.next()
+    assert worker.stop() == 75
+    assert site.see("a").failures == 0
+    assert "did not end in time" in worker.text
+
+
+def test_the_messages_of_a_killed_worker_run_again_each_once(site: Site) -> None:
+    ids = ["a", "b", "c", "d"]
+    site.send(*ids, key="hold")
+    killed = site.worker()
+    assert sorted(site.line.next().id for _ in ids) == ids
+    killed.kill()
+    second = site.worker()
+    calls = [site.line.next() for _ in ids]
+    assert sorted(call.id for call in calls) == ids
+    for call in calls:
+        call.release()
+    assert sorted(site.line.next().id for _ in ids) == ids
+    assert second.stop() == 0
+    assert site.totals()["finished"] == 4
+    assert site.totals()["reclaimed"] == 4
+
+
+def test_the_end_of_a_worker_frozen_past_its_lease_is_refused(site: Site) -> None:
+    site.send("a", key="hold")
+    frozen = site.worker()
+    late = site.line.next()
+    frozen.signal(signal.SIGSTOP)
+    second = site.worker()
+    held = site.line.next_of("a")
+    assert held.pid == second.pid
+    frozen.signal(signal.SIGCONT)
+    late.release()
+    assert site.line.next_of("a").pid == frozen.pid  # the late hand runs to its end, which is refused
+    frozen.until_says("overrun")
+    assert site.see("a").state is State.RUNNING
+    held.release()
+    assert site.line.next_of("a").pid == second.pid
+    assert second.stop() == 0
+    assert site.totals()["finished"] == 1
+
+
+def test_the_handler_in_a_child_dies_with_a_killed_worker(site: Site) -> None:
+    site.send("a", key="hold")
+    worker = site.worker("--processes", "1")
+    held = site.line.next()
+    assert held.pid != worker.pid
+    worker.kill()
+    assert held.ended()
+    assert site.line.none_waits()
+
+
+def test_max_messages_ends_a_worker_in_good_order(site: Site) -> None:
+    site.send("a", "b", "c")
+    worker = site.worker("--max-messages", "2")
+    assert worker.wait() == 0
+    assert site.totals()["finished"] == 2
+    assert not site.broker.claim([Want("default", "hold", 1)], lease_ms=1_000, worker="x").messages
