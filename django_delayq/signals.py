@@ -18,6 +18,7 @@ Each but `broker_changed` also carries `id`, `key` and `queue`, and:
 import logging
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.dispatch import Signal
 
 logger = logging.getLogger("django_delayq")
@@ -45,10 +46,6 @@ def emit(signal: Signal, sender: object, **kwargs: Any) -> None:
 
 
 async def aemit(signal: Signal, sender: object, **kwargs: Any) -> None:
-    """As `emit`, from async code."""
-    if not signal.receivers:
-        return
-    try:
-        await signal.asend_robust(sender, **kwargs)
-    except SystemExit:
-        logger.exception("A receiver of a signal called sys.exit(); it is ignored.")
+    """As `emit`, from async code: sync receivers run where `sync_to_async` runs things, async ones on this loop."""
+    if signal.receivers:
+        await sync_to_async(emit)(signal, sender, **kwargs)

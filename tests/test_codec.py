@@ -68,7 +68,7 @@ def test_the_bytes_hold_no_control_character(data: Any) -> None:
         (2**64, r"data is 18446744073709551616: .* beyond 64 bits; send it as str"),
         (-(2**63) - 1, r"data is -9223372036854775809: .* beyond 64 bits"),
         (Color.RED, r"data is .*RED.*: the handler would receive a plain str instead of Color; send str\(value\)"),
-        (mark_safe("x"), r"plain str instead of SafeString"),  # noqa: S308
+        (mark_safe("x"), r"plain str instead of SafeString"),
         (Size.LARGE, r"data is .*LARGE.*: JSON can't carry Size unchanged"),
         (gettext_lazy("name"), r"data is .*: JSON can't carry __proxy__ unchanged"),
         ({1, 2}, r"data is \{1, 2\}: JSON can't carry set unchanged"),

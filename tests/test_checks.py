@@ -1,0 +1,70 @@
+"""System checks: each wrong setting and handler has an id, the reason and a hint."""
+
+from typing import Any
+
+import pytest
+from django.core.checks import CheckMessage, run_checks
+from pytest_django import Settings
+
+from django_delayq import Message, delay_execute
+
+pytestmark = pytest.mark.usefixtures("registry")
+
+MEMORY = "django_delayq.brokers.memory.MemoryBroker"
+
+
+def found() -> list[CheckMessage]:
+    return run_checks(tags=["delayq"])
+
+
+def handle(message: Message[int]) -> None: ...
+async def handle_async(message: Message[int]) -> None: ...
+def unresolved(message: "Message[Hidden]") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_right_settings_and_handlers_pass() -> None:
+    delay_execute("a")(handle)
+    delay_execute("b", timeout="10s")(handle_async)
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("delayq", "id", "reason", "hint"),
+    [
+        ([], "E001", "DELAYQ=[] is list", "reference of settings"),
+        ({"default": {"STOER": None}}, "E001", "did you mean 'STORE'?", "reference of settings"),
+        ({"default": {"BROKER": "shop.Broker"}}, "E002", "'shop.Broker' can't be imported", "dotted path"),
+        ({"default": {"BROKER": MEMORY, "DATABASE": "ohter"}}, "E003", "'ohter' is not in DATABASES", "'other'?"),
+    ],
+)
+def test_a_wrong_setting_is_found(settings: Settings, delayq: Any, id: str, reason: str, hint: str) -> None:
+    settings.DELAYQ = delayq
+    (message,) = found()
+    assert message.id == f"delayq.{id}"
+    assert reason in message.msg
+    assert message.hint is not None
+    assert hint in message.hint
+
+
+@pytest.mark.parametrize(
+    ("func", "options", "id", "reason"),
+    [
+        (handle, {"using": "defualt"}, "E004", "using='defualt', which is not in DELAYQ"),
+        (unresolved, {}, "E005", "name 'Hidden' is not defined"),
+        (handle, {"atomic": True}, "W001", "is atomic, but without a store"),
+        (handle, {"timeout": "10s"}, "I001", "only under `run_delayq --processes`"),
+    ],
+)
+def test_a_wrong_handler_is_found_and_named(func: Any, options: dict[str, Any], id: str, reason: str) -> None:
+    handler = delay_execute("k", **options)(func)
+    (message,) = found()
+    assert message.id == f"delayq.{id}"
+    assert reason in message.msg
+    assert f"tests.test_checks.{func.__name__} (key 'k')" in message.msg
+    assert message.obj is handler
+    assert message.hint
+
+
+def test_every_alias_is_checked(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"BROKER": MEMORY}, "a": {"OPTIONS": {"lease": 0}}, "b": {"DATABASE": "none"}}
+    assert [message.id for message in found()] == ["delayq.E001", "delayq.E003"]

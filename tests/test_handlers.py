@@ -1,0 +1,175 @@
+"""`@delay_execute`: what it registers, and what it refuses, naming the handler."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from django_delayq import Exponential, Message, delay_execute
+from django_delayq.handlers import get_handler, handlers_by_key, registered_handlers, unknown_key
+
+pytestmark = pytest.mark.usefixtures("registry")
+
+
+def close_order(message: Message[int]) -> str:
+    """Close an order."""
+    return f"closed {message.data}"
+
+
+async def remind(message: Message[int]) -> str:
+    return f"reminded {message.data}"
+
+
+def test_a_handler_looks_like_its_function() -> None:
+    handler = delay_execute("order.close")(close_order)
+    names = [getattr(handler, name) for name in ("__name__", "__doc__", "__module__", "__wrapped__")]
+    assert names == ["close_order", "Close an order.", __name__, close_order]
+    assert repr(handler) == "<Handler 'order.close': tests.test_handlers.close_order>"
+
+
+def test_calling_a_handler_calls_the_function() -> None:
+    message = Message("a", "order.close", 5, 0, 0, 0)
+    assert delay_execute("order.close")(close_order)(message) == "closed 5"
+
+
+def test_the_defaults_are_those_of_the_docs() -> None:
+    handler = delay_execute("k")(close_order)
+    assert (handler.queue, handler.using, handler.max_attempts, handler.timeout_ms) == (
+        "default",
+        "default",
+        4,
+        3_600_000,
+    )
+    assert (handler.concurrency, handler.expires_ms, handler.former_keys) == (None, None, ())
+    assert handler.backoff == Exponential()
+    assert (handler.atomic, handler.at_most_once, handler.is_async) == (False, False, False)
+
+
+def test_options_are_kept_lengths_in_milliseconds() -> None:
+    handler = delay_execute(
+        "k",
+        former_keys=["old", "older"],
+        queue="mail",
+        using="reports",
+        max_attempts=1,
+        backoff=["1s", "1m"],
+        timeout="90s",
+        concurrency=2,
+        expires="1h",
+        atomic=True,
+        at_most_once=True,
+    )(close_order)
+    assert (handler.former_keys, handler.queue, handler.using) == (("old", "older"), "mail", "reports")
+    assert (handler.max_attempts, handler.backoff, handler.timeout_ms) == (1, ["1s", "1m"], 90_000)
+    assert (handler.concurrency, handler.expires_ms, handler.atomic, handler.at_most_once) == (2, 3_600_000, True, True)
+
+
+def test_an_async_function_is_known_as_one() -> None:
+    assert delay_execute("k")(remind).is_async
+
+
+def test_a_handler_is_found_by_its_keys_in_its_alias_only() -> None:
+    handler = delay_execute("new", former_keys=["old"], using="reports")(close_order)
+    assert get_handler("reports", "new") is get_handler("reports", "old") is handler
+    assert get_handler("default", "new") is None
+    assert set(handlers_by_key("reports")) == {"new", "old"}
+    assert registered_handlers() == [handler]
+
+
+def test_one_key_may_serve_in_two_aliases() -> None:
+    handlers = [delay_execute("k", using=using)(close_order) for using in ("default", "reports")]
+    assert registered_handlers() == handlers
+
+
+@pytest.mark.parametrize(
+    "second", [{"key": "a"}, {"key": "b"}, {"key": "c", "former_keys": ["a"]}, {"key": "c", "former_keys": ["b"]}]
+)
+def test_a_second_handler_of_a_key_is_refused_and_both_are_named(second: dict[str, Any]) -> None:
+    first = delay_execute("a", former_keys=["b"])(close_order)
+    with pytest.raises(
+        ImproperlyConfigured, match=r"test_handlers\.remind .*belongs to tests\.test_handlers\.close_order already"
+    ):
+        delay_execute(**second)(remind)
+    assert registered_handlers() == [first]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key": ""}, r"key='' is empty"),
+        ({"key": "x" * 201}, r"has 201 characters; give at most 200"),
+        ({"key": "a\x00"}, r"leave out control characters"),
+        ({"key": 5}, r"key=5 is int; give one str"),
+        ({"max_attempt": 5}, r"there is no option 'max_attempt': did you mean 'max_attempts'\?"),
+        ({"former_keys": "old"}, r"former_keys='old' is one str; give a list: \['old'\]"),
+        ({"former_keys": [""]}, r"former_keys='' is empty"),
+        ({"queue": "a:b"}, r"queue='a:b' contains a colon"),
+        ({"using": None}, r"using=None is NoneType"),
+        ({"max_attempts": 0}, r"max_attempts=0 is too small; give 1 or more"),
+        ({"backoff": "soon"}, r"backoff='soon' is no length of time"),
+        ({"timeout": 0}, r"timeout=0 is no time at all"),
+        ({"timeout": "1y"}, r"timeout='1y' is no length of time"),
+        ({"concurrency": 0}, r"concurrency=0 is too small"),
+        ({"expires": -1}, r"expires=-1 is negative"),
+        ({"atomic": "yes"}, r"atomic='yes' is str; give True or False"),
+        ({"at_most_once": 1}, r"at_most_once=1 is int; give True or False"),
+    ],
+)
+def test_a_wrong_option_names_handler_value_and_fix(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(
+        ImproperlyConfigured, match=rf"^Handler tests\.test_handlers\.close_order \(key .*\): .*{message}"
+    ):
+        delay_execute(**{"key": "order.close", **options})(close_order)
+    assert registered_handlers() == []
+
+
+def no_argument() -> None: ...
+def two_arguments(message: Message[int], extra: int) -> None: ...
+def any_arguments(*messages: Message[int]) -> None: ...
+def by_name_only(*, message: Message[int]) -> None: ...
+
+
+def generator(message: Message[int]) -> Iterator[None]:
+    yield
+
+
+async def async_generator(message: Message[int]) -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("func", "message"),
+    [
+        (no_argument, r"no_argument .*it takes \(\) -> None; it must take one positional argument: \(message\)"),
+        (two_arguments, r"two_arguments .*must take one positional argument"),
+        (any_arguments, r"any_arguments .*must take one positional argument"),
+        (by_name_only, r"by_name_only .*must take one positional argument"),
+        (generator, r"generator .*a generator does nothing when called"),
+        (async_generator, r"async_generator .*a generator does nothing when called"),
+        (Message, r"Message .*a handler is a function, not type"),
+        (5, r"a handler is a function, not int"),
+    ],
+)
+def test_what_cannot_handle_a_message_is_refused(func: Callable[..., Any], message: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=message):
+        delay_execute("k")(func)
+
+
+def test_a_handler_is_not_made_a_handler_again() -> None:
+    handler = delay_execute("k")(close_order)
+    with pytest.raises(ImproperlyConfigured, match="a handler is a function, not Handler"):
+        delay_execute("other")(handler)
+
+
+def test_the_decorator_without_a_key_says_so() -> None:
+    with pytest.raises(
+        ImproperlyConfigured, match=r'close_order: @delay_execute needs a key; write @delay_execute\(key="'
+    ):
+        delay_execute(close_order)  # type: ignore[arg-type]
+
+
+def test_an_unknown_key_offers_the_nearest_or_the_right_alias() -> None:
+    delay_execute("order.close", using="reports")(close_order)
+    assert "did you mean 'order.close'?" in str(unknown_key("reports", "order.clsoe"))
+    assert "pass using='reports'" in str(unknown_key("default", "order.close"))
