@@ -10,7 +10,7 @@ _LETTER_OF_BYTE = bytes(_ALPHABET[byte % len(_ALPHABET)] for byte in range(256))
 
 
 def new_id() -> str:
-    """22 letters and digits: 8 for the millisecond, then 14 at random (83 bits), so that ids sort by when they were made.
+    """22 letters and digits: 8 for the millisecond, then 14 at random (83 bits), so that ids sort by age.
 
     The layout follows the ULID's. The system gives the random part: forked processes must not share it.
     """

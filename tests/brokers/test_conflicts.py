@@ -36,7 +36,7 @@ def test_earliest_and_latest_change_the_due_time_only(rig: Rig) -> None:
     for mode in ("earliest", "latest"):
         id = f"by {mode}"
         rig.send(id, delay_ms=HOUR, body=b"1", tag="old")
-        rig.send(id, delay_ms=HOUR // 2 if mode == "earliest" else 2 * HOUR, body=b"2", tag="new", on_conflict=mode)  # type: ignore[arg-type]
+        rig.send(id, delay_ms=HOUR // 2 if mode == "earliest" else 2 * HOUR, body=b"2", tag="new", on_conflict=mode)
         assert (rig.get(id).body, rig.get(id).header.tag) == (b"1", "old")
 
 
@@ -68,7 +68,7 @@ def test_replace_moves_many_ids_from_many_sets(rig: Rig) -> None:
 def test_a_conflict_with_another_set_leaves_the_message_there(rig: Rig) -> None:
     rig.send("a", key="first", delay_ms=HOUR)
     for mode in ("keep", "earliest", "latest"):
-        rig.send("a", key="second", on_conflict=mode)  # type: ignore[arg-type]
+        rig.send("a", key="second", on_conflict=mode)
     assert rig.claim(key="second") == []
     assert ids(rig.claim(key="first")) == ["a"]
 

@@ -89,10 +89,10 @@ def test_wake_ends_the_running_wait(rig: Rig) -> None:
 
 def test_wake_ends_the_next_wait(rig: Rig) -> None:
     rig.broker.wake()
-    done = threading.Event()
-    thread = threading.Thread(target=lambda: (rig.broker.wait(LONG_S), done.set()), daemon=True)
+    thread = threading.Thread(target=rig.broker.wait, args=(LONG_S,), daemon=True)
     thread.start()
-    assert done.wait(LONG_S / 2)
+    thread.join(LONG_S / 2)
+    assert not thread.is_alive()
 
 
 def test_close_ends_the_wait_and_the_broker_can_be_used_again(rig: Rig) -> None:
