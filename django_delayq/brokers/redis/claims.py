@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from django_delayq.brokers.base import BATCH, Alarm, Claimed, Claims, Want, earliest
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import as_ms, counts_of, unpack_message
+from django_delayq.brokers.redis.records import US, as_ms, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load
 from django_delayq.brokers.redis.slots import Slots
 
 MOST_SETS = 32
 """The most wait sets that a claim names without having looked which of them have something due."""
-
-_PER_MESSAGE = 4
 
 
 @dataclass(slots=True)
@@ -89,15 +87,16 @@ def claim_suspect(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant)
 
 def _read(reply: list[Reply], start: int, token: int) -> tuple[list[Claimed], list[Alarm]]:
     messages, alarms = [], []
-    for i in range(start, len(reply), _PER_MESSAGE):
-        member, due, message, state = reply[i : i + _PER_MESSAGE]
-        if member[:1] == b"\x1f":
+    values = iter(reply[start:])
+    for member, due, message, state in zip(values, values, values, values, strict=True):
+        if message:
+            header, body = unpack_message(message)
+            claimed = Claimed(member.decode(errors="replace"), token, as_ms(due), header, body)
+            if state:
+                record = unpack_state(state)
+                claimed.failures, claimed.crashes = record.failures, record.crashes
+            messages.append(claimed)
+        elif member[:1] == US:
             queue, key, pk = member[1:].decode(errors="replace").split("\x1f", 2)
             alarms.append(Alarm(queue, key, pk))
-        elif message:
-            header, body = unpack_message(message)
-            failures, crashes = counts_of(state)
-            messages.append(
-                Claimed(member.decode(errors="replace"), token, as_ms(due), header, body, failures, crashes)
-            )
     return messages, alarms

@@ -44,14 +44,10 @@ def unpack_message(message: bytes) -> tuple[Header | None, bytes]:
         version, queue, key, flags, sent, scheduled, expires, options = head.split(US)
         if version != _VERSION:
             return None, body
-        header = Header(
-            queue=queue.decode(),
-            key=key.decode(),
-            at_most_once=_AT_MOST_ONCE in flags,
-            expires_ms=int(expires) if expires else None,
-            sent_ms=int(sent),
-            scheduled_ms=int(scheduled),
-        )
+        header = Header(queue.decode(), key.decode(), _AT_MOST_ONCE in flags)
+        header.sent_ms, header.scheduled_ms = int(sent), int(scheduled)
+        if expires:
+            header.expires_ms = int(expires)
         if options:
             for name, value in codec.loads(options).items():
                 setattr(header, name, value)
@@ -91,16 +87,12 @@ def unpack_state(state: bytes) -> Record:
         return Record()
 
 
-def counts_of(state: bytes) -> tuple[int, int]:
-    """Failures and crashes alone: what a claim needs of each message."""
-    if not state:
-        return 0, 0
-    record = unpack_state(state)
-    return record.failures, record.crashes
-
-
 def as_ms(score: bytes) -> int:
     """A score or a due time. Someone else may have written an infinite one: that is due at once."""
+    try:
+        return int(score)
+    except ValueError:
+        pass
     try:
         return int(float(score))
     except (OverflowError, ValueError):
