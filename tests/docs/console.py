@@ -5,6 +5,7 @@ a block that begins without a command goes on with what the last of them writes.
 """
 
 import doctest
+import re
 import shlex
 import subprocess
 
@@ -14,6 +15,7 @@ from tests.docs.metadata import PROJECT
 from tests.docs.site import ROOT, Process, Site
 
 _OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+_TELLS_FAILURE = re.compile(r"^(Command|SystemCheck)Error: ", re.MULTILINE)
 _matches = doctest.OutputChecker().check_output
 
 
@@ -35,7 +37,7 @@ def _run_one(site: Site, command: str, wanted: str) -> str | None:
     if _goes_on(command):
         return _go_on(site.start(command), wanted)
     code, got = site.run(command)
-    if code and "CommandError: " not in wanted:
+    if code and not _TELLS_FAILURE.search(wanted):
         return f"{command} ended with {code}:\n{got}"
     return None if not wanted.strip() else _compare(command, wanted, got)
 

@@ -25,6 +25,14 @@ DELAYQ = """
 INSTALLED_APPS += ["django_delayq"]
 DELAYQ = {"default": {"LOCATION": "embedded://", "STORE": None}}
 """
+HANDLER = """from django_delayq import Message, delay_execute
+from shop.models import Order
+
+
+@delay_execute(key="order.close", max_attempts=5)
+def close_order(message: Message[int]) -> None:
+    Order.objects.filter(pk=message.data, state="open").update(state="closed")
+"""
 PATIENCE_S = 60
 
 _FILE = re.compile(r"# (\S+\.(?:py|ini|toml))(: add at the end)?\n")
@@ -52,8 +60,9 @@ class Site:
         self._do("python manage.py makemigrations shop && python manage.py migrate")
 
     def add_delayq(self) -> None:
-        """Add what the tutorial and the README say how to add."""
+        """Add what the README says: the settings and a handler."""
         self._extend_settings(DELAYQ)
+        (self.directory / "shop/delayed.py").write_text(HANDLER)
 
     def _extend_settings(self, lines: str) -> None:
         with (self.directory / "mysite/settings.py").open("a") as settings:
