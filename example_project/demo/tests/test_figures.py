@@ -75,6 +75,10 @@ def test_a_run_cut_off_by_the_kill_and_finished_by_the_other_worker_is_taken_ove
     assert (figures.taken_over, figures.doubled, figures.is_kept) == (1, 0, True)
 
 
+def test_what_the_killed_worker_had_finished_before_is_not_taken_over() -> None:
+    assert count_runs(run("a", pid=KILLED)).taken_over == 0
+
+
 def test_a_second_attempt_is_a_retry() -> None:
     figures = count_runs(run("a", outcome=Run.Outcome.FAILED), run("a", attempt=2))
     assert (figures.retried, figures.run, figures.is_kept) == (1, 1, True)

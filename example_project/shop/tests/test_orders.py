@@ -2,11 +2,13 @@
 
 from django.core import mail
 from django.db import transaction
-from django.test import TestCase
+from django.test import TestCase, override_settings
 
 from django_delayq.testing import DelayqMixin, run_due, sent_messages
+from example_project.shop.delayed import Remind, close_order, remind_customer
 from example_project.shop.models import Order
 from example_project.shop.orders import message_ids, open_order, pay_order
+from example_project.shop.tests.factories import OrderFactory
 
 
 class UnpaidOrderTests(DelayqMixin, TestCase):
@@ -59,17 +61,24 @@ class PaidOrderTests(DelayqMixin, TestCase):
         self.assertEqual(pay_order(order), 0)
         self.assertEqual(len(sent_messages("order.remind")), 3)
 
-    def test_a_close_that_was_running_while_the_customer_paid_changes_nothing(self) -> None:
-        order = open_order("me@example.com")
-        Order.objects.filter(pk=order.pk).update(state=Order.State.PAID)
-        run_due(until="7d")
+    def test_what_was_running_while_the_customer_paid_changes_nothing(self) -> None:
+        order = OrderFactory.create(state=Order.State.PAID)
+        close_order.run(order.pk)
+        remind_customer.run(Remind(order.pk, 1))
         order.refresh_from_db()
         self.assertEqual(order.state, Order.State.PAID)
         self.assertEqual(mail.outbox, [])
 
 
-class RolledBackOrderTests(DelayqMixin, TestCase):
+class FailedOrderTests(DelayqMixin, TestCase):
     """An order and its messages come together or not at all."""
+
+    @override_settings(SHOP_REMIND_AFTER=["never"])
+    def test_an_order_whose_messages_can_not_be_sent_is_not_saved(self) -> None:
+        with self.assertRaisesMessage(ValueError, "never"):
+            open_order("me@example.com")
+        self.assertFalse(Order.objects.exists())
+        self.assertEqual(sent_messages(), [])
 
     def test_an_order_that_is_rolled_back_sends_nothing(self) -> None:
         with transaction.atomic():
