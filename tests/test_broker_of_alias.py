@@ -34,6 +34,7 @@ def test_changed_settings_close_the_broker(settings: Settings) -> None:
     assert get_broker() is not before
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # the child only answers
 def test_a_forked_process_has_a_broker_of_its_own(settings: Settings) -> None:
     settings.DELAYQ = {"default": MEMORY}
     before = get_broker()

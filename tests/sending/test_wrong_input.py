@@ -1,0 +1,77 @@
+"""Wrong input to a send: an error that names the value and the fix, and nothing is sent."""
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from pytest_django import Settings
+
+from django_delayq import Handler, send_delay_message
+from django_delayq.brokers.memory import MemoryBroker
+from tests.sending.support import waiting
+
+pytestmark = pytest.mark.django_db
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"delay": -1}, ValueError, r"delay=-1 is negative; give 0 or more"),
+        ({"delay": float("nan")}, ValueError, r"delay=nan is not finite"),
+        ({"delay": float("inf")}, ValueError, r"delay=inf is not finite"),
+        ({"delay": "101y"}, ValueError, r"delay='101y' is no length of time; write it like"),
+        ({"delay": "36601d"}, ValueError, r"delay='36601d' is over 100 years; give less"),
+        ({"delay": object}, TypeError, r"delay=<class 'object'> is no length of time"),
+        ({"delay": 1, "at": AT}, TypeError, r"delay=1 and at=.* are both given; give one of them"),
+        ({"at": datetime(2026, 1, 1)}, ValueError, r"at=.* is naive; give django\.utils\.timezone\.make_aware\(at\)"),
+        ({"at": date(2026, 1, 1)}, TypeError, r"at=.* is date; give an aware datetime"),
+        ({"at": 5}, TypeError, r"at=5 is int; give an aware datetime"),
+        ({"at": AT.replace(year=2200)}, ValueError, r"at=.*2200.* is over 100 years from now"),
+        ({"id": ""}, ValueError, r"id='' is empty"),
+        ({"id": "x" * 201}, ValueError, r"id='x.*' has 201 characters; give at most 200"),
+        ({"id": "a\x1fb"}, ValueError, r"id='a\\x1fb' contains '\\x1f'; leave out control characters"),
+        ({"id": 5}, TypeError, r"id=5 is int; give one str"),
+        ({"on_conflict": "replac"}, ValueError, r"on_conflict='replac' is unknown: did you mean 'replace'\?"),
+        ({"queue": "a:b"}, ValueError, r"queue='a:b' contains a colon"),
+        ({"max_attempts": 0}, ValueError, r"max_attempts=0 is too small"),
+        ({"max_attempts": "4"}, TypeError, r"max_attempts='4' is str; give a whole number"),
+        ({"expires": 0}, ValueError, r"expires=0 is no time at all"),
+        ({"timeout": "soon"}, ValueError, r"timeout='soon' is no length of time"),
+        ({"at_most_once": 1}, TypeError, r"at_most_once=1 is int; give True or False"),
+        ({"tag": ""}, ValueError, r"tag='' is empty"),
+        ({"trace_id": "a\n"}, ValueError, r"trace_id='a\\n' contains '\\n'"),
+        ({"key": 5}, TypeError, r"key=5 is int; give one str"),
+        ({"key": ["any"]}, TypeError, r"key=\['any'\] is list; give one str"),
+        ({"data": (1,)}, TypeError, r"data is \(1,\): the handler would receive a list"),
+        ({"using": "other"}, ImproperlyConfigured, r"DELAYQ has no alias 'other'"),
+    ],
+)
+def test_it_is_refused_and_nothing_is_sent(
+    options: dict[str, Any], error: type[Exception], message: str, any_data: Handler[Any, None], broker: MemoryBroker
+) -> None:
+    with pytest.raises(error, match=message):
+        send_delay_message(**{"key": "any", "on_commit": False, **options})
+    assert waiting(broker) == []
+
+
+def test_data_over_the_limit_is_refused(settings: Settings, any_data: Handler[Any, None]) -> None:
+    memory = "django_delayq.brokers.memory.MemoryBroker"
+    settings.DELAYQ = {"default": {"BROKER": memory, "OPTIONS": {"max_data": "1KiB"}}}
+    any_data.send("x" * 1_022, on_commit=False)
+    with pytest.raises(
+        ValueError, match=r"data='x.*' takes 1025 bytes as JSON, over the 1024 of OPTIONS\['max_data'\]"
+    ):
+        any_data.send("x" * 1_023, on_commit=False)
+
+
+def test_data_is_checked_against_the_type_of_the_handler(close_order: Handler[int, None]) -> None:
+    with pytest.raises(TypeError, match=r"data='5' doesn't fit int"):
+        close_order.send("5")  # type: ignore[arg-type]  # and a type checker knows
+
+
+def test_a_misspelt_option_is_refused(close_order: Handler[int, None]) -> None:
+    with pytest.raises(TypeError, match="dealy"):
+        close_order.send(5, dealy=5)  # type: ignore[call-arg]
