@@ -31,7 +31,7 @@ bench: .venv/with-dev
 
 # Each of these files tells that .venv has what its name says, as of this pyproject.toml.
 .venv/with-demo: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[embedded,progress]'
+	$(BIN)/python -m pip install --quiet --editable '.[demo]'
 	@touch $@
 
 .venv/with-dev: pyproject.toml | $(BIN)/python
