@@ -111,6 +111,7 @@ class MemoryBroker:
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         with self._changed:
             claims = Claims([], [], self._now_ms(), None)
+            wants = [want for want in wants if want.count > 0]
             given = [self._claim_set(want, claims, lease_ms, worker) for want in wants]
             claims.next_due_ms = earliest(*(self._places.next_due((want.queue, want.key)) for want in wants))
             claims.left = claims.next_due_ms is not None and claims.next_due_ms <= claims.now_ms

@@ -1,0 +1,261 @@
+"""Memory and Redis take the same steps; whatever they answer, and all that can be seen of them, is the same.
+
+Redis reads its own clock, so times are compared by their distance from now, in steps of `STEP_MS`: every length used
+here is a multiple of it, and an example ends long before real time adds up to half a step.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from django_delayq.brokers.base import (
+    TOTALS,
+    Alarm,
+    Broker,
+    Claimed,
+    Claims,
+    Header,
+    Info,
+    OnConflict,
+    Put,
+    Settlement,
+    Verb,
+    Want,
+)
+from django_delayq.conf import Options
+from tests.brokers.rig import Rig, memory_rig, redis_rig
+from tests.scale import scaled
+from tests.servers import Server
+
+STEP_MS = 20_000
+LEASE_MS = 2 * STEP_MS
+OPTIONS = Options(error_retention=30 * STEP_MS)
+SETS = [("q", "k"), ("q", "l:m"), ("p", "k")]
+IDS = ["a", "b", "ü|c", "d"]
+ON_CONFLICT: list[OnConflict] = ["keep", "replace", "earliest", "latest"]
+
+Lease = tuple[Claimed, Claimed]  # the same message as memory and as Redis gave it
+
+ids = st.sampled_from(IDS)
+sets = st.sampled_from(SETS)
+steps = st.integers(0, 4).map(lambda count: count * STEP_MS)
+alarms = st.builds(lambda name, pk, wait: Alarm(name[0], name[1], pk, wait), sets, st.sampled_from(["1", "2"]), steps)
+wants = st.lists(
+    st.builds(lambda name, count: Want(name[0], name[1], count), sets, st.integers(0, 3)),
+    max_size=len(SETS),
+    unique_by=lambda want: (want.queue, want.key),
+)
+
+
+class MemoryAndRedis(RuleBasedStateMachine):
+    """One message is moved at a time where the order of what has the same due time would tell the two apart."""
+
+    leases = Bundle("leases")
+    rung = Bundle("rung")
+
+    def __init__(self, redis: Rig) -> None:
+        super().__init__()
+        self.rigs = (memory_rig(OPTIONS), redis)
+
+    def both(
+        self, use: Callable[[Broker], Any], seen: Callable[[Any, int], object] = lambda answer, now_ms: answer
+    ) -> Any:
+        """Let both take a step, and hold the answers against each other."""
+        memory, redis = (use(rig.broker) for rig in self.rigs)
+        assert seen(redis, self.now_ms(1)) == seen(memory, self.now_ms(0))
+        self.advance(0)  # what is due now is ready at the next step, also where due times are rounded up
+        return memory, redis
+
+    def now_ms(self, which: int) -> int:
+        return self.rigs[which].now_us() // 1000
+
+    def advance(self, ms: int) -> None:
+        memory, redis = self.rigs
+        memory.advance(ms + 1)
+        redis.advance(ms)
+
+    @rule(id=ids, name=sets, delay_ms=steps, mode=st.sampled_from(ON_CONFLICT), once=st.booleans())
+    def put(self, id: str, name: tuple[str, str], delay_ms: int, mode: OnConflict, once: bool) -> None:
+        put = Put(id, Header(*name, once, expires_ms=7, tag=mode), f'"{delay_ms}"'.encode(), delay_ms)
+        self.both(lambda broker: broker.put([put], mode), _placed)
+
+    @rule(alarm=alarms)
+    def put_alarm(self, alarm: Alarm) -> None:
+        self.both(lambda broker: broker.put_alarms([alarm]))
+
+    @rule(target=leases, wants=wants)
+    def claim(self, wants: list[Want]) -> Any:
+        claims = self.both(lambda broker: broker.claim(wants, lease_ms=LEASE_MS, worker="w"), _claims)
+        return multiple(*zip(*(given.messages for given in claims), strict=True))
+
+    @rule(target=leases, wants=wants)
+    def claim_suspect(self, wants: list[Want]) -> Any:
+        claims = self.both(lambda broker: broker.claim_suspect(wants, lease_ms=LEASE_MS, worker="w"), _claims)
+        return multiple(*zip(*(given.messages for given in claims), strict=True))
+
+    @rule(target=rung, name=sets)
+    def claim_alarms(self, name: tuple[str, str]) -> Any:
+        """Alarms are taken from a set only when no message comes with them: those leases would be lost to the rules."""
+        if any(rig.broker.peek(name[0], 9) for rig in self.rigs):
+            return multiple()
+        claims, _ = self.both(lambda broker: broker.claim([Want(*name, 1)], lease_ms=LEASE_MS, worker="w"), _claims)
+        return multiple(*claims.alarms)
+
+    @rule(alarm=consumes(rung))
+    def drop_alarm(self, alarm: Alarm) -> None:
+        self.both(lambda broker: broker.drop_alarms([alarm]))
+
+    @rule(lease=leases, verb=st.sampled_from([verb for verb in Verb if verb != Verb.INTERRUPT]), delay_ms=steps)
+    def settle(self, lease: Lease, verb: Verb, delay_ms: int) -> None:
+        self._settle(lease, verb, delay_ms)
+
+    @rule(lease=leases)
+    def interrupt(self, lease: Lease) -> None:
+        self._settle(lease, Verb.INTERRUPT, 0)
+        self.advance(STEP_MS)  # at once: its second is too short to compare
+
+    def _settle(self, lease: Lease, verb: Verb, delay_ms: int) -> None:
+        each = iter(lease)
+        self.both(lambda broker: broker.settle([_settlement(next(each), verb, delay_ms)]))
+
+    @rule(lease=leases)
+    def renew(self, lease: Lease) -> None:
+        names = iter([(claimed.id, claimed.token) for claimed in lease])
+        self.both(lambda broker: broker.renew([next(names)], LEASE_MS))
+
+    @rule(ms=steps)
+    def let_time_pass(self, ms: int) -> None:
+        self.advance(ms)
+
+    @rule()
+    def upkeep(self) -> None:
+        self.both(lambda broker: broker.upkeep(lease_ms=LEASE_MS), _upkept)
+
+    @rule()
+    def crash_all(self) -> None:
+        """Every worker dies: the way to suspects is too long to be found by chance."""
+        self.advance(LEASE_MS)
+        self.upkeep()
+
+    @rule(some=st.lists(ids, max_size=3))
+    def cancel(self, some: list[str]) -> None:
+        self.both(lambda broker: broker.cancel(some))
+
+    @rule(id=ids, delay_ms=steps)
+    def reschedule(self, id: str, delay_ms: int) -> None:
+        self.both(lambda broker: broker.reschedule([id], delay_ms=delay_ms))
+
+    @rule(id=ids)
+    def rescue(self, id: str) -> None:
+        self.both(lambda broker: broker.rescue([id]))
+
+    @rule(some=st.lists(ids, max_size=2))
+    def purge(self, some: list[str]) -> None:
+        self.both(lambda broker: broker.purge(some))
+
+    @invariant()
+    def all_that_can_be_seen_is_the_same(self) -> None:
+        memory, redis = (_everything(rig.broker, self.now_ms(which)) for which, rig in enumerate(self.rigs))
+        assert redis == memory
+
+    @invariant()
+    def the_audit_adds_up(self) -> None:
+        memory, redis = (rig.broker.audit() for rig in self.rigs)
+        assert memory.differences == redis.differences == []
+        assert memory.places == redis.places
+
+    def teardown(self) -> None:
+        self.rigs[1].broker.close()
+
+
+def _distance(time_ms: int | None, now_ms: int) -> int | None:
+    return None if time_ms is None else round((time_ms - now_ms) / STEP_MS)
+
+
+def _placed(placed: Iterable[Any], now_ms: int) -> object:
+    return [(one.id, one.created, one.running, _distance(one.due_ms, now_ms)) for one in placed]
+
+
+def _claims(claims: Claims, now_ms: int) -> object:
+    messages = [
+        (one.id, one.body, one.failures, one.crashes, _header(one.header, now_ms), _distance(one.due_ms, now_ms))
+        for one in claims.messages
+    ]
+    rung = [(alarm.queue, alarm.key, alarm.pk) for alarm in claims.alarms]
+    return messages, rung, claims.left, _distance(claims.next_due_ms, now_ms)
+
+
+def _header(header: Header | None, now_ms: int) -> dict[str, Any]:
+    assert header is not None
+    times = {name: _distance(getattr(header, name), now_ms) for name in ("sent_ms", "scheduled_ms")}
+    return asdict(header) | times
+
+
+def _upkept(upkept: Any, now_ms: int) -> object:
+    counted = (upkept.reclaimed, upkept.buried, upkept.dropped, upkept.suspects_due)
+    return counted, _distance(upkept.next_lease_end_ms, now_ms)
+
+
+def _info(info: Info | None, now_ms: int) -> dict[str, Any] | None:
+    if info is None:
+        return None
+    times = {name: _distance(getattr(info, name), now_ms) for name in ("due_ms", "lease_end_ms", "buried_ms")}
+    return asdict(info) | times | {"header": _header(info.header, now_ms)}
+
+
+def _everything(broker: Broker, now_ms: int) -> dict[str, object]:
+    counts = broker.counts()
+    waiting = [
+        (found.queue, found.key, found.pending, found.ready, _distance(found.next_due_ms, now_ms))
+        for found in counts.waiting
+        if found.pending or found.ready
+    ]
+    # Those buried by one upkeep have one time, so their order is nobody's promise.
+    errors = sorted((_info(info, now_ms) for info in broker.errors(100)), key=str)
+    return {
+        "waiting": sorted(waiting),
+        "others": (counts.running, counts.suspects, counts.error),
+        "totals": {name: counts.totals.get(name, 0) for name in TOTALS},
+        "messages": [_info(broker.get(id), now_ms) for id in IDS],
+        "peek": [_info(info, now_ms) for queue in ("q", "p") for info in broker.peek(queue, 9)],
+        "errors": errors,
+    }
+
+
+def _settlement(claimed: Claimed, verb: Verb, delay_ms: int) -> Settlement:
+    assert claimed.header is not None
+    queue, key = claimed.header.queue, claimed.header.key
+    return Settlement(
+        claimed.id, claimed.token, verb, queue, key, delay_ms, f"by {verb}", "detail", failed=delay_ms > 0
+    )
+
+
+def test_memory_and_redis_are_the_same_machine(redis_server: Server) -> None:
+    with redis_server.client() as client:
+
+        class Machine(MemoryAndRedis):
+            def __init__(self) -> None:
+                client.flushall()
+                super().__init__(redis_rig(redis_server.url, client, OPTIONS))
+
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                max_examples=scaled(40),
+                stateful_step_count=40,
+                phases=[Phase.generate, Phase.shrink],
+                suppress_health_check=[HealthCheck.too_slow],
+            ),
+        )
