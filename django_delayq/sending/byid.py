@@ -75,7 +75,7 @@ async def areschedule_delay_messages(
 
 
 def _checked(ids: tuple[str, ...], tag: str | None) -> list[str]:
-    """Each id once. Raises `TypeError` or `ValueError` naming the one that can't be an id."""
+    """The ids. Raises `TypeError` or `ValueError` naming the one that can't be an id."""
     if tag is not None:
         raise Unsupported(
             f"tag={shown(tag)}: finding messages by tag needs a store, which this version lacks; give ids."
@@ -83,7 +83,7 @@ def _checked(ids: tuple[str, ...], tag: str | None) -> list[str]:
     for id in ids:
         if not isinstance(id, str):
             raise TypeError(f"id={shown(id)} is {type(id).__name__}; give each id as a str of its own: (*ids).")
-    return list(dict.fromkeys(check_name(id, "id") for id in ids))
+    return [check_name(id, "id") for id in ids]
 
 
 def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
