@@ -3,6 +3,7 @@
 import pytest
 from django.core.management.base import CommandError
 
+from django_delayq import Message, delay_execute
 from django_delayq.brokers.base import Broker, Settlement, Verb
 from tests.commands.support import LEASE_MS, Clock, bury, claim, delayq, delayq_json, send, serve
 
@@ -60,6 +61,16 @@ def test_failures_and_the_last_error_are_told(broker: Broker) -> None:
     shown = delayq("explain", "a")
     assert "failures: 1 of at most 3 attempts" in shown
     assert "last error: KeyError: 'x'" in shown
+
+
+@pytest.mark.usefixtures("registry")
+def test_the_most_attempts_are_the_handlers_where_the_message_does_not_say(broker: Broker) -> None:
+    @delay_execute(key="order.close", max_attempts=7)
+    def close_order(message: Message[str]) -> None: ...
+
+    send(broker, "a")
+    send(broker, "b", max_attempts=2)
+    assert [delayq_json("explain", id)["max_attempts"] for id in "ab"] == [7, 2]
 
 
 def test_a_suspect_is_told_and_what_one_more_death_does(clocked_broker: Broker, clock: Clock) -> None:

@@ -7,7 +7,7 @@ from django.core.management.base import CommandError
 
 from django_delayq.brokers.base import BATCH, Broker
 from django_delayq.message import State
-from tests.commands.support import bury, claim, delayq, send
+from tests.commands.support import Clock, bury, claim, delayq, send
 
 Answer = Callable[[str], None]
 
@@ -76,6 +76,20 @@ def test_the_question_has_the_count(broker: Broker, answer: Answer, capsys: pyte
 def test_a_queue_of_more_than_one_look_shows_is_emptied(broker: Broker) -> None:
     send(broker, *(f"m{number}" for number in range(2 * BATCH + 1)))
     assert delayq("purge", "--queue", "default", "--no-input") == f"purged {2 * BATCH + 1}\n"
+
+
+def test_what_is_sent_after_the_question_stays(
+    clocked_broker: Broker, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer_late(question: str) -> str:
+        clock.now_ms += 1
+        send(clocked_broker, "new")
+        return "yes"
+
+    send(clocked_broker, "old")
+    monkeypatch.setattr("builtins.input", answer_late)
+    assert delayq("purge", "--queue", "default").splitlines()[0] == "purged 1"
+    assert left(clocked_broker) == {"new"}
 
 
 def test_what_the_look_does_not_reach_is_counted_as_left(broker: Broker) -> None:

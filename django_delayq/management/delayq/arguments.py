@@ -33,6 +33,10 @@ def add_no_input(parser: ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:10]) <= BATCH:
-        raise ArgumentTypeError(f"{text!r} is no number of messages; give 1 to {BATCH}.")
-    return int(text)
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if not 1 <= count <= BATCH:
+        raise ArgumentTypeError(f"{text[:40]!r} is no number of messages; give 1 to {BATCH}.")
+    return count

@@ -28,9 +28,15 @@ def move_named(broker: Broker, move: Move, ids: Iterable[str], done: str, write:
 
 def move_all(move: Move, ids: Iterable[str]) -> Iterator[str]:
     """Move in batches and give back the ids that the move refused."""
+    for batch in batches(ids):
+        yield from (id for id, moved in zip(batch, move(batch), strict=True) if not moved)
+
+
+def batches(ids: Iterable[str]) -> Iterator[list[str]]:
+    """`ids` in lists that one call takes."""
     remaining = iter(ids)
     while batch := list(islice(remaining, BATCH)):
-        yield from (id for id, moved in zip(batch, move(batch), strict=True) if not moved)
+        yield batch
 
 
 def _whereabouts(broker: Broker, id: str) -> str:

@@ -7,7 +7,7 @@ from django.core.management.base import CommandError
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import BATCH, Broker, SetCount
 from django_delayq.management.delayq.arguments import USAGE, Options, add_no_input
-from django_delayq.management.delayq.by_id import add_ids, move_all, move_named
+from django_delayq.management.delayq.by_id import add_ids, batches, move_named
 from django_delayq.management.delayq.found import buried_ids, is_only_buried, waiting_pages
 from django_delayq.management.delayq.terminal import Write, confirm, counted
 
@@ -75,8 +75,8 @@ def _purge_errors(broker: Broker, interactive: bool, write: Write) -> None:
     ids = buried_ids(broker)
     if ids and interactive:
         confirm(f"Purge {counted(len(ids), 'buried message')} for good?")
-    only_buried = [id for id in ids if is_only_buried(broker, id)]
-    refused = sum(1 for _ in move_all(broker.purge, only_buried))
-    write(f"purged {len(only_buried) - refused} of {len(ids)}")
-    if len(only_buried) < len(ids):
-        write(f"left {len(ids) - len(only_buried)}: messages of the same ids wait or run, and would go too")
+    # Purging an id takes what waits under it too, so each batch is looked at just before it goes.
+    purged = sum(sum(broker.purge([id for id in batch if is_only_buried(broker, id)])) for batch in batches(ids))
+    write(f"purged {purged} of {len(ids)}")
+    if purged < len(ids):
+        write(f"left {len(ids) - purged}: messages of the same ids wait or run, and would go too")
