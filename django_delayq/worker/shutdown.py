@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from django_delayq.worker.worker import LAST_WORDS_S, Worker
@@ -16,42 +16,81 @@ STUCK = 75
 _logger = logging.getLogger("django_delayq")
 
 
-def run_until_signalled(worker: Worker) -> None:
-    """Run a worker until it is done or SIGTERM or SIGINT stops it. Call it in the main thread.
+def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker], bool] = Worker.run) -> None:
+    """Make and run a worker until it is done or SIGTERM or SIGINT stops it. Call it in the main thread.
 
-    Returns when the worker ended well. A second signal ends the process at once, as does a handler that doesn't end.
+    Returns when the worker ended well; raises what `make_worker` raised. A second signal ends the process at once, as
+    does a handler that doesn't end.
     """
     # The main thread only reads this pipe: a signal handler must take no lock, and the thread that it interrupts
     # might hold any.
     reader, writer = os.pipe()
-    ended_well = False
-
-    def run() -> None:
-        nonlocal ended_well
-        try:
-            ended_well = worker.run()
-        finally:
-            os.write(writer, b"\0")
-
+    running = _Running(make_worker, run, lambda: os.write(writer, b"\0"))
     with _signals_to(writer):
-        thread = threading.Thread(target=run, name="delayq-loop")
-        thread.start()
+        running.thread.start()
         first = os.read(reader, 1)[0]
-        if first:
+        if first and running.stop():
             _logger.info("Stopping on %s: finishing what runs; a second signal stops at once.", _name(first))
-            worker.stop()
             second = os.read(reader, 1)[0]
             if second:
                 _logger.warning("Stopping at once on a second %s.", _name(second))
-                worker.hurry()
-                thread.join(LAST_WORDS_S * 2)
+                running.hurry(LAST_WORDS_S * 2)
                 _exit_at_once(128 + second)
-        thread.join()
+        elif first:
+            return  # the broker was still waited for: nothing is held
+        running.thread.join()
     os.close(reader)
     os.close(writer)
-    if not ended_well:
+    if running.error is not None:
+        raise running.error
+    if not running.ended_well:
         _logger.error("A handler did not end in time: its message was interrupted and runs again.")
         _exit_at_once(STUCK)
+
+
+class _Running:
+    """The thread of a worker."""
+
+    def __init__(
+        self, make_worker: Callable[[], Worker], run: Callable[[Worker], bool], on_end: Callable[[], object]
+    ) -> None:
+        self.thread = threading.Thread(target=self._run, name="delayq-loop", daemon=True)
+        self.error: BaseException | None = None
+        self.ended_well = False
+        self._make_worker = make_worker
+        self._run_worker = run
+        self._on_end = on_end
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._worker: Worker | None = None
+
+    def stop(self) -> bool:
+        """Stop the worker. False when there is none yet, and never will be."""
+        with self._lock:
+            self._stopped = True
+        if self._worker is None:
+            return False
+        self._worker.stop()
+        return True
+
+    def hurry(self, timeout: float) -> None:
+        """Stop it without waiting for handlers."""
+        if self._worker is not None:
+            self._worker.hurry()
+        self.thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            worker = self._make_worker()
+            with self._lock:
+                if self._stopped:
+                    return
+                self._worker = worker
+            self.ended_well = self._run_worker(worker)
+        except BaseException as error:  # noqa: BLE001 - raised again where it is told to the operator
+            self.error = error
+        finally:
+            self._on_end()
 
 
 @contextmanager

@@ -51,10 +51,10 @@ class Upkeep:
         if upkept.next_lease_end_ms is not None:
             until_end_s = max((upkept.next_lease_end_ms - upkept.now_ms) / 1000, LEAST_PAUSE_S)
             self._upkeep_at = min(self._upkeep_at, monotonic() + until_end_s)
-        if upkept.buried or upkept.dropped:
-            _logger.warning(
-                "Upkeep buried %d messages whose workers died and dropped %d old errors.", upkept.buried, upkept.dropped
-            )
+        if upkept.buried:
+            _logger.error("Upkeep buried %d message(s) whose workers died.", upkept.buried)
+        if upkept.dropped:
+            _logger.warning("Upkeep dropped %d old error(s), see error_retention and error_max.", upkept.dropped)
         if upkept.lost_record:
             _logger.error("What the broker held may be gone: %s", upkept.lost_record)
             signals.emit(signals.broker_changed, type(self._broker), using=self._alias, reason=upkept.lost_record)

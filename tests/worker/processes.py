@@ -76,7 +76,8 @@ class Line:
                 return
             self._lines.append(line)
             text = line.recv(1_000).decode()
-            self._calls.put(Call(text, line))
+            if text:  # else its process was killed before it could speak
+                self._calls.put(Call(text, line))
 
 
 class WorkerProcess:

@@ -3,8 +3,8 @@
 import argparse
 import dataclasses
 import math
-import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,33 +58,32 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         fields = [field.name for field in dataclasses.fields(Options)]
         chosen = Options(**{name: options[name] for name in fields})
+        make_worker = partial(self._make_worker, alias, broker, chosen, is_quiet=options["verbosity"] == 0)
         try:
             if options["reload"]:
-                run_reloading(lambda: self._make_worker(alias, broker, chosen))
-            elif chosen.drain:
-                self._drain(self._make_worker(alias, broker, chosen), broker)
+                run_reloading(make_worker)
             else:
-                run_until_signalled(self._make_worker(alias, broker, chosen))
-        except KeyboardInterrupt:
-            raise CommandError("Stopped before it started.", returncode=128 + signal.SIGINT) from None
+                run_until_signalled(make_worker, partial(self._drain, broker) if chosen.drain else Worker.run)
         finally:
             broker.close()
 
-    def _make_worker(self, alias: Alias, broker: Broker, options: Options) -> Worker:
+    def _make_worker(self, alias: Alias, broker: Broker, options: Options, is_quiet: bool) -> Worker:
         handlers = handlers_by_key(alias.name)
         if not handlers:
             raise CommandError(
                 f"Alias {alias.name!r} has no handlers: write them in the `delayed` module of an installed app."
             )
         report = ask_report(broker)
-        self.stdout.write("\n".join(banner(alias, report, handlers, options)))
-        self.stdout.flush()
+        if not is_quiet:
+            self.stdout.write("\n".join(banner(alias, report, handlers, options)))
+            self.stdout.flush()
         return Worker(alias, broker, handlers, options)
 
-    def _drain(self, worker: Worker, broker: Broker) -> None:
+    def _drain(self, broker: Broker, worker: Worker) -> bool:
         with progress(broker, worker.settling, worker.served):
-            run_until_signalled(worker)
+            ended_well = worker.run()
         self.stdout.write(summary(broker, worker.settling, worker.served))
+        return ended_well
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -1,0 +1,85 @@
+"""Child processes: poison is told from its bystanders, and a time-out ends a sync handler."""
+
+import signal
+
+from django_delayq.message import State
+from tests.worker.processes import Site
+
+
+def test_poison_is_buried_at_its_third_kill_and_bystanders_are_not(site: Site) -> None:
+    site.send("a", "b", key="hold")
+    first = site.worker()
+    assert {site.line.next().id, site.line.next().id} == {"a", "b"}
+    site.send("poison", key="die")
+    assert first.wait() == -signal.SIGKILL
+
+    second = site.worker()
+    assert second.wait() == -signal.SIGKILL
+    third = site.worker()
+    awaited = {("ran", "a"), ("ran", "b"), ("dies", "poison")}
+    while awaited:
+        call = site.line.next()
+        if call.pid != second.pid:
+            assert call.pid != third.pid
+            awaited.discard((call.what, call.id))
+        call.release()
+    third.until_says("buried 1 message(s)")
+    assert third.stop() == 0
+    info = site.see("poison")
+    assert (info.state, info.failures) == (State.ERROR, 0)
+    assert site.totals()["finished"] == 2
+    assert site.totals()["retried"] == 0
+
+
+def test_a_dead_child_costs_only_its_own_message_a_crash(site: Site) -> None:
+    worker = site.worker("--processes", "2")
+    site.send("a", key="hold")
+    held = site.line.next()
+    site.send("poison", key="die")
+    site.line.next_of("poison")
+    worker.until_says("its process died (signal 9)")
+    assert (site.see("a").state, site.see("a").crashes) == (State.RUNNING, 0)
+    held.release()
+    assert site.line.next_of("a").pid == held.pid
+    assert worker.stop() == 0
+    assert site.totals()["finished"] == 1
+
+
+def test_a_sync_handler_over_its_timeout_is_killed_and_its_child_replaced(site: Site) -> None:
+    worker = site.worker("--processes", "1")
+    site.send("a", key="spin", timeout_ms=300)
+    spinning = site.line.next()
+    worker.until_says("is buried: HandlerTimeout")
+    info = site.see("a")
+    assert (info.state, info.error) == (
+        State.ERROR,
+        "HandlerTimeout: It ran for longer than 300ms; its process was killed.",
+    )
+    site.send("b")
+    replacement = site.line.next_of("b")
+    assert replacement.pid not in (spinning.pid, worker.pid)
+    assert worker.stop() == 0
+
+
+def test_async_handlers_run_in_the_worker_itself_beside_its_children(site: Site) -> None:
+    worker = site.worker("--processes", "1")
+    site.send("a", key="arun")
+    assert site.line.next().pid == worker.pid
+    site.send("b")
+    assert site.line.next().pid != worker.pid
+    assert worker.stop() == 0
+
+
+def test_a_killed_workers_children_do_not_hold_the_lease_of_a_lost_message(site: Site) -> None:
+    worker = site.worker("--processes", "1")
+    site.send("a", key="spin", timeout_ms=60_000)
+    spinning = site.line.next()
+    worker.signal(signal.SIGSTOP)  # its child spins on, its lease ends
+    second = site.worker("--processes", "1")
+    again = site.line.next_of("a")
+    worker.signal(signal.SIGCONT)
+    worker.until_says("its process died")  # killed when the lease was found lost
+    assert again.pid != spinning.pid
+    assert site.see("a").state is State.RUNNING
+    second.kill()
+    assert worker.stop() == 0

@@ -1,0 +1,66 @@
+"""The command line of run_delayq: what it says, what it refuses, and its exit codes."""
+
+from django_delayq.message import State
+from tests.worker.processes import Site
+
+
+def test_drain_counts_what_it_left(site: Site) -> None:
+    site.send("a", "b")
+    site.send("c", key="unserved")
+    site.broker.reschedule(["b"], delay_ms=60_000)
+    worker = site.worker("--drain")
+    assert worker.wait() == 0
+    assert "Drained: 1 finished, 0 to retry, 0 snoozed, 0 buried. Left: 1 not due, 1 parked." in worker.text
+    assert site.see("c").state is State.READY
+
+
+def test_the_banner_says_what_is_connected_and_served(site: Site) -> None:
+    worker = site.worker("--queues", "mail,orders", "--threads", "3")
+    worker.until_says("Connections at most")
+    assert worker.stop() == 0
+    assert str(site.line.path.parent) in worker.text
+    assert "Queues: mail, orders; lease 2s" in worker.text
+    assert "run: queue default, thread, 3 at once" in worker.text
+    assert "arun: queue default, async, 100 at once" in worker.text
+    assert "A crash of the broker: " in worker.text
+
+
+def test_a_quiet_worker_says_only_what_it_drained(site: Site) -> None:
+    site.send("a")
+    worker = site.worker("--drain", "-v", "0", "--skip-checks")
+    assert worker.wait() == 0
+    assert worker.text.startswith("Drained: 1 finished")
+
+
+def test_a_wrong_option_names_its_value_and_exits_2(site: Site) -> None:
+    for arguments, said in [
+        (("--threads", "0"), "'0' is no whole number of 1 or more"),
+        (("--queues", ","), "',' names no queue"),
+        (("--shutdown-timeout", "soon"), "'soon' is no number of seconds"),
+        (("--shutdown-timeout", "-1"), "'-1' is no number of seconds"),
+    ]:
+        worker = site.worker(*arguments)
+        assert worker.wait() == 2
+        assert said in worker.text
+
+
+def test_an_unknown_alias_exits_1_without_a_traceback(site: Site) -> None:
+    worker = site.worker("--using", "nowhere")
+    assert worker.wait() == 1
+    assert "DELAYQ has no alias 'nowhere'" in worker.text
+    assert "Traceback" not in worker.text
+
+
+def test_a_site_without_handlers_is_told_where_to_write_them(site: Site) -> None:
+    site.env["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+    worker = site.worker()
+    assert worker.wait() == 1
+    assert "has no handlers" in worker.text
+
+
+def test_sigterm_while_redis_is_waited_for_exits_0(site: Site) -> None:
+    site.env["DELAYQ_TEST"] = site.env["DELAYQ_TEST"].replace("redis.sock", "missing.sock")
+    worker = site.worker()
+    worker.until_says("Trying again")
+    assert worker.stop() == 0
+    assert "Traceback" not in worker.text

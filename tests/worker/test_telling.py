@@ -1,0 +1,139 @@
+"""What a worker tells: structured log lines, Django signals, a heartbeat file."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.dispatch import Signal
+
+from django_delayq import Message, Snooze, signals
+from django_delayq.worker.heartbeat import Heartbeat
+from tests.worker.rig import Rig, make_handler
+
+
+def outcome(message: Message[Any]) -> None:
+    match message.data:
+        case "fail":
+            raise ValueError("x")
+        case "snooze":
+            raise Snooze(60)
+
+
+async def async_outcome(message: Message[Any]) -> None:
+    outcome(message)
+
+
+class Heard:
+    """The signals that were sent."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[Signal, dict[str, Any]]] = []
+
+    def __call__(self, signal: Signal, **facts: Any) -> None:
+        self.all.append((signal, facts))
+
+    def of(self, signal: Signal) -> list[dict[str, Any]]:
+        return [facts for heard, facts in self.all if heard is signal]
+
+
+WORKERS = [signals.message_started, signals.message_finished, signals.message_retried, signals.message_failed]
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    heard = Heard()
+    for signal in WORKERS:
+        signal.connect(heard)
+    yield heard
+    for signal in WORKERS:
+        signal.disconnect(heard)
+
+
+@pytest.mark.parametrize("func", [outcome, async_outcome], ids=["sync", "async"])
+def test_each_end_has_its_signal(rig: Rig, heard: Heard, func: Any) -> None:
+    handler = make_handler(func, backoff=60)
+    rig.send("ok")
+    rig.send("retried", data="fail")
+    rig.send("failed", data="fail", max_attempts=1)
+    rig.send("snoozed", data="snooze")
+    rig.drain(handler)
+
+    assert {facts["id"] for facts in heard.of(signals.message_started)} == {"ok", "retried", "failed", "snoozed"}
+    (finished,) = heard.of(signals.message_finished)
+    assert finished["sender"] is handler
+    assert (finished["id"], finished["key"], finished["queue"], finished["attempt"]) == ("ok", "k", "default", 1)
+    assert finished["using"] == "default"
+    assert finished["duration_ms"] >= 0
+    retried = {facts["id"]: facts for facts in heard.of(signals.message_retried)}
+    assert set(retried) == {"retried", "snoozed"}
+    assert (retried["retried"]["delay_ms"], str(retried["retried"]["exception"])) == (60_000, "x")
+    (failed,) = heard.of(signals.message_failed)
+    assert (failed["id"], failed["error"]) == ("failed", "ValueError: x")
+
+
+@pytest.mark.parametrize("func", [outcome, async_outcome], ids=["sync", "async"])
+def test_a_receiver_that_raises_harms_nothing(rig: Rig, func: Any) -> None:
+    def receiver(**facts: Any) -> None:
+        raise SystemExit
+
+    for signal in WORKERS:
+        signal.connect(receiver)
+    try:
+        rig.send("a", "b")
+        rig.drain(make_handler(func))
+    finally:
+        for signal in WORKERS:
+            signal.disconnect(receiver)
+    assert rig.broker.counts().totals["finished"] == 2
+
+
+def test_log_lines_carry_what_a_log_is_searched_by(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.send("ok", trace_id="trace")
+    rig.send("retried", data="fail")
+    rig.send("failed", data="fail", max_attempts=1)
+    with caplog.at_level(logging.DEBUG, "django_delayq"):
+        worker = rig.drain(make_handler(outcome))
+    all_records: list[Any] = caplog.records
+    records = {record.id: record for record in all_records if hasattr(record, "lateness_ms")}
+    levels = {id: record.levelname for id, record in records.items()}
+    assert levels == {"ok": "DEBUG", "retried": "WARNING", "failed": "ERROR"}
+    ok = records["ok"]
+    assert (ok.key, ok.queue, ok.attempt, ok.trace_id, ok.worker) == ("k", "default", 1, "trace", worker.name)
+    assert ok.token > 0
+    assert ok.duration_ms >= 0
+    assert ok.lateness_ms >= 0
+    assert records["failed"].exc_info[0] is ValueError
+
+
+def test_a_broker_that_lost_its_record_is_an_error_and_a_signal(
+    rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Heard()
+    upkeep = rig.broker.upkeep
+
+    def upkeep_of_a_restarted_one(*, lease_ms: int) -> Any:
+        upkept = upkeep(lease_ms=lease_ms)
+        upkept.lost_record = "it restarted without its data"
+        return upkept
+
+    monkeypatch.setattr(rig.broker, "upkeep", upkeep_of_a_restarted_one)
+    signals.broker_changed.connect(heard)
+    try:
+        rig.drain(make_handler(outcome))
+    finally:
+        signals.broker_changed.disconnect(heard)
+    assert heard.all[0][1]["reason"] == "it restarted without its data"
+    assert "may be gone: it restarted without its data" in caplog.text
+
+
+def test_a_heartbeat_is_a_touched_file(tmp_path: Path) -> None:
+    path = tmp_path / "beat"
+    Heartbeat(path).beat()
+    assert path.exists()
+
+
+def test_a_heartbeat_that_cannot_be_written_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Heartbeat(tmp_path / "missing" / "beat").beat()
+    assert "can't be touched" in caplog.text
