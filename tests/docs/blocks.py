@@ -1,7 +1,6 @@
 """The code blocks of a page, each with what running it means."""
 
 import configparser
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from sybil import Document, Example
 from sybil.parsers.markdown import CodeBlockParser
 
 from tests.docs import console, containers, servers_conf, snippets
+from tests.docs.command_lines import refused
 from tests.docs.site import Site
 
 Evaluate = Callable[[Site, str, int], str | None]
@@ -21,21 +21,16 @@ def _python(site: Site, block: str, line: int) -> str | None:
 
 def _ini(site: Site, block: str, line: int) -> str | None:
     site.save(block)
-    configparser.ConfigParser(interpolation=None, strict=False).read_string(block)
-    return None
-
-
-def _toml(site: Site, block: str, line: int) -> str | None:
-    site.save(block)
-    tomllib.loads(block)
-    return None
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(block)
+    values = (value for section in parser.sections() for value in parser[section].values())
+    return next(filter(None, map(refused, values)), None)
 
 
 LANGUAGES: Mapping[str, Evaluate | None] = {
     "python": _python,  # saved, when its first line names a file; run otherwise
     "console": console.run,  # commands, each with what it writes
     "ini": _ini,
-    "toml": _toml,
     "dockerfile": containers.check,
     "conf": servers_conf.check,  # redis.conf: a server is started with it
     "text": None,  # no code: a drawing, or what a file or a log holds

@@ -1,7 +1,5 @@
 """Blocks of redis.conf: a server is started with them, so a directive that does not exist fails."""
 
-import pytest
-
 from tests import servers
 from tests.docs.site import Site
 

@@ -35,7 +35,7 @@ def close_order(message: Message[int]) -> None:
 """
 PATIENCE_S = 60
 
-_FILE = re.compile(r"# (\S+\.(?:py|ini|toml))(: add at the end)?\n")
+_FILE = re.compile(r"# (\w[\w/]*\.(?:py|ini))(: add at the end)?\n")
 
 
 class Site:
