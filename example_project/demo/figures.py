@@ -43,7 +43,7 @@ def count(promises: Promises, runs: Sequence[Run], buried: Collection[str], kill
     return Figures(
         sent=len(promises.due),
         run=len(finishes),
-        cancelled=sum(count for _, count in promises.stopped),
+        cancelled=sum(stopped for _, stopped in promises.stopped),
         retried=len({(run.message_id, run.attempt) for run in runs if run.attempt > 1}),
         taken_over=sum(1 for id in cut_off if finishes[id]),
         error=len(buried),
@@ -70,7 +70,7 @@ def _lost(promises: Promises, ended: set[str]) -> int:
     """How many messages have no end. Where some were stopped, just as many must have no other end."""
     stoppable = {id for ids, _ in promises.stopped for id in ids}
     lost = len(promises.due.keys() - stoppable - ended)
-    return lost + sum(abs(len(set(ids) - ended) - count) for ids, count in promises.stopped)
+    return lost + sum(abs(len(set(ids) - ended) - stopped) for ids, stopped in promises.stopped)
 
 
 def _percentile(ordered: Sequence[float], percent: int) -> float:
