@@ -50,6 +50,10 @@ def free_port() -> int:
         return port
 
 
+# A suite that is killed can't clean up. Where there is no setpriv (it is Linux's), such a server stays.
+_DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
 class Server:
     """One redis-server. Options are those of redis.conf, with `_` for `-`: `Server(path, maxmemory="5mb")`.
 
@@ -96,7 +100,7 @@ class Server:
         for name, value in self.options.items():
             arguments += [f"--{name.replace('_', '-')}", *str(value).split(" ")]
         self.process = subprocess.Popen(
-            [self.binary, *arguments, "--dir", str(self.directory), "--unixsocket", str(self.socket)],
+            [*_DIES_WITH_US, self.binary, *arguments, "--dir", str(self.directory), "--unixsocket", str(self.socket)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -82,6 +82,8 @@ def test_the_time_out_holds_for_connecting_and_for_replies(start_redis: Callable
     with pytest.raises(redis.TimeoutError):
         connection.connect()
     server.thaw()
+    assert isinstance(connection, UnixDomainSocketConnection)
+    assert (connection.socket_timeout, connection.socket_connect_timeout) == (0.05, 0.05)
 
 
 def test_tls_is_checked_unless_told_otherwise() -> None:

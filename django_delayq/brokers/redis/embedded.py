@@ -50,7 +50,8 @@ def start(directory: Path) -> str:
     path = _socket_path(directory)
     launched = False
     deadline = time.monotonic() + WAIT_S
-    while not _listens(path):
+    # One that has just been launched listens before it reads its data, and then may still end.
+    while not (_answers(path) if launched else _listens(path)):
         with _lock(directory) as lock:
             if lock is not None and launched:
                 raise BrokerRefused(f"The embedded Redis on {directory} ended at its start. {_last_words(directory)}")
@@ -119,6 +120,17 @@ def _listens(path: str) -> bool:
         except OSError:
             return False
     return True
+
+
+def _answers(path: str) -> bool:
+    with socket(AF_UNIX) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(path)
+            probe.sendall(b"PING\r\n")
+            return bool(probe.recv(1))  # LOADING will do: whoever connects then is told so
+        except OSError:
+            return False
 
 
 @contextmanager
