@@ -32,16 +32,17 @@ class Upkeep:
     @property
     def next_at(self) -> float:
         """When there is something to do again, by the monotonic clock."""
-        return min(self._upkeep_at, self._announce_at)
+        return self._upkeep_at
 
     def do_due(self, info: WorkerInfo) -> None:
         """Do what is due."""
         now = monotonic()
-        if now >= self._upkeep_at:
-            self._upkeep_at = now + EVERY_S
-            self._keep_up(self._broker.upkeep(lease_ms=self._lease_ms))
-            _warn_overdue(self._held())
-        if now >= self._announce_at:
+        if now < self._upkeep_at:
+            return
+        self._upkeep_at = now + EVERY_S
+        self._keep_up(self._broker.upkeep(lease_ms=self._lease_ms))
+        _warn_overdue(self._held())
+        if now >= self._announce_at:  # along with an upkeep: a turn of its own would claim once more
             self._announce_at = now + ANNOUNCE_EVERY_S
             info.running = len(self._held())
             self._broker.announce(info)

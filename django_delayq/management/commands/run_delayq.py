@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker
 from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
+from django_delayq.errors import DelayqError
 from django_delayq.handlers import handlers_by_key
 from django_delayq.worker import logs
 from django_delayq.worker.banner import banner
@@ -64,6 +65,8 @@ class Command(BaseCommand):
                 run_reloading(make_worker)
             else:
                 run_until_signalled(make_worker, partial(self._drain, broker) if chosen.drain else Worker.run)
+        except DelayqError as error:
+            raise CommandError(str(error)) from error
         finally:
             broker.close()
 

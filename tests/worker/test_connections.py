@@ -1,0 +1,89 @@
+"""The database connections of a thread: kept while they are good, closed when they are broken or old."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from django.db import connections as site_connections
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import ConnectionHandler, OperationalError
+from pytest_django import DjangoDbBlocker
+
+from django_delayq.worker import connections as module
+from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections
+
+
+@pytest.fixture
+def connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, django_db_blocker: DjangoDbBlocker
+) -> Iterator[BaseDatabaseWrapper]:
+    """An open connection to a database file, the only one of this thread; CONN_MAX_AGE is 0, the default."""
+    handler = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "db")}})
+    monkeypatch.setattr(module, "connections", handler)
+    with django_db_blocker.unblock():
+        connection = handler["default"]
+        connection.ensure_connection()
+        yield connection
+        handler.close_all()
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    monkeypatch.setattr(module, "monotonic", lambda: monotonic() + seconds)
+
+
+def test_a_good_connection_is_kept_beyond_conn_max_age(
+    connection: BaseDatabaseWrapper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pass_time(monkeypatch, LEAST_AGE_S - 1)
+    close_stale_connections()
+    assert connection.connection is not None
+
+
+def test_an_old_connection_is_closed(connection: BaseDatabaseWrapper, monkeypatch: pytest.MonkeyPatch) -> None:
+    pass_time(monkeypatch, LEAST_AGE_S + 1)
+    close_stale_connections()
+    assert connection.connection is None
+
+
+def test_a_longer_conn_max_age_counts(connection: BaseDatabaseWrapper, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection.close()
+    connection.settings_dict["CONN_MAX_AGE"] = 600
+    connection.ensure_connection()
+    pass_time(monkeypatch, 599)
+    close_stale_connections()
+    assert connection.connection is not None
+    pass_time(monkeypatch, 601)
+    close_stale_connections()
+    assert connection.connection is None
+
+
+def test_a_broken_connection_is_closed(connection: BaseDatabaseWrapper, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OperationalError), connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM missing")
+    monkeypatch.setattr(connection, "is_usable", lambda: False)  # SQLite's always is, a server's may be gone
+    close_stale_connections()
+    assert connection.connection is None
+
+
+def test_a_connection_that_survived_an_error_is_kept(connection: BaseDatabaseWrapper) -> None:
+    with pytest.raises(OperationalError), connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM missing")
+    close_stale_connections()
+    assert connection.connection is not None
+    assert not connection.errors_occurred
+
+
+def test_a_transaction_that_a_handler_left_open_ends(connection: BaseDatabaseWrapper) -> None:
+    connection.set_autocommit(False)
+    close_stale_connections()
+    assert connection.connection is None
+
+
+@pytest.mark.django_db
+def test_a_transaction_around_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pass_time(monkeypatch, LEAST_AGE_S + 1)
+    with transaction.atomic():
+        close_stale_connections()
+        assert site_connections["default"].connection is not None
