@@ -18,6 +18,7 @@ DEEPEST = 100
 """How deep untyped data may be nested."""
 
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
+_ALWAYS_PLAIN = frozenset({str, bool, type(None)})
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 _encode = msgspec.json.Encoder().encode
@@ -112,14 +113,17 @@ def _is_open(data_type: Any) -> bool:
 def _is_plain(value: Any, depth: int) -> bool:
     """Whether JSON carries `value` unchanged. Runs at each send, so it builds no path; `_fault` does, once it fails."""
     kind = type(value)
-    if kind is str or kind is bool or value is None:
+    if kind in _ALWAYS_PLAIN:
         return True
     if kind is int:
         return bool(_LEAST_INT <= value <= _MOST_INT)
     if kind is float:
         return math.isfinite(value)
     if kind is dict and depth:
-        return all(type(key) is str and _is_plain(item, depth - 1) for key, item in value.items())
+        for key, item in value.items():
+            if type(key) is not str or not (type(item) in _ALWAYS_PLAIN or _is_plain(item, depth - 1)):
+                return False
+        return True
     return kind is list and depth > 0 and all(_is_plain(item, depth - 1) for item in value)
 
 

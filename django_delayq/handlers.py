@@ -3,7 +3,7 @@
 import functools
 import inspect
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Never, TypeVar, Unpack
 
@@ -84,15 +84,19 @@ class Handler(Generic[T, R]):
 
     def send(self, data: T = _NOTHING, **when: Unpack[WhenToSend]) -> Sent:
         """Send a message to this handler: `send_delay_message` with its key and alias."""
-        from django_delayq.sending.one import send_delay_message  # sending looks handlers up, so it imports this module
-
-        return send_delay_message(self.key, data, using=self.using, **when)
+        return _sending()[0](self.key, data, using=self.using, **when)
 
     async def asend(self, data: T = _NOTHING, **when: Unpack[WhenToSend]) -> Sent:
         """As `send`, from async code."""
-        from django_delayq.sending.one import asend_delay_message
+        return await _sending()[1](self.key, data, using=self.using, **when)
 
-        return await asend_delay_message(self.key, data, using=self.using, **when)
+
+@functools.cache
+def _sending() -> tuple[Callable[..., Sent], Callable[..., Awaitable[Sent]]]:
+    # Sending looks handlers up, so it imports this module. An import statement at each send would cost 1 µs.
+    from django_delayq.sending.one import asend_delay_message, send_delay_message
+
+    return send_delay_message, asend_delay_message
 
 
 def delay_execute(

@@ -55,7 +55,7 @@ class Send:
     using: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sent:
     """The answer to a send.
 
