@@ -41,9 +41,9 @@ def encode_data(data: object, data_type: Any = Any) -> bytes:
     With `Any` the handler receives exactly what was sent, so data must be what JSON carries unchanged; with a type,
     whatever msgspec converts to it. Raises `TypeError` naming the value, its path and the fix.
     """
-    body = _encode_plain(data) if _is_open(data_type) else _encode_typed(data, data_type)
     if data_type is Any:
-        return body
+        return _encode_plain(data)
+    body = _encode_plain(data) if _is_open(data_type) else _encode_typed(data, data_type)
     try:
         decoder_for(data_type).decode(body)
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from functools import lru_cache
 
 _ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in ASCII order, as ids sort
 _PAIRS = [chr(first) + chr(second) for first in _ALPHABET for second in _ALPHABET]
@@ -10,10 +11,14 @@ _LETTER_OF_BYTE = bytes(_ALPHABET[byte % len(_ALPHABET)] for byte in range(256))
 
 
 def new_id() -> str:
-    """22 letters and digits: 8 for the millisecond, then 14 at random (83 bits), so that ids sort by age.
+    """22 letters and digits: 8 for the millisecond, then 14 at random (83 bits), so that ids sort by their time.
 
     The layout follows the ULID's. The system gives the random part: forked processes must not share it.
     """
-    high, low = divmod(time.time_ns() // 1_000_000, _BASE * _BASE)
-    moment = _PAIRS[high // _BASE] + _PAIRS[high % _BASE] + _PAIRS[low // _BASE] + _PAIRS[low % _BASE]
-    return moment + os.urandom(14).translate(_LETTER_OF_BYTE).decode()
+    return _moment(time.time_ns() // 1_000_000) + os.urandom(14).translate(_LETTER_OF_BYTE).decode()
+
+
+@lru_cache(maxsize=1)  # a bulk send makes many ids in one millisecond
+def _moment(milliseconds: int) -> str:
+    high, low = divmod(milliseconds, _BASE * _BASE)
+    return _PAIRS[high // _BASE] + _PAIRS[high % _BASE] + _PAIRS[low // _BASE] + _PAIRS[low % _BASE]
