@@ -9,24 +9,31 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How fast ours and the floor did the same work, in items a second, and the median ratio of the rounds."""
+    """How fast ours and the floor did the same work in each round, in items a second."""
 
-    ratio: float
-    ours: float
-    floor: float
+    ours: list[float]
+    floor: list[float]
+
+    @property
+    def ratios(self) -> list[float]:
+        """Ours to the floor, a ratio a round."""
+        return [ours / floor for ours, floor in zip(self.ours, self.floor, strict=True)]
+
+    @property
+    def ratio(self) -> float:
+        """The median of the ratios."""
+        return median(self.ratios)
 
     def __str__(self) -> str:
-        return f"{self.ours:,.0f}/s against {self.floor:,.0f}/s"
+        rounds = " ".join(f"{ratio:.2f}" for ratio in self.ratios)
+        return f"{median(self.ours):,.0f}/s against {median(self.floor):,.0f}/s; rounds {rounds}"
 
 
 def in_turn(ours: Callable[[], float], floor: Callable[[], float], items: int, turns: int = 1) -> Rates:
     """`ROUNDS` rounds of `turns` turns each. A call does `items` items and gives the seconds that they took."""
     rounds = [_round(ours, floor, turns) for _ in range(ROUNDS)]
-    return Rates(
-        ratio=median(floor_s / ours_s for ours_s, floor_s in rounds),
-        ours=items * turns / median(ours_s for ours_s, _ in rounds),
-        floor=items * turns / median(floor_s for _, floor_s in rounds),
-    )
+    ours_s, floor_s = zip(*rounds, strict=True)
+    return Rates([items * turns / seconds for seconds in ours_s], [items * turns / seconds for seconds in floor_s])
 
 
 def _round(ours: Callable[[], float], floor: Callable[[], float], turns: int) -> tuple[float, float]:
