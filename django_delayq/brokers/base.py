@@ -37,6 +37,12 @@ TOTALS = (
 )
 """What is counted over all time, by move."""
 
+SUSPECT_CRASHES = 2
+"""With so many crashes a message is a suspect: it waits apart, and runs alone."""
+
+FATAL_CRASHES = 3
+"""With so many it is buried."""
+
 LEFT = ("finished", "cancelled", "purged", "dropped")
 """The totals of what is in no place any more: sent = what is in a place + these."""
 
@@ -350,7 +356,10 @@ class Broker(Protocol):
         """Make buried messages ready, counts anew. False for an id that is not buried, or that waits or runs again."""
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
-        """Remove waiting and buried messages for good; counted, not archived."""
+        """Remove waiting messages for good; counted, not archived. True for each that was waiting."""
+
+    def purge_errors(self, ids: Sequence[str]) -> list[bool]:
+        """As `purge`, for all that is buried under each id."""
 
     # Looks
 
@@ -359,8 +368,8 @@ class Broker(Protocol):
 
     async def aget(self, id: str) -> Info | None: ...
 
-    def peek(self, queue: str, count: int) -> list[Info]:
-        """The next `count` waiting messages of a queue in due order. Removes nothing."""
+    def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
+        """The next `count` waiting messages of a queue in due order, of one key when given. Removes nothing."""
 
     def errors(self, count: int, offset: int = 0) -> list[Info]:
         """Buried messages, newest first."""

@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Info
+from django_delayq.brokers.base import FATAL_CRASHES, Info
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.handlers import get_handler
 from django_delayq.message import State
 from django_delayq.monitor.status import is_asked_for
-
-_DEATHS = 3
-"""The crash that buries a message; one before, it is a suspect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +81,8 @@ def _when_run(info: Info, now_ms: int) -> str:
 def _when_lapsed(info: Info) -> str:
     if info.header.at_most_once:
         return "it is buried, since it may start only once,"
-    if info.crashes + 1 >= _DEATHS:
-        return f"it is buried, since it then killed its worker {_DEATHS} times,"
+    if info.crashes + 1 >= FATAL_CRASHES:
+        return f"it is buried, since it then killed its worker {FATAL_CRASHES} times,"
     return "it is ready again"
 
 

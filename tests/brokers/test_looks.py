@@ -106,7 +106,7 @@ def test_looking_changes_nothing(rig: Rig) -> None:
 def test_the_audit_adds_up_in_every_place(rig: Rig) -> None:
     rig.bury("error 1", "error 2", "error 3")
     rig.broker.rescue(["error 1"])
-    rig.broker.purge(["error 2"])
+    rig.broker.purge_errors(["error 2"])
     rig.send("pending", delay_ms=HOUR)
     rig.send("cancelled", delay_ms=HOUR)
     rig.broker.cancel(["cancelled"])

@@ -159,29 +159,36 @@ def test_an_id_may_be_buried_many_times_and_rescue_takes_the_newest(rig: Rig) ->
     assert [info.body for info in rig.broker.errors(10)] == [b"2", b"1"]
 
 
-def test_purge_removes_what_waits_and_what_is_buried(rig: Rig) -> None:
+def test_purge_removes_what_waits(rig: Rig) -> None:
     _one_in_each_state(rig)
-    assert rig.broker.purge(ALL) == [True, True, True, False, True, False]
-    assert [rig.broker.get(id) for id in ("pending", "ready", "suspect", "error")] == [None] * 4
-    assert rig.states("running") == [State.RUNNING]
-    assert rig.total("purged") == 4
+    assert rig.broker.purge(ALL) == [True, True, True, False, False, False]
+    assert [rig.broker.get(id) for id in ("pending", "ready", "suspect")] == [None] * 3
+    assert rig.states("running", "error") == [State.RUNNING, State.ERROR]
+    assert rig.total("purged") == 3
 
 
-def test_purge_takes_all_that_is_buried_under_an_id_and_what_waits(rig: Rig) -> None:
+def test_purge_errors_removes_what_is_buried(rig: Rig) -> None:
+    _one_in_each_state(rig)
+    assert rig.broker.purge_errors(ALL) == [False, False, False, False, True, False]
+    assert rig.broker.get("error") is None
+    assert rig.total("purged") == 1
+
+
+def test_purge_errors_takes_all_that_is_buried_under_an_id_and_not_what_waits(rig: Rig) -> None:
     for _ in range(2):
         rig.bury("a")
         rig.advance(10)
     rig.send("a")
-    assert rig.broker.purge(["a"]) == [True]
-    assert rig.broker.get("a") is None
-    assert rig.total("purged") == 3
+    assert rig.broker.purge_errors(["a", "a"]) == [True, False]
+    assert rig.states("a") == [State.READY]
+    assert rig.total("purged") == 2
 
 
 def test_purge_leaves_a_running_message_of_the_same_id(rig: Rig) -> None:
     rig.bury("a")
     rig.send("a")
     claimed = rig.claim_one()
-    assert rig.broker.purge(["a"]) == [True]
+    assert rig.broker.purge_errors(["a"]) == [True]
     assert rig.broker.errors(10) == []
     assert rig.settle(claimed, Verb.FINISH)
 

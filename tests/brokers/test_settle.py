@@ -1,5 +1,7 @@
 """How a lease ends, by each verb."""
 
+import pytest
+
 from django_delayq.brokers.base import BATCH, Verb
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig, ids, settlement
@@ -153,6 +155,15 @@ def test_bury_keeps_reason_and_traceback(rig: Rig) -> None:
     assert info.buried_ms >= claimed.due_ms
     assert rig.claim() == []
     assert rig.total("buried") == 1
+
+
+@pytest.mark.parametrize(("failed", "failures"), [(True, 2), (False, 1)])
+def test_a_bury_counts_a_failure_only_where_an_attempt_failed(rig: Rig, failed: bool, failures: int) -> None:
+    rig.send("a")
+    rig.settle(rig.claim_one(), Verb.RETRY, error="x")
+    rig.advance(1)
+    rig.settle(rig.claim_one(), Verb.BURY, error="y", failed=failed)
+    assert rig.get("a").failures == failures
 
 
 def test_what_is_kept_of_an_error_may_be_any_text(rig: Rig) -> None:

@@ -50,7 +50,8 @@ Lease = tuple[Claimed, Claimed]  # the same message as memory and as Redis gave 
 
 ids = st.sampled_from(IDS)
 sets = st.sampled_from(SETS)
-steps = st.integers(0, 4).map(lambda count: count * STEP_MS)
+steps = st.sampled_from([0, 0, 0, STEP_MS, 2 * STEP_MS, 4 * STEP_MS])
+verbs = st.sampled_from([verb for verb in Verb if verb != Verb.INTERRUPT])
 alarms = st.builds(lambda name, pk, wait: Alarm(name[0], name[1], pk, wait), sets, st.sampled_from(["1", "2"]), steps)
 wants = st.lists(
     st.builds(lambda name, count: Want(name[0], name[1], count), sets, st.integers(0, 3)),
@@ -63,6 +64,7 @@ class MemoryAndRedis(RuleBasedStateMachine):
     """One message is moved at a time where the order of what has the same due time would tell the two apart."""
 
     leases = Bundle("leases")
+    spent = Bundle("spent")
     rung = Bundle("rung")
 
     def __init__(self, redis: Rig) -> None:
@@ -100,10 +102,18 @@ class MemoryAndRedis(RuleBasedStateMachine):
         claims = self.both(lambda broker: broker.claim(wants, lease_ms=LEASE_MS, worker="w"), _claims)
         return multiple(*zip(*(given.messages for given in claims), strict=True))
 
+    @rule(target=leases)
+    def claim_all(self) -> Any:
+        return self.claim([Want(*name, 9) for name in SETS])
+
     @rule(target=leases, wants=wants)
     def claim_suspect(self, wants: list[Want]) -> Any:
         claims = self.both(lambda broker: broker.claim_suspect(wants, lease_ms=LEASE_MS, worker="w"), _claims)
         return multiple(*zip(*(given.messages for given in claims), strict=True))
+
+    @rule(target=leases)
+    def claim_any_suspect(self) -> Any:
+        return self.claim_suspect([Want(*name, 1) for name in SETS])
 
     @rule(target=rung, name=sets)
     def claim_alarms(self, name: tuple[str, str]) -> Any:
@@ -117,9 +127,14 @@ class MemoryAndRedis(RuleBasedStateMachine):
     def drop_alarm(self, alarm: Alarm) -> None:
         self.both(lambda broker: broker.drop_alarms([alarm]))
 
-    @rule(lease=leases, verb=st.sampled_from([verb for verb in Verb if verb != Verb.INTERRUPT]), delay_ms=steps)
-    def settle(self, lease: Lease, verb: Verb, delay_ms: int) -> None:
+    @rule(target=spent, lease=consumes(leases), verb=verbs, delay_ms=steps)
+    def settle(self, lease: Lease, verb: Verb, delay_ms: int) -> Lease:
         self._settle(lease, verb, delay_ms)
+        return lease
+
+    @rule(lease=spent, verb=verbs)
+    def settle_again(self, lease: Lease, verb: Verb) -> None:
+        self._settle(lease, verb, 0)
 
     @rule(lease=leases)
     def interrupt(self, lease: Lease) -> None:
@@ -135,7 +150,7 @@ class MemoryAndRedis(RuleBasedStateMachine):
         names = iter([(claimed.id, claimed.token) for claimed in lease])
         self.both(lambda broker: broker.renew([next(names)], LEASE_MS))
 
-    @rule(ms=steps)
+    @rule(ms=steps.filter(bool))
     def let_time_pass(self, ms: int) -> None:
         self.advance(ms)
 
@@ -145,7 +160,9 @@ class MemoryAndRedis(RuleBasedStateMachine):
 
     @rule()
     def crash_all(self) -> None:
-        """Every worker dies: the way to suspects is too long to be found by chance."""
+        """All that is due is claimed by workers that die: the way to suspects is too long to be found by chance."""
+        self.claim_all()
+        self.claim_any_suspect()
         self.advance(LEASE_MS)
         self.upkeep()
 
@@ -164,6 +181,10 @@ class MemoryAndRedis(RuleBasedStateMachine):
     @rule(some=st.lists(ids, max_size=2))
     def purge(self, some: list[str]) -> None:
         self.both(lambda broker: broker.purge(some))
+
+    @rule(some=st.lists(ids, max_size=2))
+    def purge_errors(self, some: list[str]) -> None:
+        self.both(lambda broker: broker.purge_errors(some))
 
     @invariant()
     def all_that_can_be_seen_is_the_same(self) -> None:

@@ -44,7 +44,8 @@ MOVES: dict[str, Callable[[Rig, Claimed], object]] = {
     "cancel": lambda rig, _: rig.broker.cancel(["waiting"]),
     "reschedule": lambda rig, _: rig.broker.reschedule(["waiting"], delay_ms=1),
     "rescue": lambda rig, _: rig.broker.rescue(["buried"]),
-    "purge": lambda rig, _: rig.broker.purge(["waiting", "buried"]),
+    "purge": lambda rig, _: rig.broker.purge(["waiting"]),
+    "purge errors": lambda rig, _: rig.broker.purge_errors(["buried"]),
 }
 
 
@@ -124,3 +125,15 @@ def test_the_audit_names_what_someone_else_did(rig: Rig, client: redis.Redis) ->
     assert "'ghost' in {delayq:0}:wait:q:k: no body" in told
     assert "'a' in {delayq:0}:wait:q:k: no place" in told
     assert "'b' in {delayq:0}:wait:q:k: two places" in told
+
+
+def test_looks_pass_over_what_they_cannot_read(rig: Rig, client: redis.Redis) -> None:
+    rig.send("a")
+    client.hset("{delayq:meta}", mapping={"worker:odd": "x", "worker:none": "9999999999999\x1f{}"})
+    client.hset(f"{TAG}count", "retried", "many")
+    client.zadd(f"{TAG}keys", {b"\xff\xfe": 1})
+    assert rig.broker.workers() == []
+    assert rig.total("sent") == 1
+    assert rig.total("retried") == 0
+    assert [info.id for info in rig.broker.peek("q", 5)] == ["a"]
+    assert rig.broker.audit().differences == []

@@ -255,14 +255,19 @@ class MemoryBroker:
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            return [self._purge(id) for id in ids]
+            return [self._remove_waiting(id, "purged") for id in ids]
 
-    def _purge(self, id: str) -> bool:
+    def purge_errors(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        with self._changed:
+            return [self._purge_errors(id) for id in ids]
+
+    def _purge_errors(self, id: str) -> bool:
         names = self._places.find_buried(id)
         for name in names:
             del self._places.buried[name]
         self._places.totals["purged"] += len(names)
-        return self._remove_waiting(id, "purged") or bool(names)
+        return bool(names)
 
     # Looks
 
@@ -276,9 +281,9 @@ class MemoryBroker:
     async def aget(self, id: str) -> Info | None:
         return self.get(id)
 
-    def peek(self, queue: str, count: int) -> list[Info]:
+    def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
         with self._changed:
-            entries = looks.next_waiting(self._places, queue, count)
+            entries = looks.next_waiting(self._places, queue, count, key)
             return [looks.see(self._places, entry, self._now_ms()) for entry in entries]
 
     def errors(self, count: int, offset: int = 0) -> list[Info]:

@@ -42,9 +42,13 @@ def see_buried(buried: Buried) -> Info:
     )
 
 
-def next_waiting(places: Places, queue: str, count: int) -> list[Entry]:
-    """What waits in a queue, suspects too, in due order."""
-    waiting = [entry for entry in places.entries.values() if entry.header.queue == queue and not entry.token]
+def next_waiting(places: Places, queue: str, count: int, key: str | None) -> list[Entry]:
+    """What waits in a queue, of one key when given, suspects too, in due order."""
+    waiting = [
+        entry
+        for entry in places.entries.values()
+        if entry.header.queue == queue and key in (None, entry.header.key) and not entry.token
+    ]
     return sorted(waiting, key=lambda entry: (entry.due_ms, entry.id))[: max(count, 0)]
 
 

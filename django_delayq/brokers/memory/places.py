@@ -4,11 +4,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from heapq import merge
 
-from django_delayq.brokers.base import Header, earliest
+from django_delayq.brokers.base import SUSPECT_CRASHES, Header, earliest
 from django_delayq.brokers.memory.schedule import Schedule
-
-SUSPECT_CRASHES = 2
-"""With so many crashes a message is a suspect: it waits apart, and runs alone."""
 
 SetName = tuple[str, str]  # queue, key
 AlarmName = tuple[str, str, str]  # queue, key, pk

@@ -1,10 +1,9 @@
 """What time alone does: leases lapse, and errors outlive their retention."""
 
-from django_delayq.brokers.base import BATCH, Upkept, earliest
+from django_delayq.brokers.base import BATCH, FATAL_CRASHES, Upkept, earliest
 from django_delayq.brokers.memory.places import AlarmName, Entry, Places
 from django_delayq.conf import Options
 
-FATAL_CRASHES = 3
 LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 
 

@@ -140,7 +140,11 @@ class RedisBroker:
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._links.run(byid.purge(self._keys, ids), LOOK_BUDGET)
+        return self._links.run(byid.purge(self._keys, ids))
+
+    def purge_errors(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        return self._links.run(byid.purge_errors(self._keys, ids), LOOK_BUDGET)
 
     # Looks
 
@@ -150,8 +154,8 @@ class RedisBroker:
     async def aget(self, id: str) -> Info | None:
         return await self._links.arun(looks.get(self._keys, id), LOOK_BUDGET)
 
-    def peek(self, queue: str, count: int) -> list[Info]:
-        return self._links.run(looks.peek(self._keys, queue, count), LOOK_BUDGET)
+    def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
+        return self._links.run(looks.peek(self._keys, queue, count, key), LOOK_BUDGET)
 
     def errors(self, count: int, offset: int = 0) -> list[Info]:
         return self._links.run(looks.errors(self._keys, count, offset), LOOK_BUDGET)

@@ -40,14 +40,18 @@ def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
 
 
 def purge(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
-    """What waits, and all that is buried, under each id is gone."""
+    """Waiting messages are gone, and counted as purged."""
+    return _look_then_move(ids, lambda names, some: Call(load("purge"), _waiting_keys(keys, names), some))
+
+
+def purge_errors(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
+    """All that is buried under each id is gone, and counted as purged."""
     entries = yield from find_entries(keys, ids)
-    purged = yield from _look_then_move(ids, lambda names, some: Call(load("purge"), _waiting_keys(keys, names), some))
     buried = [entry for id in dict.fromkeys(ids) for entry in entries.get(id, ())]
     if buried:
         names = (keys.error, keys.msg, keys.state, keys.count)
-        yield [Call(load("purge_error"), names, buried[n : n + CALL]) for n in range(0, len(buried), CALL)]
-    return [done or id in entries for id, done in zip(ids, purged, strict=True)]
+        yield [Call(load("purge_errors"), names, buried[n : n + CALL]) for n in range(0, len(buried), CALL)]
+    return [entries.pop(id, None) is not None for id in ids]
 
 
 def find_entries(keys: Keys, ids: Sequence[str]) -> Operation[dict[str, list[bytes]]]:

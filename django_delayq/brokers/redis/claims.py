@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django_delayq.brokers.base import BATCH, Alarm, Claimed, Claims, Want, earliest
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import US, as_ms, unpack_message, unpack_state
+from django_delayq.brokers.redis.records import US, as_int, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load
 from django_delayq.brokers.redis.slots import Slots
 
@@ -91,7 +91,7 @@ def _read(reply: list[Reply], start: int, token: int) -> tuple[list[Claimed], li
     for member, due, message, state in zip(values, values, values, values, strict=True):
         if message:
             header, body = unpack_message(message)
-            claimed = Claimed(member.decode(errors="replace"), token, as_ms(due), header, body)
+            claimed = Claimed(member.decode(errors="replace"), token, as_int(due), header, body)
             if state:
                 record = unpack_state(state)
                 claimed.failures, claimed.crashes = record.failures, record.crashes

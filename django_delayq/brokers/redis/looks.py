@@ -1,13 +1,14 @@
 """Looking in: one message, the next ones, the buried ones, the figures. Operations, as `scripts.py` defines them."""
 
+import contextlib
 from collections.abc import Sequence
 from heapq import nsmallest
 
 from django_delayq import codec
 from django_delayq.brokers.base import TOTALS, Counts, Header, Info, SetCount, WorkerInfo
 from django_delayq.brokers.redis.byid import find_entries
-from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.records import as_ms, entry_id, unpack_message, unpack_state
+from django_delayq.brokers.redis.keys import Keys, set_name
+from django_delayq.brokers.redis.records import US, as_int, entry_id, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
 from django_delayq.message import State
 
@@ -31,17 +32,23 @@ def get(keys: Keys, id: str) -> Operation[Info | None]:
     return found[0] if found else None
 
 
-def peek(keys: Keys, queue: str, count: int) -> Operation[list[Info]]:
-    """The next `count` of a queue in due order, suspects too."""
+def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[Info]]:
+    """The next `count` of a queue in due order, of one key when given, suspects too."""
     names = [name for name in (yield from set_names(keys)) if name.startswith(f"{queue}:")]
+    if key is not None:
+        names = [set_name(queue, key)]
     ranges = [plain("ZRANGE", keys.wait(name), 0, max(count - 1, 0), "WITHSCORES") for name in names]
     *waiting, suspects = yield [*ranges, plain("ZRANGE", keys.suspect, 0, PAGE - 1, "WITHSCORES")]
-    ids = [(float(score), id) for reply in [*waiting, suspects] for id, score in _pairs(reply) if id[:1] != b"\x1f"]
+    ids = [(float(score), id) for reply in [*waiting, suspects] for id, score in _pairs(reply) if id[:1] != US]
     infos: list[Info] = []
     nearest = nsmallest(count + len(suspects) // 2, ids)
     for n in range(0, len(nearest), PAGE):
         infos += yield from _where(keys, [id for _, id in nearest[n : n + PAGE]], names)
-    mine = [info for info in infos if info.header.queue == queue and info.state is not State.RUNNING]
+    mine = [
+        info
+        for info in infos
+        if info.header.queue == queue and key in (None, info.header.key) and info.state is not State.RUNNING
+    ]
     return nsmallest(count, mine, key=lambda info: (info.due_ms, info.id))
 
 
@@ -79,19 +86,19 @@ def _set_calls(wait: str, now: int) -> list[Call]:
 
 def _set_count(name: str, size: int, ready: int, first: list[bytes]) -> SetCount:
     queue, _, key = name.partition(":")
-    return SetCount(queue, key, size - ready, ready, as_ms(first[1]) if first else None)
+    return SetCount(queue, key, size - ready, ready, as_int(first[1]) if first else None)
 
 
 def set_names(keys: Keys) -> Operation[list[str]]:
     """The names of all wait sets."""
     (names,) = yield [plain("ZRANGE", keys.sets, 0, -1)]
-    return sorted(name.decode() for name in names)
+    return sorted(name.decode() for name in names if _is_text(name))  # what is no text is not ours
 
 
 def read_totals(reply: list[bytes]) -> dict[str, int]:
     """The totals, zeros too."""
-    told = {name.decode(): int(value) for name, value in _pairs(reply)}
-    return {name: told.get(name, 0) for name in TOTALS}
+    told = dict(_pairs(reply))
+    return {name: as_int(told.get(name.encode(), b"0")) for name in TOTALS}
 
 
 def workers(keys: Keys) -> Operation[list[WorkerInfo]]:
@@ -100,9 +107,10 @@ def workers(keys: Keys) -> Operation[list[WorkerInfo]]:
     now = int(clock[0]) * 1000
     found = []
     for name, value in _pairs(fields):
-        seen, _, said = value.partition(b"\x1f")
-        if name.startswith(b"worker:") and now - int(seen) <= HEARTBEAT_MS:
-            found.append(WorkerInfo(**codec.loads(said), seen_ms=int(seen)))
+        seen, _, said = value.partition(US)
+        if name.startswith(b"worker:") and now - as_int(seen) <= HEARTBEAT_MS:
+            with contextlib.suppress(ValueError, TypeError):  # not written by us
+                found.append(WorkerInfo(**codec.loads(said), seen_ms=as_int(seen)))
     return sorted(found, key=lambda worker: worker.name)
 
 
@@ -127,7 +135,7 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
     header, body = unpack_message(message)
     record = unpack_state(state)
     name = entry_id(id) if isinstance(id, bytes) else id
-    at = as_ms(place)
+    at = as_int(place)
     due = record.due_ms if record.due_ms is not None else at
     info = Info(name, State.PENDING, due, header or Header("?", "?"), body, record.failures, record.crashes)
     info.error, info.detail, info.suspect = record.error, record.detail, bool(suspect)
@@ -139,6 +147,14 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
         info.due_ms = at
         info.state = State.READY if at <= now else State.PENDING
     return info
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:

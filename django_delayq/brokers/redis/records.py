@@ -78,7 +78,7 @@ def unpack_state(state: bytes) -> Record:
             token.decode(),
             int(failures),
             int(crashes),
-            as_ms(due) if due else None,
+            as_int(due) if due else None,
             worker.decode().removeprefix("!"),  # the mark of an interrupted one
             text,
             detail,
@@ -87,14 +87,14 @@ def unpack_state(state: bytes) -> Record:
         return Record()
 
 
-def as_ms(score: bytes) -> int:
-    """A score or a due time. Someone else may have written an infinite one: that is due at once."""
+def as_int(text: bytes) -> int:
+    """A score, a due time, a total. Someone else may have written anything: what is no finite number counts as 0."""
     try:
-        return int(score)
+        return int(text)
     except ValueError:
         pass
     try:
-        return int(float(score))
+        return int(float(text))
     except (OverflowError, ValueError):
         return 0
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from django_delayq.brokers.base import BATCH, Broker
-from django_delayq.message import State
 
 
 def buried_ids(broker: Broker, key: str | None = None) -> list[str]:
@@ -16,20 +15,10 @@ def buried_ids(broker: Broker, key: str | None = None) -> list[str]:
     return list(ids)
 
 
-def is_only_buried(broker: Broker, id: str) -> bool:
-    """Whether nothing waits or runs under the id of a buried message."""
-    info = broker.get(id)
-    return info is not None and info.state is State.ERROR
-
-
 def waiting_pages(broker: Broker, queue: str, key: str | None, *, sent_by_ms: int) -> Iterator[list[str]]:
     """The next ids that wait in a queue, of one key when that is given, and were sent by then.
 
     The caller takes each page out before it asks for the next, which is the front of the queue again.
     """
-    while page := [
-        each.id
-        for each in broker.peek(queue, BATCH)
-        if key in (None, each.header.key) and each.header.sent_ms <= sent_by_ms
-    ]:
+    while page := [each.id for each in broker.peek(queue, BATCH, key) if each.header.sent_ms <= sent_by_ms]:
         yield page

@@ -1,14 +1,15 @@
 """`delayq purge`: remove messages for good."""
 
 from argparse import ArgumentParser
+from collections.abc import Sequence
 
 from django.core.management.base import CommandError
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import BATCH, Broker, SetCount
+from django_delayq.brokers.base import Broker, SetCount
 from django_delayq.management.delayq.arguments import USAGE, Options, add_no_input
 from django_delayq.management.delayq.by_id import add_ids, batches, move_named
-from django_delayq.management.delayq.found import buried_ids, is_only_buried, waiting_pages
+from django_delayq.management.delayq.found import buried_ids, waiting_pages
 from django_delayq.management.delayq.terminal import Write, confirm, counted
 
 HELP = "Remove waiting and buried messages for good. Asks first."
@@ -41,13 +42,18 @@ def run(options: Options, write: Write) -> None:
 def _purge_named(broker: Broker, ids: list[str], interactive: bool, write: Write) -> None:
     if interactive:
         confirm(f"Purge {counted(len(ids), 'message')} for good?")
-    move_named(broker, broker.purge, ids, "purged", write)
+    move_named(broker, lambda some: _purge_wholly(broker, some), ids, "purged", write)
+
+
+def _purge_wholly(broker: Broker, ids: Sequence[str]) -> list[bool]:
+    """What waits and what is buried under each id."""
+    return [waited or erred for waited, erred in zip(broker.purge(ids), broker.purge_errors(ids), strict=True)]
 
 
 def _purge_waiting(broker: Broker, queue: str | None, key: str | None, interactive: bool, write: Write) -> None:
     chosen, now_ms = _chosen(broker, queue, key)
     if chosen and interactive:
-        confirm(f"Purge {counted(_size(chosen), 'waiting message')}, and what is buried under their ids, for good?")
+        confirm(f"Purge {counted(_size(chosen), 'waiting message')} for good?")
     purged = 0
     for name in sorted({each.queue for each in chosen}):
         for page in waiting_pages(broker, name, key, sent_by_ms=now_ms):
@@ -58,7 +64,7 @@ def _purge_waiting(broker: Broker, queue: str | None, key: str | None, interacti
     write(f"purged {purged}")
     left = _size(_chosen(broker, queue, key)[0])
     if left:
-        write(f"left {left}: sent meanwhile, or out of sight behind {BATCH} messages of other keys in their queue")
+        write(f"left {left}: sent meanwhile, or given back by a worker")
 
 
 def _chosen(broker: Broker, queue: str | None, key: str | None) -> tuple[list[SetCount], int]:
@@ -75,8 +81,5 @@ def _purge_errors(broker: Broker, interactive: bool, write: Write) -> None:
     ids = buried_ids(broker)
     if ids and interactive:
         confirm(f"Purge {counted(len(ids), 'buried message')} for good?")
-    # Purging an id takes what waits under it too, so each batch is looked at just before it goes.
-    purged = sum(sum(broker.purge([id for id in batch if is_only_buried(broker, id)])) for batch in batches(ids))
+    purged = sum(sum(broker.purge_errors(batch)) for batch in batches(ids))
     write(f"purged {purged} of {len(ids)}")
-    if purged < len(ids):
-        write(f"left {len(ids) - purged}: messages of the same ids wait or run, and would go too")
