@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import timedelta
+from decimal import Decimal
 
 type_names = "seconds, a timedelta, or text such as '30m', '2h30m' or '7d'"
 Duration = int | float | str | timedelta
@@ -29,7 +30,7 @@ def to_ms(value: Duration, name: str) -> int:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
             raise ValueError(f"{name}={value!r} is not finite; give {type_names}.")
-        milliseconds = _ceil(value * 1000)
+        milliseconds = _from_seconds(max(-1.0, min(value, LONGEST_MS)))  # what is far too long stays too long
     else:
         raise TypeError(f"{name}={value!r} is no length of time; give {type_names}.")
     if milliseconds < 0 or (milliseconds == 0 and _is_negative(value)):
@@ -43,12 +44,13 @@ def _parse(text: str, name: str) -> int:
     parts = _PART.findall(text.strip())
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
         raise ValueError(f"{name}={text!r} is no length of time; write it like '500ms', '30m', '2h30m' or '7d'.")
-    return _ceil(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    return math.ceil(sum(Decimal(number) * _UNITS[unit] for number, unit in parts))
 
 
-def _ceil(milliseconds: float) -> int:
-    """Rounded up, but not for a float's last digit (1.1 s is 1100 ms). What is far too long stays too long."""
-    return math.ceil(round(max(-1.0, min(milliseconds, LONGEST_MS + 1.0)), 6))
+def _from_seconds(seconds: float) -> int:
+    """Rounded up, but not for a float's last digit: what is nearest to 1.1 s is 1100 ms."""
+    nearest = round(seconds * 1000)
+    return nearest if nearest / 1000 == seconds else math.ceil(seconds * 1000)
 
 
 def _is_negative(value: Duration) -> bool:

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_delayq.durations import LONGEST_MS, to_ms, to_text
@@ -38,9 +38,11 @@ def test_a_part_of_a_millisecond_counts_as_a_whole_one(value: Any) -> None:
 
 
 @given(st.integers(min_value=0, max_value=LONGEST_MS))
+@example(274_877_906_943)  # as seconds, a float whose thousandfold is off by more than rounding
 def test_whole_milliseconds_survive_in_every_form(milliseconds: int) -> None:
     assert to_ms(timedelta(milliseconds=milliseconds), "delay") == milliseconds
     assert to_ms(f"{milliseconds}ms", "delay") == milliseconds
+    assert to_ms(f"{milliseconds // 1000}.{milliseconds % 1000:03}s", "delay") == milliseconds
     assert to_ms(milliseconds / 1000, "delay") == milliseconds
 
 
