@@ -7,12 +7,9 @@ a block that begins without a command goes on with what the last of them writes.
 import doctest
 import re
 import shlex
-import subprocess
 
-from packaging.requirements import Requirement
-
-from tests.docs.metadata import PROJECT
-from tests.docs.site import ROOT, Process, Site
+from tests.docs import only_checked
+from tests.docs.site import Process, Site
 
 _OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _TELLS_FAILURE = re.compile(r"^(Command|SystemCheck)Error: ", re.MULTILINE)
@@ -30,10 +27,8 @@ def run(site: Site, block: str, line: int) -> str | None:
 
 
 def _run_one(site: Site, command: str, wanted: str) -> str | None:
-    if command.startswith(("pip install", "python -m pip install")):
-        return _check_install(command)
-    if command.startswith("make "):
-        return _check_target(command)
+    if only_checked.knows(command):
+        return only_checked.check(command)
     if _goes_on(command):
         return _go_on(site.start(command), wanted)
     code, got = site.run(command)
@@ -72,18 +67,3 @@ def _stop(process: Process, wanted: str) -> str | None:
     if code:
         return f"Ctrl-C ended it with {code}:\n{got}"
     return _compare("Ctrl-C", wanted, got) if wanted.strip() else None
-
-
-def _check_install(command: str) -> str | None:
-    """Installing needs a registry, and tests/test_package.py installs the wheel; here its name and extras count."""
-    requirement = Requirement(shlex.split(command)[-1])
-    if requirement.name != PROJECT["name"]:
-        return f"{command} does not install {PROJECT['name']}"
-    missing = requirement.extras - set(PROJECT["optional-dependencies"])
-    return f"{command} names extras that do not exist: {missing}" if missing else None
-
-
-def _check_target(command: str) -> str | None:
-    """What a target of the Makefile does is tested where it is defined; here it must exist."""
-    done = subprocess.run(["make", "-n", *shlex.split(command)[1:]], cwd=ROOT, capture_output=True, text=True)
-    return done.stderr if done.returncode else None

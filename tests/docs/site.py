@@ -112,8 +112,8 @@ class Site:
 
     def _environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
-        return {name: value for name, value in environment.items() if name not in ("DJANGO_SETTINGS_MODULE", "DELAYQ_TEST")}
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "DELAYQ_"))}
+        return ours | {"PATH": path, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
 
 
 class Process:
