@@ -1,5 +1,6 @@
 """`--reload`: Django's autoreloader, with a worker that ends well before the process starts anew."""
 
+import logging
 import os
 import signal
 import threading
@@ -8,6 +9,8 @@ from collections.abc import Callable
 from django.utils import autoreload
 
 from django_delayq.worker.worker import Worker
+
+_logger = logging.getLogger("django_delayq")
 
 
 def run_reloading(make_worker: Callable[[], Worker]) -> None:
@@ -32,5 +35,6 @@ def run_reloading(make_worker: Callable[[], Worker]) -> None:
         autoreload.run_with_reloader(run)
     finally:
         for worker in workers:
+            _logger.info("Code changed, or Ctrl-C: finishing what runs.")
             worker.stop()
             ended.wait()

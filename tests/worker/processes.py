@@ -1,5 +1,6 @@
 """Real `run_delayq` processes on a real Redis, and the line on which their handlers talk to the test."""
 
+import contextlib
 import os
 import queue
 import signal
@@ -104,8 +105,17 @@ class WorkerProcess:
 
     def until_says(self, text: str) -> None:
         """Wait until its output has a text."""
+        self.until_says_times(text, 1)
+
+    def says_within(self, text: str, seconds: float) -> bool:
+        """Whether it says a text in so many seconds."""
         with self._grown:
-            assert self._grown.wait_for(lambda: text in self.text, PATIENCE_S), self.text
+            return self._grown.wait_for(lambda: text in self.text, seconds)
+
+    def until_says_times(self, text: str, times: int) -> None:
+        """Wait until its output has a text so many times."""
+        with self._grown:
+            assert self._grown.wait_for(lambda: self.text.count(text) >= times, PATIENCE_S), self.text
 
     @property
     def text(self) -> str:
@@ -132,9 +142,9 @@ class WorkerProcess:
         return self.wait()
 
     def close(self) -> None:
-        """Make sure that it is gone."""
-        if self._process.poll() is None:
-            self._process.kill()
+        """Make sure that it is gone, and what --reload started too."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
         self.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
