@@ -12,7 +12,8 @@ Each but `broker_changed` also carries `id`, `key` and `queue`, and:
 - `message_retried`: `attempt`, `duration_ms`, `delay_ms`, `exception`. Snoozed ones too, with the `Snooze`.
 - `message_failed`: `attempt`, `error`, `exception` (None when none was raised). It was buried.
 
-`broker_changed` carries `reason`: why what the broker held may be gone (restarted without its data, flushed).
+`broker_changed`, sent by the broker's class, carries `reason`: why what the broker held may be gone (restarted
+without its data, flushed).
 """
 
 import logging
