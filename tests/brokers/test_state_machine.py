@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
     consumes,
+    initialize,
     invariant,
     multiple,
     rule,
@@ -88,6 +89,11 @@ class MemoryAndRedis(RuleBasedStateMachine):
         memory.advance(ms + 1)
         redis.advance(ms)
 
+    @initialize()
+    def send_all(self) -> None:
+        for n, id in enumerate(IDS):
+            self.put(id, SETS[n % len(SETS)], 0, "keep", once=False)
+
     @rule(id=ids, name=sets, delay_ms=steps, mode=st.sampled_from(ON_CONFLICT), once=st.booleans())
     def put(self, id: str, name: tuple[str, str], delay_ms: int, mode: OnConflict, once: bool) -> None:
         put = Put(id, Header(*name, once, expires_ms=7, tag=mode), f'"{delay_ms}"'.encode(), delay_ms)
@@ -105,6 +111,14 @@ class MemoryAndRedis(RuleBasedStateMachine):
     @rule(target=leases)
     def claim_all(self) -> Any:
         return self.claim([Want(*name, 9) for name in SETS])
+
+    @rule(target=spent, verb=verbs, delay_ms=steps)
+    def work(self, verb: Verb, delay_ms: int) -> Any:
+        """A worker claims all that is due, a suspect too, and ends it."""
+        claimed = [*self.claim_all().values, *self.claim_any_suspect().values]
+        for lease in claimed:
+            self._settle(lease, verb, delay_ms)
+        return multiple(*claimed)
 
     @rule(target=leases, wants=wants)
     def claim_suspect(self, wants: list[Want]) -> Any:
@@ -274,7 +288,7 @@ def test_memory_and_redis_are_the_same_machine(redis_server: Server) -> None:
         run_state_machine_as_test(
             Machine,
             settings=settings(
-                max_examples=scaled(40),
+                max_examples=scaled(100),
                 stateful_step_count=40,
                 phases=[Phase.generate, Phase.shrink],
                 suppress_health_check=[HealthCheck.too_slow],
