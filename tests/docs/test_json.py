@@ -1,0 +1,59 @@
+"""What --json writes has the keys that the reference names."""
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from pytest_django import Settings
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Header, Put, WorkerInfo
+from tests.docs.tables import codes, tables
+
+QUEUE, KEY, ID = "mail", "order.remind", "one"
+
+
+@pytest.fixture
+def told() -> dict[str, list[str]]:
+    """The keys by what the first cell says, without its marks."""
+    (table,) = tables("reference/commands.md", "JSON")
+    return {what.replace("`", ""): codes(keys) for what, keys in table}
+
+
+@pytest.fixture(autouse=True)
+def waiting_message(settings: Settings) -> None:
+    """A message and a worker, on a memory broker of this test."""
+    settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker"}}
+    get_broker().put([Put(ID, Header(QUEUE, KEY), b"1")])
+    get_broker().announce(WorkerInfo("w", [QUEUE], [KEY], 0, 0))
+
+
+def written(*arguments: str) -> Any:
+    out = StringIO()
+    call_command("delayq", *arguments, "--json", stdout=out)
+    return json.loads(out.getvalue())
+
+
+def test_status(told: dict[str, list[str]]) -> None:
+    status = written("status")
+    assert list(status) == told["status"]
+    assert list(status["server"]) == told["status, server"]
+    assert list(status["states"]) == told["status, states"]
+    assert [list(each) for each in status["waiting"]] == [told["status, each of waiting"]]
+    assert [list(each) for each in status["workers"]] == [told["status, each of workers"]]
+
+
+def test_a_message(told: dict[str, list[str]]) -> None:
+    (message,) = written("peek", QUEUE)
+    assert list(message) == told["peek, errors: a list"]
+
+
+def test_explain(told: dict[str, list[str]]) -> None:
+    _, *more = told["explain"]
+    assert list(written("explain", ID)) == [*told["peek, errors: a list"], *more]
+
+
+def test_audit(told: dict[str, list[str]]) -> None:
+    assert list(written("audit")) == told["audit"]
