@@ -34,12 +34,13 @@ def audit(keys: Keys) -> Operation[Audit]:
 
 
 def _look(keys: Keys) -> Operation[list[Any]]:
-    """The script's answer once it has named every wait set there is."""
+    """The script's answer once every wait set there is was named (but for names that are not ours)."""
     fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error, keys.count, keys.sets)
+    names: list[str] | None = None
     while True:
-        names = yield from set_names(keys)
+        before, names = names, (yield from set_names(keys))
         (reply,) = yield [Call(load("audit"), [*fixed, *map(keys.wait, names)], ())]
-        if reply[-1] == 0:
+        if reply[-1] == 0 or names == before:
             return reply  # type: ignore[no-any-return]
 
 

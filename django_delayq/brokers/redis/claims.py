@@ -2,6 +2,7 @@
 
 import random
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ class Claimant:
 
 def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Operation[tuple[Claims, int]]:
     """Claims, and until when (server time) a worker that has hands left may sleep."""
-    wants = [want for want in wants if want.count > 0]
+    wants = _each_set_once(wants)
     if len(wants) <= MOST_SETS:
         return (yield from _claim_named(keys, slots, wants, by))
     due, next_due_ms = yield from _look(keys, wants)
@@ -34,6 +35,14 @@ def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Oper
     if len(due) > MOST_SETS:
         claimed.left, sleep_ms = True, claimed.now_ms
     return claimed, min(sleep_ms, next_due_ms or sleep_ms)
+
+
+def _each_set_once(wants: Sequence[Want]) -> list[Want]:
+    """The script reads a set and then takes as many out: named twice, it would give the same and take out others."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for want in wants:
+        counts[want.queue, want.key] += max(want.count, 0)
+    return [Want(queue, key, count) for (queue, key), count in counts.items() if count]
 
 
 def _look(keys: Keys, wants: Sequence[Want]) -> Operation[tuple[list[Want], int | None]]:
