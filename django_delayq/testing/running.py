@@ -97,9 +97,11 @@ def _claim_next(broker: VirtualTimeBroker, using: str, end_ms: int) -> tuple[Cla
     handlers = handlers_by_key(using)
     waiting = [found for found in broker.counts().waiting if found.key in handlers]
     due = [(found.next_due_ms, found.queue, found.key) for found in waiting if found.next_due_ms is not None]
-    if not due or min(due)[0] > end_ms:
+    if not due:
         return None
     due_ms, queue, key = min(due)
+    if due_ms > end_ms:
+        return None
     broker.leap(due_ms)
     (claimed,) = broker.claim([Want(queue, key, 1)], lease_ms=LEASE_MS, worker=_WORKER).messages
     return claimed, handlers[key]

@@ -95,6 +95,13 @@ def test_a_claim_of_nothing_gives_nothing(rig: Rig) -> None:
     assert rig.claim(0) == []
 
 
+def test_a_set_wanted_twice_gives_each_message_once(rig: Rig) -> None:
+    rig.send("a", "b", "c")
+    claims = rig.broker.claim([Want("q", "k", 1), Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+    assert ids(claims.messages) == ["a", "b"]
+    assert ids(rig.claim()) == ["c"]
+
+
 def test_a_leased_message_is_not_given_again(rig: Rig) -> None:
     rig.send("a")
     assert ids(rig.claim(worker="one")) == ["a"]

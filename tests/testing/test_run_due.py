@@ -42,6 +42,13 @@ def test_what_is_due_later_waits_and_time_adds_up() -> None:
     assert len(run_due(until="1d")) == 1
 
 
+def test_what_is_due_later_holds_up_nothing_of_another_queue() -> None:
+    note.send("now")
+    note_async.send("later", delay="3d")
+    run_due(until="1d")
+    assert _data() == ["now"]
+
+
 def test_an_instant_is_reached() -> None:
     note.send("a", at=timezone.now() + timedelta(days=3))
     note.send("now", at=timezone.now())
