@@ -9,7 +9,7 @@ from django_delayq.brokers.redis.records import US, pack_flags, pack_tail
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load
 from django_delayq.brokers.redis.slots import Slots
 
-CALL = 200
+CALL = 500
 """The most messages that one script call takes: keeps each under a few milliseconds of the server."""
 
 _RUNNING = 2

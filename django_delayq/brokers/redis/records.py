@@ -27,14 +27,15 @@ def pack_tail(header: Header, body: bytes) -> bytes:
 
 
 def _pack_options(header: Header) -> bytes:
+    if header.max_attempts is None and header.timeout_ms is None and header.tag is None and header.trace_id is None:
+        return b""
     options: dict[str, int | str | None] = {
         "max_attempts": header.max_attempts,
         "timeout_ms": header.timeout_ms,
         "tag": header.tag,
         "trace_id": header.trace_id,
     }
-    given = {name: value for name, value in options.items() if value is not None}
-    return codec.dumps(given) if given else b""
+    return codec.dumps({name: value for name, value in options.items() if value is not None})
 
 
 def unpack_message(message: bytes) -> tuple[Header | None, bytes]:

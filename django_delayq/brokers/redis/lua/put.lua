@@ -11,27 +11,30 @@ probe({ 5, 9 }, { 6, 7 }) -- the others: in conflict, or by the first write
 local sets, name = wait_sets(9), set_name(KEYS[9])
 local queue, key = string.match(name, '^([^:]*):(.*)$')
 local head = '1\31' .. queue .. '\31' .. key .. '\31'
-local reply, created, first = {}, 0, nil
-for i = 4, #ARGV, 4 do
-  local id, due = ARGV[i], due_from(ARGV[i + 1])
-  local message = head .. ARGV[i + 2] .. '\31' .. now .. '\31' .. due .. '\31' .. ARGV[i + 3]
-  local outcome = 1
-  if redis.call('HSETNX', KEYS[1], id, message) == 0 then -- the first write: full memory fails here, unchanged
-    outcome, due = conflict(ARGV[2], sets, id, due, message)
-    if not outcome then
-      redis.call('HSET', KEYS[1], id, message)
-      outcome = 1
-    end
+local ids, reply, messages, bodies, members, first = {}, {}, {}, {}, {}, math.huge
+for i = 4, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
+local taken_ids = redis.call('HMGET', KEYS[1], unpack(ids))
+for n, id in ipairs(ids) do
+  local i = 4 * n
+  local due = due_from(ARGV[i + 1])
+  messages[n] = table.concat({ head .. ARGV[i + 2], now, due, ARGV[i + 3] }, '\31')
+  reply[2 * n - 1], reply[2 * n] = false, due -- false: in conflict, answered below
+  if not taken_ids[n] and not messages[id] then
+    messages[id], reply[2 * n - 1], first = true, 1, math.min(first, due)
+    bodies[#bodies + 1], bodies[#bodies + 2] = id, messages[n]
+    members[#members + 1], members[#members + 2] = due, id
   end
-  if outcome == 1 then
-    redis.call('ZADD', KEYS[9], due, id)
-    created, first = created + 1, math.min(first or due, due)
-  end
-  reply[#reply + 1], reply[#reply + 2] = outcome, due
 end
-if created > 0 then
+if #bodies > 0 then
+  redis.call('HSET', KEYS[1], unpack(bodies)) -- the first write: full memory fails here, with nothing changed
+  redis.call('ZADD', KEYS[9], unpack(members))
   placed(KEYS[5], KEYS[6], ARGV[3], name, first)
-  redis.call('HINCRBY', KEYS[7], 'sent', created)
+  redis.call('HINCRBY', KEYS[7], 'sent', #bodies / 2)
+end
+for n, id in ipairs(ids) do
+  if not reply[2 * n - 1] then
+    reply[2 * n - 1], reply[2 * n] = conflict(ARGV[2], sets, id, reply[2 * n], messages[n])
+  end
 end
 remember(KEYS[8], ARGV[1], reply)
 return reply

@@ -13,7 +13,13 @@ local function conflict(mode, sets, id, due, message)
     if not from then return name, 0 end
     at = redis.call('ZSCORE', from, id)
   end
-  if not at then return nil, due end -- a body without a place: not a message
+  if not at then -- a body without a place is no message: this one takes its place
+    redis.call('HSET', KEYS[1], id, message)
+    redis.call('ZADD', KEYS[9], due, id)
+    placed(KEYS[5], KEYS[6], ARGV[3], set_name(KEYS[9]), due)
+    redis.call('HINCRBY', KEYS[7], 'sent', 1)
+    return 1, due
+  end
   at = tonumber(at)
   if mode == 'replace' then
     redis.call('ZREM', from, id)
