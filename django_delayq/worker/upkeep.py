@@ -41,7 +41,7 @@ class Upkeep:
             return
         self._upkeep_at = now + EVERY_S
         self._keep_up(self._broker.upkeep(lease_ms=self._lease_ms))
-        _warn_overdue(self._held())
+        warn_overdue(self._held())
         if now >= self._announce_at:  # along with an upkeep: a turn of its own would claim once more
             self._announce_at = now + ANNOUNCE_EVERY_S
             info.running = len(self._held())
@@ -66,7 +66,8 @@ def new_info(name: str, queues: Sequence[str], keys: Sequence[str]) -> WorkerInf
     return WorkerInfo(name, list(queues), list(keys), 0, int(time.time() * 1000))
 
 
-def _warn_overdue(leases: Sequence[Lease]) -> None:
+def warn_overdue(leases: Sequence[Lease]) -> None:
+    """Say once of each handler that it runs for longer than its time-out."""
     now = monotonic()
     for lease in leases:
         timeout = lease.timeout_s

@@ -55,6 +55,7 @@ class WatchedBroker(MemoryBroker):
 
     def __init__(self, alias: Alias) -> None:
         self.ahead_ms = 0
+        self.claims = self.upkeeps = 0
         self._moved = threading.Condition()
         super().__init__(alias, lambda: time.time_ns() / 1_000_000 + self.ahead_ms)
 
@@ -75,6 +76,7 @@ class WatchedBroker(MemoryBroker):
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         claims = super().claim(wants, lease_ms=lease_ms, worker=worker)
+        self.claims += 1
         self.tell()
         return claims
 
@@ -90,6 +92,7 @@ class WatchedBroker(MemoryBroker):
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
         upkept = super().upkeep(lease_ms=lease_ms)
+        self.upkeeps += 1
         self.tell()
         return upkept
 

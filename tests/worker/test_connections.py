@@ -5,8 +5,6 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from django.db import connections as site_connections
-from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import ConnectionHandler, OperationalError
 from pytest_django import DjangoDbBlocker
@@ -81,9 +79,12 @@ def test_a_transaction_that_a_handler_left_open_ends(connection: BaseDatabaseWra
     assert connection.connection is None
 
 
-@pytest.mark.django_db
-def test_a_transaction_around_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_inside_a_transaction_is_left_alone(
+    connection: BaseDatabaseWrapper, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pass_time(monkeypatch, LEAST_AGE_S + 1)
-    with transaction.atomic():
-        close_stale_connections()
-        assert site_connections["default"].connection is not None
+    connection.in_atomic_block = True  # as in a TestCase
+    close_stale_connections()
+    assert connection.connection is not None
+    assert not connection.closed_in_transaction
+    connection.in_atomic_block = False

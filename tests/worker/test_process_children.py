@@ -1,5 +1,6 @@
 """Child processes: poison is told from its bystanders, and a time-out ends a sync handler."""
 
+import os
 import signal
 
 from django_delayq.message import State
@@ -57,6 +58,18 @@ def test_a_sync_handler_over_its_timeout_is_killed_and_its_child_replaced(site: 
     info = site.see("a")
     assert info.state is State.ERROR
     assert info.error == "HandlerTimeout: It ran for longer than 300ms; its process was killed."
+
+
+def test_ctrl_c_on_the_terminal_is_for_the_worker_not_for_its_children(site: Site) -> None:
+    worker = site.worker("--processes", "1")
+    site.send("a", key="hold")
+    held = site.line.next()
+    os.killpg(worker.pid, signal.SIGINT)
+    worker.until_says("Stopping on SIGINT")
+    held.release()
+    assert site.line.next().what == "ran"
+    assert worker.wait() == 0
+    assert site.totals()["finished"] == 1
 
 
 def test_async_handlers_run_in_the_worker_itself_beside_its_children(site: Site) -> None:

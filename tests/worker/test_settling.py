@@ -1,6 +1,7 @@
 """Settlements reach the broker in batches, through outages, and never after the lease is lost."""
 
 import logging
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -8,9 +9,14 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerRefused, BrokerUnavailable, Message
-from django_delayq.brokers.base import Settlement
+from django_delayq.brokers.base import Settlement, Verb, Want
 from django_delayq.message import State
-from tests.worker.rig import Rig, WatchedBroker, make_handler
+from django_delayq.worker import settling as settling_module
+from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.outage import Outage
+from django_delayq.worker.settling import Settling
+from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 
 class SettleFailingBroker(WatchedBroker):
@@ -61,6 +67,27 @@ def test_fast_messages_are_settled_in_batches() -> None:
     rig.drain(make_handler(nothing))
     assert sum(rig.broker.batches) == 1_000
     assert len(rig.broker.batches) <= 100
+
+
+def test_a_batch_gathers_until_something_is_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling_module, "LINGER_S", 3_600)
+    rig = Rig(broker_class=SettleFailingBroker)
+    assert isinstance(rig.broker, SettleFailingBroker)
+    rig.broker.failures, rig.broker.batches = [], []
+    rig.send(*map(str, range(50)))
+    rig.broker.advance(1)
+    claims = rig.broker.claim([Want("default", "k", 50)], lease_ms=60_000, worker="w")
+    outage = Outage()
+    settling = Settling(rig.broker, Leases(rig.broker, 60_000, outage), outage)
+    settling.start()
+    lane = Lane(make_handler(nothing), [("default", "k")], 1)
+    for claimed in claims.messages:
+        lease = Lease(claimed, lane, 0.0, math.inf, 0.0)
+        settlement = Settlement(claimed.id, claimed.token, Verb.FINISH, "default", "k")
+        settling.add(lease, settlement, urgent=claimed is claims.messages[-1])
+    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 50)
+    settling.close(PATIENCE_S)
+    assert rig.broker.batches == [50]
 
 
 def test_a_settlement_whose_reply_was_lost_is_no_overrun(caplog: pytest.LogCaptureFixture) -> None:

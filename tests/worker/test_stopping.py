@@ -108,9 +108,19 @@ def test_max_messages_runs_exactly_so_many(rig: Rig) -> None:
     assert sum(count.ready for count in rig.broker.counts().waiting) == 200
 
 
+def test_max_messages_counts_over_all_sets(rig: Rig) -> None:
+    got: list[str] = []
+    rig.send("a", queue="one")
+    rig.send("b", queue="two")
+    rig.start(make_handler(lambda message: got.append(message.id)), max_messages=1, queues=("one", "two"))
+    rig.join()
+    assert len(got) == 1
+
+
 def test_drain_runs_what_becomes_due_meanwhile_and_leaves_what_is_not(rig: Rig) -> None:
     def handler(message: Message[Any]) -> None:
         if message.data == "resend":
+            rig.broker.until(lambda: rig.broker.claims >= 3)  # by then it found nothing more, while this ran
             rig.send("child")
             rig.broker.advance(1)
 

@@ -84,6 +84,8 @@ def test_a_handler_in_a_thread_over_its_timeout_is_overdue_and_runs_on(
     with caplog.at_level(logging.WARNING, "django_delayq"):
         rig.start(make_handler(lambda message: gate.wait(PATIENCE_S)))
         rig.broker.until(lambda: "overdue" in caplog.text)
+        upkeeps = rig.broker.upkeeps
+        rig.broker.until(lambda: rig.broker.upkeeps > upkeeps)
         gate.set()
         rig.until_gone("a")
     assert caplog.text.count("overdue") == 1
