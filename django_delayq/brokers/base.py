@@ -319,7 +319,8 @@ class Broker(Protocol):
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """End leases. False where the lease was lost: then nothing was changed. Repeating a call is harmless, but
-        answers False for what it did the first time."""
+        answers False for what it did the first time; where a lost reply made the broker itself repeat it, True is
+        answered for all, since nobody can tell any more."""
 
     def drop_alarms(self, alarms: Sequence[Alarm]) -> None:
         """Forget claimed alarms: their rows were settled, or will be put again."""

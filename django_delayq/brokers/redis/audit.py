@@ -9,7 +9,7 @@ from django_delayq.brokers.redis.looks import read_totals, set_names
 from django_delayq.brokers.redis.records import entry_id, unpack_message
 from django_delayq.brokers.redis.scripts import Call, Operation, load, plain
 
-PAGE = 1000
+PAGE = 250
 
 
 def audit(keys: Keys) -> Operation[Audit]:

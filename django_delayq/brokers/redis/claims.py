@@ -23,6 +23,11 @@ class Claimant:
     worker: str
     lease_ms: int
 
+    @property
+    def padded(self) -> str:
+        """The name, so wide that a state takes over 64 bytes: below, Redis keeps `state` as a list that it scans."""
+        return self.worker.ljust(40)
+
 
 def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Operation[tuple[Claims, int]]:
     """Claims, and until when (server time) a worker that has hands left may sleep."""
@@ -66,7 +71,7 @@ def _claim_named(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) 
     call = Call(
         load("claim"),
         (keys.running, keys.msg, keys.state, keys.sets, keys.timer, keys.call(slot), keys.count, *waits),
-        (token, by.lease_ms, by.worker, keys.channel, *(want.count for want in wants)),
+        (token, by.lease_ms, by.padded, keys.channel, *(want.count for want in wants)),
     )
     try:
         (reply,) = yield [call]
@@ -85,7 +90,7 @@ def claim_suspect(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant)
     call = Call(
         load("claim_suspect"),
         (keys.running, keys.msg, keys.state, keys.suspect, keys.timer, keys.call(slot), keys.count),
-        (token, by.lease_ms, by.worker, *names),
+        (token, by.lease_ms, by.padded, *names),
     )
     try:
         (reply,) = yield [call]

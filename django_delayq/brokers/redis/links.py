@@ -69,9 +69,9 @@ class Links:
         finally:
             operation.close()
 
-    def connect(self) -> AbstractConnection:
-        """A new connection, also for one who keeps it (the wake-up listener)."""
-        connection = self._location.connection()
+    def connect(self, timeout: float = BUDGET) -> AbstractConnection:
+        """A new connection, also for one who keeps it (the wake-up listener). `timeout` in seconds."""
+        connection = self._location.connection(timeout)
         connection.connect()
         self._on_connect()
         return connection
@@ -85,7 +85,7 @@ class Links:
         replies = Replies()
         while True:
             try:
-                replies[:] = self._attempt(calls)
+                replies[:] = self._repeat(calls, patience.left) if replies.repeated else self._attempt(calls)
             except _FAULTS as error:
                 time.sleep(patience.pause_after(as_ours(error, self.shown)))
                 replies.repeated = True
@@ -96,7 +96,7 @@ class Links:
         replies = Replies()
         while True:
             try:
-                replies[:] = await self._aattempt(calls)
+                replies[:] = await (self._arepeat(calls, patience.left) if replies.repeated else self._aattempt(calls))
             except _FAULTS as error:
                 await asyncio.sleep(patience.pause_after(as_ours(error, self.shown)))
                 replies.repeated = True
@@ -109,15 +109,27 @@ class Links:
         except IndexError:
             connection = self.connect()
         try:
-            replies = _ask(connection, _pack(calls))
-            lost = _without_script(replies)
-            if lost:
-                _fill(replies, lost, _ask(connection, _pack_source(calls, lost)))
-            check(replies, self.shown)
+            replies = self._ask_all(connection, calls)
         except BaseException:
             connection.disconnect()  # replies may be unread, or a failover moved the primary
             raise
         self._idle.append(connection)
+        return replies
+
+    def _repeat(self, calls: list[Call], left: float) -> list[Reply]:
+        # A connection for this once: an idle one may be as dead as the last, and none may wait longer than is left.
+        connection = self.connect(min(left, BUDGET))
+        try:
+            return self._ask_all(connection, calls)
+        finally:
+            connection.disconnect()
+
+    def _ask_all(self, connection: AbstractConnection, calls: list[Call]) -> list[Reply]:
+        replies = _ask(connection, _pack(calls))
+        lost = _without_script(replies)
+        if lost:
+            _fill(replies, lost, _ask(connection, _pack_source(calls, lost)))
+        check(replies, self.shown)
         return replies
 
     async def _aattempt(self, calls: list[Call]) -> list[Reply]:
@@ -128,16 +140,27 @@ class Links:
         idle = self._loops[loop].idle
         connection = idle.pop() if idle else self._location.async_connection()
         try:
-            await connection.connect()
-            replies = await _aask(connection, _pack(calls))
-            lost = _without_script(replies)
-            if lost:
-                _fill(replies, lost, await _aask(connection, _pack_source(calls, lost)))
-            check(replies, self.shown)
+            replies = await self._aask_all(connection, calls)
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
         idle.append(connection)
+        return replies
+
+    async def _arepeat(self, calls: list[Call], left: float) -> list[Reply]:
+        connection = self._location.async_connection(min(left, BUDGET))
+        try:
+            return await self._aask_all(connection, calls)
+        finally:
+            await connection.disconnect(nowait=True)
+
+    async def _aask_all(self, connection: AsyncConnection, calls: list[Call]) -> list[Reply]:
+        await connection.connect()
+        replies = await _aask(connection, _pack(calls))
+        lost = _without_script(replies)
+        if lost:
+            _fill(replies, lost, await _aask(connection, _pack_source(calls, lost)))
+        check(replies, self.shown)
         return replies
 
 
@@ -205,6 +228,11 @@ class _Patience:
     def __init__(self, budget: float) -> None:
         self._until = time.monotonic() + budget
         self._pause = 0.01
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left."""
+        return self._until - time.monotonic()
 
     def pause_after(self, error: Exception) -> float:
         """Seconds to wait before the call is repeated. Raises `error` when it will not pass, or not in time."""

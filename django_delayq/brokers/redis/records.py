@@ -80,7 +80,7 @@ def unpack_state(state: bytes) -> Record:
             int(failures),
             int(crashes),
             as_int(due) if due else None,
-            worker.decode().removeprefix("!"),  # the mark of an interrupted one
+            worker.decode().removeprefix("!").rstrip(),  # the mark of an interrupted one
             text,
             detail,
         )
