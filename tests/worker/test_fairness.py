@@ -7,6 +7,7 @@ import pytest
 
 from django_delayq import Message
 from django_delayq.message import State
+from django_delayq.worker import loop, upkeep
 from django_delayq.worker.lanes import MOST_PER_HAND, Lane
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import lanes_of
@@ -118,6 +119,19 @@ def test_at_most_once_gives_back_what_came_from_a_second_set_without_a_free_hand
     rig.drain(make_handler(nothing, at_most_once=True), threads=1, queues=("one", "two"))
     totals = rig.broker.counts().totals
     assert (totals["released"], totals["finished"]) == (1, 2)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch, is_async: bool) -> None:
+    monkeypatch.setattr(loop, "UNSTARTED_LOOK_S", 3_600)  # nothing else wakes it
+    monkeypatch.setattr(upkeep, "EVERY_S", 3_600)
+
+    async def async_nothing(message: Message[Any]) -> None: ...
+
+    rig.send("a", "b", "c", "d")
+    rig.broker.advance(1)
+    rig.start(make_handler(async_nothing if is_async else nothing, at_most_once=True, concurrency=1))
+    rig.until_gone("a", "b", "c", "d")
 
 
 def test_one_hand_runs_a_burst_in_order_of_due_time(rig: Rig) -> None:
