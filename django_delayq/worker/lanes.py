@@ -101,7 +101,7 @@ class Lane:
         """Remember where the lane stood when it was last claimed for."""
         waiting = len(self.leases)
         self.seen = (self.ended, waiting)
-        self.low = waiting // 2 if filled else -1
+        self.low = waiting // 2 if filled and self._per_hand() > 1 else -1
         self.unmet = filled
 
 
