@@ -7,7 +7,9 @@ import pytest
 from django_delayq.errors import LeaseLost
 from django_delayq.message import MOVES, Message, State
 
-MESSAGE = Message(id="a", key="k", data=1, due_ms=1_700_000_000_001, sent_ms=1_600_000_000_000, started_ms=1_700_000_000_251)
+MESSAGE = Message(
+    id="a", key="k", data=1, due_ms=1_700_000_000_001, sent_ms=1_600_000_000_000, started_ms=1_700_000_000_251
+)
 
 
 def test_times_are_datetimes_in_utc_to_the_millisecond() -> None:
