@@ -12,12 +12,13 @@ from django_delayq.worker.outage import Outage, waits
 def ask_report(broker: Broker) -> ServerReport:
     """What the broker says of itself, waited for while it is away. Raises `CommandError` when it must not be used."""
     outage = Outage()
-    for pause in waits():
+    pauses = waits()
+    while True:
         try:
             report = broker.report()
         except BrokerUnavailable as error:
             outage.begin("starting", error)
-            sleep(pause)
+            sleep(next(pauses))
             continue
         except BrokerRefused as error:
             raise CommandError(str(error)) from error
@@ -25,4 +26,3 @@ def ask_report(broker: Broker) -> ServerReport:
         if report.problems:
             raise CommandError(" ".join(report.problems))
         return report
-    raise AssertionError("waits() never ends")
