@@ -42,8 +42,8 @@ def emit(signal: Signal, sender: object, **kwargs: Any) -> None:
         return
     try:
         signal.send_robust(sender, **kwargs)
-    except SystemExit:
-        logger.exception("A receiver of a signal called sys.exit(); it is ignored.")
+    except BaseException:  # send_robust passes on what is no Exception, as sys.exit() in a receiver
+        logger.exception("A receiver of a signal raised what ends a process; it is ignored.")
 
 
 async def aemit(signal: Signal, sender: object, **kwargs: Any) -> None:

@@ -9,7 +9,7 @@ Every time is epoch milliseconds by the broker's own clock, every length millise
 All verbs may be called from several threads at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -301,6 +301,9 @@ class Broker(Protocol):
         """
 
     async def aput(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]: ...
+
+    def begin_put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
+        """As `put`, without waiting: the function that is given waits, answers and raises, and must be called."""
 
     def put_alarms(self, alarms: Sequence[Alarm]) -> None:
         """Hold alarms. Idempotent: of two for one pk the earlier counts."""

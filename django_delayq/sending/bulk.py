@@ -1,15 +1,15 @@
 """Sending many messages in few round trips, lazily and in bounded memory."""
 
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
 
 from asgiref.sync import sync_to_async
 from django.db import connections
 from django.db.transaction import TransactionManagementError
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import BATCH
+from django_delayq.brokers.base import BATCH, Placed
 from django_delayq.conf import Alias
-from django_delayq.sending.batches import Batches
+from django_delayq.sending.batches import Batch, Batches
 from django_delayq.sending.commit import is_in_transaction
 from django_delayq.sending.told import atell_sent, tell_sent
 from django_delayq.sends import Send, SentMany
@@ -31,14 +31,27 @@ def send_delay_messages(
     messages were taken, `unknown` are the ids of the batch in flight, and nothing after those was sent.
     """
     batches = Batches(batch_size, using)
+    # While one batch is on its way the next is made ready; never two, so that a failure stays a prefix.
+    on_its_way: list[tuple[Batch, Callable[[], list[Placed]]]] = []
     with batches.failures_told():
-        for batch in batches.of(sends):
-            if on_commit:
-                _refuse_in_transaction(batch.alias)
-            placed = get_broker(batch.alias.name).put(batches.departs(batch), batch.on_conflict)
-            batches.answered(placed)
-            tell_sent(batch.alias.name, batch.puts, placed)
+        try:
+            for batch in batches.of(sends):
+                if on_commit:
+                    _refuse_in_transaction(batch.alias)
+                _arrive(batches, on_its_way)
+                begin = get_broker(batch.alias.name).begin_put
+                on_its_way.append((batch, begin(batches.departs(batch), batch.on_conflict)))
+        finally:
+            _arrive(batches, on_its_way)
     return batches.sent
+
+
+def _arrive(batches: Batches, on_its_way: list[tuple[Batch, Callable[[], list[Placed]]]]) -> None:
+    while on_its_way:
+        batch, wait = on_its_way.pop()
+        placed = wait()
+        batches.answered(placed)
+        tell_sent(batch.alias.name, batch.puts, placed)
 
 
 async def asend_delay_messages(

@@ -23,8 +23,11 @@ def prepare(send: Send, alias: Alias) -> Put:
         raise ValueError(
             f"on_conflict={shown(send.on_conflict)} is unknown: {did_you_mean(str(send.on_conflict), _ON_CONFLICT)}"
         )
-    key = check_name(send.key, "key")
-    handler = get_handler(alias.name, key)
+    key = send.key
+    handler = get_handler(alias.name, key) if type(key) is str else None
+    if handler is None:
+        key = check_name(key, "key")
+        handler = get_handler(alias.name, key)
     if handler is None and alias.options.unknown_keys == "error":
         raise unknown_key(alias.name, key)
     delay_ms, at_ms = due_ms(send.delay, send.at)

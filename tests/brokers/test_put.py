@@ -110,3 +110,11 @@ def test_the_async_twins_answer_alike(rig: Rig) -> None:
         assert await rig.broker.aget("a") is None
 
     asyncio.run(use())
+
+
+def test_a_put_that_was_begun_is_answered_when_it_is_waited_for(rig: Rig) -> None:
+    wait = rig.broker.begin_put([Put("a", Header("q", "k"), b"1", at_ms=0)])
+    rig.send("b")
+    (placed,) = wait()
+    assert (placed.id, placed.created) == ("a", True)
+    assert sorted(ids(rig.claim())) == ["a", "b"]

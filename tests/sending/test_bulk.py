@@ -167,3 +167,17 @@ def test_it_raises_inside_a_transaction(close_order: Handler[int, None], round_t
 def test_on_commit_false_sends_at_once_inside_a_transaction(close_order: Handler[int, None]) -> None:
     with transaction.atomic():
         assert send_delay_messages([close_order.prepare(1)], on_commit=False).created == 1
+
+
+def test_one_batch_is_on_its_way_while_the_next_is_read_and_never_two(
+    close_order: Handler[int, None], broker: MemoryBroker
+) -> None:
+    sent: list[int] = []
+
+    def sends() -> Iterator[Send]:
+        for number in range(5):
+            sent.append(broker.counts().totals["sent"])  # the memory broker takes a batch when it is waited for
+            yield close_order.prepare(number)
+
+    send_delay_messages(sends(), batch_size=1)
+    assert sent == [0, 0, 0, 1, 2]

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from threading import Condition
 
@@ -77,6 +78,9 @@ class MemoryBroker:
 
     async def aput(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
         return self.put(puts, on_conflict)
+
+    def begin_put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
+        return partial(self.put, puts, on_conflict)
 
     def _put(self, put: Put, on_conflict: OnConflict) -> Placed:
         due_ms = self._due_ms(put.delay_ms, put.at_ms)

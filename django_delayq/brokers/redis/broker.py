@@ -1,6 +1,6 @@
 """The Redis broker: one sorted set per (queue, key), leases and bodies beside it, every move a Lua script."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from django_delayq import codec
@@ -64,12 +64,20 @@ class RedisBroker:
     # Messages in
 
     def put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+        return self.begin_put(puts_, on_conflict)()
+
+    def begin_put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
         check_batch(puts_)
-        try:
-            placed = self._links.run(puts.put(self._keys, self._slots, puts_, on_conflict))
-        except Passing as error:
-            raise _unknown(puts_, error) from None
-        return refuse_duplicates(placed, on_conflict)
+        end = self._links.begin(puts.put(self._keys, self._slots, puts_, on_conflict))
+
+        def wait() -> list[Placed]:
+            try:
+                placed = end()
+            except Passing as error:
+                raise _unknown(puts_, error) from None
+            return refuse_duplicates(placed, on_conflict)
+
+        return wait
 
     async def aput(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
         check_batch(puts_)

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -47,11 +48,22 @@ class Links:
 
     def run(self, operation: Operation[R], budget: float = BUDGET) -> R:
         """Run an operation to its end. Raises `BrokerUnavailable` after `budget` seconds, or `BrokerRefused`."""
+        return self.begin(operation, budget)()
+
+    def begin(self, operation: Operation[R], budget: float = BUDGET) -> Callable[[], R]:
+        """Send an operation's first calls. The function that is given waits for them and runs it to its end."""
         patience = _Patience(budget)
         try:
             calls = next(operation)
+        except StopIteration as stop:  # it had nothing to ask
+            return partial(_same, stop.value)
+        return partial(self._end, operation, calls, self._send(calls), patience)
+
+    def _end(self, operation: Operation[R], calls: list[Call], sent: "_Sent", patience: "_Patience") -> R:
+        try:
+            calls = operation.send(self._exchange(calls, patience, sent))
             while True:
-                calls = operation.send(self._exchange(calls, patience))
+                calls = operation.send(self._exchange(calls, patience, self._send(calls)))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         finally:
@@ -81,11 +93,11 @@ class Links:
         while self._idle:
             self._idle.pop().disconnect()
 
-    def _exchange(self, calls: list[Call], patience: "_Patience") -> Replies:
+    def _exchange(self, calls: list[Call], patience: "_Patience", sent: "_Sent") -> Replies:
         replies = Replies()
         while True:
             try:
-                replies[:] = self._repeat(calls, patience.left) if replies.repeated else self._attempt(calls)
+                replies[:] = self._repeat(calls, patience.left) if replies.repeated else self._receive(calls, sent)
             except _FAULTS as error:
                 time.sleep(patience.pause_after(as_ours(error, self.shown)))
                 replies.repeated = True
@@ -103,29 +115,37 @@ class Links:
             else:
                 return replies
 
-    def _attempt(self, calls: list[Call]) -> list[Reply]:
+    def _send(self, calls: list[Call]) -> "_Sent":
+        connection = None
         try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self.connect()
+            connection = self._idle.pop() if self._idle else self.connect()
+            connection.send_packed_command(_pack(calls))
+        except _FAULTS as error:  # told to the one who waits for the replies
+            if connection is not None:
+                connection.disconnect()
+            return error
+        return connection
+
+    def _receive(self, calls: list[Call], sent: "_Sent") -> list[Reply]:
+        if isinstance(sent, Exception):
+            raise sent
         try:
-            replies = self._ask_all(connection, calls)
+            replies = self._complete(sent, calls, [_reply(sent) for _ in calls])
         except BaseException:
-            connection.disconnect()  # replies may be unread, or a failover moved the primary
+            sent.disconnect()  # replies may be unread, or a failover moved the primary
             raise
-        self._idle.append(connection)
+        self._idle.append(sent)
         return replies
 
     def _repeat(self, calls: list[Call], left: float) -> list[Reply]:
         # A connection for this once: an idle one may be as dead as the last, and none may wait longer than is left.
         connection = self.connect(min(left, BUDGET))
         try:
-            return self._ask_all(connection, calls)
+            return self._complete(connection, calls, _ask(connection, _pack(calls)))
         finally:
             connection.disconnect()
 
-    def _ask_all(self, connection: AbstractConnection, calls: list[Call]) -> list[Reply]:
-        replies = _ask(connection, _pack(calls))
+    def _complete(self, connection: AbstractConnection, calls: list[Call], replies: list[Reply]) -> list[Reply]:
         lost = _without_script(replies)
         if lost:
             _fill(replies, lost, _ask(connection, _pack_source(calls, lost)))
@@ -162,6 +182,14 @@ class Links:
             _fill(replies, lost, await _aask(connection, _pack_source(calls, lost)))
         check(replies, self.shown)
         return replies
+
+
+_Sent = AbstractConnection | Exception
+"""A connection on which calls were sent, or why they were not."""
+
+
+def _same(value: R) -> R:
+    return value
 
 
 class _LoopConnections:

@@ -13,11 +13,12 @@ CALL = 500
 """The most messages that one script call takes: keeps each under a few milliseconds of the server."""
 
 _RUNNING = 2
+_NOT_YET = Placed("", 0, created=False)
 
 
 def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
     """Take messages, a call per wait set and `CALL` of them; again for those whose id waits in another wait set."""
-    placed: dict[int, Placed] = {}
+    placed = [_NOT_YET] * len(puts)
     todo = list(range(len(puts)))
     elsewhere: dict[int, str] = {}
     while todo:
@@ -32,14 +33,13 @@ def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) 
             slots.give_back(names)
         todo = []
         for group, reply in zip(groups, replies, strict=True):
-            for position, i in enumerate(group):
-                outcome, due = reply[2 * position], int(reply[2 * position + 1])
+            for i, outcome, due in zip(group, reply[::2], reply[1::2], strict=True):
                 if isinstance(outcome, bytes):
                     elsewhere[i] = outcome.decode()
                     todo.append(i)
                 else:
                     placed[i] = Placed(puts[i].id, due, outcome == 1, outcome == _RUNNING)
-    return [placed[i] for i in range(len(puts))]
+    return placed
 
 
 def _grouped(puts: Sequence[Put], todo: list[int], elsewhere: dict[int, str]) -> list[list[int]]:

@@ -13,6 +13,8 @@ US = b"\x1f"
 RS = b"\x1e"
 _VERSION = b"1"
 _AT_MOST_ONCE = b"o"
+_PLAIN = US + RS
+_NONE_GIVEN = (None,) * 5
 
 
 def pack_flags(header: Header) -> bytes:
@@ -22,20 +24,21 @@ def pack_flags(header: Header) -> bytes:
 
 def pack_tail(header: Header, body: bytes) -> bytes:
     """What follows the due time in a message: Lua copies it and never looks inside."""
-    expires = b"" if header.expires_ms is None else str(header.expires_ms).encode()
+    if (header.expires_ms, header.max_attempts, header.timeout_ms, header.tag, header.trace_id) == _NONE_GIVEN:
+        return _PLAIN + body
+    expires = b"" if header.expires_ms is None else b"%d" % header.expires_ms
     return expires + US + _pack_options(header) + RS + body
 
 
 def _pack_options(header: Header) -> bytes:
-    if header.max_attempts is None and header.timeout_ms is None and header.tag is None and header.trace_id is None:
-        return b""
     options: dict[str, int | str | None] = {
         "max_attempts": header.max_attempts,
         "timeout_ms": header.timeout_ms,
         "tag": header.tag,
         "trace_id": header.trace_id,
     }
-    return codec.dumps({name: value for name, value in options.items() if value is not None})
+    given = {name: value for name, value in options.items() if value is not None}
+    return codec.dumps(given) if given else b""
 
 
 def unpack_message(message: bytes) -> tuple[Header | None, bytes]:
