@@ -10,41 +10,43 @@ All verbs may be called from several threads at once.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from django_delayq.brokers.figures import (  # part of this contract
+    Audit as Audit,
+)
+from django_delayq.brokers.figures import (
+    Counts as Counts,
+)
+from django_delayq.brokers.figures import (
+    Header as Header,
+)
+from django_delayq.brokers.figures import (
+    Info as Info,
+)
+from django_delayq.brokers.figures import (
+    ServerReport as ServerReport,
+)
+from django_delayq.brokers.figures import (
+    SetCount as SetCount,
+)
+from django_delayq.brokers.figures import (
+    WorkerInfo as WorkerInfo,
+)
 from django_delayq.errors import DuplicateMessage
-from django_delayq.message import State
 from django_delayq.sends import OnConflict as OnConflict  # part of this contract, and of the public API
 
 BATCH = 1_000
 """The most messages that one verb call takes or gives."""
 
 
-TOTALS = (
-    "sent",
-    "finished",
-    "cancelled",
-    "purged",
-    "dropped",
-    "retried",
-    "snoozed",
-    "released",
-    "reclaimed",
-    "buried",
-    "rescued",
-)
-"""What is counted over all time, by move."""
-
 SUSPECT_CRASHES = 2
 """With so many crashes a message is a suspect: it waits apart, and runs alone."""
 
 FATAL_CRASHES = 3
 """With so many it is buried."""
-
-LEFT = ("finished", "cancelled", "purged", "dropped")
-"""The totals of what is in no place any more: sent = what is in a place + these."""
 
 
 class Capability(StrEnum):
@@ -56,27 +58,6 @@ class Capability(StrEnum):
     RESCHEDULE = "reschedule"
     PEEK = "peek"  # gives waiting messages in due order, without removing them
     COUNTS = "counts"  # counts by state, and the audit
-
-
-@dataclass(slots=True)
-class Header:
-    """What travels with the data, and says how to treat it. `None` leaves it to the handler."""
-
-    queue: str
-    key: str
-    at_most_once: bool = False
-    expires_ms: int | None = None  # a length: the message expires that long after `scheduled_ms`
-    max_attempts: int | None = None
-    timeout_ms: int | None = None
-    tag: str | None = None
-    trace_id: str | None = None
-    sent_ms: int = 0  # set by the broker when it takes the message
-    scheduled_ms: int = 0  # the due time as sent or rescheduled, before any retry
-
-    @property
-    def expires_at_ms(self) -> int | None:
-        """The instant from which the message must not start."""
-        return None if self.expires_ms is None else self.scheduled_ms + self.expires_ms
 
 
 @dataclass(slots=True)
@@ -183,79 +164,6 @@ class Upkept:
     suspects_due: int = 0
     next_lease_end_ms: int | None = None
     lost_record: str = ""  # why what the broker held may be gone (restarted, flushed); empty when nothing happened
-
-
-@dataclass(slots=True)
-class Info:
-    """One message as the broker sees it now. `holder` and `lease_end_ms` while it runs, `detail` when buried."""
-
-    id: str
-    state: State
-    due_ms: int
-    header: Header
-    body: bytes
-    failures: int = 0
-    crashes: int = 0
-    error: str = ""
-    detail: str = ""
-    holder: str = ""
-    lease_end_ms: int | None = None
-    buried_ms: int | None = None
-    suspect: bool = False
-
-
-@dataclass(slots=True)
-class SetCount:
-    """What waits for one (queue, key)."""
-
-    queue: str
-    key: str
-    pending: int
-    ready: int
-    next_due_ms: int | None
-
-
-@dataclass(slots=True)
-class Counts:
-    """Every figure in one look."""
-
-    now_ms: int
-    waiting: list[SetCount]
-    running: int
-    suspects: int
-    error: int
-    totals: dict[str, int] = field(default_factory=dict)  # sent, finished, cancelled, purged, dropped, retried, …
-
-
-@dataclass(slots=True)
-class WorkerInfo:
-    """A worker's heartbeat. `seen_ms` is set by the broker."""
-
-    name: str
-    queues: list[str]
-    keys: list[str]
-    running: int
-    started_ms: int
-    seen_ms: int = 0
-
-
-@dataclass(slots=True)
-class Audit:
-    """The totals held against the sets: `differences` is empty when each message is in exactly one place."""
-
-    totals: dict[str, int]
-    places: dict[str, int]  # pending, ready, running, error
-    differences: list[str]
-
-
-@dataclass(slots=True)
-class ServerReport:
-    """What the worker says at start: one line on durability, warnings, and problems that forbid starting."""
-
-    server: str
-    durability: str
-    warnings: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
 
 
 def earliest(*times: int | None) -> int | None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from django_delayq.brokers.base import LEFT, TOTALS, Audit, Counts, Info, SetCount
+from django_delayq.brokers.figures import LEFT, TOTALS, Audit, Counts, Info, SetCount
 from django_delayq.brokers.memory.places import Buried, Entry, Places, SetName
 from django_delayq.message import State
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from django_delayq.brokers.base import LEFT, Audit
+from django_delayq.brokers.figures import LEFT, Audit
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.looks import read_totals, set_names
 from django_delayq.brokers.redis.records import entry_id, unpack_message

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from heapq import nsmallest
 
 from django_delayq import codec
-from django_delayq.brokers.base import TOTALS, Counts, Header, Info, SetCount, WorkerInfo
+from django_delayq.brokers.figures import TOTALS, Counts, Header, Info, SetCount, WorkerInfo
 from django_delayq.brokers.redis.byid import find_entries
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, entry_id, unpack_message, unpack_state
