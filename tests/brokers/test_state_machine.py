@@ -22,7 +22,6 @@ from hypothesis.stateful import (
 )
 
 from django_delayq.brokers.base import (
-    TOTALS,
     Alarm,
     Broker,
     Claimed,
@@ -35,6 +34,7 @@ from django_delayq.brokers.base import (
     Verb,
     Want,
 )
+from django_delayq.brokers.figures import TOTALS
 from django_delayq.conf import Options
 from tests.brokers.rig import Rig, memory_rig, redis_rig
 from tests.scale import scaled
