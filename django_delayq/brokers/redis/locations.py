@@ -61,7 +61,8 @@ def _common(timeout: float) -> dict[str, Any]:
 def parse_location(location: object) -> Location:
     """What LOCATION says; nothing is connected or started. Raises `ImproperlyConfigured` with the value and the fix."""
     if not isinstance(location, str) or not location:
-        raise ImproperlyConfigured(f"LOCATION is {type(location).__name__}, not text; {_FORMS}.")
+        wrong = "empty" if location == "" else f"{type(location).__name__}, not text"
+        raise ImproperlyConfigured(f"LOCATION is {wrong}; {_FORMS}.")
     if location.startswith("cache:"):
         return _parse_cache(location)
     if location.startswith("embedded://"):
@@ -78,13 +79,22 @@ def hide_password(location: str) -> str:
         return location
     # Up to the last @: a password that was not percent-encoded may hold another, or a slash.
     shown = re.sub(r"^(?>((?:[a-z][\w+.-]*://)?))(?!/)(.*)@", _hide_login, location, flags=re.DOTALL | re.IGNORECASE)
-    return re.sub(r"([?&](?:ssl_)?password=)[^&]*", r"\1***", shown, flags=re.IGNORECASE)
+    address, mark, query = shown.partition("?")
+    return address + mark + "&".join(_hide_value(option) for option in query.split("&"))
 
 
 def _hide_login(found: re.Match[str]) -> str:
     scheme, login = found.groups()
     name = re.match(r"[\w.-]*:", login)
     return f"{scheme}{name[0] if name else ''}***@"
+
+
+def _hide_value(option: str) -> str:
+    """What is not known to be harmless may be a secret under a misspelled name, or the rest of one."""
+    name, equals, _ = option.partition("=")
+    if not option or (equals and name in _HARMLESS_OPTIONS):
+        return option
+    return f"{name}=***" if equals else "***"
 
 
 def embedded_directory(location: str) -> Path:
@@ -115,20 +125,23 @@ def _parse_cache(location: str) -> Location:
 
 
 def _parse_url(url: str, shown: str, login: Mapping[str, Any]) -> Location:
-    unreadable = f"LOCATION {shown!r} can't be read; {_FORMS}, with special characters of a password percent-encoded."
     try:
         options = {**login, **parse_url(url)}
         parts = urlsplit(url)
     except ValueError:  # its text may hold the password
-        raise ImproperlyConfigured(unreadable) from None
+        raise ImproperlyConfigured(_unreadable(shown)) from None
     if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
-        raise ImproperlyConfigured(unreadable)
+        raise ImproperlyConfigured(_unreadable(shown))
     _check_address(parts, shown)
     _check_options(parts, options, shown)
     connection = options.pop("connection_class", Connection)
     if connection is not SSLConnection:
         options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
     return Location(shown, options, connection, _ASYNC[connection])
+
+
+def _unreadable(shown: str) -> str:
+    return f"LOCATION {shown!r} can't be read; {_FORMS}, with special characters of a password percent-encoded."
 
 
 _ASYNC: Mapping[Callable[..., AbstractConnection], Callable[..., AsyncConnection]] = {
@@ -147,6 +160,8 @@ def _check_address(parts: SplitResult, shown: str) -> None:
 
 
 def _check_options(parts: SplitResult, options: Mapping[str, Any], shown: str) -> None:
+    if any(option and "=" not in option for option in parts.query.split("&")):
+        raise ImproperlyConfigured(_unreadable(shown))  # perhaps the rest of a password
     known = _LOGIN_OPTIONS | (_TLS_OPTIONS if parts.scheme == "rediss" else frozenset())
     for name in parse_qs(parts.query, keep_blank_values=True):
         if name not in known:
@@ -172,3 +187,4 @@ _TLS_OPTIONS = frozenset(
         "ssl_ciphers",
     }
 )
+_HARMLESS_OPTIONS = (_LOGIN_OPTIONS | _TLS_OPTIONS) - {"password", "ssl_password"}
