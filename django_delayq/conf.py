@@ -67,7 +67,7 @@ def parse_alias(name: str, configured: object) -> Alias:
         name=name,
         broker=_dotted_path(f'{path}["BROKER"]', settings_of_alias.get("BROKER", BROKER)),
         location=_text(f'{path}["LOCATION"]', settings_of_alias.get("LOCATION", LOCATION)),
-        database=_text(f'{path}["DATABASE"]', settings_of_alias.get("DATABASE", "default")),
+        database=_public_text(f'{path}["DATABASE"]', settings_of_alias.get("DATABASE", "default")),
         options=_parse_options(f'{path}["OPTIONS"]', settings_of_alias.get("OPTIONS", {})),
     )
 
@@ -75,7 +75,7 @@ def parse_alias(name: str, configured: object) -> Alias:
 def _configured() -> Mapping[str, object]:
     configured = getattr(settings, "DELAYQ", {DEFAULT_ALIAS: {}})
     if not isinstance(configured, Mapping):
-        raise ImproperlyConfigured(f"DELAYQ={shown(configured)} is {type(configured).__name__}; make it a dict.")
+        raise ImproperlyConfigured(f"DELAYQ is {type(configured).__name__}; make it a dict.")
     return configured
 
 
@@ -101,13 +101,23 @@ def _mapping(path: str, value: object, known: Iterable[str]) -> Mapping[str, Any
 
 
 def _text(path: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ImproperlyConfigured(f"{path} is {type(value).__name__}; give a str that is not empty.")
+    if not isinstance(value, str):
+        raise ImproperlyConfigured(f"{path} is {type(value).__name__}; give a str.")
+    if not value:
+        raise ImproperlyConfigured(f"{path} is empty; leave it out for the default.")
     return value
 
 
-def _dotted_path(path: str, value: object) -> str:
+def _public_text(path: str, value: object) -> str:
+    """Text that errors may show: not an address, which may hold a password."""
     text = _text(path, value)
+    if "@" in text or ":" in text:
+        raise ImproperlyConfigured(f'{path} is an address; the one of the broker belongs in "LOCATION".')
+    return text
+
+
+def _dotted_path(path: str, value: object) -> str:
+    text = _public_text(path, value)
     if not all(part.isidentifier() for part in text.split(".")) or "." not in text:
         raise ImproperlyConfigured(f"{path}={text!r} is no dotted path to a broker class, such as {BROKER!r}.")
     return text

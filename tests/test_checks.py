@@ -31,7 +31,7 @@ def test_right_settings_and_handlers_pass() -> None:
 @pytest.mark.parametrize(
     ("delayq", "id", "reason", "hint"),
     [
-        ([], "E001", "DELAYQ=[] is list", "reference of settings"),
+        ([], "E001", "DELAYQ is list", "reference of settings"),
         ({"default": {"STOER": None}}, "E001", "did you mean 'STORE'?", "reference of settings"),
         ({"default": {"BROKER": "shop.Broker"}}, "E002", "'shop.Broker' can't be imported", "dotted path"),
         ({"default": {"BROKER": MEMORY, "DATABASE": "ohter"}}, "E003", "'ohter' is not in DATABASES", "'other'?"),

@@ -53,7 +53,7 @@ def test_sizes_are_bytes_or_text(size: Any, octets: int) -> None:
         ({"BROKER": "redis"}, r'DELAYQ\["a"\]\["BROKER"\]=\'redis\' is no dotted path'),
         ({"BROKER": "not a.path"}, r'\["BROKER"\]=\'not a.path\' is no dotted path'),
         ({"BROKER": None}, r'\["BROKER"\] is NoneType; give a str'),
-        ({"LOCATION": ""}, r'\["LOCATION"\] is str; give a str that is not empty'),
+        ({"LOCATION": ""}, r'\["LOCATION"\] is empty; leave it out for the default'),
         ({"DATABASE": 1}, r'\["DATABASE"\] is int; give a str'),
         ({"STORE": {}}, r'\["STORE"\] is set, but this version has no store; write "STORE": None'),
         ({"OPTIONS": None}, r'\["OPTIONS"\] is NoneType; make it a dict'),
@@ -86,7 +86,7 @@ def test_an_unknown_alias_is_an_error_that_offers_the_nearest(settings: Settings
 
 def test_delayq_must_be_a_dict(settings: Settings) -> None:
     settings.DELAYQ = ["default"]
-    with pytest.raises(ImproperlyConfigured, match=r"DELAYQ=\['default'\] is list; make it a dict"):
+    with pytest.raises(ImproperlyConfigured, match=r"^DELAYQ is list; make it a dict"):
         get_alias()
 
 
@@ -98,3 +98,20 @@ def test_changed_settings_are_read_again(settings: Settings) -> None:
 
 def test_a_password_in_the_location_is_not_in_the_repr() -> None:
     assert "secret" not in repr(parse_alias("a", {"LOCATION": "redis://:secret@redis/0"}))
+
+
+@pytest.mark.parametrize(
+    ("delayq", "message"),
+    [
+        ("redis://:secret@redis/0", "DELAYQ is str; make it a dict"),
+        ({"default": "redis://:secret@redis/0"}, "is str; make it a dict"),
+        ({"default": {"BROKER": "redis://:secret@redis/0"}}, r'\["BROKER"\] is an address; .* belongs in "LOCATION"'),
+        ({"default": {"BROKER": "redis:secret"}}, r'\["BROKER"\] is an address; .* belongs in "LOCATION"'),
+        ({"default": {"DATABASE": "postgres://u:secret@h/d"}}, r'\["DATABASE"\] is an address'),
+    ],
+)
+def test_a_password_in_the_wrong_place_is_not_in_the_error(settings: Settings, delayq: Any, message: str) -> None:
+    settings.DELAYQ = delayq
+    with pytest.raises(ImproperlyConfigured, match=message) as raised:
+        get_alias()
+    assert "secret" not in str(raised.value)
