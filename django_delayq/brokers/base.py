@@ -132,6 +132,7 @@ class Verb(StrEnum):
     SNOOZE = "snooze"  # due again after `delay_ms`; crashes 0
     RELEASE = "release"  # back to ready, in its old place
     INTERRUPT = "interrupt"  # stays leased for 1 s more, then is ready again with no crash counted
+    CRASH = "crash"  # the child process that ran it died: a crash is counted; ready again, at the third buried
     BURY = "bury"
 
 
