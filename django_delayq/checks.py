@@ -6,8 +6,8 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, Warning, register
 from django.core.exceptions import ImproperlyConfigured
-from django.utils.module_loading import import_string
 
+from django_delayq.brokers import broker_class
 from django_delayq.conf import Alias, alias_names, get_alias
 from django_delayq.durations import to_ms
 from django_delayq.handlers import DEFAULT_TIMEOUT, Handler, name_of, registered_handlers
@@ -16,11 +16,11 @@ from django_delayq.values import did_you_mean
 
 @register("delayq")
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
-    """E001 wrong setting, E002 BROKER can't be imported, E003 no such DATABASE."""
+    """E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE."""
     try:
         names = alias_names()
     except ImproperlyConfigured as error:
-        return [_wrong_setting(error)]
+        return [_wrong_setting(str(error))]
     return [message for name in names for message in _check_alias(name)]
 
 
@@ -37,7 +37,7 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
     try:
         alias = get_alias(name)
     except ImproperlyConfigured as error:
-        yield _wrong_setting(error)
+        yield _wrong_setting(str(error))
         return
     yield from _check_broker(alias)
     if alias.database not in settings.DATABASES:
@@ -50,17 +50,22 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
 
 def _check_broker(alias: Alias) -> Iterator[CheckMessage]:
     try:
-        import_string(alias.broker)
-    except ImportError as error:
+        broker = broker_class(alias)
+    except ImproperlyConfigured as error:
         yield Error(
-            f'DELAYQ["{alias.name}"]["BROKER"]={alias.broker!r} can\'t be imported: {error}',
+            str(error),
             hint="Give the dotted path of a broker class, and install what it imports.",
             id="delayq.E002",
         )
+        return
+    try:
+        broker.check(alias)
+    except ImproperlyConfigured as error:
+        yield _wrong_setting(f'DELAYQ["{alias.name}"]: {error}')
 
 
-def _wrong_setting(error: ImproperlyConfigured) -> CheckMessage:
-    return Error(str(error), hint="The reference of settings in the docs lists them all.", id="delayq.E001")
+def _wrong_setting(text: str) -> CheckMessage:
+    return Error(text, hint="The reference of settings in the docs lists them all.", id="delayq.E001")
 
 
 def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:

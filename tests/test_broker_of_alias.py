@@ -49,3 +49,9 @@ def test_a_broker_that_is_not_there_is_named(settings: Settings) -> None:
     settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.Nowhere"}}
     with pytest.raises(ImproperlyConfigured, match=r'DELAYQ\["default"\]\["BROKER"\]=.*Nowhere.* can\'t be imported'):
         get_broker()
+
+
+def test_a_class_that_is_no_broker_is_named(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"BROKER": "django.db.models.Model"}}
+    with pytest.raises(ImproperlyConfigured, match=r"'django.db.models.Model' is no broker class, such as 'django_"):
+        get_broker()

@@ -34,6 +34,11 @@ def test_right_settings_and_handlers_pass() -> None:
         ([], "E001", "DELAYQ is list", "reference of settings"),
         ({"default": {"STOER": None}}, "E001", "did you mean 'STORE'?", "reference of settings"),
         ({"default": {"BROKER": "shop.Broker"}}, "E002", "'shop.Broker' can't be imported", "dotted path"),
+        ({"default": {"BROKER": "django.db.models.Model"}}, "E002", "is no broker class, such as", "dotted path"),
+        ({"default": {"BROKER": "django.db.connection"}}, "E002", "is no broker class, such as", "dotted path"),
+        ({"default": {"LOCATION": "http://h"}}, "E001", "DELAYQ[\"default\"]: LOCATION 'http://h'", "settings"),
+        ({"default": {"LOCATION": "cache:nope"}}, "E001", "CACHES has no 'nope'", "settings"),
+        ({"default": {"LOCATION": ""}}, "E001", '["LOCATION"] is empty', "settings"),
         ({"default": {"BROKER": MEMORY, "DATABASE": "ohter"}}, "E003", "'ohter' is not in DATABASES", "'other'?"),
     ],
 )

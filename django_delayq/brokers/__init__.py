@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from typing import Any, cast
 
 from django.core.exceptions import ImproperlyConfigured
@@ -10,9 +11,10 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from django_delayq.brokers.base import Broker
-from django_delayq.conf import DEFAULT_ALIAS, get_alias
+from django_delayq.conf import BROKER, DEFAULT_ALIAS, Alias, get_alias
 from django_delayq.errors import DelayqError
 
+_VERBS = [name for name in vars(Broker) if not name.startswith("_")]
 _brokers: dict[str, Broker] = {}
 _lock = threading.Lock()
 
@@ -31,15 +33,22 @@ def get_broker(name: str = DEFAULT_ALIAS) -> Broker:
     return broker
 
 
+def broker_class(alias: Alias) -> type[Broker]:
+    """What an alias's BROKER names. Raises `ImproperlyConfigured`, naming the value and the fix."""
+    setting = f'DELAYQ["{alias.name}"]["BROKER"]={alias.broker!r}'
+    try:
+        found = import_string(alias.broker)
+    except ImportError as error:
+        raise ImproperlyConfigured(f"{setting} can't be imported: {error}") from error
+    if not isinstance(found, type) or not all(hasattr(found, verb) for verb in _VERBS):
+        raise ImproperlyConfigured(f"{setting} is no broker class, such as {BROKER!r}.")
+    return found
+
+
 def _new_broker(name: str) -> Broker:
     alias = get_alias(name)
-    try:
-        make = import_string(alias.broker)
-    except ImportError as error:
-        raise ImproperlyConfigured(
-            f'DELAYQ["{name}"]["BROKER"]={alias.broker!r} can\'t be imported: {error}'
-        ) from error
-    return cast(Broker, make(alias))
+    make = cast(Callable[[Alias], Broker], broker_class(alias))
+    return make(alias)
 
 
 def _forget_after_fork() -> None:

@@ -35,6 +35,7 @@ from django_delayq.brokers.figures import (
 from django_delayq.brokers.figures import (
     WorkerInfo as WorkerInfo,
 )
+from django_delayq.conf import Alias
 from django_delayq.errors import DuplicateMessage
 from django_delayq.sends import OnConflict as OnConflict  # part of this contract, and of the public API
 
@@ -192,6 +193,10 @@ class Broker(Protocol):
 
     capabilities: frozenset[Capability]
 
+    @classmethod
+    def check(cls, alias: Alias) -> None:
+        """Raise `ImproperlyConfigured` for settings that can't work with this broker. Connects to nothing."""
+
     def open(self) -> None:
         """Connect, or raise. Without it the first verb connects."""
 
@@ -243,8 +248,9 @@ class Broker(Protocol):
     def upkeep(self, *, lease_ms: int) -> Upkept:
         """Reclaim lapsed leases and trim what is kept of errors. Bounded, cheap, and safe from any worker at any time.
 
-        A lapsed lease counts a crash; at two the message is a suspect, at three it is buried. `at_most_once` messages
-        are buried at the first. A lapsed alarm is ready again and counts nothing.
+        A lapsed lease counts a crash, but never more than two: with two the message is a suspect. Who buries it for
+        the third is the worker that saw its child die, since a bystander's lease lapses too when a worker is killed.
+        `at_most_once` messages are buried at the first. A lapsed alarm is ready again and counts nothing.
         """
 
     def wait(self, timeout: float) -> None:

@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> support.Clock:
 @pytest.fixture
 def clocked_broker(settings: Settings, clock: support.Clock) -> Broker:
     """A memory broker whose clock the test moves."""
-    settings.DELAYQ = {"default": {"BROKER": "tests.commands.support.make_broker", "STORE": None}}
+    settings.DELAYQ = {"default": {"BROKER": "tests.commands.support.ClockedBroker", "STORE": None}}
     return get_broker()
 
 

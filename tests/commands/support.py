@@ -28,9 +28,11 @@ class Clock:
 clock = Clock()
 
 
-def make_broker(alias: Alias) -> MemoryBroker:
+class ClockedBroker(MemoryBroker):
     """BROKER of the tests that move time."""
-    return MemoryBroker(alias, clock)
+
+    def __init__(self, alias: Alias) -> None:
+        super().__init__(alias, clock)
 
 
 def delayq(*args: str, **options: Any) -> str:

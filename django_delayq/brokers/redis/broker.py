@@ -54,6 +54,10 @@ class RedisBroker:
         self._links = Links(self._location, self._watch.connected)
         self._sleeper = Sleeper(self._links, self._keys.channel)
 
+    @classmethod
+    def check(cls, alias: Alias) -> None:
+        parse_location(alias.location)
+
     def open(self) -> None:
         self._links.run(_one(plain("PING")))
 
@@ -128,19 +132,19 @@ class RedisBroker:
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._links.run(byid.cancel(self._keys, ids))
+        return self._links.run(byid.cancel(self._keys, self._slots, ids))
 
     async def acancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return await self._links.arun(byid.cancel(self._keys, ids))
+        return await self._links.arun(byid.cancel(self._keys, self._slots, ids))
 
     def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
-        return self._links.run(byid.reschedule(self._keys, ids, puts.due_text(delay_ms, at_ms)))
+        return self._links.run(byid.reschedule(self._keys, self._slots, ids, puts.due_text(delay_ms, at_ms)))
 
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
-        return await self._links.arun(byid.reschedule(self._keys, ids, puts.due_text(delay_ms, at_ms)))
+        return await self._links.arun(byid.reschedule(self._keys, self._slots, ids, puts.due_text(delay_ms, at_ms)))
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
@@ -148,7 +152,7 @@ class RedisBroker:
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._links.run(byid.purge(self._keys, ids))
+        return self._links.run(byid.purge(self._keys, self._slots, ids))
 
     def purge_errors(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
