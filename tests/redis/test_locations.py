@@ -3,6 +3,7 @@
 import asyncio
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import redis
@@ -184,31 +185,35 @@ def test_no_repr_shows_the_password() -> None:
             "OPTIONS": {
                 "PASSWORD": SECRET,
                 "SOCKET_TIMEOUT": 9,
-                "CONNECTION_POOL_KWARGS": {"ssl_ca_certs": "/ca.pem", "max_connections": 3, "health_check_interval": 9},
+                "CONNECTION_POOL_KWARGS": {"ssl_ca_certs": "ca.pem", "max_connections": 3, "health_check_interval": 9},
             },
         },
         {
             "BACKEND": "django.core.cache.backends.redis.RedisCache",
             "LOCATION": ["rediss://h:6380/2", "rediss://replica:6380/2"],
-            "OPTIONS": {"password": SECRET, "ssl_ca_certs": "/ca.pem", "health_check_interval": 9},
+            "OPTIONS": {"password": SECRET, "ssl_ca_certs": "ca.pem", "health_check_interval": 9},
         },
     ],
     ids=["django-redis", "django"],
 )
-def test_a_cache_gives_its_address_login_and_tls_only(settings: Settings, cache: dict[str, object]) -> None:
+def test_a_cache_gives_its_address_login_and_tls_only(
+    settings: Settings, cache: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ca.pem").touch()
     settings.CACHES = {"default": cache}
     location = parse_location("cache:default")
     connection = location.connection()
     assert isinstance(connection, SSLConnection)
     assert (connection.host, connection.port, connection.db) == ("h", 6380, 2)
-    assert (connection.password, connection.ca_certs) == (SECRET, "/ca.pem")
+    assert (connection.password, connection.ca_certs) == (SECRET, "ca.pem")
     assert connection.health_check_interval == 0
     assert location.shown == "cache:default (rediss://h:6380/2)"
     assert SECRET not in repr(location)
 
 
 def test_tls_options_of_a_cache_without_tls_are_left_out(settings: Settings) -> None:
-    options = {"ssl_cert_reqs": None, "ssl_ca_certs": "/ca.pem", "db": 4}
+    options = {"ssl_cert_reqs": None, "ssl_ca_certs": "ca.pem", "db": 4}
     settings.CACHES = {
         "default": {
             "BACKEND": "django.core.cache.backends.redis.RedisCache",

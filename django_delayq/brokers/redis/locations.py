@@ -22,6 +22,7 @@ from redis.connection import AbstractConnection, Connection, SSLConnection, Unix
 from redis.retry import Retry
 
 from django_delayq.brokers.redis.caches import cache_address
+from django_delayq.brokers.redis.tls import check_tls
 
 TIMEOUT_S = 2.0
 """How long a connection waits for the server, at its start and for each reply, unless told otherwise."""
@@ -135,7 +136,9 @@ def _parse_url(url: str, shown: str, login: Mapping[str, Any]) -> Location:
     _check_address(parts, shown)
     _check_options(parts, options, shown)
     connection = options.pop("connection_class", Connection)
-    if connection is not SSLConnection:
+    if connection is SSLConnection:
+        check_tls(options, shown)
+    else:
         options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
     return Location(shown, options, connection, _ASYNC[connection])
 

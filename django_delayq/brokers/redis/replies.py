@@ -13,7 +13,10 @@ _PASSES = re.compile(r"\b(LOADING|READONLY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|
 _READ_ONLY = "can't write against a read only"
 _FULL = re.compile(r"\bOOM\b|used memory > 'maxmemory'")
 _HINTS = (
-    (re.compile(r"WRONGPASS|NOAUTH|username-password|AUTH"), "check user and password in LOCATION"),
+    (
+        re.compile(r"WRONGPASS|NOAUTH|Authentication required|username-password|AUTH"),
+        "check user and password in LOCATION",
+    ),
     (re.compile(r"NOPERM|no permissions"), "give this user the commands and keys that docs/how-to/deploy.md lists"),
     (re.compile(r"WRONGTYPE|wrong kind of value"), "someone else writes under our prefix: remove that key"),
 )
@@ -41,7 +44,7 @@ def as_ours(error: Exception, shown: str) -> Exception:
         return BrokerUnavailable(f"Redis at {shown} has no memory left (maxmemory): give it more. It said: {text}")
     if isinstance(error, ResponseError | AuthenticationError):
         hint = next((f"; {hint}" for pattern, hint in _HINTS if pattern.search(text)), "")
-        return BrokerRefused(f"Redis at {shown} refused: {text}{hint}.")
+        return BrokerRefused(f"Redis at {shown} refused: {text.rstrip('.')}{hint}.")
     if isinstance(error, ConnectionError | TimeoutError | OSError):
         return Passing(f"Redis at {shown} is away: {text}")
     return BrokerRefused(f"Redis at {shown} does not answer as Redis does: {text}")
