@@ -3,23 +3,62 @@
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
+from django.core.management.base import CommandError
 from django.utils import autoreload
 
+from django_delayq.errors import DelayqError
 from django_delayq.worker.worker import Worker
+
+CODE_CHANGED = 3
+"""The exit code with which Django's autoreloader asks to be started anew."""
 
 _logger = logging.getLogger("django_delayq")
 
 
 def run_reloading(make_worker: Callable[[], Worker]) -> None:
-    """Run a worker that winds down, and starts anew in a new process, when code changes. For development."""
-    if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) != "true":
-        # The outer process only starts the inner one again and again; Ctrl-C reaches the inner one by itself.
-        signal.signal(signal.SIGINT, lambda signum, frame: None)
-        autoreload.run_with_reloader(lambda: None)
-        return
+    """Run a worker that winds down, and starts anew in a new process, when code changes. For development.
+
+    SIGTERM, and a terminal's Ctrl-C, end it as they end a worker; a second Ctrl-C interrupts what runs.
+    """
+    if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true":
+        _run_watched(make_worker)
+    else:
+        sys.exit(_start_again_and_again())
+
+
+def _start_again_and_again() -> int:
+    """The outer process: starts the inner one, passes SIGTERM on, and gives the inner one's exit code."""
+    inner: list[subprocess.Popen[bytes]] = []
+    stopping = threading.Event()
+
+    def stop(signum: int, frame: object) -> None:
+        stopping.set()
+        for process in inner:
+            process.terminate()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, lambda signum, frame: None)  # the terminal's reaches the inner process by itself
+    code = CODE_CHANGED
+    while code == CODE_CHANGED and not stopping.is_set():
+        # Django's own restart waits in `subprocess.run`, which kills the inner process when a signal ends the wait.
+        process = subprocess.Popen(  # noqa: S603 - our own command line
+            autoreload.get_child_arguments(), env=os.environ | {autoreload.DJANGO_AUTORELOAD_ENV: "true"}
+        )
+        inner[:] = [process]
+        if stopping.is_set():  # it came before there was a process to tell
+            process.terminate()
+        code = process.wait()
+    if stopping.is_set() and code in (CODE_CHANGED, -signal.SIGTERM):  # wound down already, or not begun
+        return 0
+    return code if code >= 0 else 128 - code
+
+
+def _run_watched(make_worker: Callable[[], Worker]) -> None:
     workers: list[Worker] = []
     ended = threading.Event()
 
@@ -28,6 +67,8 @@ def run_reloading(make_worker: Callable[[], Worker]) -> None:
             worker = make_worker()
             workers.append(worker)
             worker.run()
+        except (CommandError, DelayqError) as error:
+            _logger.error("%s Waiting for a change of code.", error)
         finally:
             ended.set()
 
@@ -35,6 +76,13 @@ def run_reloading(make_worker: Callable[[], Worker]) -> None:
         autoreload.run_with_reloader(run)
     finally:
         for worker in workers:
-            _logger.info("Code changed, or Ctrl-C: finishing what runs.")
+            _hurry_on_ctrl_c(worker)
+            _logger.info("Code changed, or a signal came: finishing what runs.")
             worker.stop()
             ended.wait()
+
+
+def _hurry_on_ctrl_c(worker: Worker) -> None:
+    # SIGTERM may come twice, from the outer process and from whoever signals the whole group.
+    signal.signal(signal.SIGTERM, lambda signum, frame: None)
+    signal.signal(signal.SIGINT, lambda signum, frame: worker.hurry())

@@ -1,8 +1,10 @@
-"""--reload: a change of code ends the worker in good order, and starts it anew."""
+"""--reload: a change of code ends the worker in good order, and starts it anew; a signal ends it in good order."""
 
 import os
 import signal
 from pathlib import Path
+
+import pytest
 
 from tests.worker.processes import Site
 
@@ -30,3 +32,34 @@ def test_a_change_of_code_finishes_what_runs_and_starts_anew(site: Site, tmp_pat
     os.killpg(worker.pid, signal.SIGINT)  # as a terminal does
     assert worker.wait() == 0
     assert site.totals()["finished"] == 2
+
+
+@pytest.mark.parametrize("to_group", [False, True], ids=["to the command", "to its group"])
+def test_sigterm_finishes_what_runs_before_the_end(site: Site, to_group: bool) -> None:
+    worker = site.worker("--reload")
+    site.send("a", key="hold")
+    held = site.line.next()
+    if to_group:
+        os.killpg(worker.pid, signal.SIGTERM)
+    else:
+        worker.signal(signal.SIGTERM)
+    worker.until_says("finishing what runs")
+    held.release()
+    assert site.line.next().what == "ran"
+    assert worker.wait() == 0
+    worker.until_says("Messages: finish 1")
+    assert site.totals()["finished"] == 1
+
+
+def test_a_second_ctrl_c_interrupts_what_runs(site: Site) -> None:
+    worker = site.worker("--reload")
+    site.send("a", key="hold")
+    site.line.next()
+    os.killpg(worker.pid, signal.SIGINT)
+    worker.until_says("finishing what runs")
+    os.killpg(worker.pid, signal.SIGINT)
+    worker.wait()
+    site.worker()
+    again = site.line.next_of("a")
+    assert (again.what, again.attempt) == ("holds", 1)
+    assert site.see("a").crashes == 0
