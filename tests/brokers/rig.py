@@ -80,6 +80,10 @@ class Rig:
             assert self.claim() or self.claim_suspect()
             self.lapse()
 
+    def crash_child(self, claimed: Claimed) -> None:
+        """Let the child process die that runs a claimed message."""
+        assert self.settle(claimed, Verb.CRASH, error="its process died")
+
     def bury(self, *ids: str, **fields: Any) -> None:
         """Send messages and bury them."""
         self.send(*ids, **fields)

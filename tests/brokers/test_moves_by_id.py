@@ -130,7 +130,8 @@ def test_rescue_moves_the_expiry_so_that_it_can_run(rig: Rig) -> None:
 
 def test_rescue_of_what_killed_its_worker_gives_it_three_lives_again(rig: Rig) -> None:
     rig.send("a")
-    rig.crash(times=3)
+    rig.crash(times=2)
+    rig.crash_child(rig.claim_suspect()[0])
     rig.broker.rescue(["a"])
     assert not rig.get("a").suspect
     rig.crash(times=2)

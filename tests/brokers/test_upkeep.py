@@ -71,14 +71,13 @@ def test_suspects_are_given_one_at_a_time_and_only_of_wanted_sets(rig: Rig) -> N
     assert rig.claim_suspect() == []
 
 
-def test_the_third_crash_buries(rig: Rig) -> None:
+def test_the_third_crash_buries_when_its_own_child_died(rig: Rig) -> None:
     rig.send("a", body=b"1")
     rig.crash(times=2)
-    rig.claim_suspect()
-    rig.advance(LEASE_MS)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).buried == 1
+    rig.crash_child(rig.claim_suspect()[0])
     info = rig.get("a")
-    assert (info.state, info.error, info.crashes, info.body) == (State.ERROR, "killed its worker 3 times", 3, b"1")
+    assert (info.state, info.crashes, info.body) == (State.ERROR, 3, b"1")
+    assert info.error == "killed its worker 3 times: its process died"
     assert rig.claim() == rig.claim_suspect() == []
     assert rig.total("buried") == 1
 
@@ -90,10 +89,38 @@ def test_bystanders_of_a_poison_message_lose_no_attempt_and_are_not_buried(rig: 
     for _ in bystanders:  # in due order, so the poison is the last of the six
         (claimed,) = rig.claim_suspect()
         rig.settle(claimed, Verb.FINISH)
-    rig.crash(times=1)
+    rig.crash_child(rig.claim_suspect()[0])
     assert rig.states("poison") == [State.ERROR]
     assert rig.total("finished") == 5
     assert rig.total("buried") == 1
+
+
+def test_a_suspect_whose_worker_is_killed_by_another_message_stays_one(rig: Rig) -> None:
+    rig.send("bystander")
+    rig.crash(times=6)
+    info = rig.get("bystander")
+    assert (info.state, info.crashes, info.suspect) == (State.READY, 2, True)
+
+
+def test_the_death_of_a_child_charges_what_it_ran(rig: Rig) -> None:
+    rig.send("a", "b")
+    first, second = rig.claim()
+    rig.crash_child(first)
+    assert rig.settle(second, Verb.FINISH)
+    info = rig.get("a")
+    assert (info.state, info.crashes, info.failures, info.error) == (State.READY, 1, 0, "its process died")
+    rig.crash_child(rig.claim_one())
+    assert rig.get("a").suspect
+    assert rig.claim() == []
+
+
+def test_a_late_hand_charges_no_crash(rig: Rig) -> None:
+    rig.send("a")
+    late = rig.claim_one()
+    rig.lapse()
+    rig.claim_one()
+    assert not rig.settle(late, Verb.CRASH, error="x")
+    assert rig.get("a").crashes == 1
 
 
 def test_a_suspect_that_fails_by_itself_is_none_any_more(rig: Rig) -> None:

@@ -137,3 +137,45 @@ def test_looks_pass_over_what_they_cannot_read(rig: Rig, client: redis.Redis) ->
     assert rig.total("retried") == 0
     assert [info.id for info in rig.broker.peek("q", 5)] == ["a"]
     assert rig.broker.audit().differences == []
+
+
+def test_a_foreign_wait_set_costs_no_message_that_belongs_there(rig: Rig, client: redis.Redis) -> None:
+    rig.bury("buried")
+    rig.send("lapsed")
+    rig.claim_one()
+    rig.advance(LEASE_MS)
+    client.delete(f"{TAG}wait:q:k")
+    client.set(f"{TAG}wait:q:k", "someone else's")
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    with pytest.raises(BrokerRefused):
+        rig.broker.rescue(["buried"])
+    client.delete(f"{TAG}wait:q:k")
+    assert rig.broker.rescue(["buried"]) == [True]
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
+    assert {message.id for message in rig.claim()} == {"buried", "lapsed"}
+    assert rig.broker.audit().differences == []
+
+
+@pytest.mark.parametrize("total", ["sent", "reclaimed", "finished", "orphans"])
+def test_a_total_that_is_no_number_stops_no_move(rig: Rig, client: redis.Redis, total: str) -> None:
+    client.hset(f"{TAG}count", total, "many")
+    rig.send("a")
+    rig.claim_one()
+    rig.lapse()
+    assert rig.settle(rig.claim_one(), Verb.FINISH)
+
+
+@pytest.mark.parametrize("mark", ["q:k", "called q:k"])
+def test_a_mark_that_is_no_number_stops_no_move(rig: Rig, client: redis.Redis, mark: str) -> None:
+    client.hset(f"{TAG}timer", mark, "soon")
+    rig.send("a", "b")
+    assert [message.id for message in rig.claim(1)] == ["a"]
+
+
+@pytest.mark.parametrize("options", [b'{"timeout_ms":"x"}', b"[" * 5_000, b"7"])
+def test_options_that_are_not_ours_make_no_header(rig: Rig, client: redis.Redis, options: bytes) -> None:
+    rig.send("a", "b")
+    client.hset(f"{TAG}msg", "a", b"1\x1fq\x1fk\x1f\x1f1\x1f1\x1f\x1f" + options + b"\x1e1")
+    odd, plain = rig.claim()
+    assert odd.header is None
+    assert plain.header is not None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_delayq.brokers.base import Header, Put, Settlement, Verb, Want
-from django_delayq.brokers.redis import claims, puts, settles
+from django_delayq.brokers.redis import byid, claims, puts, settles
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.locations import parse_location
@@ -88,6 +88,16 @@ def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: 
 
 def _kept(calls: list[Call]) -> Operation[Reply]:
     return (yield calls)
+
+
+def test_a_cancel_again_tells_what_it_stopped_the_first_time(rig: Rig, links: Links) -> None:
+    rig.send("a", delay_ms=60_000)
+    operation = byid.cancel(KEYS, Slots(), ["a", "b"])
+    look = next(operation)
+    move = operation.send(links.run(ask(look)))
+    first = links.run(ask(move))
+    assert links.run(ask(move)) == first == [[1]]
+    assert rig.total("cancelled") == 1
 
 
 def test_slots_are_few(rig: Rig, redis_server: Server) -> None:

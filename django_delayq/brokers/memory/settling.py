@@ -1,6 +1,6 @@
 """How a lease ends by the hand that holds it."""
 
-from django_delayq.brokers.base import Settlement, Verb
+from django_delayq.brokers.base import FATAL_CRASHES, Settlement, Verb
 from django_delayq.brokers.memory.places import Entry, Places
 
 INTERRUPTED_LEASE_MS = 1_000
@@ -30,11 +30,23 @@ def settle(places: Places, settlement: Settlement, now_ms: int, due_ms: int) -> 
             places.totals["released"] += 1
         case Verb.INTERRUPT:
             return _interrupt(places, entry, now_ms)
+        case Verb.CRASH:
+            _crash(places, entry, settlement, now_ms)
         case Verb.BURY:
             entry.failures += settlement.failed
             places.put_buried(entry, now_ms, settlement.error, settlement.detail)
             places.totals["buried"] += 1
     return True
+
+
+def _crash(places: Places, entry: Entry, settlement: Settlement, now_ms: int) -> None:
+    entry.crashes += 1
+    entry.error = settlement.error
+    if entry.crashes < FATAL_CRASHES:
+        places.put_waiting(entry, entry.due_ms)
+        return
+    places.put_buried(entry, now_ms, f"killed its worker {entry.crashes} times: {settlement.error}", detail="")
+    places.totals["buried"] += 1
 
 
 def _interrupt(places: Places, entry: Entry, now_ms: int) -> bool:

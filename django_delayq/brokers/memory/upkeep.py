@@ -1,6 +1,6 @@
 """What time alone does: leases lapse, and errors outlive their retention."""
 
-from django_delayq.brokers.base import BATCH, FATAL_CRASHES, Upkept, earliest
+from django_delayq.brokers.base import BATCH, SUSPECT_CRASHES, Upkept, earliest
 from django_delayq.brokers.memory.places import AlarmName, Entry, Places
 from django_delayq.conf import Options
 
@@ -21,11 +21,10 @@ def keep_up(places: Places, options: Options, now_ms: int) -> Upkept:
 
 
 def _lapse(places: Places, entry: Entry, upkept: Upkept) -> None:
-    entry.crashes += not entry.interrupted
+    if not entry.interrupted:
+        entry.crashes = min(entry.crashes + 1, SUSPECT_CRASHES)
     if entry.header.at_most_once:
         _bury(places, entry, upkept, LAPSED_AT_MOST_ONCE)
-    elif entry.crashes >= FATAL_CRASHES:
-        _bury(places, entry, upkept, f"killed its worker {entry.crashes} times")
     else:
         places.put_waiting(entry, entry.due_ms)
         places.totals["reclaimed"] += 1

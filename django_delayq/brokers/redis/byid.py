@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.records import entry_id
-from django_delayq.brokers.redis.scripts import Call, Operation, load, plain
+from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load, plain
+from django_delayq.brokers.redis.slots import Slots
 
 CALL = 200
 """The most ids that one script call takes."""
@@ -13,16 +14,14 @@ CALL = 200
 _MakeCall = Callable[[list[str], Sequence[str | bytes]], Call]
 
 
-def cancel(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
+def cancel(keys: Keys, slots: Slots, ids: Sequence[str]) -> Operation[list[bool]]:
     """Waiting messages are gone, and counted as cancelled."""
-    return _look_then_move(ids, lambda names, some: Call(load("cancel"), _waiting_keys(keys, names), some))
+    return _move_waiting(keys, slots, "cancel", (), ids)
 
 
-def reschedule(keys: Keys, ids: Sequence[str], due: str) -> Operation[list[bool]]:
+def reschedule(keys: Keys, slots: Slots, ids: Sequence[str], due: str) -> Operation[list[bool]]:
     """Waiting messages are due anew; `due` as `puts.due_text` gives it."""
-    return _look_then_move(
-        ids, lambda names, some: Call(load("reschedule"), _waiting_keys(keys, names), [due, keys.channel, *some])
-    )
+    return _move_waiting(keys, slots, "reschedule", (due, keys.channel), ids)
 
 
 def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
@@ -39,9 +38,9 @@ def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
     return [rescued.get(i, False) for i in range(len(ids))]
 
 
-def purge(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
+def purge(keys: Keys, slots: Slots, ids: Sequence[str]) -> Operation[list[bool]]:
     """Waiting messages are gone, and counted as purged."""
-    return _look_then_move(ids, lambda names, some: Call(load("purge"), _waiting_keys(keys, names), some))
+    return _move_waiting(keys, slots, "purge", (), ids)
 
 
 def purge_errors(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
@@ -71,9 +70,21 @@ def find_entries(keys: Keys, ids: Sequence[str]) -> Operation[dict[str, list[byt
     return entries
 
 
-def _waiting_keys(keys: Keys, names: list[str]) -> list[str]:
-    fixed = (keys.msg, keys.state, keys.sets, keys.count, keys.suspect, keys.running, keys.timer)
-    return [*fixed, *map(keys.wait, names)]
+def _move_waiting(
+    keys: Keys, slots: Slots, script: str, how: Sequence[Argument], ids: Sequence[str]
+) -> Operation[list[bool]]:
+    taken: list[str] = []
+
+    def make_call(names: list[str], some: Sequence[str | bytes]) -> Call:
+        taken.append(slots.take())
+        fixed = (keys.msg, keys.state, keys.sets, keys.count, keys.suspect, keys.running, keys.timer)
+        keys_of_call = [*fixed, keys.call(taken[-1]), *map(keys.wait, names)]
+        return Call(load(script), keys_of_call, [slots.number(), *how, *some])
+
+    try:
+        return (yield from _look_then_move(ids, make_call))
+    finally:
+        slots.give_back(taken)
 
 
 def _look_then_move(ids: Sequence[str | bytes], make_call: _MakeCall) -> Operation[list[bool]]:
@@ -88,7 +99,6 @@ def _look_then_move(ids: Sequence[str | bytes], make_call: _MakeCall) -> Operati
         for group, reply in zip(before, replies, strict=True):
             left = [(i, answer.decode()) for i, answer in zip(group, reply, strict=True) if isinstance(answer, bytes)]
             for i, answer in zip(group, reply, strict=True):
-                # After a repeat a 0 may be our own doing, as in `settles.py`; here it counts as not moved.
                 moved[i] = answer == 1
             if left:
                 todo.append([i for i, _ in left])

@@ -5,6 +5,7 @@ that is safe to repeat (every one of ours is, see lua/lib/call.lua) is repeated 
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
@@ -90,8 +91,12 @@ class Links:
 
     def close(self) -> None:
         """Close the idle connections. Those of an event loop close with it."""
-        while self._idle:
-            self._idle.pop().disconnect()
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        with contextlib.suppress(IndexError):  # another thread may empty it too
+            while True:
+                self._idle.pop().disconnect()
 
     def _exchange(self, calls: list[Call], patience: "_Patience", sent: "_Sent") -> Replies:
         replies = Replies()
@@ -99,6 +104,7 @@ class Links:
             try:
                 replies[:] = self._repeat(calls, patience.left) if replies.repeated else self._receive(calls, sent)
             except _FAULTS as error:
+                self._drop_idle()  # what ended one connection has likely ended them all
                 time.sleep(patience.pause_after(as_ours(error, self.shown)))
                 replies.repeated = True
             else:
@@ -118,13 +124,19 @@ class Links:
     def _send(self, calls: list[Call]) -> "_Sent":
         connection = None
         try:
-            connection = self._idle.pop() if self._idle else self.connect()
+            connection = self._take()
             connection.send_packed_command(_pack(calls))
         except _FAULTS as error:  # told to the one who waits for the replies
             if connection is not None:
                 connection.disconnect()
             return error
         return connection
+
+    def _take(self) -> AbstractConnection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self.connect()
 
     def _receive(self, calls: list[Call], sent: "_Sent") -> list[Reply]:
         if isinstance(sent, Exception):

@@ -14,6 +14,7 @@ RS = b"\x1e"
 _VERSION = b"1"
 _AT_MOST_ONCE = b"o"
 _PLAIN = US + RS
+_OPTIONS = {"max_attempts": int, "timeout_ms": int, "tag": str, "trace_id": str}
 _NONE_GIVEN = (None,) * 5
 
 
@@ -53,11 +54,18 @@ def unpack_message(message: bytes) -> tuple[Header | None, bytes]:
         if expires:
             header.expires_ms = int(expires)
         if options:
-            for name, value in codec.loads(options).items():
-                setattr(header, name, value)
-    except (ValueError, AttributeError):
+            _read_options(header, codec.loads(options))
+    except (ValueError, TypeError, RecursionError):
         return None, body
     return header, body
+
+
+def _read_options(header: Header, options: dict[str, object]) -> None:
+    for name, kind in _OPTIONS.items():
+        if name in options:
+            if type(options[name]) is not kind:
+                raise ValueError(name)
+            setattr(header, name, options[name])
 
 
 @dataclass(slots=True)

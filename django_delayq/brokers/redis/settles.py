@@ -14,7 +14,7 @@ from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply
 CALL = 200
 """The most leases that one script call ends."""
 
-_BACK = frozenset({Verb.RETRY, Verb.SNOOZE, Verb.RELEASE})
+_BACK = frozenset({Verb.RETRY, Verb.SNOOZE, Verb.RELEASE, Verb.CRASH})
 
 
 def settle(keys: Keys, settlements: Sequence[Settlement]) -> Operation[list[bool]]:
@@ -52,6 +52,10 @@ def _settle_call(keys: Keys, verb: Verb, name: str, settlements: list[Settlement
         case Verb.BURY:
             bury = [x for one in settlements for x in (one.id, one.token, int(one.failed), _line(one), one.detail)]
             return Call(load("bury"), (keys.running, keys.msg, keys.state, keys.error, keys.count), bury)
+        case Verb.CRASH:
+            died = [x for one in settlements for x in (one.id, one.token, _line(one))]
+            names = (keys.running, keys.state, keys.suspect, keys.sets, keys.timer, keys.count, keys.wait(name))
+            return Call(load("crash"), (*names, keys.msg, keys.error), [keys.channel, *died])
         case Verb.INTERRUPT:
             pairs = [x for one in settlements for x in (one.id, one.token)]
             return Call(load("interrupt"), (keys.running, keys.state), pairs)

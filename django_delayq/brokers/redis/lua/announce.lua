@@ -1,4 +1,4 @@
--- uses: record
+-- uses: guard record
 -- A worker's heartbeat; forgets those that were not heard of for a minute.
 -- KEYS  1 meta
 -- ARGV  1 field ('worker:<name>') 2 what it says of itself

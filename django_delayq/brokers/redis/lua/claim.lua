@@ -1,4 +1,4 @@
--- uses: record sets call lease sleep
+-- uses: guard record sets call lease sleep
 -- claim: ready -> running, of each named wait set what is due, earliest first.
 -- KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call slot 7 count 8.. the wait sets
 -- ARGV  1 token (and number) 2 lease in ms 3 worker 4 channel 5.. how many of each set; 1000 at most in all

@@ -1,4 +1,4 @@
--- uses: record
+-- uses: guard record
 -- finish: running -> finished. The message is gone; the total remembers it.
 -- KEYS  1 running 2 msg 3 state 4 count
 -- ARGV  n ids, then their n tokens; n at most 1000
@@ -15,6 +15,6 @@ if #held > 0 then
   redis.call('ZREM', KEYS[1], unpack(held))
   redis.call('HDEL', KEYS[2], unpack(held))
   redis.call('HDEL', KEYS[3], unpack(held))
-  redis.call('HINCRBY', KEYS[4], 'finished', #held)
+  count(KEYS[4], 'finished', #held)
 end
 return reply

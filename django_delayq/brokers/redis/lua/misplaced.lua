@@ -1,4 +1,4 @@
--- uses: record sets
+-- uses: guard record sets
 -- Which of the members of one place are not wholly there: for the audit.
 -- KEYS  1 msg 2 running 3 suspect 4 error 5 the place (one of 2 to 4, or a wait set)
 -- ARGV  members, read from the place or from msg a moment ago

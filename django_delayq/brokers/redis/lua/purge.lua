@@ -1,5 +1,4 @@
--- uses: record sets waiting
+-- uses: guard record sets call waiting
 -- purge: pending|ready -> gone.
 -- KEYS, ARGV and answer as in cancel.lua.
-probe({ 3, 5, 6 }, { 1, 2, 4 })
-return each_waiting(1, remove('purged'))
+return each_waiting(2, remove('purged'))

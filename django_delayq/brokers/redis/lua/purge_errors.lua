@@ -1,4 +1,4 @@
--- uses: record
+-- uses: guard record
 -- purge: error -> gone.
 -- KEYS  1 error 2 msg 3 state 4 count
 -- ARGV  entries (id US token)
@@ -10,7 +10,7 @@ for i, entry in ipairs(ARGV) do
   if reply[i] == 1 then
     redis.call('HDEL', KEYS[2], entry)
     redis.call('HDEL', KEYS[3], entry)
-    redis.call('HINCRBY', KEYS[4], 'purged', 1)
+    count(KEYS[4], 'purged', 1)
   end
 end
 return reply

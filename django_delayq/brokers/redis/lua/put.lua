@@ -1,4 +1,4 @@
--- uses: record sets call conflict
+-- uses: guard record sets call conflict
 -- send: none -> pending, for messages of one wait set; for an id that waits already, what on_conflict says.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 keys 6 timer 7 count 8 call slot 9 the wait set
 --       10.. the wait sets of ids that wait elsewhere
@@ -7,7 +7,7 @@
 -- changed then); and its due time.
 local answer = answered(KEYS[8], ARGV[1])
 if answer then return answer end
-probe({ 5, 9 }, { 6, 7 }) -- the others: in conflict, or by the first write
+probe({ 5 }, { 6, 7 }) -- the others: in conflict, or by the first write
 local sets, name = wait_sets(9), set_name(KEYS[9])
 local queue, key = string.match(name, '^([^:]*):(.*)$')
 local head = '1\31' .. queue .. '\31' .. key .. '\31'
@@ -29,7 +29,7 @@ if #bodies > 0 then
   redis.call('HSET', KEYS[1], unpack(bodies)) -- the first write: full memory fails here, with nothing changed
   redis.call('ZADD', KEYS[9], unpack(members))
   placed(KEYS[5], KEYS[6], ARGV[3], name, first)
-  redis.call('HINCRBY', KEYS[7], 'sent', #bodies / 2)
+  count(KEYS[7], 'sent', #bodies / 2)
 end
 for n, id in ipairs(ids) do
   if not reply[2 * n - 1] then

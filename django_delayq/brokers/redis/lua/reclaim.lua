@@ -1,22 +1,24 @@
--- uses: record sets bury reclaim
--- reclaim: running -> ready, for leases that ran out; the third crash, and any of an at-most-once message, -> error.
+-- uses: guard record sets bury reclaim
+-- reclaim: running -> ready, for leases that ran out; an at-most-once message -> error.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets
 -- ARGV  1 lease in ms 2 channel 3 what the caller's clock expects `now` to be, or '' 4 identity of this server's data
 -- Gives now, reclaimed, buried, due suspects, next lease end or -1, the identity before, then names of wait sets to
 -- call again with: what belongs there was left alone.
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
-local sets, missing, reclaimed, buried = wait_sets(10), {}, 0, 0
+local sets, missing, reclaimed, buried = own_wait_sets(10), {}, 0, 0
 local identity = redis.call('HGET', KEYS[9], 'identity')
 redis.call('HDEL', KEYS[9], 'identity') -- frees first: memory may be full
 redis.call('HSET', KEYS[9], 'identity', ARGV[4])
-if ARGV[3] ~= '' and now - ARGV[3] > 1000 and now - (redis.call('HGET', KEYS[9], 'jumped') or 0) > 10000 then
+local jumped = tonumber(redis.call('HGET', KEYS[9], 'jumped') or '') or 0
+-- 3 s: the call may have been repeated for 2 s since its caller looked at its clock.
+if ARGV[3] ~= '' and now - ARGV[3] > 3000 and now - jumped > 10000 then
   redis.call('HSET', KEYS[9], 'jumped', now, 'grace', now + ARGV[1]) -- the clock jumped: holders may renew first
 end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * ARGV[1], '+inf', 'LIMIT', 0, 1000)) do
   redis.call('ZADD', KEYS[1], now + ARGV[1], id) -- the clock went back: no lease is that long
 end
 local lapsed = {}
-if now >= tonumber(redis.call('HGET', KEYS[9], 'grace') or 0) then
+if now >= (tonumber(redis.call('HGET', KEYS[9], 'grace') or '') or 0) then
   lapsed = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 1000)
 end
 for _, id in ipairs(lapsed) do

@@ -1,4 +1,4 @@
--- uses: record sets back
+-- uses: guard record sets back
 -- release: running -> ready, in its old place. It was not started, or a stop interrupted it: nothing is counted.
 return put_back('released', function(state)
   return tonumber(state.due) or now

@@ -1,4 +1,4 @@
--- uses: record sets
+-- uses: guard record sets
 -- rescue: error -> ready, counts anew. Refused while its id waits or runs.
 -- KEYS  1 msg 2 state 3 error 4 keys 5 timer 6 count 7.. wait sets
 -- ARGV  1 channel 2.. entries (id US token)
@@ -20,7 +20,7 @@ for i = 2, #ARGV do
     redis.call('HSET', KEYS[1], id, with_scheduled(message, now))
     redis.call('ZADD', sets[name], now, id)
     placed(KEYS[4], KEYS[5], ARGV[1], name, now)
-    redis.call('HINCRBY', KEYS[6], 'rescued', 1)
+    count(KEYS[6], 'rescued', 1)
     reply[#reply + 1] = 1
   end
 end

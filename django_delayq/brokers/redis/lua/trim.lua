@@ -1,4 +1,4 @@
--- uses: record
+-- uses: guard record
 -- Forget the oldest buried messages: those over the retention, and those over the maximum. Counted as dropped.
 -- KEYS  1 error 2 msg 3 state 4 count
 -- ARGV  1 retention in ms 2 maximum
@@ -11,6 +11,6 @@ if #old > 0 then
   redis.call('ZREM', KEYS[1], unpack(old))
   redis.call('HDEL', KEYS[2], unpack(old))
   redis.call('HDEL', KEYS[3], unpack(old))
-  redis.call('HINCRBY', KEYS[4], 'dropped', #old)
+  count(KEYS[4], 'dropped', #old)
 end
 return #old

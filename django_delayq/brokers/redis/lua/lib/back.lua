@@ -21,7 +21,7 @@ local function put_back(total, change)
   end
   if first then
     placed(KEYS[4], KEYS[5], ARGV[1], set_name(KEYS[7]), first)
-    redis.call('HINCRBY', KEYS[6], total, moved)
+    count(KEYS[6], total, moved)
   end
   return reply
 end

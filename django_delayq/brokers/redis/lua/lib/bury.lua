@@ -1,5 +1,5 @@
 -- running -> error. A buried message is kept as 'id US token', so that its id is free again at once.
-local function bury(msg, state_key, error_key, count, id, state, detail)
+local function bury(msg, state_key, error_key, totals, id, state, detail)
   local entry = id .. '\31' .. (state.token ~= '' and state.token or now)
   local message = redis.call('HGET', msg, id)
   redis.call('HDEL', msg, id)
@@ -7,5 +7,5 @@ local function bury(msg, state_key, error_key, count, id, state, detail)
   redis.call('HSET', msg, entry, message)
   redis.call('HSET', state_key, entry, write_state(state) .. '\30' .. detail)
   redis.call('ZADD', error_key, now, entry)
-  redis.call('HINCRBY', count, 'buried', 1)
+  count(totals, 'buried', 1)
 end

@@ -17,7 +17,7 @@ local function conflict(mode, sets, id, due, message)
     redis.call('HSET', KEYS[1], id, message)
     redis.call('ZADD', KEYS[9], due, id)
     placed(KEYS[5], KEYS[6], ARGV[3], set_name(KEYS[9]), due)
-    redis.call('HINCRBY', KEYS[7], 'sent', 1)
+    count(KEYS[7], 'sent', 1)
     return 1, due
   end
   at = tonumber(at)

@@ -20,8 +20,7 @@ local function lease(described, token, ends, worker)
     local id, message = described[i], described[i + 2]
     if message ~= '' then
       local state, due = described[i + 3], described[i + 1]
-      if state == '' then -- most have none yet
-        state = fresh .. due .. by
+      if state == '' then state = fresh .. due .. by -- most have none yet
       else
         state = read_state(state)
         state.token, state.due, state.worker = token, due, worker
@@ -32,7 +31,7 @@ local function lease(described, token, ends, worker)
     if message ~= '' or string.byte(id) == 31 then
       running[#running + 1], running[#running + 2], ids[#ids + 1] = ends, id, id
     else
-      redis.call('HINCRBY', KEYS[7], 'orphans', 1)
+      count(KEYS[7], 'orphans', 1)
     end
   end
   if #running > 0 then redis.call('ZADD', KEYS[1], unpack(running)) end

@@ -5,12 +5,6 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local now_up = clock[2] % 1000 > 0 and now + 1 or now -- due times are rounded up: early by 1 ms is early
 
--- A failing script does not roll back, so keys of a foreign type (someone else's) must fail before the first write.
-local function probe(zsets, hashes)
-  for _, i in ipairs(zsets) do redis.call('ZCARD', KEYS[i]) end
-  for _, i in ipairs(hashes) do redis.call('HLEN', KEYS[i]) end
-end
-
 -- '+n' is n ms from now; anything else is an instant, and the past means now.
 local function due_from(text)
   if string.sub(text, 1, 1) == '+' then return now_up + tonumber(text) end

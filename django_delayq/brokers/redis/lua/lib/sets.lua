@@ -3,17 +3,31 @@ local function set_name(key)
   return string.match(key, '^{[^}]*}:wait:(.*)$')
 end
 
+-- Raises for one of another type, before anything is written.
 local function wait_sets(first)
   local sets = {}
-  for i = first, #KEYS do sets[set_name(KEYS[i])] = KEYS[i] end
+  for i = first, #KEYS do
+    redis.call('ZCARD', KEYS[i])
+    sets[set_name(KEYS[i])] = KEYS[i]
+  end
+  return sets
+end
+
+-- As `wait_sets`, but gives false for one of another type: what belongs there is left alone.
+local function own_wait_sets(first)
+  local sets = {}
+  for i = first, #KEYS do
+    local kind = redis.call('TYPE', KEYS[i]).ok
+    sets[set_name(KEYS[i])] = (kind == 'zset' or kind == 'none') and KEYS[i]
+  end
   return sets
 end
 
 -- Something due at `due` was placed in a set. No sleeper's timer is later than the mark, so only what is nearer wakes.
 local function placed(keys, timer, channel, name, due)
   redis.call('ZADD', keys, 'LT', due, name)
-  local mark = redis.call('HGET', timer, name)
-  if mark and tonumber(due) < tonumber(mark) then
+  local mark = tonumber(redis.call('HGET', timer, name) or '')
+  if mark and tonumber(due) < mark then
     redis.call('HSET', timer, name, due)
     redis.call('PUBLISH', channel, due .. ' ' .. name)
   end

@@ -3,7 +3,7 @@ local function sleep_until(timer, names, until_ms)
   if #names == 0 then return end
   local marks, raised = redis.call('HMGET', timer, unpack(names)), {}
   for i, name in ipairs(names) do
-    if not marks[i] or tonumber(marks[i]) < until_ms then
+    if (tonumber(marks[i] or '') or 0) < until_ms then
       raised[#raised + 1], raised[#raised + 2] = name, until_ms
     end
   end
@@ -17,7 +17,7 @@ end
 local function call_others(timer, channel, names)
   for _, name in ipairs(names) do
     local called = 'called ' .. name
-    if now - (redis.call('HGET', timer, called) or 0) >= 1000 then
+    if now - (tonumber(redis.call('HGET', timer, called) or '') or 0) >= 1000 then
       redis.call('HDEL', timer, called)
       redis.call('HSET', timer, called, now)
       redis.call('PUBLISH', channel, now .. ' ' .. name)
