@@ -14,13 +14,15 @@ from django_delayq.testing.broker import VirtualTimeBroker, virtual_time_broker
 def sent_messages(key: str | None = None, *, using: str = DEFAULT_ALIAS) -> list[MessageInfo]:
     """What waits to run, of one key or of all, in due order.
 
-    What waits for the commit of an open transaction is among it, as if it were committed now: inside a `TestCase` that
-    is everything sent. Cancelled messages and those that ran are not.
+    What waits for the commit of an open transaction is among it, as if it were committed now, `on_conflict` included:
+    inside a `TestCase` that is everything sent. Cancelled messages and those that ran are not.
     """
     broker = virtual_time_broker(using)
     waiting = {info.id: info for info in _at_broker(broker)}
     for send in waiting_sends(get_alias(using)):
-        waiting.setdefault(send.put.id, _as_if_committed(send, broker.now_ms))
+        id = send.put.id
+        if not _is_running(broker.get(id)):
+            waiting[id] = _as_if_committed(send, waiting.get(id), broker.now_ms)
     found = sorted(waiting.values(), key=lambda info: (info.due_ms, info.id))
     return [message_info(using, info) for info in found if key in (None, info.header.key)]
 
@@ -30,8 +32,20 @@ def _at_broker(broker: VirtualTimeBroker) -> list[Info]:
     return [info for queue in queues for info in broker.peek(queue, broker.counts().totals["sent"])]
 
 
-def _as_if_committed(send: WaitingSend, now_ms: int) -> Info:
+def _is_running(info: Info | None) -> bool:
+    return info is not None and info.state is State.RUNNING
+
+
+def _as_if_committed(send: WaitingSend, held: Info | None, now_ms: int) -> Info:
+    """What waits under the id after the commit, where `held` waits before it: as the verb `put` of a broker says."""
     put = send.put
     due_ms = now_ms + put.delay_ms if put.at_ms is None else max(put.at_ms, now_ms)
-    header = replace(put.header, sent_ms=now_ms, scheduled_ms=due_ms)
-    return Info(put.id, State.PENDING if due_ms > now_ms else State.READY, due_ms, header, put.body)
+    state = State.PENDING if due_ms > now_ms else State.READY
+    if held is None or send.on_conflict == "replace":
+        header = replace(put.header, sent_ms=now_ms, scheduled_ms=due_ms)
+        return Info(put.id, state, due_ms, header, put.body)
+    if (send.on_conflict == "earliest" and due_ms < held.due_ms) or (
+        send.on_conflict == "latest" and due_ms > held.due_ms
+    ):
+        return replace(held, state=state, due_ms=due_ms, header=replace(held.header, scheduled_ms=due_ms))
+    return held

@@ -1,5 +1,7 @@
 """Inside the transaction of a TestCase, whose commit never comes."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from django.contrib.auth.models import Group
 from django.db import transaction
@@ -8,8 +10,22 @@ from django.test import TestCase, TransactionTestCase
 from django_delayq import cancel_delay_messages
 from django_delayq.brokers import get_broker
 from django_delayq.message import State
+from django_delayq.sends import OnConflict
 from django_delayq.testing import DelayqMixin, VirtualTimeBroker, arun_due, run_due, sent_messages
 from tests.testing.handlers import make_group, make_group_async, note, seen
+
+ON_CONFLICT: dict[OnConflict, tuple[str, int]] = {
+    "keep": ("0", 2),
+    "replace": ("2", 3),
+    "earliest": ("0", 1),
+    "latest": ("0", 3),
+}
+"""What is left of sends of 0, 1 and 2 in 2, 1 and 3 hours: the data, and in how many hours."""
+
+
+def _hours_left(id: str) -> tuple[str, int]:
+    (info,) = [info for info in sent_messages() if info.id == id]
+    return info.data, round((info.due_at - datetime.now(UTC)) / timedelta(hours=1))
 
 
 class InATestCase(DelayqMixin, TestCase):
@@ -31,6 +47,21 @@ class InATestCase(DelayqMixin, TestCase):
         cancel_delay_messages("c")
         assert sent_messages() == []
         assert run_due(until="1d") == []
+
+    def test_of_sends_with_one_id_it_is_what_a_commit_would_leave(self) -> None:
+        for on_conflict, left in ON_CONFLICT.items():
+            with self.subTest(on_conflict):
+                for number, delay in enumerate(["2h", "1h", "3h"]):
+                    note.send(str(number), id=on_conflict, delay=delay, on_conflict=on_conflict)
+                assert _hours_left(on_conflict) == left
+
+    def test_of_sends_with_an_id_at_the_broker_it_is_what_a_commit_would_leave(self) -> None:
+        for on_conflict, left in ON_CONFLICT.items():
+            with self.subTest(on_conflict):
+                note.send("0", id=on_conflict, delay="2h", on_commit=False)
+                for number, delay in enumerate(["1h", "3h"], start=1):
+                    note.send(str(number), id=on_conflict, delay=delay, on_conflict=on_conflict)
+                assert _hours_left(on_conflict) == left
 
     def test_it_runs_and_its_handler_sees_the_transaction(self) -> None:
         Group.objects.create(name="there")
