@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import FATAL_CRASHES, Info
+from django_delayq.brokers.base import SUSPECT_CRASHES, Info
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.handlers import get_handler
 from django_delayq.message import State
@@ -81,8 +81,8 @@ def _when_run(info: Info, now_ms: int) -> str:
 def _when_lapsed(info: Info) -> str:
     if info.header.at_most_once:
         return "it is buried, since it may start only once,"
-    if info.crashes + 1 >= FATAL_CRASHES:
-        return f"it is buried, since it then killed its worker {FATAL_CRASHES} times,"
+    if info.crashes + 1 >= SUSPECT_CRASHES:
+        return "it is ready again, as a suspect that runs alone in a child process"
     return "it is ready again"
 
 
