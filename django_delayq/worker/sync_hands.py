@@ -43,7 +43,8 @@ class SyncHands:
         self._changed = threading.Condition()
         self._ready: deque[Lane] = deque()
         self._threads: list[threading.Thread] = []
-        self._idle = 0
+        self._idle = 0  # hands that wait and were not called
+        self._called = 0  # hands on their way to a lane
         self._closed = False
 
     @property
@@ -69,19 +70,34 @@ class SyncHands:
             self._changed.notify_all()
 
     def _line_up(self, lane: Lane) -> None:
-        if lane.leases and lane.active < lane.concurrency and lane not in self._ready:
-            self._ready.append(lane)
-            self._call_hand()
+        if lane.leases and lane.active < lane.concurrency:
+            if lane not in self._ready:
+                self._ready.append(lane)
+            self._call_hands()
 
-    def _call_hand(self) -> None:
-        if self._idle:
-            self._changed.notify()
-        elif len(self._threads) < self._most and not self._closed:
-            thread = threading.Thread(target=self._serve, name=f"delayq-hand-{len(self._threads) + 1}", daemon=True)
+    def _call_hands(self) -> None:
+        """Have a hand on its way for each lane that is ready, as far as there are hands."""
+        while self._called < len(self._ready) and not self._closed:
+            if self._idle:
+                self._idle -= 1
+                self._changed.notify()
+            elif len(self._threads) >= self._most or not self._start_hand():
+                return
+            self._called += 1
+
+    def _start_hand(self) -> bool:
+        thread = threading.Thread(target=self._serve, name=f"delayq-hand-{len(self._threads) + 1}", daemon=True)
+        try:
             thread.start()
-            self._threads.append(thread)
+        except (RuntimeError, MemoryError) as error:  # tried again at the next offer; meanwhile a hand may free
+            _logger.error("A thread can't start (%s); trying again. Lower --max-threads or raise the limit.", error)
+            return False
+        self._threads.append(thread)
+        return True
 
     def _serve(self) -> None:
+        with self._changed:
+            self._called -= 1
         with self._make_run() as run:
             while (lane := self._take_lane()) is not None:
                 started_at = monotonic()
@@ -99,7 +115,7 @@ class SyncHands:
                         return lane
                 self._idle += 1
                 self._changed.wait()
-                self._idle -= 1
+                self._called -= 1  # who calls a hand counts it as idle no more
             return None
 
     def _work(self, lane: Lane, run: Run) -> int:

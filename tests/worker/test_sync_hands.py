@@ -1,0 +1,103 @@
+"""Hands in threads: each lane that has work gets one, whatever else happens."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+
+from django_delayq import Message
+from django_delayq.brokers.base import Claimed, Settlement
+from django_delayq.worker.hands import Run
+from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.outage import Outage
+from django_delayq.worker.settling import Settling
+from django_delayq.worker.sync_hands import SyncHands
+from tests.worker.rig import PATIENCE_S, Rig, make_handler
+
+
+class WaitingTold(threading.Condition):
+    """Tells each time a hand goes to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = threading.Semaphore(0)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waiting.release()
+        return super().wait(timeout)
+
+
+def nothing(message: Message[Any]) -> None: ...
+
+
+def make_lane(key: str) -> Lane:
+    return Lane(make_handler(nothing, key), [("default", key)], 1)
+
+
+def fill(lane: Lane) -> None:
+    lane.leases.append(Lease(Claimed(lane.handler.key, 1, 0, None, b""), lane, 0.0, float("inf"), 0.0))
+
+
+def hands_of(rig: Rig, lanes: list[Lane], run: Run) -> tuple[SyncHands, WaitingTold]:
+    @contextmanager
+    def make_run() -> Iterator[Run]:
+        yield run
+
+    outage = Outage()
+    leases = Leases(rig.broker, 15_000, outage)
+    make: Callable[[], AbstractContextManager[Run]] = make_run
+    hands = SyncHands(lanes, 32, make, leases, Settling(rig.broker, leases, outage), lambda: None)
+    hands._changed = told = WaitingTold()
+    return hands, told
+
+
+def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: threading.Event) -> None:
+    slow, fast = make_lane("slow"), make_lane("fast")
+    warm, ended = make_lane("warm"), threading.Event()
+
+    def run(lease: Lease) -> Settlement | None:
+        if lease.lane is slow:
+            gate.wait(PATIENCE_S)
+        elif lease.lane is fast:
+            ended.set()
+        return None
+
+    hands, told = hands_of(rig, [slow, fast, warm], run)
+    fill(warm)
+    hands.offer(warm)
+    assert told.waiting.acquire(timeout=PATIENCE_S)
+    with told:  # both are offered before the hand that was called first wakes
+        for lane in (slow, fast):
+            fill(lane)
+            hands.offer(lane)
+    assert ended.wait(PATIENCE_S), "the second lane waits behind the first"
+    gate.set()
+    hands.close()
+
+
+@pytest.mark.parametrize("failing", [1, 2], ids=["the first thread", "a thread that a hand calls"])
+def test_a_thread_that_cannot_start_ends_no_hand_and_no_lane(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: int
+) -> None:
+    start = threading.Thread.start
+    starts = 0
+
+    def start_or_fail(thread: threading.Thread) -> None:
+        nonlocal starts
+        if thread.name.startswith("delayq-hand"):
+            starts += 1
+            if starts == failing:
+                raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_fail)
+    rig.send("a", "b", "c")
+    rig.broker.advance(1)
+    worker = rig.start(make_handler(nothing, concurrency=2))
+    rig.until_gone("a", "b", "c")
+    rig.stop()
+    assert rig.ended_well[worker.name]
+    assert "A thread can't start (can't start new thread)" in caplog.text
