@@ -25,6 +25,8 @@ def begin(
     header = claimed.header
     if header is None:
         return bury_foreign(claimed)
+    if _at_most_once(claimed, handler) and (claimed.crashes or claimed.failures):
+        return _bury(claimed, "at_most_once: it was handed out before, and may have run in part")
     if header.expires_ms is not None and header.scheduled_ms + header.expires_ms <= started_ms:
         return _bury(claimed, f"expired {to_text(started_ms - header.scheduled_ms - header.expires_ms)} ago")
     try:
@@ -85,6 +87,13 @@ def settle_for(
     if isinstance(exception, Snooze):
         return _snooze(claimed, handler, exception)
     return _fail(claimed, handler, exception, now_ms)
+
+
+def crash(claimed: Claimed, handler: Handler[Any, Any], death: str) -> Settlement:
+    """How the lease of a message ends whose process died."""
+    if _at_most_once(claimed, handler):
+        return _bury(claimed, f"{death}; at_most_once: it may have run in part")
+    return _end(claimed, Verb.CRASH, error=death)
 
 
 def bury_foreign(claimed: Claimed) -> Settlement:

@@ -8,7 +8,7 @@ from time import sleep
 from django_delayq.brokers.base import Settlement, Verb
 from django_delayq.errors import HandlerTimeout
 from django_delayq.worker import attempt
-from django_delayq.worker.children import Child, ChildDiedError
+from django_delayq.worker.children import Child, ChildDiedError, ChildGaveUpError, ChildUnavailableError
 from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.outcome import Outcome
@@ -38,35 +38,42 @@ class ChildHand:
         self._child: Child | None = None
 
     def run(self, lease: Lease) -> Settlement | None:
-        """Run one message. None when the child died of it: the lapse of this one lease counts the crash."""
+        """Run one message. A child that dies of it costs this one message a crash; None when its lease ended."""
         try:
-            child = self._child = self._child or Child(self._worker, self._using)
-        except (ChildDiedError, OSError) as error:
-            _logger.error("A child process can't start (%s); trying again.", error)
-            sleep(RESTART_PAUSE_S)
-            return attempt.release(lease.claimed, Verb.RELEASE)
-        try:
-            return child.run(lease)
-        except HandlerTimeout as timeout:
-            self._replace(child)
-            settlement = attempt.settle_for(
-                lease.claimed, lease.lane.handler, timeout.with_traceback(None), lease.now_ms()
-            )
-            self._outcome.ended(lease, settlement, None, timeout)
-            return settlement
-        except ChildDiedError as death:
-            self._replace(child)
-            _logger.error(
-                "Message %r (%s): its process died (%s); it counts a crash when its lease ends.",
-                lease.claimed.id, lease.lane.handler.key, death, extra={"id": lease.claimed.id},
-            )  # fmt: skip
-            return None
+            self._child = self._child or Child(self._worker, self._using)
+            return self._child.run(lease)
+        except BaseException as ending:  # noqa: BLE001 - raised again where it is not known
+            self._discard()  # whatever it is: a late answer must not be taken for that to another message
+            return self._settle(lease, ending)
 
     def close(self) -> None:
         """End the child."""
         if self._child is not None:
             self._child.close()
 
-    def _replace(self, child: Child) -> None:
-        child.kill()
-        self._child = None
+    def _settle(self, lease: Lease, ending: BaseException) -> Settlement | None:
+        claimed, handler = lease.claimed, lease.lane.handler
+        match ending:
+            case ChildUnavailableError() | OSError():
+                _logger.error("A child process can't run messages (%s); starting another.", ending)
+                sleep(RESTART_PAUSE_S)
+                return attempt.release(claimed, Verb.RELEASE)
+            case HandlerTimeout():
+                settlement = attempt.settle_for(claimed, handler, ending.with_traceback(None), lease.now_ms())
+            case ChildDiedError() if lease.is_held():
+                settlement = attempt.crash(claimed, handler, str(ending))
+            case ChildDiedError() | ChildGaveUpError():
+                _logger.warning(
+                    "Message %r (%s): its lease ended, and so did the process that ran it.",
+                    claimed.id, handler.key, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
+                )  # fmt: skip
+                return None
+            case _:
+                raise ending
+        self._outcome.ended(lease, settlement, None, ending)
+        return settlement
+
+    def _discard(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child = None

@@ -4,8 +4,10 @@ import logging
 from time import monotonic
 from typing import Any
 
+from django.dispatch import Signal
+
 from django_delayq import signals
-from django_delayq.brokers.base import Settlement, Verb
+from django_delayq.brokers.base import FATAL_CRASHES, Settlement, Verb
 from django_delayq.durations import to_text
 from django_delayq.message import Message
 from django_delayq.worker.lanes import Lease
@@ -34,7 +36,7 @@ class Outcome:
     ) -> None:
         """An attempt ended; `message` is None when it was not fit to start."""
         self._log_end(lease, settlement, message, exception)
-        signal = _END_SIGNALS[settlement.verb]
+        signal = _signal_of(lease, settlement)
         if signal.receivers:
             signals.emit(signal, lease.lane.handler, **_end_facts(lease, settlement, exception))
 
@@ -43,7 +45,7 @@ class Outcome:
     ) -> None:
         """As `ended`, on an event loop."""
         self._log_end(lease, settlement, message, exception)
-        signal = _END_SIGNALS[settlement.verb]
+        signal = _signal_of(lease, settlement)
         if signal.receivers:
             await signals.aemit(signal, lease.lane.handler, **_end_facts(lease, settlement, exception))
 
@@ -59,6 +61,10 @@ class Outcome:
                 self._log(logging.WARNING, text, lease, message)
             case Verb.SNOOZE:
                 self._log(logging.INFO, f"snoozes for {to_text(settlement.delay_ms)}", lease, message)
+            case Verb.CRASH if _buries(lease, settlement):
+                self._log(logging.ERROR, f"is buried: {settlement.error}", lease, message)
+            case Verb.CRASH:
+                self._log(logging.WARNING, f"counts a crash, runs again: {settlement.error}", lease, message)
             case Verb.BURY:
                 self._log(logging.ERROR, f"is buried: {settlement.error}", lease, message, exception)
 
@@ -81,12 +87,17 @@ class Outcome:
         _logger.log(level, "Message %r (%s) %s", identity["id"], identity["key"], text, exc_info=exception, extra=extra)
 
 
-_END_SIGNALS = {
-    Verb.FINISH: signals.message_finished,
-    Verb.RETRY: signals.message_retried,
-    Verb.SNOOZE: signals.message_retried,
-    Verb.BURY: signals.message_failed,
-}
+def _signal_of(lease: Lease, settlement: Settlement) -> Signal:
+    if settlement.verb is Verb.FINISH:
+        return signals.message_finished
+    return signals.message_failed if _buries(lease, settlement) else signals.message_retried
+
+
+def _buries(lease: Lease, settlement: Settlement) -> bool:
+    """Whether nothing runs after it: the broker buries what crashed too often."""
+    if settlement.verb is Verb.CRASH:
+        return lease.claimed.crashes + 1 >= FATAL_CRASHES
+    return settlement.verb is Verb.BURY
 
 
 def _start_facts(lease: Lease, message: Message[Any]) -> dict[str, Any]:
@@ -98,14 +109,12 @@ def _start_facts(lease: Lease, message: Message[Any]) -> dict[str, Any]:
 
 def _end_facts(lease: Lease, settlement: Settlement, exception: BaseException | None) -> dict[str, Any]:
     facts = _identity(lease) | {"using": lease.lane.handler.using}
-    match settlement.verb:
-        case Verb.FINISH:
-            return facts | {"duration_ms": _duration_ms(lease)}
-        case Verb.BURY:
-            return facts | {"error": settlement.error, "exception": exception}
-        case _:
-            delay_ms = settlement.delay_ms
-            return facts | {"duration_ms": _duration_ms(lease), "delay_ms": delay_ms, "exception": exception}
+    if _buries(lease, settlement):
+        return facts | {"error": settlement.error, "exception": exception}
+    facts["duration_ms"] = _duration_ms(lease)
+    if settlement.verb is Verb.FINISH:
+        return facts
+    return facts | {"delay_ms": settlement.delay_ms, "exception": exception}
 
 
 def _identity(lease: Lease) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def test_poison_is_buried_at_its_third_kill_and_bystanders_are_not(site: Site) -
             assert call.pid != third.pid
             awaited.discard((call.what, call.id))
         call.release()
-    third.until_says("buried 1 message(s)")
+    third.until_says("is buried: its process died (signal 9)")
     assert third.stop() == 0
     info = site.see("poison")
     assert (info.state, info.failures) == (State.ERROR, 0)
@@ -32,18 +32,35 @@ def test_poison_is_buried_at_its_third_kill_and_bystanders_are_not(site: Site) -
     assert site.totals()["retried"] == 0
 
 
+def test_several_poisons_are_all_buried_and_no_bystander_is(site: Site) -> None:
+    poisons, bystanders = [f"poison{n}" for n in range(3)], [f"bystander{n}" for n in range(12)]
+    for poison, *beside in zip(poisons, *[iter(bystanders)] * 4, strict=True):
+        site.send(*beside[:2])
+        site.send(poison, key="die")
+        site.send(*beside[2:])
+    ends = []
+    while not all(is_over(site, id) for id in poisons + bystanders):
+        ends.append(site.worker("--drain").wait())
+    assert ends.count(-signal.SIGKILL) >= 2
+    assert [site.see(id).crashes for id in poisons] == [3, 3, 3]
+    totals = site.totals()
+    assert (totals["finished"], totals["buried"]) == (12, 3)
+
+
 def test_a_dead_child_costs_only_its_own_message_a_crash(site: Site) -> None:
     worker = site.worker("--processes", "2")
     site.send("a", key="hold")
     held = site.line.next()
     site.send("poison", key="die")
-    site.line.next_of("poison")
-    worker.until_says("its process died (signal 9)")
+    worker.until_says("is buried: its process died (signal 9)")
     assert (site.see("a").state, site.see("a").crashes) == (State.RUNNING, 0)
     held.release()
     assert site.line.next_of("a").pid == held.pid
     assert worker.stop() == 0
     assert site.totals()["finished"] == 1
+    info = site.see("poison")
+    assert (info.state, info.failures, info.crashes) == (State.ERROR, 0, 3)
+    assert info.error.endswith("its process died (signal 9)")
 
 
 def test_a_sync_handler_over_its_timeout_is_killed_and_its_child_replaced(site: Site) -> None:
@@ -89,8 +106,14 @@ def test_a_killed_workers_children_do_not_hold_the_lease_of_a_lost_message(site:
     second = site.worker("--processes", "1")
     again = site.line.next_of("a")
     worker.signal(signal.SIGCONT)
-    worker.until_says("its process died")  # killed when the lease was found lost
+    worker.until_says("its lease ended, and so did the process")  # killed when the lease was found lost
     assert again.pid != spinning.pid
     assert site.see("a").state is State.RUNNING
     second.kill()
     assert worker.stop() == 0
+
+
+def is_over(site: Site, id: str) -> bool:
+    """Whether a message is finished or buried."""
+    info = site.broker.get(id)
+    return info is None or info.state is State.ERROR
