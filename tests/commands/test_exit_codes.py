@@ -20,13 +20,14 @@ MEMORY = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
 Done = subprocess.CompletedProcess[str]
 
 
-def delayq(env: dict[str, str], *args: str) -> Done:
+def delayq(env: dict[str, str], *args: str, stdout: int = subprocess.PIPE) -> Done:
     return subprocess.run(
         [sys.executable, "manage.py", "delayq", *args],
         cwd=ROOT,
         env=os.environ | env,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
@@ -67,6 +68,20 @@ def test_a_wrong_command_line_exits_2(args: list[str]) -> None:
 
 def test_djangos_own_options_may_follow_the_subcommand() -> None:
     assert delayq(MEMORY, "status", "--settings=tests.settings", "--no-color", "-v", "2").returncode == 0
+
+
+def test_what_the_system_checks_find_is_not_its_business() -> None:
+    alias = {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "DATABASE": "nowhere"}
+    done = delayq(MEMORY | {"DELAYQ_TEST": json.dumps(alias)}, "audit")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_ends_quietly_when_nobody_reads_on() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as nobody:
+        done = delayq(MEMORY, "status", stdout=nobody.fileno())
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_an_alias_that_is_not_configured_is_named_with_those_that_are() -> None:

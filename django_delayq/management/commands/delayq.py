@@ -10,7 +10,7 @@ from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.errors import DelayqError
 from django_delayq.management.delayq import audit, cancel, errors, explain, peek, purge, rescue, status, stop_embedded
 from django_delayq.management.delayq.arguments import Options
-from django_delayq.management.delayq.terminal import Write, clean
+from django_delayq.management.delayq.terminal import Write, clean, leave_broken_pipe
 
 
 class Subcommand(Protocol):
@@ -37,6 +37,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
 
 
 class Command(BaseCommand):
+    requires_system_checks = ()  # a look must be possible when something is wrong, and be all that is written
     help = "Look into a delayq and act on its messages. Exit codes: 0 done, 1 not done, 2 wrong command line."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -52,6 +53,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             SUBCOMMANDS[options["subcommand"]].run(options, self._write)
+            self.stdout.flush()
+        except BrokenPipeError:
+            leave_broken_pipe()
         except CommandError as error:
             raise CommandError(clean(str(error)), returncode=error.returncode) from error
         except ImproperlyConfigured as error:
@@ -67,6 +71,6 @@ def _add_djangos_own(subparser: ArgumentParser) -> None:
     """Let Django's own options stand after the subcommand too, where everybody writes them."""
     for name in ("--settings", "--pythonpath"):
         subparser.add_argument(name, default=SUPPRESS, help=SUPPRESS)
-    for name in ("--traceback", "--no-color", "--force-color", "--skip-checks"):
+    for name in ("--traceback", "--no-color", "--force-color"):
         subparser.add_argument(name, action="store_true", default=SUPPRESS, help=SUPPRESS)
     subparser.add_argument("-v", "--verbosity", type=int, choices=range(4), default=SUPPRESS, help=SUPPRESS)

@@ -1,7 +1,10 @@
 """What the subcommands write to a terminal and ask on it. Ids, keys and data come from outside and are not trusted."""
 
+import os
+import sys
 import unicodedata
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from django.core.management.base import CommandError
 
@@ -49,3 +52,9 @@ def confirm(question: str) -> None:
         raise CommandError("Stopped; nothing was done.") from None
     if answer.strip().lower() != "yes":
         raise CommandError("Nothing was done.")
+
+
+def leave_broken_pipe() -> NoReturn:
+    """End quietly, with 1, when nobody reads on, as after `| head`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
+    raise SystemExit(1)
