@@ -2,6 +2,7 @@
 
 import math
 import re
+import reprlib
 from datetime import timedelta
 from decimal import Decimal
 
@@ -9,7 +10,10 @@ type_names = "seconds, a timedelta, or text such as '30m', '2h30m' or '7d'"
 Duration = int | float | str | timedelta
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
+
+_shortener = reprlib.Repr()
+_shortener.maxstring = _shortener.maxlong = _shortener.maxother = 80
 
 LONGEST_MS = 100 * 366 * 86_400_000
 """100 years, the longest delay, with every year taken as a leap year."""
@@ -32,19 +36,23 @@ def to_ms(value: Duration, name: str) -> int:
             raise ValueError(f"{name}={value!r} is not finite; give {type_names}.")
         milliseconds = _from_seconds(max(-1.0, min(value, LONGEST_MS)))  # what is far too long stays too long
     else:
-        raise TypeError(f"{name}={value!r} is no length of time; give {type_names}.")
+        raise TypeError(f"{name}={_shortener.repr(value)} is no length of time; give {type_names}.")
     if milliseconds < 0 or (milliseconds == 0 and _is_negative(value)):
-        raise ValueError(f"{name}={value!r} is negative; give 0 or more.")
+        raise ValueError(f"{name}={_shortener.repr(value)} is negative; give 0 or more.")
     if milliseconds > LONGEST_MS:
-        raise ValueError(f"{name}={value!r} is over 100 years; give less.")
+        raise ValueError(f"{name}={_shortener.repr(value)} is over 100 years; give less.")
     return milliseconds
 
 
 def _parse(text: str, name: str) -> int:
-    parts = _PART.findall(text.strip())
-    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
-        raise ValueError(f"{name}={text!r} is no length of time; write it like '500ms', '30m', '2h30m' or '7d'.")
-    return math.ceil(sum(Decimal(number) * _UNITS[unit] for number, unit in parts))
+    length = text.strip().removeprefix("-")
+    parts = _PART.findall(length)
+    if not parts or "".join(number + unit for number, unit in parts) != length:
+        raise ValueError(
+            f"{name}={_shortener.repr(text)} is no length of time; write it like '500ms', '30m', '2h30m' or '7d'."
+        )
+    milliseconds = math.ceil(sum(Decimal(number) * _UNITS[unit] for number, unit in parts))
+    return -milliseconds if text.strip().startswith("-") else milliseconds
 
 
 def _from_seconds(seconds: float) -> int:

@@ -136,7 +136,7 @@ def delay_execute(
             handler = Handler(
                 func=func,
                 key=check_name(key, "key"),
-                former_keys=_checked_keys(former_keys),
+                former_keys=_checked_former_keys(former_keys, key),
                 queue=check_queue(queue),
                 using=check_name(using, "using"),
                 max_attempts=check_count(max_attempts, "max_attempts"),
@@ -187,10 +187,13 @@ def name_of(func: object) -> str:
     return f"{getattr(func, '__module__', '?')}.{getattr(func, '__qualname__', shown(func))}"
 
 
-def _checked_keys(keys: Iterable[str]) -> tuple[str, ...]:
+def _checked_former_keys(keys: Iterable[str], key: str) -> tuple[str, ...]:
     if isinstance(keys, str):
         raise TypeError(f"former_keys={shown(keys)} is one str; give a list: [{shown(keys)}].")
-    return tuple(check_name(key, "former_keys") for key in keys)
+    checked = tuple(check_name(each, "former_keys") for each in keys)
+    if key in checked:
+        raise ValueError(f"former_keys={shown(list(checked))} has the key itself; leave it out.")
+    return checked
 
 
 def _register(handler: Handler[Any, Any]) -> None:

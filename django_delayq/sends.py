@@ -23,7 +23,7 @@ class When(TypedDict, total=False):
     max_attempts: int | None
     expires: Duration | None
     timeout: Duration | None
-    at_most_once: bool
+    at_most_once: bool | None
 
 
 class WhenToSend(When, total=False):
@@ -51,7 +51,7 @@ class Send:
     max_attempts: int | None = None
     expires: Duration | None = None
     timeout: Duration | None = None
-    at_most_once: bool = False
+    at_most_once: bool | None = None
     using: str | None = None
 
 

@@ -48,7 +48,7 @@ def test_whole_milliseconds_survive_in_every_form(milliseconds: int) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [-1, -1e-9, -1e306, timedelta(microseconds=-1)],
+    [-1, -1e-9, -1e306, timedelta(microseconds=-1), "-5s", " -1h30m", "-0.1ms"],
 )
 def test_a_negative_length_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match=r"^delay=.* is negative; give 0 or more\.$"):
@@ -67,7 +67,14 @@ def test_over_100_years_is_refused(value: Any) -> None:
         to_ms(value, "delay")
 
 
-@pytest.mark.parametrize("value", ["", "5", "m", "1h 5m", "-5m", "5 minutes", "1y"])
+@pytest.mark.parametrize("value", [10**4000, -(10**4000), "9" * 4000 + "d", "x" * 4000, ["x" * 4000]])
+def test_a_huge_value_is_shown_cut(value: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^delay=.*\.\.\.") as raised:
+        to_ms(value, "delay")
+    assert len(str(raised.value)) < 250
+
+
+@pytest.mark.parametrize("value", ["", "5", "m", "1h 5m", "--5m", "-", "5 minutes", "1y", "٣s"])
 def test_text_that_is_no_length_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match=r"is no length of time; write it like '500ms', '30m'"):
         to_ms(value, "delay")

@@ -103,6 +103,7 @@ def test_a_second_handler_of_a_key_is_refused_and_both_are_named(second: dict[st
         ({"key": 5}, r"key=5 is int; give one str"),
         ({"max_attempt": 5}, r"there is no option 'max_attempt': did you mean 'max_attempts'\?"),
         ({"former_keys": "old"}, r"former_keys='old' is one str; give a list: \['old'\]"),
+        ({"former_keys": ["old", "a"], "key": "a"}, r"former_keys=\['old', 'a'\] has the key itself; leave it out"),
         ({"former_keys": [""]}, r"former_keys='' is empty"),
         ({"queue": "a:b"}, r"queue='a:b' contains a colon"),
         ({"using": None}, r"using=None is NoneType"),

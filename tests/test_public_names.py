@@ -10,6 +10,7 @@ API = {
     "send_delay_message send_delay_messages cancel_delay_messages reschedule_delay_messages get_delay_message",
     "asend_delay_message asend_delay_messages acancel_delay_messages areschedule_delay_messages aget_delay_message",
     "DelayqError SendError DuplicateMessage UnknownKey BrokerUnavailable BrokerRefused Unsupported LeaseLost",
+    "HandlerTimeout DataMismatch",
 }
 
 

@@ -75,12 +75,13 @@ def _when_run(info: Info, now_ms: int) -> str:
     lapse = _when_lapsed(info)
     if info.lease_end_ms is not None and info.lease_end_ms <= now_ms:
         return f"Its lease has run out, so at the next upkeep {lapse}."
-    return f"It ends as its handler does: finished, retried or buried. If its worker dies, {lapse} when the lease ends."
+    ends = "It ends as its handler does: finished, retried or buried."
+    return f"{ends} If its worker dies, at the end of its lease {lapse}."
 
 
 def _when_lapsed(info: Info) -> str:
     if info.header.at_most_once:
-        return "it is buried, since it may start only once,"
+        return "it is buried, since it may start only once"
     if info.crashes + 1 >= SUSPECT_CRASHES:
         return "it is ready again, as a suspect that runs alone in a child process"
     return "it is ready again"

@@ -39,7 +39,7 @@ class Batches:
 
     def of(self, sends: Iterable[Send]) -> Iterator[Batch]:
         """Batches of `sends`, read as it goes."""
-        for send in sends:
+        for send in _iterable(sends):
             if full := self._add(send):
                 yield full
         if self._batch:
@@ -100,5 +100,13 @@ async def _each(sends: Iterable[Send] | AsyncIterable[Send]) -> AsyncIterator[Se
         async for send in sends:
             yield send
     else:
-        for send in sends:
+        for send in _iterable(sends):
             yield send
+
+
+def _iterable(sends: Iterable[Send]) -> Iterable[Send]:
+    if isinstance(sends, Send):
+        raise TypeError("sends is one Send; give an iterable of them, such as [Send(...)].")
+    if not isinstance(sends, Iterable):
+        raise TypeError(f"sends={shown(sends)} is {type(sends).__name__}; give an iterable of Send.")
+    return sends

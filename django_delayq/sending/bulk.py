@@ -13,6 +13,7 @@ from django_delayq.sending.batches import Batch, Batches
 from django_delayq.sending.commit import is_in_transaction
 from django_delayq.sending.told import atell_sent, tell_sent
 from django_delayq.sends import Send, SentMany
+from django_delayq.values import check_flag
 
 
 def send_delay_messages(
@@ -31,6 +32,7 @@ def send_delay_messages(
     messages were taken, `unknown` are the ids of the batch in flight, and nothing after those was sent.
     """
     batches = Batches(batch_size, using)
+    check_flag(on_commit, "on_commit")
     # While one batch is on its way the next is made ready; never two, so that a failure stays a prefix.
     on_its_way: list[tuple[Batch, Callable[[], list[Placed]]]] = []
     with batches.failures_told():
@@ -63,6 +65,7 @@ async def asend_delay_messages(
 ) -> SentMany:
     """As `send_delay_messages`, from async code and also from an async iterable."""
     batches = Batches(batch_size, using)
+    check_flag(on_commit, "on_commit")
     with batches.failures_told():
         async for batch in batches.of_async(sends):
             if on_commit:

@@ -45,8 +45,8 @@ class WaitingSend:
             placed = get_broker(self.using).put(puts, self.on_conflict)
         except Exception as error:
             logger.exception(
-                "%d messages could not be sent after the commit; the first is %r (key %r).",
-                len(puts),
+                "%s could not be sent after the commit; the first is %r (key %r).",
+                "1 message" if len(puts) == 1 else f"{len(puts)} messages",
                 puts[0].id,
                 puts[0].header.key,
                 extra={"ids": [put.id for put in puts], "using": self.using},

@@ -13,6 +13,7 @@ from django_delayq.sending.commit import wait_for_commit
 from django_delayq.sending.prepare import prepare
 from django_delayq.sending.told import atell_sent, tell_sent
 from django_delayq.sends import OnConflict, Send, Sent, When
+from django_delayq.values import check_flag
 
 
 def send_delay_message(
@@ -29,7 +30,7 @@ def send_delay_message(
     max_attempts: int | None = None,
     expires: Duration | None = None,
     timeout: Duration | None = None,
-    at_most_once: bool = False,
+    at_most_once: bool | None = None,
     using: str | None = None,
     on_commit: bool = True,
 ) -> Sent:
@@ -44,15 +45,16 @@ def send_delay_message(
     first, `replace` it, give it the `earliest` or the `latest` due time of both, or `raise` `DuplicateMessage`.
 
     Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix, before anything is sent;
-    `BrokerUnavailable` or `BrokerRefused` when the broker did not take the message, and `SendError` when that is not
-    known after 2 seconds.
+    `SendError` when the broker was away or did not answer within 2 seconds, so that it may have taken the message;
+    `BrokerUnavailable` when it has no memory left and `BrokerRefused` when it must be mended first. All of these last
+    are a `DelayqError`.
     """
     send = Send(
         key, data, delay, at, id, on_conflict, tag, trace_id, queue, max_attempts, expires, timeout, at_most_once, using
     )
     alias = get_alias(using or DEFAULT_ALIAS)
     put = prepare(send, alias)
-    if on_commit and wait_for_commit(alias, put, on_conflict):
+    if check_flag(on_commit, "on_commit") and wait_for_commit(alias, put, on_conflict):
         return Sent(put.id, None, None)
     placed = get_broker(alias.name).put([put], on_conflict)
     tell_sent(alias.name, [put], placed)
@@ -66,7 +68,7 @@ async def asend_delay_message(
     send = Send(key, data, using=using, **when)
     alias = get_alias(using or DEFAULT_ALIAS)
     put = prepare(send, alias)
-    if on_commit and await sync_to_async(wait_for_commit)(alias, put, send.on_conflict):
+    if check_flag(on_commit, "on_commit") and await sync_to_async(wait_for_commit)(alias, put, send.on_conflict):
         return Sent(put.id, None, None)
     placed = await get_broker(alias.name).aput([put], send.on_conflict)
     await atell_sent(alias.name, [put], placed)

@@ -47,13 +47,17 @@ def _header(send: Send, key: str, handler: Handler[Any, Any] | None) -> Header:
     return Header(
         queue=queue if send.queue is None else check_queue(send.queue),
         key=key,
-        at_most_once=check_flag(send.at_most_once, "at_most_once") or at_most_once,
+        at_most_once=_adds_at_most_once(send) or at_most_once,
         expires_ms=expires_ms if send.expires is None else positive_ms(send.expires, "expires"),
         max_attempts=None if send.max_attempts is None else check_count(send.max_attempts, "max_attempts"),
         timeout_ms=None if send.timeout is None else positive_ms(send.timeout, "timeout"),
         tag=None if send.tag is None else check_name(send.tag, "tag"),
         trace_id=None if send.trace_id is None else check_name(send.trace_id, "trace_id"),
     )
+
+
+def _adds_at_most_once(send: Send) -> bool:
+    return send.at_most_once is not None and check_flag(send.at_most_once, "at_most_once")
 
 
 def _body(send: Send, alias: Alias, handler: Handler[Any, Any] | None) -> bytes:

@@ -42,7 +42,7 @@ def test_a_running_message_says_who_holds_it_until_when(clocked_broker: Broker) 
     claim(clocked_broker)
     shown = delayq("explain", "a")
     assert "held by: host:1, lease ends 2027-01-15T08:00:15.000Z (in 15s)" in shown
-    assert "If its worker dies, it is ready again when the lease ends." in shown
+    assert "If its worker dies, at the end of its lease it is ready again." in shown
 
 
 def test_a_lease_that_ran_out_is_told(clocked_broker: Broker, clock: Clock) -> None:
@@ -83,10 +83,14 @@ def test_a_suspect_is_told_and_what_one_more_death_does(clocked_broker: Broker, 
     assert "one more death buries it" in seen["happens_next"]
 
 
-def test_a_message_that_may_start_only_once_is_buried_when_its_worker_dies(broker: Broker) -> None:
-    send(broker, "a", at_most_once=True)
-    claim(broker)
-    assert "it is buried, since it may start only once" in delayq("explain", "a")
+def test_a_message_that_may_start_only_once_is_buried_when_its_worker_dies(
+    clocked_broker: Broker, clock: Clock
+) -> None:
+    send(clocked_broker, "a", at_most_once=True)
+    claim(clocked_broker)
+    assert "dies, at the end of its lease it is buried, since it may start only once.\n" in delayq("explain", "a")
+    clock.now_ms += LEASE_MS
+    assert "at the next upkeep it is buried, since it may start only once.\n" in delayq("explain", "a")
 
 
 def test_an_expired_message_says_that_it_is_buried_next(clocked_broker: Broker, clock: Clock) -> None:

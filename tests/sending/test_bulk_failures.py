@@ -96,3 +96,26 @@ def test_a_generator_that_raises(send_many: Any, close_order: Handler[int, None]
 def test_what_is_no_send(send_many: Any, wrong: Any, broker: MemoryBroker) -> None:
     with pytest.raises(SendError, match=r"give Send\(\.\.\.\) or handler\.prepare\(\.\.\.\)"):
         send_many([wrong])
+
+
+@both
+@pytest.mark.parametrize(
+    ("wrong", "fix"),
+    [
+        (Send("order.close", 1), r"sends is one Send; give an iterable of them, such as \[Send"),
+        (5, "sends=5 is int; give an iterable of Send"),
+    ],
+)
+def test_what_is_no_iterable_of_sends_is_told_with_its_fix(
+    send_many: Any, wrong: Any, fix: str, broker: MemoryBroker
+) -> None:
+    with pytest.raises(SendError, match=fix):
+        send_many(wrong)
+    assert waiting_ids(broker) == []
+
+
+@both
+def test_on_commit_is_true_or_false(send_many: Any, close_order: Handler[int, None], broker: MemoryBroker) -> None:
+    with pytest.raises(TypeError, match="on_commit='no' is str; give True or False"):
+        send_many(sends(close_order, 2), on_commit="no")
+    assert waiting_ids(broker) == []

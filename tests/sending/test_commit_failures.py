@@ -40,6 +40,18 @@ def test_it_is_logged_and_told_and_the_next_callback_runs(
     ]
 
 
+def test_one_message_is_logged_in_the_singular(
+    close_order: Handler[int, None],
+    broker: MemoryBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setitem(brokers._brokers, "default", Failing(broker, AWAY))
+    with transaction.atomic():
+        close_order.send(1, id="a")
+    assert "1 message could not be sent after the commit" in caplog.text
+
+
 def test_a_refused_duplicate_takes_no_other_send_with_it(
     close_order: Handler[int, None], broker: MemoryBroker, failed_signals: Noted
 ) -> None:

@@ -101,7 +101,7 @@ def test_the_handler_gives_what_the_send_leaves_open(registry: None, broker: Mem
     @delay_execute("k", queue="mail", expires="1h", at_most_once=True)
     def handle(message: Any) -> None: ...
 
-    handle.send()
+    handle.send(at_most_once=None)
     (info,) = waiting(broker, "mail")
     header = info.header
     assert (header.expires_ms, header.at_most_once) == (3_600_000, True)

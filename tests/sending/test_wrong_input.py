@@ -41,6 +41,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
         ({"expires": 0}, ValueError, r"expires=0 is no time at all"),
         ({"timeout": "soon"}, ValueError, r"timeout='soon' is no length of time"),
         ({"at_most_once": 1}, TypeError, r"at_most_once=1 is int; give True or False"),
+        ({"on_commit": "no"}, TypeError, r"on_commit='no' is str; give True or False"),
         ({"tag": ""}, ValueError, r"tag='' is empty"),
         ({"trace_id": "a\n"}, ValueError, r"trace_id='a\\n' contains '\\n'"),
         ({"key": 5}, TypeError, r"key=5 is int; give one str"),
