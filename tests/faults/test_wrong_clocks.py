@@ -1,4 +1,4 @@
-"""A producer or a worker whose wall clock is a day off: nothing is early, nothing late, for the clock of Redis decides."""
+"""A producer or a worker whose wall clock is a day off: nothing is early, nothing late. Redis's clock decides."""
 
 import threading
 import time

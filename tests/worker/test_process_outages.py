@@ -9,6 +9,7 @@ import pytest
 
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias
+from tests.scale import scaled
 from tests.servers import Server
 from tests.worker.processes import Line, Site
 
@@ -125,3 +126,18 @@ def test_the_heartbeat_file_ages_while_redis_is_away(own_site: Site, server: Ser
     own_site.line.next()
     assert worker.stop() == 0
     assert path.exists()
+
+
+def test_faults_under_load_cost_no_message_and_double_none(own_site: Site, server: Server) -> None:
+    worker = own_site.worker()
+    faults = [server.cut, server.forget_scripts, server.restart, server.cut]
+    heard: list[str] = []
+    for number, fault in enumerate(faults):
+        ids = [f"{number}-{n}" for n in range(scaled(100))]
+        own_site.send(*ids)
+        heard.append(own_site.line.next().id)  # the worker is amid them
+        fault()
+        heard += [own_site.line.next().id for _ in ids[1:]]
+    assert worker.stop() == 0
+    assert len(heard) == len(set(heard)) == own_site.totals()["finished"]
+    assert own_site.line.none_waits()
