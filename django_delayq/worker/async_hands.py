@@ -1,6 +1,7 @@
 """Tasks of one event loop that run `async def` handlers, in a thread of its own."""
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from asgiref.sync import sync_to_async
 
 from django_delayq.brokers.base import BATCH, Settlement
 from django_delayq.durations import to_text
-from django_delayq.errors import HandlerTimeout
+from django_delayq.errors import HandlerTimeout, LeaseLost
 from django_delayq.message import Message
 from django_delayq.worker import attempt
 from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections
@@ -43,6 +44,7 @@ class AsyncHands:
         self._wake = wake
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()  # a task that nobody refers to may be collected
         self._timed_out: set[Lease] = set()
         self._connections_checked_at = monotonic()
@@ -61,14 +63,16 @@ class AsyncHands:
         """Tell that leases were put into a lane."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name="delayq-event-loop", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run_loop, args=(self._loop,), name="delayq-event-loop", daemon=True
+            )
             self._thread.start()
         self._loop.call_soon_threadsafe(self._fill, self._loop, lane)
 
     def close(self) -> None:
         """End the event loop."""
         if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._end, self._loop)
             self._thread.join(CLOSE_S)
 
     def _fill(self, loop: asyncio.AbstractEventLoop, lane: Lane) -> None:
@@ -126,7 +130,11 @@ class AsyncHands:
             raise RuntimeError("not in a task")
         timer = loop.call_later(lease.timeout_s, self._time_out, loop, lease, task)
         lease.abandon = partial(loop.call_soon_threadsafe, task.cancel)
-        exception = await attempt.run_async(lease.lane.handler, message)
+        exception: BaseException | None
+        if lease.is_held():
+            exception = await attempt.run_async(lease.lane.handler, message)
+        else:  # lost when there was nothing to abandon yet
+            exception = LeaseLost("Its lease was lost before it started.")
         lease.abandon = None
         timer.cancel()
         if lease in self._timed_out:
@@ -152,8 +160,23 @@ class AsyncHands:
             self._connections_checked_at = monotonic()
             await sync_to_async(close_stale_connections)()
 
+    def _end(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._closed = True
+        loop.stop()
 
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._closed:
+            try:
+                loop.run_forever()
+            except BaseException as exception:  # noqa: BLE001 - SystemExit in a task of a handler's own leaves the loop
+                _tell_left(exception)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+def _tell_left(exception: BaseException) -> None:
+    with contextlib.suppress(Exception):  # a logging filter of the site's may raise
+        _logger.error(
+            "A task that a handler started raised %s, which ends an event loop; it runs on.",
+            type(exception).__name__, exc_info=exception,
+        )  # fmt: skip
