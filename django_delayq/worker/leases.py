@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from time import monotonic
 
 from django_delayq.brokers.base import BATCH, Broker
+from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.outage import Outage
 
@@ -67,8 +68,9 @@ class Leases:
             lease.lost = True
         self.remove(leases)
         for lease in leases:
-            if lease.abandon is not None:
-                lease.abandon()
+            abandon = lease.abandon  # read once: the end of the handler clears it
+            if abandon is not None:
+                guarded(abandon)
 
     def _renew_forever(self) -> None:
         pause = self._lease_ms / 3000
@@ -78,7 +80,8 @@ class Leases:
                 if not self._held:  # else a lease came between the look and the clear
                     self._some.wait()
                     continue
-            pause = self._lease_ms / 3000 if self._renew() else self._lease_ms / 20_000
+            renewed = guarded(self._renew)
+            pause = self._lease_ms / 3000 if renewed else self._lease_ms / 20_000
 
     def _renew(self) -> bool:
         leases = self.held()
@@ -101,5 +104,8 @@ class Leases:
     def _give_up_forever(self) -> None:
         while not self._closed.wait(self._lease_ms / 20_000):
             self._some.wait()
-            now = monotonic()
-            self.lose(lease for lease in self.held() if lease.held_until <= now)
+            guarded(self._give_up)
+
+    def _give_up(self) -> None:
+        now = monotonic()
+        self.lose(lease for lease in self.held() if lease.held_until <= now)

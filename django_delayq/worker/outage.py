@@ -1,5 +1,6 @@
 """A broker that is away: said once, waited for with backoff, and said once when it is back."""
 
+import contextlib
 import logging
 import random
 import threading
@@ -29,7 +30,7 @@ class Outage:
             if text in self._said:
                 return
             self._said.add(text)
-        _logger.error("%s Trying again until it works.", text)
+        _tell(logging.ERROR, f"{text} Trying again until it works.")
 
     def end(self, who: str) -> None:
         """A call worked. Costs nothing while nothing fails."""
@@ -40,7 +41,12 @@ class Outage:
             if self._failing:
                 return
             self._said.clear()
-        _logger.info("The broker is back.")
+        _tell(logging.INFO, "The broker is back.")
+
+
+def _tell(level: int, text: str) -> None:
+    with contextlib.suppress(Exception):  # a logging filter of the site's may raise; who tells must go on
+        _logger.log(level, "%s", text)
 
 
 def waits() -> Iterator[float]:

@@ -1,17 +1,21 @@
 """The ends of leases, sent to the broker in batches by a thread of their own."""
 
+import contextlib
 import logging
 import threading
 from collections import Counter, deque
 from time import monotonic, sleep
 
-from django_delayq.brokers.base import BATCH, Broker, Settlement, Verb
+from django_delayq.brokers.base import BATCH, Broker, Claimed, Settlement, Verb
+from django_delayq.errors import BrokerUnavailable
 from django_delayq.worker import attempt
+from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage, waits
 
 LINGER_S = 0.050
+REFUSED_PAUSE_S = 2.0
 ENOUGH = 100
 
 _logger = logging.getLogger("django_delayq")
@@ -26,6 +30,8 @@ class Settling:
         self._leases = leases
         self._outage = outage
         self._ended: deque[Ended] = deque()
+        self._refused: list[Ended] = []
+        self._refused_until = 0.0
         self.counts: Counter[Verb] = Counter()
         """How many leases ended in which way."""
         self._some = threading.Event()
@@ -58,33 +64,67 @@ class Settling:
 
     def _settle_forever(self) -> None:
         while not (self._closed.is_set() and not self._ended):
-            self._some.wait()
+            self._some.wait(REFUSED_PAUSE_S if self._refused else None)
             self._enough.wait(LINGER_S)
             # Cleared before the take: what is added meanwhile sets them again.
             self._enough.clear()
             self._some.clear()
-            while batch := self._take():
-                self._settle(batch)
+            guarded(self._settle_ended)
             if self._closed.is_set():
                 self._some.set()
+            if monotonic() >= self._refused_until:
+                guarded(self._settle_refused)
+        guarded(self._settle_refused)
+
+    def _settle_ended(self) -> None:
+        while batch := self._take():
+            self._settle(batch)
 
     def _take(self) -> list[Ended]:
         ended = self._ended
         return [ended.popleft() for _ in range(min(len(ended), BATCH))]  # this thread alone pops
 
     def _settle(self, batch: list[Ended]) -> None:
+        try:
+            self._send(batch)
+        except Exception as error:  # noqa: BLE001 - whatever it is, one bad settlement must not hold up the others
+            if len(batch) == 1:
+                self._put_off(batch[0], error)
+                return
+            for ended in batch:
+                self._settle([ended])
+
+    def _put_off(self, ended: Ended, error: Exception) -> None:
+        """Renew the lease no more, and try again until it has lapsed: what refuses one may refuse all for a while."""
+        lease, settlement = ended
+        self._leases.remove([lease])
+        self._refused.append(ended)
+        self._refused_until = monotonic() + REFUSED_PAUSE_S
+        with contextlib.suppress(Exception):  # a logging filter of the site's may raise
+            _logger.error(
+                "Message %r (%s): its %s is refused (%s: %s). Its lease is left to lapse unless that passes first.",
+                lease.claimed.id, settlement.key, settlement.verb.value, type(error).__name__, error,
+                extra={"id": lease.claimed.id, "key": settlement.key, "token": lease.claimed.token},
+            )  # fmt: skip
+
+    def _settle_refused(self) -> None:
+        refused, self._refused = self._refused, []
+        for ended in refused:
+            self._settle([ended])
+
+    def _send(self, batch: list[Ended]) -> None:
         pauses = waits()
         repeated = False
         while batch := self._still_held(batch):
             try:
                 settled = self._broker.settle([settlement for _, settlement in batch])
-            except Exception as error:  # noqa: BLE001 - whatever it is, what ended must be told as long as it is held
+            except BrokerUnavailable as error:  # what ended must be told as long as it is held
                 self._outage.begin("settling", error)
                 repeated = True
                 sleep(next(pauses))
                 continue
-            self._outage.end("settling")
             self._leases.remove(lease for lease, _ in batch)
+            self._outage.end("settling")
             for (lease, settlement), was_held in zip(batch, settled, strict=True):
                 if was_held:
                     self.counts[settlement.verb] += 1
@@ -107,6 +147,11 @@ def _tell_refused(lease: Lease, settlement: Settlement, repeated: bool) -> None:
     claimed = lease.claimed
     if settlement.verb is Verb.RELEASE:
         return  # nothing was done that another could do twice
+    with contextlib.suppress(Exception):  # a logging filter of the site's may raise
+        _log_refused(claimed, settlement, repeated)
+
+
+def _log_refused(claimed: Claimed, settlement: Settlement, repeated: bool) -> None:
     extra = {"id": claimed.id, "key": settlement.key, "queue": settlement.queue, "token": claimed.token}
     if repeated:
         _logger.warning(

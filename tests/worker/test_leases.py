@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 from django_delayq import BrokerUnavailable, LeaseLost, Message
 from django_delayq.brokers.base import Claims, Settlement, Verb, Want
 from django_delayq.message import State
+from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.outage import Outage
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 LEASE_MS = 1_000
@@ -190,3 +194,29 @@ def test_what_waits_in_a_lane_while_its_lease_is_lost_does_not_start(faulty: Rig
     faulty.send("c")
     faulty.until_gone("c")  # by the same hand, after what waited before it
     assert "b" not in got
+
+
+def test_the_threads_of_leases_outlive_a_stop_of_a_handler_that_raises(faulty: Rig) -> None:
+    stopped = threading.Event()
+
+    def abandon() -> None:
+        stopped.set()
+        raise RuntimeError("Event loop is closed")
+
+    faulty.send("a", "b")
+    faulty.broker.advance(1)
+    claims = faulty.broker.claim([Want("default", "k", 2)], lease_ms=LEASE_MS, worker="w")
+    lane = Lane(make_handler(lambda message: None), [("default", "k")], 1)
+    ending, lasting = (
+        Lease(claimed, lane, 0.0, until, 0.0) for claimed, until in zip(claims.messages, (0.0, math.inf), strict=True)
+    )
+    ending.abandon = abandon
+    leases = Leases(faulty.broker, LEASE_MS, Outage())
+    leases.start()
+    leases.add([ending, lasting])
+    assert stopped.wait(PATIENCE_S)
+    lasting.held_until = 0.0
+    lost = threading.Event()
+    lasting.abandon = lost.set
+    assert lost.wait(PATIENCE_S), "the thread that gives up has ended"
+    leases.close()

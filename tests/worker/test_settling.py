@@ -49,12 +49,17 @@ def nothing(message: Message[Any]) -> None: ...
 
 
 @pytest.mark.parametrize("fault", [BrokerUnavailable("away"), BrokerRefused("full"), RuntimeError("a bug")], ids=repr)
-def test_a_settlement_is_sent_again_until_the_broker_takes_it(fault: Exception) -> None:
+def test_a_settlement_is_sent_again_until_the_broker_takes_it(
+    fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling_module, "REFUSED_PAUSE_S", 0.05)
     rig = Rig(broker_class=SettleFailingBroker)
     assert isinstance(rig.broker, SettleFailingBroker)
     rig.broker.failures, rig.broker.batches = [fault, fault], []
     rig.send("a")
-    rig.drain(make_handler(nothing))
+    rig.start(make_handler(nothing))
+    rig.until_gone("a")
+    rig.stop()
     assert rig.broker.batches == [1]
     assert rig.broker.counts().totals["finished"] == 1
 
@@ -129,3 +134,57 @@ def test_a_settlement_is_not_sent_once_its_lease_is_given_up(gate: threading.Eve
 
 def _away(leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
     raise BrokerUnavailable("away")
+
+
+class BadSettlementBroker(WatchedBroker):
+    """Refuses whatever is settled together with a message named "bad"."""
+
+    fault: Exception
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        if any(settlement.id == "bad" for settlement in settlements):
+            raise self.fault
+        return super().settle(settlements)
+
+
+@pytest.mark.parametrize("fault", [BrokerRefused("a foreign key"), UnicodeError("a bug")], ids=repr)
+def test_a_settlement_that_is_refused_for_good_lapses_and_holds_up_no_other(
+    fault: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(1_000, BadSettlementBroker)
+    assert isinstance(rig.broker, BadSettlementBroker)
+    rig.broker.fault = fault
+    rig.send("bad", *map(str, range(20)))
+    rig.broker.advance(1)
+    rig.start(make_handler(nothing))
+    rig.until_gone(*map(str, range(20)))
+    rig.broker.until(lambda: rig.broker.counts().totals["reclaimed"] >= 1)  # renewed no more
+    rig.send("later")
+    rig.until_gone("later")
+    rig.stop()
+    assert "Message 'bad' (k): its finish is refused" in caplog.text
+
+
+class Raising(logging.Filter):
+    """A site's logging filter with a bug."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raise ZeroDivisionError
+
+
+def test_a_logging_filter_that_raises_ends_no_thread_of_the_worker() -> None:
+    broken = Raising()
+    rig = Rig(1_000, SettleFailingBroker)
+    assert isinstance(rig.broker, SettleFailingBroker)
+    rig.broker.failures, rig.broker.batches = [BrokerUnavailable("away"), BrokerRefused("full")], []
+    logger = logging.getLogger("django_delayq")
+    logger.addFilter(broken)
+    try:
+        rig.start(make_handler(nothing))
+        rig.send("a")
+        rig.until_gone("a")
+        rig.send("b")
+        rig.until_gone("b")
+        rig.stop()
+    finally:
+        logger.removeFilter(broken)
