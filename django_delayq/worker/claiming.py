@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
-from django_delayq.brokers.base import BATCH, Broker, Claimed, Claims, Want
+from django_delayq.brokers.base import BATCH, Claims, Want
 from django_delayq.worker import attempt
 from django_delayq.worker.hands import Hands
 from django_delayq.worker.lanes import Lane, Lease, take_unstarted, wants_of
@@ -22,14 +22,12 @@ class Claiming:
 
     def __init__(
         self,
-        broker: Broker,
         claim: Callable[[Sequence[Want]], Claims],
         hands_of: HandsOf,
         leases: Leases,
         settling: Settling,
         most: int | None = None,
     ) -> None:
-        self._broker = broker
         self._claim = claim
         self._hands_of = hands_of
         self._lanes = list(dict.fromkeys(hands_of.values()))  # once each, whatever its former keys
@@ -59,13 +57,14 @@ class Claiming:
             return False
         sent_at = monotonic()
         claims = self._claim(wants)
-        given = self._deal(claims, sent_at)
+        given, foreign = self._deal(claims, sent_at)
         for lane, hands in self._lanes:
             leases = given.pop(lane, [])
             if leases:
                 self._keep(lane, hands, leases, asked[lane])
             if asked[lane]:
                 lane.note_claim(filled=len(leases) >= asked[lane])
+        self._bury(foreign)
         return bool(claims.messages)
 
     def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
@@ -79,21 +78,24 @@ class Claiming:
     def _room(self) -> int:
         return BATCH if self._most is None else self._most - self._kept
 
-    def _deal(self, claims: Claims, sent_at: float) -> dict[Lane, list[Lease]]:
+    def _deal(self, claims: Claims, sent_at: float) -> tuple[dict[Lane, list[Lease]], list[Lease]]:
         # The claim's time is the server's of a moment later, so the clock made of both is never behind the server's.
         clock_ms = claims.now_ms - sent_at * 1000
         held_until = sent_at + self._leases.hold_s
         given: dict[Lane, list[Lease]] = {}
-        foreign: list[Claimed] = []
+        foreign: list[Lease] = []
+        any_lane, _ = self._lanes[0]  # what is foreign runs in none
         for claimed in claims.messages:
             found = self._hands_of.get(claimed.header.key) if claimed.header else None
-            if found is None:
-                foreign.append(claimed)
-            else:
-                given.setdefault(found[0], []).append(Lease(claimed, found[0], sent_at, held_until, clock_ms))
-        if foreign:
-            self._broker.settle([attempt.bury_foreign(claimed) for claimed in foreign])
-        return given
+            lane = found[0] if found else any_lane
+            leases = given.setdefault(lane, []) if found else foreign
+            leases.append(Lease(claimed, lane, sent_at, held_until, clock_ms))
+        return given, foreign
+
+    def _bury(self, foreign: list[Lease]) -> None:
+        self._leases.add(foreign)
+        for lease in foreign:
+            self._settling.add(lease, attempt.bury_foreign(lease.claimed))
 
     def _keep(self, lane: Lane, hands: Hands, leases: list[Lease], asked: int) -> None:
         # A lane asks each of its sets for all that it wants, since any of them may have something.

@@ -3,11 +3,13 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 
 from django_delayq import signals
 from django_delayq.brokers.base import Broker, Upkept, WorkerInfo
 from django_delayq.durations import to_text
+from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
 
 EVERY_S = 1.0
@@ -70,12 +72,17 @@ def warn_overdue(leases: Sequence[Lease]) -> None:
     """Say once of each handler that it runs for longer than its time-out."""
     now = monotonic()
     for lease in leases:
-        timeout = lease.timeout_s
-        if lease.overdue or not lease.started_at or now < lease.started_at + timeout:
-            continue
-        lease.overdue = True
-        _logger.warning(
-            "Message %r (%s) is overdue: it runs for over %s, and a thread can't be stopped (--processes can).",
-            lease.claimed.id, lease.lane.handler.key, to_text(timeout * 1000),
-            extra={"id": lease.claimed.id, "key": lease.lane.handler.key, "token": lease.claimed.token},
-        )  # fmt: skip
+        if lease.started_at and not lease.overdue:
+            guarded(partial(_warn_if_overdue, lease, now))  # one that can't be looked at must not stop the claims
+
+
+def _warn_if_overdue(lease: Lease, now: float) -> None:
+    timeout = lease.timeout_s
+    if now < lease.started_at + timeout:
+        return
+    lease.overdue = True
+    _logger.warning(
+        "Message %r (%s) is overdue: it runs for over %s, and a thread can't be stopped (--processes can).",
+        lease.claimed.id, lease.lane.handler.key, to_text(timeout * 1000),
+        extra={"id": lease.claimed.id, "key": lease.lane.handler.key, "token": lease.claimed.token},
+    )  # fmt: skip

@@ -75,7 +75,6 @@ class Worker:
 
         lease_ms = alias.options.lease
         self._claiming = Claiming(
-            broker,
             partial(broker.claim, lease_ms=lease_ms, worker=self.name),
             _by_key([sync_hands, async_hands]),
             self._leases,
@@ -87,7 +86,6 @@ class Worker:
             Upkeep(broker, alias.name, alias.options.lease, self._leases.held),
             self._claiming,
             Claiming(
-                broker,
                 partial(broker.claim_suspect, lease_ms=lease_ms, worker=self.name),
                 _by_key([suspect_hands]),
                 self._leases,

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import threading
 from typing import Any
 
 import pytest
 
-from django_delayq import Bury, Message, Retry, Snooze
+from django_delayq import BrokerUnavailable, Bury, Message, Retry, Snooze
 from django_delayq.message import State
-from tests.worker.rig import Rig, make_handler
+from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 ANYTHING = [
     SystemExit(3),
@@ -215,6 +216,44 @@ def test_a_message_that_someone_else_wrote_is_buried(rig: Rig) -> None:
     rig.broker.claim = claim_garbled  # type: ignore[method-assign]
     rig.drain(make_handler(lambda message: started.append(message.id)))
     assert (rig.see("a").state, started) == (State.ERROR, ["b"])
+
+
+def test_a_claim_with_a_foreign_message_is_kept_while_settling_fails(rig: Rig) -> None:
+    rig.send("foreign", "a", "b")
+    claim, settle = rig.broker.claim, rig.broker.settle
+    faults: list[Exception] = [BrokerUnavailable("away") for _ in range(3)]
+
+    def claim_garbled(*args: Any, **kwargs: Any) -> Any:
+        claims = claim(*args, **kwargs)
+        for claimed in claims.messages:
+            if claimed.id == "foreign":
+                claimed.header = None
+        return claims
+
+    def settle_or_fail(*args: Any, **kwargs: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return settle(*args, **kwargs)
+
+    rig.broker.claim = claim_garbled  # type: ignore[method-assign]
+    rig.broker.settle = settle_or_fail  # type: ignore[method-assign]
+    rig.broker.advance(1)
+    rig.start(make_handler(lambda message: None))
+    rig.until_gone("a", "b")
+    rig.until_state("foreign", State.ERROR)
+    assert rig.broker.counts().totals["reclaimed"] == 0
+
+
+def test_a_header_of_a_wrong_type_stops_no_claim(rig: Rig, gate: threading.Event) -> None:
+    rig.send("bad", timeout_ms="x")
+    rig.start(make_handler(lambda message: gate.wait(PATIENCE_S) if message.id == "bad" else None))
+    rig.until_state("bad", State.RUNNING)
+    upkeeps = rig.broker.upkeeps
+    rig.broker.until(lambda: rig.broker.upkeeps > upkeeps + 1)  # it was looked at
+    claims = rig.broker.claims
+    rig.broker.until(lambda: rig.broker.claims > claims)
+    rig.send("good")
+    rig.until_gone("good")
 
 
 def test_async_handlers_run_side_by_side_up_to_their_concurrency(rig: Rig) -> None:
