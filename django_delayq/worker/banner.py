@@ -6,12 +6,15 @@ from typing import Any
 from django_delayq.brokers.base import ServerReport
 from django_delayq.conf import Alias
 from django_delayq.durations import to_text
-from django_delayq.handlers import Handler
+from django_delayq.handlers import DEFAULT_QUEUE, Handler
+from django_delayq.values import did_you_mean
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import concurrency_of, queues_of
 
 BROKER_CONNECTIONS = 4
 """Claims, settlements, renewals, wake-ups."""
+SUSPECTS_CHILD = 1
+"""The child process that runs suspects, in every mode."""
 
 
 def banner(
@@ -19,14 +22,23 @@ def banner(
 ) -> list[str]:
     """The lines: what is connected, which handlers, what a crash can lose, how many connections at most."""
     registered = list(dict.fromkeys(handlers.values()))
+    queues = queues_of(registered, options)
     return [
         f"delayq {alias.name!r} on {report.server}",
         f"A crash of the broker: {report.durability}",
-        f"Queues: {', '.join(queues_of(registered, options))}; lease {to_text(alias.options.lease)}",
-        *(_handler_line(handler, options) for handler in registered),
+        f"Queues: {', '.join(queues)}; lease {to_text(alias.options.lease)}",
+        *_handler_lines(registered, queues, options),
         _connections_line(registered, options),
-        *(f"Warning: {warning}" for warning in report.warnings),
+        *(f"Warning: {warning}" for warning in [*report.warnings, *_queue_warnings(registered, queues)]),
     ]
+
+
+def _handler_lines(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str], options: Options) -> list[str]:
+    at_home = [handler for handler in handlers if handler.queue in queues]
+    lines = [_handler_line(handler, options) for handler in at_home]
+    if guests := len(handlers) - len(at_home):
+        lines.append(f"  and what is sent into these queues for {guests} handler(s) of other queues")
+    return lines
 
 
 def _handler_line(handler: Handler[Any, Any], options: Options) -> str:
@@ -35,11 +47,23 @@ def _handler_line(handler: Handler[Any, Any], options: Options) -> str:
     return f"  {handler.key}{former}: queue {handler.queue}, {kind}, {concurrency_of(handler, options)} at once"
 
 
+def _queue_warnings(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str]) -> list[str]:
+    known = {DEFAULT_QUEUE} | {handler.queue for handler in handlers}
+    return [
+        f"No handler names the queue {queue!r}, so only what is sent with queue={queue!r} waits there: "
+        f"{did_you_mean(queue, known)}"
+        for queue in queues
+        if queue not in known
+    ]
+
+
 def _connections_line(handlers: Sequence[Handler[Any, Any]], options: Options) -> str:
     sync = sum(concurrency_of(handler, options) for handler in handlers if not handler.is_async)
     hands = min(sync, options.processes or options.max_threads)
-    loops = int(any(handler.is_async for handler in handlers))  # async handlers share one database thread
+    tasks = sum(concurrency_of(handler, options) for handler in handlers if handler.is_async)
+    to_broker = BROKER_CONNECTIONS + hands + tasks + SUSPECTS_CHILD  # each running handler may send
+    to_database = hands + int(tasks > 0) + SUSPECTS_CHILD  # async handlers share one database thread
     return (
-        f"Connections at most: {BROKER_CONNECTIONS} to the broker, and one for each handler that sends; "
-        f"{hands + loops} to each database"
+        f"Connections at most: {to_broker} to the broker ({BROKER_CONNECTIONS} while no handler sends), "
+        f"{to_database} to each database"
     )

@@ -4,9 +4,26 @@ import logging
 from pathlib import Path
 from time import monotonic
 
+from django_delayq.errors import DelayqError
+
 EVERY_S = 1.0
 
 _logger = logging.getLogger("django_delayq")
+
+
+class HeartbeatRefused(DelayqError):
+    """The path of a heartbeat is of no use."""
+
+
+def check_path(path: Path) -> None:
+    """Touch the file for the first time. Raises `HeartbeatRefused`, which names the path and the fix."""
+    fix = "give --heartbeat-file a file in a directory that this user may write to."
+    if path.is_dir():  # which could be touched
+        raise HeartbeatRefused(f"The heartbeat file {path} is a directory; {fix}")
+    try:
+        path.touch()
+    except OSError as error:
+        raise HeartbeatRefused(f"The heartbeat file {path} can't be touched: {error.strerror}; {fix}") from error
 
 
 class Heartbeat:
@@ -15,6 +32,7 @@ class Heartbeat:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._next_at = 0.0
+        self._failing = False
 
     def beat(self) -> None:
         """The main loop asked the broker and was answered, or waits for hands on schedule."""
@@ -24,4 +42,8 @@ class Heartbeat:
         try:
             self._path.touch()
         except OSError as error:
-            _logger.error("The heartbeat file %s can't be touched: %s.", self._path, error.strerror)
+            if not self._failing:
+                _logger.error("The heartbeat file %s can't be touched: %s.", self._path, error.strerror)
+            self._failing = True
+        else:
+            self._failing = False

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from django_delayq.handlers import Handler
+from django_delayq.handlers import DEFAULT_QUEUE, Handler
 from django_delayq.worker.async_hands import CONCURRENCY
 from django_delayq.worker.lanes import Lane
 from django_delayq.worker.options import Options
 
-DEFAULT_QUEUE = "default"
 Handlers = Iterable[Handler[Any, Any]]
 
 

@@ -2,15 +2,13 @@
 
 from time import sleep
 
-from django.core.management.base import CommandError
-
 from django_delayq.brokers.base import Broker, ServerReport
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.worker.outage import Outage, waits
 
 
 def ask_report(broker: Broker) -> ServerReport:
-    """What the broker says of itself, waited for while it is away. Raises `CommandError` when it must not be used."""
+    """What the broker says of itself, waited for while it is away. Raises `BrokerRefused` when it must not be used."""
     outage = Outage()
     pauses = waits()
     while True:
@@ -20,9 +18,7 @@ def ask_report(broker: Broker) -> ServerReport:
             outage.begin("starting", error)
             sleep(next(pauses))
             continue
-        except BrokerRefused as error:
-            raise CommandError(str(error)) from error
         outage.end("starting")
         if report.problems:
-            raise CommandError(" ".join(report.problems))
+            raise BrokerRefused(" ".join(report.problems))
         return report

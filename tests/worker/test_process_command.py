@@ -1,5 +1,9 @@
 """The command line of run_delayq: what it says, what it refuses, and its exit codes."""
 
+from pathlib import Path
+
+import pytest
+
 from django_delayq.message import State
 from tests.worker.processes import Site
 
@@ -15,11 +19,11 @@ def test_drain_counts_what_it_left(site: Site) -> None:
 
 
 def test_the_banner_says_what_is_connected_and_served(site: Site) -> None:
-    worker = site.worker("--queues", "mail,orders", "--threads", "3")
+    worker = site.worker("--queues", "default,bulk", "--threads", "3")
     worker.until_says("Connections at most")
     assert worker.stop() == 0
     assert str(site.line.path.parent) in worker.text
-    assert "Queues: mail, orders; lease 2s" in worker.text
+    assert "Queues: default, bulk; lease 2s" in worker.text
     assert "run: queue default, thread, 3 at once" in worker.text
     assert "arun: queue default, async, 100 at once" in worker.text
     assert "A crash of the broker: " in worker.text
@@ -34,14 +38,26 @@ def test_a_quiet_worker_says_only_what_it_drained(site: Site) -> None:
 
 def test_a_wrong_option_names_its_value_and_exits_2(site: Site) -> None:
     for arguments, said in [
-        (("--threads", "0"), "'0' is no whole number of 1 or more"),
+        (("--threads", "0"), "'0' is no such number; give 1 or more"),
         (("--queues", ","), "',' names no queue"),
+        (("--queues", "a:b"), "queue='a:b' contains a colon"),
+        (("--reload", "--drain"), "--drain ends, and --reload starts anew: leave one of them out"),
+        (("--reload", "--max-messages", "1"), "--max-messages ends, and --reload starts anew"),
         (("--shutdown-timeout", "soon"), "'soon' is no number of seconds"),
         (("--shutdown-timeout", "-1"), "'-1' is no number of seconds"),
     ]:
         worker = site.worker(*arguments)
         assert worker.wait() == 2
         assert said in worker.text
+
+
+@pytest.mark.parametrize("place", ["missing/alive", "."], ids=["in no directory", "a directory"])
+def test_a_heartbeat_file_that_cannot_be_touched_is_refused_at_start(site: Site, tmp_path: Path, place: str) -> None:
+    worker = site.worker("--heartbeat-file", str(tmp_path / place))
+    assert worker.wait() == 1
+    assert f"The heartbeat file {tmp_path / place} " in worker.text
+    assert "give --heartbeat-file a file in a directory" in worker.text
+    assert "Traceback" not in worker.text
 
 
 def test_an_unknown_alias_exits_1_without_a_traceback(site: Site) -> None:

@@ -1,6 +1,7 @@
 """What a worker tells: structured log lines, Django signals, a heartbeat file."""
 
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_delayq import Message, Snooze, signals
+from django_delayq.worker import heartbeat
 from django_delayq.worker.heartbeat import Heartbeat
 from tests.worker.rig import Rig, make_handler
 
@@ -134,6 +136,19 @@ def test_a_heartbeat_is_a_touched_file(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_a_heartbeat_that_cannot_be_written_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Heartbeat(tmp_path / "missing" / "beat").beat()
-    assert "can't be touched" in caplog.text
+def test_a_heartbeat_that_cannot_be_written_is_said_once_until_it_works_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "EVERY_S", 0)
+    directory = tmp_path / "late"
+    beating = Heartbeat(directory / "beat")
+    said = []
+    for exists in (False, False, True, False):
+        if exists:
+            directory.mkdir()
+        elif directory.exists():
+            shutil.rmtree(directory)
+        caplog.clear()
+        beating.beat()
+        said.append(caplog.text.count("can't be touched"))
+    assert said == [1, 0, 0, 1]

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import math
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,12 @@ from django_delayq.brokers.base import Broker
 from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import handlers_by_key
+from django_delayq.management.delayq.arguments import USAGE, whole_number
+from django_delayq.values import check_queue
 from django_delayq.worker import logs
 from django_delayq.worker.banner import banner
 from django_delayq.worker.drain import progress, summary
+from django_delayq.worker.heartbeat import check_path
 from django_delayq.worker.options import Options
 from django_delayq.worker.reloading import run_reloading
 from django_delayq.worker.shutdown import run_until_signalled
@@ -37,20 +39,21 @@ class Command(BaseCommand):
         add = parser.add_argument
         add("--queues", type=_names, default=(), metavar="A,B", help="serve only these queues (default: all)")
         add("--using", default=DEFAULT_ALIAS, metavar="ALIAS", help="the alias in DELAYQ (default: %(default)s)")
-        add("--threads", type=_at_least(1), default=default.threads, metavar="N",
+        add("--threads", type=whole_number(1), default=default.threads, metavar="N",
             help="messages of one key to run at once, if its handler doesn't say (default: %(default)s)")  # fmt: skip
-        add("--max-threads", type=_at_least(1), default=default.max_threads, metavar="N",
+        add("--max-threads", type=whole_number(1), default=default.max_threads, metavar="N",
             help="threads for all keys (default: %(default)s)")  # fmt: skip
-        add("--processes", type=_at_least(0), default=default.processes, metavar="N",
+        add("--processes", type=whole_number(0), default=default.processes, metavar="N",
             help="run sync handlers in N child processes: for CPU work and hard time-outs")  # fmt: skip
         add("--shutdown-timeout", type=_seconds, default=default.shutdown_timeout, metavar="S",
             help="seconds that running handlers have to end when the worker stops (default: %(default)s)")  # fmt: skip
         add("--drain", action="store_true", help="run all that is due, then exit")
         add("--reload", action=argparse.BooleanOptionalAction, default=False, help="restart when code changes")
         add("--heartbeat-file", type=Path, metavar="PATH", help="touch this file while the worker is alive")
-        add("--max-messages", type=_at_least(1), metavar="N", help="stop after N messages")
+        add("--max-messages", type=whole_number(1), metavar="N", help="stop after N messages")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        _check_together(options)
         logs.start(logs.level_of(options["verbosity"]))
         try:
             alias = get_alias(options["using"])
@@ -76,6 +79,8 @@ class Command(BaseCommand):
             raise CommandError(
                 f"Alias {alias.name!r} has no handlers: write them in the `delayed` module of an installed app."
             )
+        if options.heartbeat_file is not None:
+            check_path(options.heartbeat_file)
         report = ask_report(broker)
         if not is_quiet:
             self.stdout.write("\n".join(banner(alias, report, handlers, options)))
@@ -89,20 +94,21 @@ class Command(BaseCommand):
         return ended_well
 
 
+def _check_together(options: dict[str, Any]) -> None:
+    for ending in ("drain", "max_messages"):
+        if options["reload"] and options[ending]:
+            option = "--" + ending.replace("_", "-")
+            raise CommandError(f"{option} ends, and --reload starts anew: leave one of them out.", returncode=USAGE)
+
+
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise argparse.ArgumentTypeError(f"{text!r} names no queue; write --queues mail,orders")
-    return names
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number of {least} or more")
-        return int(text)
-
-    return parse
+    try:
+        return tuple(check_queue(name) for name in names)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _seconds(text: str) -> float:

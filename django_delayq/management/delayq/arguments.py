@@ -1,6 +1,7 @@
 """Options that more than one subcommand takes."""
 
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
 from typing import Any
 
 from django_delayq.brokers.base import BATCH
@@ -21,7 +22,12 @@ def add_json(parser: ArgumentParser) -> None:
 def add_count(parser: ArgumentParser) -> None:
     """-n, how many to show."""
     parser.add_argument(
-        "-n", "--count", type=_count, default=10, metavar="N", help=f"How many, 1 to {BATCH}. Default: %(default)s."
+        "-n",
+        "--count",
+        type=whole_number(1, BATCH),
+        default=10,
+        metavar="N",
+        help=f"How many, 1 to {BATCH}. Default: %(default)s.",
     )
 
 
@@ -32,11 +38,17 @@ def add_no_input(parser: ArgumentParser) -> None:
     )
 
 
-def _count(text: str) -> int:
-    try:
-        count = int(text)
-    except ValueError:
-        count = 0
-    if not 1 <= count <= BATCH:
-        raise ArgumentTypeError(f"{text[:40]!r} is no number of messages; give 1 to {BATCH}.")
-    return count
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A type for argparse: a whole number between `least` and `most`."""
+    wanted = f"{least} or more" if most is None else f"{least} to {most}"
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least or (most is not None and number > most):
+            raise ArgumentTypeError(f"{text[:40]!r} is no such number; give {wanted}")
+        return number
+
+    return parse

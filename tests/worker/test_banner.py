@@ -1,0 +1,58 @@
+"""What a worker says when it starts."""
+
+from typing import Any
+
+import pytest
+
+from django_delayq import Message
+from django_delayq.brokers.base import ServerReport
+from django_delayq.conf import Alias
+from django_delayq.worker.banner import banner
+from django_delayq.worker.options import Options
+from tests.worker.rig import make_handler
+
+
+def sync(message: Message[Any]) -> None: ...
+
+
+async def tasks(message: Message[Any]) -> None: ...
+
+
+def lines(**options: Any) -> list[str]:
+    """The banner of a site with two sync handlers and an async one."""
+    handlers = [
+        make_handler(sync, "mail.send", queue="mail"),
+        make_handler(sync, "report.build", queue="reports", concurrency=1),
+        make_handler(tasks, "page.fetch", concurrency=10),
+    ]
+    report = ServerReport("a server", "nothing is lost", [], [])
+    return banner(Alias("default"), report, {handler.key: handler for handler in handlers}, Options(**options))
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        # 4 of the broker's own, 5 hands, 10 tasks, the suspects' child; each hand, the event loop, that child
+        ({}, "20 to the broker (4 while no handler sends), 7 to each database"),
+        ({"max_threads": 3}, "18 to the broker (4 while no handler sends), 5 to each database"),
+        ({"processes": 2}, "17 to the broker (4 while no handler sends), 4 to each database"),
+    ],
+    ids=["threads", "few threads", "processes"],
+)
+def test_it_says_how_many_connections_there_are_at_most(options: dict[str, int], numbers: str) -> None:
+    assert f"Connections at most: {numbers}" in lines(**options)
+
+
+def test_a_handler_of_a_queue_that_is_not_served_has_no_line() -> None:
+    text = "\n".join(lines(queues=("mail",)))
+    assert "mail.send: queue mail, thread, 4 at once" in text
+    assert "report.build" not in text
+    assert "page.fetch" not in text
+    assert "and what is sent into these queues for 2 handler(s) of other queues" in text
+
+
+def test_a_queue_that_no_handler_names_is_warned_of() -> None:
+    warnings = [line for line in lines(queues=("mial", "default", "mail")) if line.startswith("Warning")]
+    assert len(warnings) == 1
+    assert "No handler names the queue 'mial'" in warnings[0]
+    assert "did you mean 'mail'?" in warnings[0]
