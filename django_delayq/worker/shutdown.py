@@ -44,7 +44,10 @@ def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker
     if running.error is not None:
         raise running.error
     if not running.ended_well:
-        _logger.error("A handler did not end in time: its message was interrupted and runs again.")
+        _logger.error(
+            "Not every handler ended in time. What still ran was interrupted: "
+            "it runs again, but what is at_most_once goes to error."
+        )
         _exit_at_once(STUCK)
 
 

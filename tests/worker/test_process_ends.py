@@ -45,11 +45,17 @@ def test_a_second_signal_stops_at_once_and_loses_nothing(site: Site) -> None:
 
 def test_a_handler_that_does_not_end_within_the_shutdown_timeout_is_interrupted(site: Site) -> None:
     site.send("a", key="hold")
+    site.send("once", key="hold", at_most_once=True)
     worker = site.worker("--shutdown-timeout", "0.1")
-    site.line.next()
+    for _ in range(2):
+        site.line.next()
     assert worker.stop() == 75
     assert site.see("a").failures == 0
-    assert "did not end in time" in worker.text
+    assert "it runs again, but what is at_most_once goes to error" in worker.text
+
+    site.worker("--queues", "other").until_says("Upkeep buried 1")
+    assert site.see("once").state is State.ERROR
+    assert site.see("a").state is State.READY
 
 
 def test_the_messages_of_a_killed_worker_run_again_each_once(site: Site) -> None:
