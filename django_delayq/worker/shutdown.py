@@ -5,9 +5,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
+from django_delayq.worker.own_signals import taken_signals
 from django_delayq.worker.worker import LAST_WORDS_S, Worker
 
 STUCK = 75
@@ -26,7 +26,7 @@ def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker
     # might hold any.
     reader, writer = os.pipe()
     running = _Running(make_worker, run, lambda: os.write(writer, b"\0"))
-    with _signals_to(writer):
+    with taken_signals(lambda signum: os.write(writer, bytes([signum]))):
         running.thread.start()
         first = os.read(reader, 1)[0]
         if first and running.stop():
@@ -94,19 +94,6 @@ class _Running:
             self.error = error
         finally:
             self._on_end()
-
-
-@contextmanager
-def _signals_to(pipe: int) -> Iterator[None]:
-    def write(signum: int, frame: object) -> None:
-        os.write(pipe, bytes([signum]))
-
-    before = {signum: signal.signal(signum, write) for signum in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
 
 
 def _exit_at_once(code: int) -> None:

@@ -2,7 +2,11 @@
 
 import os
 import signal
+import sys
 
+import pytest
+
+from django_delayq.brokers.base import Header, Put
 from django_delayq.message import State
 from tests.worker.processes import Site
 
@@ -110,6 +114,51 @@ def test_a_killed_workers_children_do_not_hold_the_lease_of_a_lost_message(site:
     assert again.pid != spinning.pid
     assert site.see("a").state is State.RUNNING
     second.kill()
+    assert worker.stop() == 0
+
+
+def test_a_child_ends_with_the_lease_that_its_frozen_worker_can_not_renew(site: Site) -> None:
+    worker = site.worker("--processes", "1")
+    site.send("a", key="hold")
+    held = site.line.next()
+    worker.signal(signal.SIGSTOP)
+    assert held.ended()
+    worker.signal(signal.SIGCONT)
+    worker.until_says("its lease ended, and so did the process")
+    site.line.next_of("a").release()
+    assert site.line.next_of("a").what == "ran"
+    assert worker.stop() == 0
+    assert site.totals()["finished"] == 1
+
+
+def test_a_child_hears_that_its_lease_is_renewed(site: Site) -> None:
+    worker = site.worker("--processes", "2")
+    site.send("a", key="hold")
+    held = site.line.next()
+    site.broker.put([Put("later", Header("default", "run"), b'""', delay_ms=3_000)])  # a lease is 2 s long
+    site.line.next_of("later")
+    held.release()
+    assert site.line.next_of("a").pid == held.pid
+    assert worker.stop() == 0
+    assert site.totals()["finished"] == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_a_child_dies_with_its_worker_also_while_its_handler_holds_the_interpreters_lock(site: Site) -> None:
+    site.send("a", key="seize")
+    worker = site.worker("--processes", "1")
+    seized = site.line.next()
+    worker.kill()
+    assert seized.ended()
+
+
+def test_a_child_whose_answer_is_garbage_is_replaced(site: Site) -> None:
+    worker = site.worker("--processes", "1")
+    site.send("a", key="garble")
+    garbled = site.line.next()
+    worker.until_says("is left to lapse")
+    site.send("b")
+    assert site.line.next_of("b").pid not in (garbled.pid, worker.pid)
     assert worker.stop() == 0
 
 

@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+
 from django_delayq.brokers.base import Want
 from django_delayq.message import State
 from tests.worker.processes import Site
@@ -102,6 +104,19 @@ def test_the_handler_in_a_child_dies_with_a_killed_worker(site: Site) -> None:
     worker.kill()
     assert held.ended()
     assert site.line.none_waits()
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "1")], ids=["threads", "processes"])
+def test_a_process_that_a_handler_forks_has_no_part_in_the_workers_signals(
+    site: Site, arguments: tuple[str, ...]
+) -> None:
+    worker = site.worker(*arguments)
+    site.send("a", key="fork")
+    assert site.line.next().what == "ran"  # what it forked was terminated, and has ended
+    site.send("b")
+    assert site.line.next_of("b").what == "ran"
+    assert "Stopping" not in worker.text
+    assert worker.stop() == 0
 
 
 def test_max_messages_ends_a_worker_in_good_order(site: Site) -> None:

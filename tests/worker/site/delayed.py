@@ -1,9 +1,13 @@
 """The handlers. `tell` reports to the test; `hold` does, and then waits for its leave."""
 
 import asyncio
+import ctypes
+import multiprocessing
 import os
 import signal
 import socket
+import sys
+import threading
 
 from django_delayq import Message, delay_execute
 
@@ -53,3 +57,26 @@ def spin(message: Message[str]) -> None:
 def die(message: Message[str]) -> None:
     tell(message, "dies").close()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@delay_execute(key="fork")
+def fork(message: Message[str]) -> None:
+    process = multiprocessing.get_context("fork").Process(target=threading.Event().wait)
+    process.start()
+    process.terminate()
+    process.join()
+    tell(message).close()
+
+
+@delay_execute(key="seize")
+def seize(message: Message[str]) -> None:
+    """Hold the interpreter's lock: no other thread of the process runs."""
+    with tell(message, "seizes"):
+        ctypes.PyDLL(None).sleep(100)
+
+
+@delay_execute(key="garble")
+def garble(message: Message[str]) -> None:
+    """Say to the parent what is no answer."""
+    os.write(int(sys.argv[1]), b"\0\0\0\2{]")
+    tell(message, "garbles").close()
