@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerUnavailable, Bury, Message, Retry, Snooze
+from django_delayq.brokers.base import Want
 from django_delayq.message import State
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
@@ -272,3 +273,18 @@ def test_async_handlers_run_side_by_side_up_to_their_concurrency(rig: Rig) -> No
     rig.drain(make_handler(handler, concurrency=3))
     assert rig.broker.counts().totals["finished"] == 30
     assert most == 3
+
+
+def test_at_most_once_of_the_handler_alone_never_starts_what_was_handed_out_before(rig: Rig) -> None:
+    ran: list[str] = []
+    rig.send("a")
+    rig.broker.advance(1)
+    assert rig.broker.claim([Want("default", "k", 1)], lease_ms=10, worker="dies").messages
+    rig.broker.advance(11)
+    rig.drain(make_handler(lambda message: ran.append(message.id), at_most_once=True))
+    info = rig.see("a")
+    assert (info.state, info.error) == (
+        State.ERROR,
+        "at_most_once: it was handed out before, and may have run in part",
+    )
+    assert ran == []
