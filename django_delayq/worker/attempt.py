@@ -4,6 +4,7 @@ The shape follows Oban's executor: small functions, each with one reason to end 
 """
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -59,12 +60,21 @@ def run_sync(handler: Handler[Any, Any], message: Message[Any], database: str) -
             asyncio.run(handler.func(message))
         elif handler.atomic:
             with transaction.atomic(using=database):
-                handler.func(message)
+                _refuse_awaitable(handler.func(message))
         else:
-            handler.func(message)
+            _refuse_awaitable(handler.func(message))
     except BaseException as exception:  # noqa: BLE001 - SystemExit in a handler fails its message, not the worker
         return exception
     return None
+
+
+def _refuse_awaitable(returned: object) -> None:
+    # What a plain function hands on of an async one has not run: it must not count as finished.
+    if returned is None or not inspect.isawaitable(returned):
+        return
+    if inspect.iscoroutine(returned):
+        returned.close()
+    raise TypeError("The handler is no async function, and returned an awaitable that nobody awaits; write async def.")
 
 
 async def run_async(handler: Handler[Any, Any], message: Message[Any]) -> BaseException | None:

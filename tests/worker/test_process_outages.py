@@ -141,3 +141,18 @@ def test_faults_under_load_cost_no_message_and_double_none(own_site: Site, serve
     assert worker.stop() == 0
     assert len(heard) == len(set(heard)) == own_site.totals()["finished"]
     assert own_site.line.none_waits()
+
+
+@pytest.mark.parametrize("fault", ["read_only", "memory_full"])
+def test_a_redis_that_takes_no_writes_for_a_while_costs_nothing(own_site: Site, server: Server, fault: str) -> None:
+    own_site.send("a", key="hold")
+    worker = own_site.worker()
+    held = own_site.line.next()
+    with getattr(server, fault)():
+        held.release()
+        if fault == "read_only":
+            worker.until_says("Trying again")
+    own_site.send("b")
+    own_site.line.next_of("b")
+    assert worker.stop() == 0
+    assert own_site.totals()["finished"] == 2
