@@ -16,6 +16,7 @@ from django_delayq.errors import HandlerTimeout, LeaseLost
 from django_delayq.message import Message
 from django_delayq.worker import attempt
 from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections
+from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outcome import Outcome
@@ -158,7 +159,7 @@ class AsyncHands:
     async def _check_connections(self, after_s: float) -> None:
         if monotonic() - self._connections_checked_at >= after_s:
             self._connections_checked_at = monotonic()
-            await sync_to_async(close_stale_connections)()
+            await sync_to_async(guarded)(close_stale_connections)
 
     def _end(self, loop: asyncio.AbstractEventLoop) -> None:
         self._closed = True

@@ -25,7 +25,8 @@ def _close_if_stale(connection: BaseDatabaseWrapper) -> None:
             connection.close()
             return
         connection.errors_occurred = False
-    if connection.get_autocommit() != connection.settings_dict["AUTOCOMMIT"]:
+    # Not get_autocommit(), which would connect anew where the server is gone.
+    if connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
         connection.close()  # a handler left its transaction open
         return
     if connection.close_at is not None:

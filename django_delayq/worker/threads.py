@@ -9,6 +9,7 @@ from django_delayq.brokers.base import Settlement
 from django_delayq.message import Message
 from django_delayq.worker import attempt
 from django_delayq.worker.connections import close_stale_connections
+from django_delayq.worker.guard import guarded
 from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.outcome import Outcome
@@ -38,7 +39,7 @@ class ThreadHand:
         """Run one message."""
         if lease.started_at >= self._check_at:
             self._check_at = lease.started_at + CHECK_EVERY_S
-            close_stale_connections()
+            guarded(close_stale_connections)
         claimed, handler = lease.claimed, lease.lane.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.is_held)
         if not isinstance(begun, Message):
