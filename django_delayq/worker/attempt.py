@@ -111,9 +111,16 @@ def bury_foreign(claimed: Claimed) -> Settlement:
     return _bury(claimed, "its header can't be read, or is not of the set it lay in: not written by django-delayq")
 
 
-def release(claimed: Claimed, verb: Verb) -> Settlement:
-    """Give back what was not started (`Verb.RELEASE`), or what runs while the worker stops (`Verb.INTERRUPT`)."""
-    return _end(claimed, verb)
+def release(claimed: Claimed) -> Settlement:
+    """Give back what was not started."""
+    return _end(claimed, Verb.RELEASE)
+
+
+def interrupt(claimed: Claimed, handler: Handler[Any, Any]) -> Settlement:
+    """The end of what runs while its worker stops: it runs again soon, or never when it must not start twice."""
+    if _at_most_once(claimed, handler):
+        return _bury(claimed, "at_most_once: interrupted by the stop of its worker; it may have run in part")
+    return _end(claimed, Verb.INTERRUPT)
 
 
 def _snooze(claimed: Claimed, handler: Handler[Any, Any], snooze: Snooze) -> Settlement:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import sleep
 
-from django_delayq.brokers.base import Settlement, Verb
+from django_delayq.brokers.base import Settlement
 from django_delayq.errors import HandlerTimeout
 from django_delayq.worker import attempt
 from django_delayq.worker.children import Child, ChildDiedError, ChildGaveUpError, ChildUnavailableError
@@ -57,7 +57,7 @@ class ChildHand:
             case ChildUnavailableError() | OSError():
                 _logger.error("A child process can't run messages (%s); starting another.", ending)
                 sleep(RESTART_PAUSE_S)
-                return attempt.release(claimed, Verb.RELEASE)
+                return attempt.release(claimed)
             case HandlerTimeout():
                 settlement = attempt.settle_for(claimed, handler, ending.with_traceback(None), lease.now_ms())
             case ChildDiedError() if lease.is_held():

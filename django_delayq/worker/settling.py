@@ -53,7 +53,7 @@ class Settling:
     def release(self, leases: list[Lease]) -> None:
         """Give back what was not started."""
         for lease in leases:
-            self.add(lease, attempt.release(lease.claimed, Verb.RELEASE))
+            self.add(lease, attempt.release(lease.claimed))
 
     def close(self, timeout: float) -> None:
         """Settle what has ended, for at most `timeout` seconds, and end the thread."""

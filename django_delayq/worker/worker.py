@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
-from django_delayq.brokers.base import BATCH, Broker, Verb
+from django_delayq.brokers.base import BATCH, Broker
 from django_delayq.conf import Alias
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import Handler
@@ -149,7 +149,7 @@ class Worker:
         for first in range(0, len(leases), BATCH):
             page = leases[first : first + BATCH]
             with contextlib.suppress(DelayqError):  # then they lapse
-                self._broker.settle([attempt.release(lease.claimed, Verb.INTERRUPT) for lease in page])
+                self._broker.settle([attempt.interrupt(lease.claimed, lease.lane.handler) for lease in page])
 
     def _sync_hands(
         self, lanes: Sequence[Lane], most: int, make_run: Callable[[], AbstractContextManager[Run]]

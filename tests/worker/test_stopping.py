@@ -50,6 +50,22 @@ def test_a_handler_that_does_not_end_in_time_is_interrupted(rig: Rig, gate: thre
     assert_runs_again_uncounted(rig)
 
 
+def test_an_interrupted_handler_that_must_not_start_twice_is_buried(rig: Rig, gate: threading.Event) -> None:
+    started = threading.Event()
+
+    def handler(message: Message[Any]) -> None:
+        started.set()
+        gate.wait(PATIENCE_S)
+
+    rig.send("a")
+    worker = rig.start(make_handler(handler, at_most_once=True), shutdown_timeout=0.0)
+    assert started.wait(PATIENCE_S)
+    worker.stop()
+    rig.join()
+    info = rig.see("a")
+    assert (info.state, "interrupted" in info.error) == (State.ERROR, True)
+
+
 def test_hurry_does_not_wait_for_the_shutdown_timeout(rig: Rig, gate: threading.Event) -> None:
     started = threading.Event()
 
