@@ -9,10 +9,10 @@ Every time is epoch milliseconds by the broker's own clock, every length millise
 All verbs may be called from several threads at once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from django_delayq.brokers.figures import (  # part of this contract
     Audit as Audit,
@@ -38,6 +38,8 @@ from django_delayq.brokers.figures import (
 from django_delayq.conf import Alias
 from django_delayq.errors import DuplicateMessage
 from django_delayq.sends import OnConflict as OnConflict  # part of this contract, and of the public API
+
+T = TypeVar("T")
 
 BATCH = 1_000
 """The most messages that one verb call takes or gives."""
@@ -171,6 +173,11 @@ class Upkept:
 def earliest(*times: int | None) -> int | None:
     """The earliest of the times there are."""
     return min((time for time in times if time is not None), default=None)
+
+
+def pages(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items in order, at most `size` at a time."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def check_batch(batch: Sequence[object]) -> None:

@@ -1,12 +1,12 @@
 """Cancel and reschedule, by id."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from asgiref.sync import sync_to_async
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import BATCH
+from django_delayq.brokers.base import BATCH, pages
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.durations import Duration
 from django_delayq.errors import Unsupported
@@ -23,7 +23,7 @@ def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None =
     """
     alias, wanted = get_alias(using or DEFAULT_ALIAS), _checked(ids, tag)
     broker = get_broker(alias.name)
-    answers = [answer for batch in _batches(wanted) for answer in broker.cancel(batch)]
+    answers = [answer for batch in pages(wanted, BATCH) for answer in broker.cancel(batch)]
     return _count(wanted, answers, cancel_waiting(alias, wanted))
 
 
@@ -31,7 +31,7 @@ async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str |
     """As `cancel_delay_messages`, from async code."""
     alias, wanted = get_alias(using or DEFAULT_ALIAS), _checked(ids, tag)
     broker = get_broker(alias.name)
-    answers = [answer for batch in _batches(wanted) for answer in await broker.acancel(batch)]
+    answers = [answer for batch in pages(wanted, BATCH) for answer in await broker.acancel(batch)]
     return _count(wanted, answers, await sync_to_async(cancel_waiting)(alias, wanted))
 
 
@@ -50,7 +50,7 @@ def reschedule_delay_messages(
     delay_ms, at_ms = due_ms(delay, at)
     broker = get_broker(alias.name)
     answers = [
-        answer for batch in _batches(wanted) for answer in broker.reschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
+        answer for batch in pages(wanted, BATCH) for answer in broker.reschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
     ]
     return _count(wanted, answers, reschedule_waiting(alias, wanted, delay_ms, at_ms))
 
@@ -68,7 +68,7 @@ async def areschedule_delay_messages(
     broker = get_broker(alias.name)
     answers = [
         answer
-        for batch in _batches(wanted)
+        for batch in pages(wanted, BATCH)
         for answer in await broker.areschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
     ]
     return _count(wanted, answers, await sync_to_async(reschedule_waiting)(alias, wanted, delay_ms, at_ms))
@@ -84,10 +84,6 @@ def _checked(ids: tuple[str, ...], tag: str | None) -> list[str]:
         if not isinstance(id, str):
             raise TypeError(f"id={shown(id)} is {type(id).__name__}; give each id as a str of its own: (*ids).")
     return [check_name(id, "id") for id in ids]
-
-
-def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))
 
 
 def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -> int:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable
 from time import monotonic
 
-from django_delayq.brokers.base import BATCH, Broker
+from django_delayq.brokers.base import BATCH, Broker, pages
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.outage import Outage
@@ -85,8 +85,7 @@ class Leases:
 
     def _renew(self) -> bool:
         leases = self.held()
-        for first in range(0, len(leases), BATCH):
-            page = leases[first : first + BATCH]
+        for page in pages(leases, BATCH):
             sent_at = monotonic()
             try:
                 held = self._broker.renew([(lease.claimed.id, lease.claimed.token) for lease in page], self._lease_ms)

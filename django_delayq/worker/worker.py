@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
-from django_delayq.brokers.base import BATCH, Broker
+from django_delayq.brokers.base import BATCH, Broker, pages
 from django_delayq.conf import Alias
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import Handler
@@ -146,8 +146,7 @@ class Worker:
         """Give up what still runs: its lease is cut short, no attempt and no crash are counted."""
         leases = self._leases.held()
         self._leases.lose(leases)
-        for first in range(0, len(leases), BATCH):
-            page = leases[first : first + BATCH]
+        for page in pages(leases, BATCH):
             with contextlib.suppress(DelayqError):  # then they lapse
                 self._broker.settle([attempt.interrupt(lease.claimed, lease.lane.handler) for lease in page])
 

@@ -3,6 +3,7 @@ a second call. Operations, as `scripts.py` defines them."""
 
 from collections.abc import Callable, Sequence
 
+from django_delayq.brokers.base import pages
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.records import entry_id
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load, plain
@@ -49,7 +50,7 @@ def purge_errors(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
     buried = [entry for id in dict.fromkeys(ids) for entry in entries.get(id, ())]
     if buried:
         names = (keys.error, keys.msg, keys.state, keys.count)
-        yield [Call(load("purge_errors"), names, buried[n : n + CALL]) for n in range(0, len(buried), CALL)]
+        yield [Call(load("purge_errors"), names, some) for some in pages(buried, CALL)]
     return [entries.pop(id, None) is not None for id in ids]
 
 
@@ -90,7 +91,7 @@ def _move_waiting(
 def _look_then_move(ids: Sequence[str | bytes], make_call: _MakeCall) -> Operation[list[bool]]:
     """1 and 0 are answers; the name of a wait set means: call again, with that set among the keys."""
     moved = [False] * len(ids)
-    todo = [list(range(n, min(n + CALL, len(ids)))) for n in range(0, len(ids), CALL)]
+    todo = [list(page) for page in pages(range(len(ids)), CALL)]
     names: list[list[str]] = [[] for _ in todo]
     while todo:
         calls = [make_call(sets, [ids[i] for i in group]) for group, sets in zip(todo, names, strict=True)]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django_delayq.brokers.base import BATCH, Alarm, Claimed, Claims, Want, earliest
+from django_delayq.brokers.base import BATCH, Alarm, Claimed, Claims, Want, earliest, pages
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load
@@ -57,8 +57,8 @@ def _look(keys: Keys, wants: Sequence[Want]) -> Operation[tuple[list[Want], int 
     names = [set_name(want.queue, want.key) for want in wants]
     due: set[bytes] = set()
     next_due_ms = None
-    for n in range(0, len(names), BATCH):
-        (reply,) = yield [Call(load("look"), (keys.sets, keys.timer), names[n : n + BATCH])]
+    for page in pages(names, BATCH):
+        (reply,) = yield [Call(load("look"), (keys.sets, keys.timer), page)]
         next_due_ms = earliest(next_due_ms, int(reply[1]) if int(reply[1]) >= 0 else None)
         due.update(reply[2:])
     return [want for want, name in zip(wants, names, strict=True) if name.encode() in due], next_due_ms

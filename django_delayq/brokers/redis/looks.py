@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from heapq import nsmallest
 
 from django_delayq import codec
+from django_delayq.brokers.base import pages
 from django_delayq.brokers.figures import TOTALS, Counts, Header, Info, SetCount, WorkerInfo
 from django_delayq.brokers.redis.byid import find_entries
 from django_delayq.brokers.redis.keys import Keys, set_name
@@ -42,8 +43,8 @@ def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[
     ids = [(float(score), id) for reply in [*waiting, suspects] for id, score in _pairs(reply) if id[:1] != US]
     infos: list[Info] = []
     nearest = nsmallest(count + len(suspects) // 2, ids)
-    for n in range(0, len(nearest), PAGE):
-        infos += yield from _where(keys, [id for _, id in nearest[n : n + PAGE]], names)
+    for page in pages(nearest, PAGE):
+        infos += yield from _where(keys, [id for _, id in page], names)
     mine = [
         info
         for info in infos

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import Alarm, OnConflict, Placed, Put
+from django_delayq.brokers.base import Alarm, OnConflict, Placed, Put, pages
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, pack_flags, pack_tail
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load
@@ -42,13 +42,13 @@ def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) 
     return placed
 
 
-def _grouped(puts: Sequence[Put], todo: list[int], elsewhere: dict[int, str]) -> list[list[int]]:
+def _grouped(puts: Sequence[Put], todo: list[int], elsewhere: dict[int, str]) -> list[Sequence[int]]:
     """The positions in `todo`, by wait set and by where their id waits, in order, `CALL` at most in each."""
     by_set: defaultdict[tuple[str, str, str | None], list[int]] = defaultdict(list)
     for i in todo:
         header = puts[i].header
         by_set[header.queue, header.key, elsewhere.get(i)].append(i)
-    return [group[n : n + CALL] for group in by_set.values() for n in range(0, len(group), CALL)]
+    return [page for group in by_set.values() for page in pages(group, CALL)]
 
 
 def _put_call(
@@ -82,9 +82,9 @@ def put_alarms(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
         by_set[set_name(alarm.queue, alarm.key)].append(alarm)
     calls = []
     for name, group in by_set.items():
-        for n in range(0, len(group), CALL):
+        for page in pages(group, CALL):
             arguments: list[Argument] = [keys.channel]
-            for alarm in group[n : n + CALL]:
+            for alarm in page:
                 arguments += (US + alarm.pk.encode(), alarm.wait_ms)
             calls.append(Call(load("put_alarms"), [keys.sets, keys.timer, keys.wait(name)], arguments))
     if calls:

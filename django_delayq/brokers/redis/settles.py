@@ -6,7 +6,7 @@ Operations, as `scripts.py` defines them.
 from collections import defaultdict
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import Alarm, Settlement, Verb
+from django_delayq.brokers.base import Alarm, Settlement, Verb, pages
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply, load, plain
@@ -23,10 +23,10 @@ def settle(keys: Keys, settlements: Sequence[Settlement]) -> Operation[list[bool
     for i, settlement in enumerate(settlements):
         verb = settlement.verb
         groups[verb, set_name(settlement.queue, settlement.key) if verb in _BACK else ""].append(i)
-    calls, positions = [], []
+    calls: list[Call] = []
+    positions: list[int] = []
     for (verb, name), group in groups.items():
-        for n in range(0, len(group), CALL):
-            some = group[n : n + CALL]
+        for some in pages(group, CALL):
             calls.append(_settle_call(keys, verb, name, [settlements[i] for i in some]))
             positions.extend(some)
     if not calls:
@@ -73,8 +73,8 @@ def _line(settlement: Settlement) -> str:
 def renew(keys: Keys, leases: Sequence[tuple[str, int]], lease_ms: int) -> Operation[list[bool]]:
     """Make leases end `lease_ms` from now."""
     calls = []
-    for n in range(0, len(leases), CALL):
-        pairs: list[Argument] = [part for lease in leases[n : n + CALL] for part in lease]
+    for page in pages(leases, CALL):
+        pairs: list[Argument] = [part for lease in page for part in lease]
         calls.append(Call(load("renew"), (keys.running, keys.state), [lease_ms, *pairs]))
     if not calls:
         return []
