@@ -1,0 +1,144 @@
+"""A private server of the tests: a real one, in a short directory of its own, ended by its pid."""
+
+import os
+import pwd
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, ClassVar, NoReturn
+
+import psutil
+import pytest
+
+START_S = 60
+
+# A suite that is killed can't clean up. Where there is no setpriv (it is Linux's), such a server stays.
+_DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
+def missing(service: str) -> NoReturn:
+    """Skip the test for want of a service; fail it where DELAYQ_REQUIRE_SERVICES=1 (CI)."""
+    if os.environ.get("DELAYQ_REQUIRE_SERVICES") == "1":
+        pytest.fail(f"{service} is missing and DELAYQ_REQUIRE_SERVICES=1")
+    pytest.skip(f"{service} is not installed")
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def unprivileged() -> dict[str, Any]:
+    """What Popen needs for a server that refuses to run as root: another user, if we are root."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+class PrivateServer(ABC):
+    """A server process. What is in its directory stays over `restart()`; `close()` ends all."""
+
+    READY: ClassVar[str]
+    """What its log says, in lower case, as soon as it answers."""
+    STOP: ClassVar[signal.Signals] = signal.SIGTERM
+    """The signal of an orderly end that waits for no client."""
+
+    def __init__(self, **identity: Any) -> None:
+        """`identity` is whom to run it as, from `unprivileged()`; its directory belongs to that user."""
+        self.identity = identity
+        # Not pytest's tmp_path: a socket's path has at most 107 bytes.
+        self.directory = Path(tempfile.mkdtemp(prefix="delayq-", dir="/tmp"))
+        if identity:
+            os.chown(self.directory, identity["user"], identity["group"])
+        self.log: list[str] = []
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The program and its arguments."""
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self.process.pid
+
+    def start(self) -> None:
+        """Start and return when it answers."""
+        self.process = subprocess.Popen(
+            [*_DIES_WITH_US, *self.command()],
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # a Ctrl-C on the suite must not kill it under a test
+            **self.identity,
+        )
+        ready: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        threading.Thread(target=self._read_log, args=(self.process.stdout, ready), daemon=True).start()
+        if not ready.get(timeout=START_S):
+            self.close()
+            raise RuntimeError(f"{self.command()[0]} did not start:\n{''.join(self.log)}")
+
+    def _read_log(self, lines: IO[str], ready: "queue.SimpleQueue[bool]") -> None:
+        with lines:
+            for line in lines:
+                self.log.append(line)
+                if self.READY in line.lower():
+                    ready.put(True)
+        ready.put(False)
+
+    def stop(self) -> None:
+        """End it in an orderly way; its data are kept for `start()`."""
+        self.process.send_signal(self.STOP)
+        self.thaw()
+        self.process.wait(START_S)
+
+    def kill(self) -> None:
+        """End it and its children at once (SIGKILL)."""
+        self.process.send_signal(signal.SIGSTOP)  # first, so that it starts no more children
+        children = self._signal_children(signal.SIGKILL)
+        self.process.kill()
+        self.process.wait(START_S)
+        psutil.wait_procs(children, START_S)
+
+    def restart(self) -> None:
+        """Stop and start on the same data."""
+        self.stop()
+        self.start()
+
+    def freeze(self) -> None:
+        """Stop its processes without closing a connection (SIGSTOP): a hung server."""
+        self.process.send_signal(signal.SIGSTOP)
+        self._signal_children(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen one run on."""
+        self._signal_children(signal.SIGCONT)
+        self.process.send_signal(signal.SIGCONT)
+
+    def _signal_children(self, number: signal.Signals) -> list[psutil.Process]:
+        if self.process.poll() is not None:
+            return []
+        children = psutil.Process(self.pid).children(recursive=True)
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.send_signal(number)
+        return children
+
+    def close(self) -> None:
+        """End it for good and remove its directory."""
+        if self.process.poll() is None:
+            self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
