@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
-from pytest_django import Settings
+from django.db import connections
+from pytest_django import DjangoDbBlocker, Settings
 
-from tests import servers
+from tests import databases, servers
 from tests.scale import scaled
-from tests.servers import Server, Servers
+from tests.servers import PostgresServer, Server, Servers, SqliteFiles
 
 hypothesis.settings.register_profile("delayq", deadline=None, max_examples=scaled(100))
 hypothesis.settings.load_profile("delayq")
@@ -63,11 +65,69 @@ def redis_delayq(settings: Settings, redis_url: str) -> dict[str, Any]:
 @pytest.fixture
 def process_env(redis_delayq: dict[str, Any], tmp_path: Path) -> dict[str, str]:
     """What a process started by this test needs in its environment to be on the same Redis, with a database file."""
-    return {
-        "DJANGO_SETTINGS_MODULE": "tests.settings",
-        "DELAYQ_TEST": json.dumps(redis_delayq),
-        "DELAYQ_TEST_DATABASE": str(tmp_path / "db.sqlite3"),
-    }
+    files = SqliteFiles(tmp_path)
+    files.create_database("db")
+    return databases.environment(files.settings("db")) | {"DELAYQ_TEST": json.dumps(redis_delayq)}
+
+
+@pytest.fixture(scope="session")
+def sqlite_files(tmp_path_factory: pytest.TempPathFactory) -> SqliteFiles:
+    """Where the SQLite databases of this test process are."""
+    return SqliteFiles(tmp_path_factory.mktemp("sqlite"))
+
+
+@pytest.fixture(scope="session")
+def postgres_server(_postgres_programs: Path) -> Iterator[PostgresServer]:
+    """The shared PostgreSQL of this test process. Don't freeze, kill or configure it: see `start_postgres`."""
+    with closing(PostgresServer(_postgres_programs)) as server:
+        yield server
+
+
+@pytest.fixture
+def start_postgres(_postgres_programs: Path) -> Iterator[Callable[..., PostgresServer]]:
+    """Starts servers of this test's own: `start_postgres(fsync="on")`."""
+    with ExitStack() as started:
+        yield lambda **options: started.enter_context(closing(PostgresServer(_postgres_programs, **options)))
+
+
+@pytest.fixture(scope="session")
+def _postgres_programs() -> Path:
+    return servers.postgres_programs() or servers.missing("PostgreSQL 14 or newer")
+
+
+@pytest.fixture
+def sqlite_database(sqlite_files: SqliteFiles, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """The alias of a migrated SQLite database that is this test's own."""
+    with django_db_blocker.unblock(), databases.database_on(sqlite_files) as alias:
+        yield alias
+
+
+@pytest.fixture
+def postgres_database(postgres_server: PostgresServer, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """The alias of a migrated PostgreSQL database that is this test's own."""
+    with django_db_blocker.unblock(), databases.database_on(postgres_server) as alias:
+        yield alias
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("sqlite_database", id="sqlite"),
+        pytest.param("postgres_database", id="postgresql"),
+    ]
+)
+def database(request: pytest.FixtureRequest) -> str:
+    """The alias of a migrated database that is this test's own, on each database in turn.
+
+    Commits are real, and any thread may use it. Processes get it through `database_env`.
+    """
+    alias: str = request.getfixturevalue(request.param)
+    return alias
+
+
+@pytest.fixture
+def database_env(database: str) -> dict[str, str]:
+    """What a process started by this test needs in its environment to have `database` as DATABASES["default"]."""
+    return databases.environment(connections.settings[database])
 
 
 @pytest.fixture

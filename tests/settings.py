@@ -1,4 +1,4 @@
-"""The settings of the suite. Processes that a test starts get theirs through DELAYQ_TEST and DELAYQ_TEST_DATABASE."""
+"""The settings of the suite. Processes that a test starts get theirs through DELAYQ_TEST and DELAYQ_TEST_DATABASES."""
 
 import json
 import os
@@ -19,13 +19,24 @@ INSTALLED_APPS = [
 ROOT_URLCONF = "tests.urls"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-DATABASES = {
-    "default": {
+
+def sqlite(name: str) -> dict[str, Any]:
+    """What DATABASES says of a file that several processes use."""
+    return {
         "ENGINE": "django.db.backends.sqlite3",
-        "NAME": os.environ.get("DELAYQ_TEST_DATABASE", ":memory:"),
-        "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20},
-    },
-    "other": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
+        "NAME": name,
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
+        },
+    }
+
+
+DATABASES = {
+    "default": sqlite(":memory:"),
+    "other": sqlite(":memory:"),
+    **json.loads(os.environ.get("DELAYQ_TEST_DATABASES", "{}")),
 }
 
 DELAYQ: dict[str, dict[str, Any]] = {

@@ -1,6 +1,18 @@
 """Real servers for the tests: private ones, started on demand and ended with the tests."""
 
+from tests.servers.postgres import PostgresServer, postgres_programs
 from tests.servers.process import free_port, missing
 from tests.servers.redis import Server, Servers, redis_binaries, scope
+from tests.servers.sqlite import SqliteFiles
 
-__all__ = ["Server", "Servers", "free_port", "missing", "redis_binaries", "scope"]
+__all__ = [
+    "PostgresServer",
+    "Server",
+    "Servers",
+    "SqliteFiles",
+    "free_port",
+    "missing",
+    "postgres_programs",
+    "redis_binaries",
+    "scope",
+]

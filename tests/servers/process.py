@@ -3,6 +3,7 @@
 import os
 import pwd
 import queue
+import re
 import shutil
 import signal
 import socket
@@ -46,6 +47,16 @@ def unprivileged() -> dict[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
+def version_of(program: Path, **identity: Any) -> tuple[int, ...]:
+    """The version that a server's program says it is; () when it can't be run as `identity`."""
+    try:
+        said = subprocess.check_output([program, "--version"], cwd="/", text=True, **identity)
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    found = re.search(r"\d+(\.\d+)+", said)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
 class PrivateServer(ABC):
     """A server process. What is in its directory stays over `restart()`; `close()` ends all."""
 
@@ -67,10 +78,24 @@ class PrivateServer(ABC):
     def command(self) -> list[str]:
         """The program and its arguments."""
 
+    def prepare(self, command: list[str]) -> None:
+        """Run what has to be done in its directory before the first start."""
+        done = subprocess.run(
+            command, cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **self.identity
+        )
+        if done.returncode:
+            self.close()
+            raise RuntimeError(f"{command[0]} failed:\n{done.stdout}")
+
     @property
     def pid(self) -> int:
         """The server's process id."""
         return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process."""
+        return self.process.poll() is None
 
     def start(self) -> None:
         """Start and return when it answers."""
@@ -86,8 +111,13 @@ class PrivateServer(ABC):
             **self.identity,
         )
         ready: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        threading.Thread(target=self._read_log, args=(self.process.stdout, ready), daemon=True).start()
-        if not ready.get(timeout=START_S):
+        self._log_reader = threading.Thread(target=self._read_log, args=(self.process.stdout, ready), daemon=True)
+        self._log_reader.start()
+        try:
+            answers = ready.get(timeout=START_S)
+        except queue.Empty:
+            answers = False
+        if not answers:
             self.close()
             raise RuntimeError(f"{self.command()[0]} did not start:\n{''.join(self.log)}")
 
@@ -108,10 +138,10 @@ class PrivateServer(ABC):
     def kill(self) -> None:
         """End it and its children at once (SIGKILL)."""
         self.process.send_signal(signal.SIGSTOP)  # first, so that it starts no more children
-        children = self._signal_children(signal.SIGKILL)
+        self._signal_children(signal.SIGKILL)
         self.process.kill()
         self.process.wait(START_S)
-        psutil.wait_procs(children, START_S)
+        self._log_reader.join(START_S)  # the log ends when the last child, which writes to it too, is gone
 
     def restart(self) -> None:
         """Stop and start on the same data."""
@@ -128,17 +158,14 @@ class PrivateServer(ABC):
         self._signal_children(signal.SIGCONT)
         self.process.send_signal(signal.SIGCONT)
 
-    def _signal_children(self, number: signal.Signals) -> list[psutil.Process]:
-        if self.process.poll() is not None:
-            return []
-        children = psutil.Process(self.pid).children(recursive=True)
-        for child in children:
-            with suppress(psutil.NoSuchProcess):
-                child.send_signal(number)
-        return children
+    def _signal_children(self, number: signal.Signals) -> None:
+        if self.running:
+            for child in psutil.Process(self.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    child.send_signal(number)
 
     def close(self) -> None:
         """End it for good and remove its directory."""
-        if self.process.poll() is None:
+        if self.running:
             self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,0 +1,97 @@
+"""Migrated databases for tests that need real commits, several threads or several processes."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from django.core.management import call_command
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+TEMPLATE = "delayq_template"
+
+
+class DatabaseServer(Protocol):
+    """What has databases: a server of tests/servers."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it can be asked."""
+        ...
+
+    def settings(self, name: str) -> dict[str, Any]:
+        """What DATABASES says of this database."""
+        ...
+
+    def create_database(self, name: str) -> None:
+        """A new, empty one."""
+        ...
+
+    def copy_database(self, name: str, template: str) -> None:
+        """A new one with all that is in `template`, to which nobody may be connected."""
+        ...
+
+    def drop_database(self, name: str) -> None:
+        """Drop it, whoever is connected."""
+        ...
+
+
+_numbers = count(1)
+_with_template: WeakSet[DatabaseServer] = WeakSet()
+
+
+@contextmanager
+def database_on(server: DatabaseServer) -> Iterator[str]:
+    """The alias of a new, migrated database, dropped at the end with all connections to it.
+
+    The first one of a server costs its migrations, the others a copy.
+    """
+    if server not in _with_template:
+        server.create_database(TEMPLATE)
+        with registered("delayq_template", server.settings(TEMPLATE)) as alias:
+            call_command("migrate", database=alias, run_syncdb=True, interactive=False, verbosity=0)
+        _with_template.add(server)
+    name = f"delayq_{next(_numbers)}"
+    server.copy_database(name, TEMPLATE)
+    try:
+        with registered(name, server.settings(name)) as alias:
+            yield alias
+    finally:
+        if server.running:
+            server.drop_database(name)
+
+
+@contextmanager
+def registered(alias: str, database: dict[str, Any]) -> Iterator[str]:
+    """Make it one of Django's `connections`. Those that any thread opened are closed at the end.
+
+    An alias is used once: a thread that lives on would keep its connection to what the alias stood for before.
+    """
+    opened: list[BaseDatabaseWrapper] = []
+
+    def note(connection: BaseDatabaseWrapper, **_: Any) -> None:
+        if connection.alias == alias:
+            opened.append(connection)
+
+    connections.settings[alias] = database
+    connections.configure_settings(connections.settings)
+    connection_created.connect(note)
+    try:
+        yield alias
+    finally:
+        connection_created.disconnect(note)
+        for connection in opened:
+            connection.inc_thread_sharing()
+            connection.close()
+        with suppress(AttributeError):  # this thread has not used it
+            del connections[alias]
+        del connections.settings[alias]
+
+
+def environment(database: dict[str, Any]) -> dict[str, str]:
+    """What a process needs in its environment to have this as DATABASES["default"]."""
+    return {"DJANGO_SETTINGS_MODULE": "tests.settings", "DELAYQ_TEST_DATABASES": json.dumps({"default": database})}

@@ -1,0 +1,64 @@
+"""The databases that tests get are migrated, their own, and real for threads and processes."""
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import DatabaseError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from pytest_django import DjangoDbBlocker
+
+from tests.databases import database_on
+
+ADD_A_GROUP = """
+import django
+django.setup()
+from django.contrib.auth.models import Group
+Group.objects.create(name="of a process")
+"""
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_each_test_has_a_migrated_database_of_its_own(database: str, turn: int) -> None:
+    assert not Group.objects.using(database).exists()
+    Group.objects.using(database).create(name="left behind")
+
+
+def test_what_a_thread_commits_is_there_for_others(database: str) -> None:
+    thread = threading.Thread(target=lambda: Group.objects.using(database).create(name="of a thread"))
+    thread.start()
+    thread.join()
+    assert Group.objects.using(database).filter(name="of a thread").exists()
+
+
+def test_a_process_has_the_database_as_its_default(database: str, database_env: dict[str, str]) -> None:
+    subprocess.run([sys.executable, "-c", ADD_A_GROUP], env=os.environ | database_env, check=True)
+    assert Group.objects.using(database).filter(name="of a process").exists()
+
+
+@pytest.mark.parametrize("server", ["sqlite_files", "postgres_server"])
+def test_the_connection_of_a_thread_that_lives_on_ends_with_the_database(
+    server: str, request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker
+) -> None:
+    opened: queue.SimpleQueue[BaseDatabaseWrapper] = queue.SimpleQueue()
+    dropped = threading.Event()
+
+    def hold(alias: str) -> None:
+        with suppress(DatabaseError), transaction.atomic(alias):
+            Group.objects.using(alias).create(name="never committed")
+            opened.put(connections[alias])
+            dropped.wait()
+
+    with django_db_blocker.unblock(), database_on(request.getfixturevalue(server)) as alias:
+        thread = threading.Thread(target=hold, args=[alias], daemon=True)
+        thread.start()
+        held = opened.get(timeout=30)
+    closed, known = held.closed_in_transaction, alias in connections
+    dropped.set()
+    thread.join()
+    assert (closed, known) == (True, False)
