@@ -5,6 +5,7 @@ import socket
 import socketserver
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ class Proxy:
     def __init__(self, server: Server, directory: Path) -> None:
         self.server = server
         self.socket = directory / "proxy.sock"
+        self.seconds_a_byte = 0.0
+        """How slowly replies come."""
         self._faults: list[Fault] = []
 
     @property
@@ -70,7 +73,7 @@ class _Connection(socketserver.BaseRequestHandler):
     def _forward(self, upstream: socket.socket) -> bool:
         readable, _, _ = select.select([self.request, upstream], [], [])
         if upstream in readable:
-            return _copy(upstream, self.request)
+            return self._reply(upstream)
         request = self.request.recv(1 << 20)
         fault = self.server.proxy.fault_of(request)
         if fault is None:
@@ -82,11 +85,15 @@ class _Connection(socketserver.BaseRequestHandler):
         fault.happened.set()
         return False
 
-
-def _copy(source: socket.socket, target: socket.socket) -> bool:
-    data = source.recv(1 << 20)
-    target.sendall(data)
-    return bool(data)
+    def _reply(self, upstream: socket.socket) -> bool:
+        data = upstream.recv(1 << 20)
+        if not self.server.proxy.seconds_a_byte:
+            self.request.sendall(data)
+            return bool(data)
+        for n in range(len(data)):
+            self.request.sendall(data[n : n + 1])
+            time.sleep(self.server.proxy.seconds_a_byte)
+        return bool(data)
 
 
 class _Listener(socketserver.ThreadingUnixStreamServer):

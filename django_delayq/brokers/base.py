@@ -226,8 +226,11 @@ class Broker(Protocol):
     def begin_put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
         """As `put`, without waiting: the function that is given waits, answers and raises, and must be called."""
 
-    def put_alarms(self, alarms: Sequence[Alarm]) -> None:
-        """Hold alarms. Idempotent: of two for one pk the earlier counts."""
+    def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
+        """Hold alarms. Idempotent: of two for one pk the earlier counts.
+
+        Raises `BrokerUnavailable` after `within_s` seconds in all, connecting included; some may be held then.
+        """
 
     # The worker's moves
 

@@ -107,7 +107,7 @@ class MemoryBroker:
         header = replace(put.header, sent_ms=self._now_ms(), scheduled_ms=due_ms)
         self._places.put_waiting(Entry(put.id, header, put.body), due_ms)
 
-    def put_alarms(self, alarms: Sequence[Alarm]) -> None:
+    def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
         with self._changed:
             for alarm in alarms:

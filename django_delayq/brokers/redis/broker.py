@@ -91,9 +91,9 @@ class RedisBroker:
             raise _unknown(puts_, error) from None
         return refuse_duplicates(placed, on_conflict)
 
-    def put_alarms(self, alarms: Sequence[Alarm]) -> None:
+    def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
-        self._links.run(puts.put_alarms(self._keys, alarms))
+        self._links.run(puts.put_alarms(self._keys, alarms), within_s)
 
     # The worker's moves
 

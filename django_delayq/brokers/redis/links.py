@@ -6,11 +6,12 @@ that is safe to repeat (every one of ours is, see lua/lib/call.lua) is repeated 
 
 import asyncio
 import contextlib
+import socket
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import redis
@@ -48,7 +49,11 @@ class Links:
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
 
     def run(self, operation: Operation[R], budget: float = BUDGET) -> R:
-        """Run an operation to its end. Raises `BrokerUnavailable` after `budget` seconds, or `BrokerRefused`."""
+        """Run an operation to its end. Raises `BrokerUnavailable` after `budget` seconds, or `BrokerRefused`.
+
+        A server that hangs costs no more than that, whatever of connecting, sending and reading it hangs in. What has
+        no time-out of ours comes on top: resolving a name, and starting an embedded server that is gone.
+        """
         return self.begin(operation, budget)()
 
     def begin(self, operation: Operation[R], budget: float = BUDGET) -> Callable[[], R]:
@@ -58,13 +63,13 @@ class Links:
             calls = next(operation)
         except StopIteration as stop:  # it had nothing to ask
             return partial(_same, stop.value)
-        return partial(self._end, operation, calls, self._send(calls), patience)
+        return partial(self._end, operation, calls, self._send(calls, patience), patience)
 
     def _end(self, operation: Operation[R], calls: list[Call], sent: "_Sent", patience: "_Patience") -> R:
         try:
             calls = operation.send(self._exchange(calls, patience, sent))
             while True:
-                calls = operation.send(self._exchange(calls, patience, self._send(calls)))
+                calls = operation.send(self._exchange(calls, patience, self._send(calls, patience)))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         finally:
@@ -102,7 +107,7 @@ class Links:
         replies = Replies()
         while True:
             try:
-                replies[:] = self._repeat(calls, patience.left) if replies.repeated else self._receive(calls, sent)
+                replies[:] = self._repeat(calls, patience) if replies.repeated else self._receive(calls, sent, patience)
             except _FAULTS as error:
                 self._drop_idle()  # what ended one connection has likely ended them all
                 time.sleep(patience.pause_after(as_ours(error, self.shown)))
@@ -121,10 +126,11 @@ class Links:
             else:
                 return replies
 
-    def _send(self, calls: list[Call]) -> "_Sent":
+    def _send(self, calls: list[Call], patience: "_Patience") -> "_Sent":
         connection = None
         try:
-            connection = self._take()
+            connection = self._take(patience)
+            patience.limit(connection)
             connection.send_packed_command(_pack(calls))
         except _FAULTS as error:  # told to the one who waits for the replies
             if connection is not None:
@@ -132,35 +138,38 @@ class Links:
             return error
         return connection
 
-    def _take(self) -> AbstractConnection:
+    def _take(self, patience: "_Patience") -> AbstractConnection:
         try:
             return self._idle.pop()
         except IndexError:
-            return self.connect()
+            return self.connect(patience.longest_wait)
 
-    def _receive(self, calls: list[Call], sent: "_Sent") -> list[Reply]:
+    def _receive(self, calls: list[Call], sent: "_Sent", patience: "_Patience") -> list[Reply]:
         if isinstance(sent, Exception):
             raise sent
         try:
-            replies = self._complete(sent, calls, [_reply(sent) for _ in calls])
+            replies = self._complete(sent, calls, [_reply(sent, patience) for _ in calls], patience)
+            patience.lift(sent)
         except BaseException:
             sent.disconnect()  # replies may be unread, or a failover moved the primary
             raise
         self._idle.append(sent)
         return replies
 
-    def _repeat(self, calls: list[Call], left: float) -> list[Reply]:
+    def _repeat(self, calls: list[Call], patience: "_Patience") -> list[Reply]:
         # A connection for this once: an idle one may be as dead as the last, and none may wait longer than is left.
-        connection = self.connect(min(left, BUDGET))
+        connection = self.connect(min(patience.left, BUDGET))
         try:
-            return self._complete(connection, calls, _ask(connection, _pack(calls)))
+            return self._complete(connection, calls, _ask(connection, _pack(calls), patience), patience)
         finally:
             connection.disconnect()
 
-    def _complete(self, connection: AbstractConnection, calls: list[Call], replies: list[Reply]) -> list[Reply]:
+    def _complete(
+        self, connection: AbstractConnection, calls: list[Call], replies: list[Reply], patience: "_Patience"
+    ) -> list[Reply]:
         lost = _without_script(replies)
         if lost:
-            _fill(replies, lost, _ask(connection, _pack_source(calls, lost)))
+            _fill(replies, lost, _ask(connection, _pack_source(calls, lost), patience))
         check(replies, self.shown)
         return replies
 
@@ -238,9 +247,10 @@ def _fill(replies: list[Reply], positions: list[int], repeats: list[Reply]) -> N
         replies[i] = reply
 
 
-def _ask(connection: AbstractConnection, commands: list[bytes]) -> list[Reply]:
+def _ask(connection: AbstractConnection, commands: list[bytes], patience: "_Patience") -> list[Reply]:
+    patience.limit(connection)
     connection.send_packed_command(commands)
-    return [_reply(connection) for _ in commands]
+    return [_reply(connection, patience) for _ in commands]
 
 
 async def _aask(connection: AsyncConnection, commands: list[bytes]) -> list[Reply]:
@@ -248,7 +258,8 @@ async def _aask(connection: AsyncConnection, commands: list[bytes]) -> list[Repl
     return [await _areply(connection) for _ in commands]
 
 
-def _reply(connection: AbstractConnection) -> Reply:
+def _reply(connection: AbstractConnection, patience: "_Patience") -> Reply:
+    patience.limit(connection)
     try:
         return connection.read_response()
     except ResponseError as error:  # one call's answer: the replies of the others are still to be read
@@ -262,17 +273,43 @@ async def _areply(connection: AsyncConnection) -> Reply:
         return error
 
 
+def _socket_of(connection: AbstractConnection) -> socket.socket:
+    # redis-py's own way to limit a wait is one for reading only.
+    return cast(socket.socket, connection._sock)
+
+
 class _Patience:
     """How long one operation goes on trying."""
 
     def __init__(self, budget: float) -> None:
         self._until = time.monotonic() + budget
+        self._is_short = budget < BUDGET
         self._pause = 0.01
 
     @property
     def left(self) -> float:
         """The seconds that are left."""
         return self._until - time.monotonic()
+
+    @property
+    def longest_wait(self) -> float:
+        """The seconds that one wait for the server may take. Raises `TimeoutError` when a short time is over."""
+        if not self._is_short:
+            return BUDGET
+        left = self.left
+        if left <= 0:
+            raise redis.TimeoutError("it took too long")
+        return left
+
+    def limit(self, connection: AbstractConnection) -> None:
+        """Let the connection's next wait end in time: its own time-out would outlast a short one."""
+        if self._is_short:
+            _socket_of(connection).settimeout(self.longest_wait)
+
+    def lift(self, connection: AbstractConnection) -> None:
+        """Undo `limit`, for who takes the connection next."""
+        if self._is_short:
+            _socket_of(connection).settimeout(BUDGET)
 
     def pause_after(self, error: Exception) -> float:
         """Seconds to wait before the call is repeated. Raises `error` when it will not pass, or not in time."""
