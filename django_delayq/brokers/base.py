@@ -168,6 +168,7 @@ class Upkept:
     suspects_due: int = 0
     next_lease_end_ms: int | None = None
     lost_record: str = ""  # why what the broker held may be gone (restarted, flushed); empty when nothing happened
+    alarms_lost: bool = False  # no rebuild has ended since the server was started, flushed or replaced
 
 
 def earliest(*times: int | None) -> int | None:
@@ -261,6 +262,20 @@ class Broker(Protocol):
         A lapsed lease counts a crash, but never more than two: with two the message is a suspect. Who buries it for
         the third is the worker that saw its child die, since a bystander's lease lapses too when a worker is killed.
         `at_most_once` messages are buried at the first. A lapsed alarm is ready again and counts nothing.
+        """
+
+    def begin_rebuild(self, lock_ms: int) -> bool:
+        """Whether the caller, a thread, may now put again every alarm that there should be, for the next `lock_ms`.
+
+        True for one caller at a time, and only while alarms may be lost (`Upkept.alarms_lost`). It calls again between
+        its pages, to hold on: True while the lock was its own all along. False says that it was not: others may have
+        begun, or what it had put may be gone again. Then it stops, and begins anew when it is asked to.
+        """
+
+    def end_rebuild(self) -> bool:
+        """Every alarm was put: they are not lost until the server is started again, flushed or replaced.
+
+        False, and they stay lost, where the caller's lock was lost before, or that happened meanwhile.
         """
 
     def wait(self, timeout: float) -> None:

@@ -74,6 +74,10 @@ class Rig:
         self.advance(LEASE_MS)
         self.broker.upkeep(lease_ms=LEASE_MS)
 
+    def alarms_lost(self) -> bool:
+        """Whether upkeep says that alarms may be lost."""
+        return self.broker.upkeep(lease_ms=LEASE_MS).alarms_lost
+
     def crash(self, times: int) -> None:
         """Let workers die that hold all that is due."""
         for _ in range(times):

@@ -172,6 +172,14 @@ class MemoryAndRedis(RuleBasedStateMachine):
     def upkeep(self) -> None:
         self.both(lambda broker: broker.upkeep(lease_ms=LEASE_MS), _upkept)
 
+    @rule(lock_ms=steps.filter(bool))
+    def begin_rebuild(self, lock_ms: int) -> None:
+        self.both(lambda broker: broker.begin_rebuild(lock_ms))
+
+    @rule()
+    def end_rebuild(self) -> None:
+        self.both(lambda broker: broker.end_rebuild())
+
     @rule()
     def crash_all(self) -> None:
         """All that is due is claimed by workers that die: the way to suspects is too long to be found by chance."""
@@ -240,7 +248,7 @@ def _header(header: Header | None, now_ms: int) -> dict[str, Any]:
 
 def _upkept(upkept: Any, now_ms: int) -> object:
     counted = (upkept.reclaimed, upkept.buried, upkept.dropped, upkept.suspects_due)
-    return counted, _distance(upkept.next_lease_end_ms, now_ms)
+    return counted, upkept.alarms_lost, _distance(upkept.next_lease_end_ms, now_ms)
 
 
 def _info(info: Info | None, now_ms: int) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from django_delayq.brokers.base import Header, Put, Settlement, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import Alarm, Header, Put, Settlement, Verb, Want, WorkerInfo
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerRefused
@@ -46,6 +46,11 @@ def test_the_user_of_the_page_may_do_all_that_a_broker_does(restricted: tuple[Se
     ends = [Settlement(id, token, Verb(id), "q", "k", 60_000) for id, token in leases]
     assert broker.settle(ends) == [True] * len(Verb)
     broker.upkeep(lease_ms=LEASE_MS)
+    assert broker.begin_rebuild(LEASE_MS)
+    assert broker.begin_rebuild(LEASE_MS)
+    broker.put_alarms([Alarm("q", "alarmed", "1")])
+    broker.drop_alarms([Alarm("q", "alarmed", "1")])
+    assert broker.end_rebuild()
     broker.claim_suspect([Want("q", "k", 1)], lease_ms=LEASE_MS, worker=WORKER)
     broker.wait(0)
     broker.announce(WorkerInfo(WORKER, ["q"], ["k"], 0, 0))

@@ -13,7 +13,21 @@ from tests.docs.tables import codes, rows, tables
 
 LUA = ROOT / "django_delayq/brokers/redis/lua"
 SCRIPTS = {path.stem: path for path in LUA.glob("*.lua")}
-STRUCTURES = ("msg", "state", "running", "suspect", "error", "keys", "timer", "count", "epoch", "meta", "call", "wait")
+STRUCTURES = (
+    "msg",
+    "state",
+    "running",
+    "suspect",
+    "error",
+    "keys",
+    "timer",
+    "count",
+    "epoch",
+    "rebuild",
+    "meta",
+    "call",
+    "wait",
+)
 
 
 def test_the_table_of_moves_is_that_of_the_code() -> None:

@@ -9,6 +9,7 @@ from django_delayq.brokers.redis import byid, claims, puts, settles
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.locations import parse_location
+from django_delayq.brokers.redis.rebuild import Rebuild
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply
 from django_delayq.brokers.redis.slots import Slots
 from tests.brokers.rig import LEASE_MS, Rig
@@ -19,7 +20,7 @@ KEYS = Keys("delayq")
 
 @pytest.fixture
 def links(redis_server: Server) -> Iterator[Links]:
-    links = Links(parse_location(redis_server.url), lambda: None)
+    links = Links(parse_location(redis_server.url))
     yield links
     links.close()
 
@@ -98,6 +99,22 @@ def test_a_cancel_again_tells_what_it_stopped_the_first_time(rig: Rig, links: Li
     first = links.run(ask(move))
     assert links.run(ask(move)) == first == [[1]]
     assert rig.total("cancelled") == 1
+
+
+def test_a_rebuild_whose_replies_were_lost_is_begun_and_ended_once(rig: Rig, links: Links) -> None:
+    rebuild = Rebuild()
+    begin = rebuild.begin(KEYS, LEASE_MS)
+    calls = next(begin)
+    links.run(ask(calls))
+    with pytest.raises(StopIteration) as begun:
+        begin.send(links.run(ask(calls)))
+    end = rebuild.end(KEYS)
+    calls = next(end)
+    links.run(ask(calls))
+    with pytest.raises(StopIteration) as ended:
+        end.send(links.run(ask(calls)))
+    assert begun.value.value is ended.value.value is True
+    assert not rig.alarms_lost()
 
 
 def test_slots_are_few(rig: Rig, redis_server: Server) -> None:

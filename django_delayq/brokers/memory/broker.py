@@ -31,6 +31,7 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.brokers.memory import looks
 from django_delayq.brokers.memory.places import Entry, Places, SetName
+from django_delayq.brokers.memory.rebuild import Rebuild
 from django_delayq.brokers.memory.settling import settle
 from django_delayq.brokers.memory.upkeep import keep_up
 from django_delayq.conf import Alias
@@ -55,6 +56,7 @@ class MemoryBroker:
         self._options = alias.options
         self._clock_ms = clock_ms
         self._places = Places()
+        self._rebuild = Rebuild()
         self._tokens = count(1)
         self._workers: dict[str, WorkerInfo] = {}
         self._changed = Condition()
@@ -184,8 +186,17 @@ class MemoryBroker:
     def upkeep(self, *, lease_ms: int) -> Upkept:
         with self._changed:
             upkept = keep_up(self._places, self._options, self._now_ms())
+            upkept.alarms_lost = self._rebuild.alarms_lost
             self._changed.notify_all()
             return upkept
+
+    def begin_rebuild(self, lock_ms: int) -> bool:
+        with self._changed:
+            return self._rebuild.begin(self._now_ms(), lock_ms)
+
+    def end_rebuild(self) -> bool:
+        with self._changed:
+            return self._rebuild.end(self._now_ms())
 
     def wait(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout

@@ -27,6 +27,7 @@ from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.locations import parse_location
+from django_delayq.brokers.redis.rebuild import Rebuild
 from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.report import report_on
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
@@ -50,8 +51,9 @@ class RedisBroker:
         self._keys = Keys(alias.options.prefix)
         self._slots = Slots()
         self._watch = Watch()
+        self._rebuild = Rebuild()
         self._location = parse_location(alias.location)
-        self._links = Links(self._location, self._watch.connected)
+        self._links = Links(self._location)
         self._sleeper = Sleeper(self._links, self._keys.channel)
 
     @classmethod
@@ -121,6 +123,12 @@ class RedisBroker:
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
         return self._links.run(self._watch.upkeep(self._keys, self._options, lease_ms))
+
+    def begin_rebuild(self, lock_ms: int) -> bool:
+        return self._links.run(self._rebuild.begin(self._keys, lock_ms))
+
+    def end_rebuild(self) -> bool:
+        return self._links.run(self._rebuild.end(self._keys))
 
     def wait(self, timeout: float) -> None:
         self._sleeper.sleep(timeout)

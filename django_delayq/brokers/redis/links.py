@@ -39,12 +39,11 @@ class Replies(list[Reply]):
 
 
 class Links:
-    """A pool of connections that grows with the calls in flight. `on_connect` is called for each new one."""
+    """A pool of connections that grows with the calls in flight."""
 
-    def __init__(self, location: Location, on_connect: Callable[[], None]) -> None:
+    def __init__(self, location: Location) -> None:
         self.shown = location.shown
         self._location = location
-        self._on_connect = on_connect
         self._idle: deque[AbstractConnection] = deque()
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
 
@@ -91,7 +90,6 @@ class Links:
         """A new connection, also for one who keeps it (the wake-up listener). `timeout` in seconds."""
         connection = self._location.connection(timeout)
         connection.connect()
-        self._on_connect()
         return connection
 
     def close(self) -> None:

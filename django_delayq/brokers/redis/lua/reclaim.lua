@@ -1,14 +1,14 @@
--- uses: guard record sets bury reclaim
+-- uses: guard record sets bury reclaim epoch
 -- reclaim: running -> ready, for leases that ran out; an at-most-once message -> error.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets
--- ARGV  1 lease in ms 2 channel 3 what the caller's clock expects `now` to be, or '' 4 identity of this server's data
--- Gives now, reclaimed, buried, due suspects, next lease end or -1, the identity before, then names of wait sets to
--- call again with: what belongs there was left alone.
+-- ARGV  1 lease in ms 2 channel 3 what the caller's clock expects `now` to be, or ''
+-- Gives now, reclaimed, buried, due suspects, next lease end or -1, whose data these are, were when last seen, and were when
+-- their alarms were last rebuilt; then names of wait sets to call again with: what belongs there was left alone.
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
 local sets, missing, reclaimed, buried = own_wait_sets(10), {}, 0, 0
-local identity = redis.call('HGET', KEYS[9], 'identity')
+local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'rebuilt')
 redis.call('HDEL', KEYS[9], 'identity') -- frees first: memory may be full
-redis.call('HSET', KEYS[9], 'identity', ARGV[4])
+redis.call('HSET', KEYS[9], 'identity', here)
 local jumped = tonumber(redis.call('HGET', KEYS[9], 'jumped') or '') or 0
 -- 3 s: the call may have been repeated for 2 s since its caller looked at its clock.
 if ARGV[3] ~= '' and now - ARGV[3] > 3000 and now - jumped > 10000 then
@@ -29,4 +29,4 @@ for _, id in ipairs(lapsed) do
 end
 local next_end = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 local suspects = redis.call('ZCOUNT', KEYS[4], '-inf', now)
-return { now, reclaimed, buried, suspects, tonumber(next_end or -1), identity or '', unpack(missing) }
+return { now, reclaimed, buried, suspects, tonumber(next_end or -1), here, epoch[1] or '', epoch[2] or '', unpack(missing) }
