@@ -113,17 +113,19 @@ def _is_open(data_type: Any) -> bool:
 def _is_plain(value: Any, depth: int) -> bool:
     """Whether JSON carries `value` unchanged. Runs at each send, so it builds no path; `_fault` does, once it fails."""
     kind = type(value)
+    if kind is dict and depth:
+        for key, item in value.items():
+            kind = type(item)
+            is_leaf = kind in _ALWAYS_PLAIN or (kind is int and _LEAST_INT <= item <= _MOST_INT)  # a call costs more
+            if type(key) is not str or not (is_leaf or _is_plain(item, depth - 1)):
+                return False
+        return True
     if kind in _ALWAYS_PLAIN:
         return True
     if kind is int:
         return bool(_LEAST_INT <= value <= _MOST_INT)
     if kind is float:
         return math.isfinite(value)
-    if kind is dict and depth:
-        for key, item in value.items():
-            if type(key) is not str or not (type(item) in _ALWAYS_PLAIN or _is_plain(item, depth - 1)):
-                return False
-        return True
     return kind is list and depth > 0 and all(_is_plain(item, depth - 1) for item in value)
 
 

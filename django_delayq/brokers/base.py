@@ -65,7 +65,10 @@ class Capability(StrEnum):
 
 @dataclass(slots=True)
 class Put:
-    """One message to take. Due after `delay_ms`, or at `at_ms` (the past means now) when that is given."""
+    """One message to take. Due after `delay_ms`, or at `at_ms` (the past means now) when that is given.
+
+    Many share one header: a broker copies it before it writes into it.
+    """
 
     id: str
     header: Header

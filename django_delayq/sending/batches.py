@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from django_delayq.brokers.base import BATCH, Placed, Put
 from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
 from django_delayq.errors import SendError
+from django_delayq.sending.ids import new_ids
 from django_delayq.sending.prepare import prepare
 from django_delayq.sends import OnConflict, Send, SentMany
 from django_delayq.values import check_count, shown
@@ -34,6 +35,7 @@ class Batches:
         if batch_size > BATCH:
             raise ValueError(f"batch_size={batch_size} is over what a broker takes at once; give at most {BATCH}.")
         self._using = using
+        self._make_id = new_ids().__next__
         self._batch: Batch | None = None
         self._in_flight: Sequence[Put] = ()
 
@@ -73,7 +75,9 @@ class Batches:
             yield
         except Exception as error:
             accepted, unknown = self.sent.accepted, tuple(put.id for put in self._in_flight)
-            known_until = f"{accepted} messages were accepted" + (f", {len(unknown)} are unknown" if unknown else "")
+            known_until = "1 message was accepted" if accepted == 1 else f"{accepted} messages were accepted"
+            if unknown:
+                known_until += ", 1 is unknown" if len(unknown) == 1 else f", {len(unknown)} are unknown"
             rest = f"all after the first {accepted + len(unknown)}"
             raise SendError(f"{error} ({known_until}, the rest was not sent.)", accepted, unknown, rest) from error
 
@@ -82,12 +86,13 @@ class Batches:
         if not isinstance(send, Send):
             raise TypeError(f"{shown(send)} is {type(send).__name__}; give Send(...) or handler.prepare(...).")
         alias = get_alias(self._using or send.using or DEFAULT_ALIAS)
-        put = prepare(send, alias)
-        before = None
-        if self._batch is None or not self._belongs(self._batch, alias, send.on_conflict):
-            before, self._batch = self._batch, Batch(alias, send.on_conflict)
-        self._batch.puts.append(put)
-        self._batch.size += len(put.body)
+        put = prepare(send, alias, self._make_id)
+        before, batch = None, self._batch
+        if batch is None or not self._belongs(batch, alias, send.on_conflict):
+            before, batch = batch, Batch(alias, send.on_conflict)
+            self._batch = batch
+        batch.puts.append(put)
+        batch.size += len(put.body)
         return before
 
     def _belongs(self, batch: Batch, alias: Alias, on_conflict: OnConflict) -> bool:

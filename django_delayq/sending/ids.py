@@ -2,12 +2,15 @@
 
 import os
 import time
+from collections.abc import Iterator
 from functools import lru_cache
 
 _ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in ASCII order, as ids sort
 _PAIRS = [chr(first) + chr(second) for first in _ALPHABET for second in _ALPHABET]
 _BASE = len(_PAIRS)
 _LETTER_OF_BYTE = bytes(_ALPHABET[byte % len(_ALPHABET)] for byte in range(256))
+_RANDOM = 14
+_BLOCK = 256
 
 
 def new_id() -> str:
@@ -15,7 +18,19 @@ def new_id() -> str:
 
     The layout follows the ULID's. The system gives the random part: forked processes must not share it.
     """
-    return _moment(time.time_ns() // 1_000_000) + os.urandom(14).translate(_LETTER_OF_BYTE).decode()
+    return _moment(time.time_ns() // 1_000_000) + _random_letters(_RANDOM)
+
+
+def new_ids() -> Iterator[str]:
+    """As `new_id`, without end, for one bulk send: asks the system for the random part of many at once."""
+    while True:
+        letters = _random_letters(_RANDOM * _BLOCK)
+        for start in range(0, len(letters), _RANDOM):
+            yield _moment(time.time_ns() // 1_000_000) + letters[start : start + _RANDOM]
+
+
+def _random_letters(count: int) -> str:
+    return os.urandom(count).translate(_LETTER_OF_BYTE).decode()
 
 
 @lru_cache(maxsize=1)  # a bulk send makes many ids in one millisecond

@@ -1,5 +1,7 @@
 """From what a caller wants sent to what a broker takes: everything that can be wrong with it is found here."""
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, get_args
 
 from django_delayq.brokers.base import Header, Put
@@ -14,8 +16,8 @@ from django_delayq.values import check_count, check_flag, check_name, check_queu
 _ON_CONFLICT = get_args(OnConflict)
 
 
-def prepare(send: Send, alias: Alias) -> Put:
-    """A checked message, ready for the broker. Nothing is sent and nothing is read.
+def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> Put:
+    """A checked message, ready for the broker; its id is of `make_id` unless it has one. Nothing is sent or read.
 
     Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix.
     """
@@ -32,23 +34,38 @@ def prepare(send: Send, alias: Alias) -> Put:
         raise unknown_key(alias.name, key)
     delay_ms, at_ms = due_ms(send.delay, send.at)
     return Put(
-        new_id() if send.id is None else check_name(send.id, "id"),
-        _header(send, key, handler),
+        make_id() if send.id is None else check_name(send.id, "id"),
+        _header(send, _header_of(handler, key)),
         _body(send, alias, handler),
         delay_ms,
         at_ms,
     )
 
 
-def _header(send: Send, key: str, handler: Handler[Any, Any] | None) -> Header:
-    queue, expires_ms, at_most_once = DEFAULT_QUEUE, None, False
-    if handler is not None:
-        queue, expires_ms, at_most_once = handler.queue, handler.expires_ms, handler.at_most_once
+@lru_cache(maxsize=1024)
+def _header_of(handler: Handler[Any, Any] | None, key: str) -> Header:
+    if handler is None:
+        return Header(DEFAULT_QUEUE, key)
+    return Header(handler.queue, key, handler.at_most_once, handler.expires_ms)
+
+
+def _header(send: Send, own: Header) -> Header:
+    """The handler's own header, the same for all who ask for nothing else, or a new one."""
+    if (
+        send.queue is None
+        and send.at_most_once is None
+        and send.expires is None
+        and send.max_attempts is None
+        and send.timeout is None
+        and send.tag is None
+        and send.trace_id is None
+    ):
+        return own
     return Header(
-        queue=queue if send.queue is None else check_queue(send.queue),
-        key=key,
-        at_most_once=_adds_at_most_once(send) or at_most_once,
-        expires_ms=expires_ms if send.expires is None else positive_ms(send.expires, "expires"),
+        queue=own.queue if send.queue is None else check_queue(send.queue),
+        key=own.key,
+        at_most_once=_adds_at_most_once(send) or own.at_most_once,
+        expires_ms=own.expires_ms if send.expires is None else positive_ms(send.expires, "expires"),
         max_attempts=None if send.max_attempts is None else check_count(send.max_attempts, "max_attempts"),
         timeout_ms=None if send.timeout is None else positive_ms(send.timeout, "timeout"),
         tag=None if send.tag is None else check_name(send.tag, "tag"),

@@ -65,6 +65,31 @@ def test_answers_come_in_the_order_of_a_mixed_batch(rig: Rig) -> None:
     assert [answer.running for answer in placed] == [False, False, True, False, False]
 
 
+def test_options_of_one_message_are_not_those_of_its_neighbours(rig: Rig) -> None:
+    shared = Header("q", "k")
+    own = Header("q", "k", True, 90_000, 7, 5_000, "tag", "trace")
+    headers = {"before": shared, "own": own, "after": shared}
+    rig.broker.put([Put(id, header, b"1") for id, header in headers.items()])
+    assert {id: replace(rig.get(id).header, sent_ms=0, scheduled_ms=0) for id in headers} == headers
+
+
+def test_the_first_of_an_id_counts_whatever_its_options(rig: Rig) -> None:
+    once = Header("q", "k", at_most_once=True)
+    placed = rig.broker.put([Put("x", once, b"1"), Put("a", Header("q", "k"), b"1"), Put("a", once, b"2")])
+    assert [answer.created for answer in placed] == [True, True, False]
+    assert rig.get("a").body == b"1"
+
+
+def test_each_answer_has_its_own_due_time(rig: Rig) -> None:
+    rig.send("old", delay_ms=60_000)
+    delays = {"a": 1_000, "old": 5_000, "b": 0, "c": 1_000}
+    placed = rig.broker.put([Put(id, Header("q", "k"), b"1", delay) for id, delay in delays.items()])
+    due = {answer.id: answer.due_ms for answer in placed}
+    assert due == {id: rig.get(id).due_ms for id in delays}
+    assert due["a"] == due["c"] == due["b"] + 1_000
+    assert due["old"] > due["a"]
+
+
 def test_a_full_batch_is_taken(rig: Rig) -> None:
     many = [f"{n:04}" for n in range(BATCH)]
     assert all(answer.created for answer in rig.send(*many))

@@ -50,6 +50,15 @@ def test_a_broker_that_goes_away(
 
 
 @both
+def test_one_message_is_told_in_the_singular(
+    send_many: Any, close_order: Handler[int, None], broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(brokers._brokers, "default", Failing(broker, BrokerUnavailable("away"), after=1))
+    with pytest.raises(SendError, match=r"\(1 message was accepted, 1 is unknown, the rest was not sent\.\)"):
+        send_many(sends(close_order, 3), batch_size=1)
+
+
+@both
 def test_resuming_after_a_failure_sends_each_once(
     send_many: Any, close_order: Handler[int, None], broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,28 +1,27 @@
 """Putting: messages and alarms in. Operations, as `scripts.py` defines them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from django_delayq.brokers.base import Alarm, OnConflict, Placed, Put, pages
+from django_delayq.brokers.base import Alarm, Header, OnConflict, Placed, Put, pages
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import US, pack_flags, pack_tail
+from django_delayq.brokers.redis.records import US, as_int, flags_of, pack_options
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load
 from django_delayq.brokers.redis.slots import Slots
 
 CALL = 500
 """The most messages that one script call takes: keeps each under a few milliseconds of the server."""
 
-_RUNNING = 2
+_CREATED, _RUNNING = 1, 2
 _NOT_YET = Placed("", 0, created=False)
 
 
 def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
     """Take messages, a call per wait set and `CALL` of them; again for those whose id waits in another wait set."""
     placed = [_NOT_YET] * len(puts)
-    todo = list(range(len(puts)))
+    groups = _grouped(puts, range(len(puts)), {})
     elsewhere: dict[int, str] = {}
-    while todo:
-        groups = _grouped(puts, todo, elsewhere)
+    while groups:
         names = [slots.take() for _ in groups]
         try:
             replies = yield [
@@ -31,24 +30,31 @@ def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) 
             ]
         finally:
             slots.give_back(names)
-        todo = []
-        for group, reply in zip(groups, replies, strict=True):
-            for i, outcome, due in zip(group, reply[::2], reply[1::2], strict=True):
+        elsewhere = {}
+        for group, (dues, *there) in zip(groups, replies, strict=True):
+            for i, due in zip(group, dues.split(), strict=True):
+                placed[i] = Placed(puts[i].id, as_int(due), True)
+            for position, outcome in zip(there[::2], there[1::2], strict=True):
+                i = group[position - 1]
                 if isinstance(outcome, bytes):
                     elsewhere[i] = outcome.decode()
-                    todo.append(i)
                 else:
-                    placed[i] = Placed(puts[i].id, due, outcome == 1, outcome == _RUNNING)
+                    placed[i].created, placed[i].running = outcome == _CREATED, outcome == _RUNNING
+        groups = _grouped(puts, elsewhere, elsewhere)
     return placed
 
 
-def _grouped(puts: Sequence[Put], todo: list[int], elsewhere: dict[int, str]) -> list[Sequence[int]]:
+def _grouped(puts: Sequence[Put], todo: Iterable[int], elsewhere: Mapping[int, str]) -> list[Sequence[int]]:
     """The positions in `todo`, by wait set and by where their id waits, in order, `CALL` at most in each."""
-    by_set: defaultdict[tuple[str, str, str | None], list[int]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str, str | None], list[int]] = defaultdict(list)
+    last: Header | None = None
     for i in todo:
         header = puts[i].header
-        by_set[header.queue, header.key, elsewhere.get(i)].append(i)
-    return [page for group in by_set.values() for page in pages(group, CALL)]
+        if header is not last or elsewhere:  # most messages share the header of their neighbour
+            group = groups[header.queue, header.key, elsewhere.get(i)]
+            last = header
+        group.append(i)
+    return [page for group in groups.values() for page in pages(group, CALL)]
 
 
 def _put_call(
@@ -60,13 +66,12 @@ def _put_call(
     if elsewhere is not None:
         names.append(keys.wait(elsewhere))
     arguments: list[Argument] = [number, on_conflict, keys.channel]
+    flags, options = flags_of(header), pack_options(header)
     for one in puts:
-        arguments += (
-            one.id,
-            due_text(one.delay_ms, one.at_ms),
-            pack_flags(one.header),
-            pack_tail(one.header, one.body),
-        )
+        if one.header is not header:
+            header = one.header
+            flags, options = flags_of(header), pack_options(header)
+        arguments += (one.id, flags + due_text(one.delay_ms, one.at_ms), options + one.body)
     return Call(load("put"), names, arguments)
 
 

@@ -12,26 +12,26 @@ from django_delayq.brokers.base import Header
 US = b"\x1f"
 RS = b"\x1e"
 _VERSION = b"1"
-_AT_MOST_ONCE = b"o"
+_AT_MOST_ONCE = "o"
 _PLAIN = US + RS
 _OPTIONS = {"max_attempts": int, "timeout_ms": int, "tag": str, "trace_id": str}
 _NONE_GIVEN = (None,) * 5
 
 
-def pack_flags(header: Header) -> bytes:
+def flags_of(header: Header) -> str:
     """What Lua must know of a message, a letter each."""
-    return _AT_MOST_ONCE if header.at_most_once else b""
+    return _AT_MOST_ONCE if header.at_most_once else ""
 
 
-def pack_tail(header: Header, body: bytes) -> bytes:
-    """What follows the due time in a message: Lua copies it and never looks inside."""
+def pack_options(header: Header) -> bytes:
+    """What stands between the due time and the body of a message: Lua copies it and never looks inside."""
     if (header.expires_ms, header.max_attempts, header.timeout_ms, header.tag, header.trace_id) == _NONE_GIVEN:
-        return _PLAIN + body
+        return _PLAIN
     expires = b"" if header.expires_ms is None else b"%d" % header.expires_ms
-    return expires + US + _pack_options(header) + RS + body
+    return expires + US + _pack_given(header) + RS
 
 
-def _pack_options(header: Header) -> bytes:
+def _pack_given(header: Header) -> bytes:
     options: dict[str, int | str | None] = {
         "max_attempts": header.max_attempts,
         "timeout_ms": header.timeout_ms,
@@ -49,7 +49,7 @@ def unpack_message(message: bytes) -> tuple[Header | None, bytes]:
         version, queue, key, flags, sent, scheduled, expires, options = head.split(US)
         if version != _VERSION:
             return None, body
-        header = Header(queue.decode(), key.decode(), _AT_MOST_ONCE in flags)
+        header = Header(queue.decode(), key.decode(), _AT_MOST_ONCE in flags.decode())
         header.sent_ms, header.scheduled_ms = int(sent), int(scheduled)
         if expires:
             header.expires_ms = int(expires)

@@ -1,28 +1,29 @@
 -- uses: guard record sets call conflict
 -- send: none -> pending, for messages of one wait set; for an id that waits already, what on_conflict says.
--- KEYS  1 msg 2 state 3 running 4 suspect 5 keys 6 timer 7 count 8 call slot 9 the wait set
---       10.. the wait sets of ids that wait elsewhere
--- ARGV  1 number 2 on_conflict 3 channel; then per message: id, due, flags, expires US options RS body
--- Gives two values per message: 1 created, 0 not, 2 running, or the name of a wait set to call again with (nothing was
--- changed then); and its due time.
+-- KEYS  1 msg 2 state 3 running 4 suspect 5 keys 6 timer 7 count 8 call slot 9 the wait set 10.. where others wait
+-- ARGV  1 number 2 on_conflict 3 channel; then per message: id, flags and due, expires US options RS body
+-- Gives all due times as one text; then for each id that was there its position and 0, 2 when it runs, 1 when it was
+-- created all the same, or the name of a wait set to call again with (nothing was changed then).
 local answer = answered(KEYS[8], ARGV[1])
 if answer then return answer end
 probe({ 5 }, { 6, 7 }) -- the others: in conflict, or by the first write
 local sets, name = wait_sets(9), set_name(KEYS[9])
-local queue, key = string.match(name, '^([^:]*):(.*)$')
-local head = '1\31' .. queue .. '\31' .. key .. '\31'
-local ids, reply, messages, bodies, members, first = {}, {}, {}, {}, {}, math.huge
-for i = 4, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
-local taken_ids = redis.call('HMGET', KEYS[1], unpack(ids))
+local head, heads, dues, first = '1\31' .. string.gsub(name, ':', '\31', 1) .. '\31', {}, {}, math.huge
+local ids, texts, bodies, members, others, reply = {}, {}, {}, {}, {}, { '' }
+for i = 4, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+local there = redis.call('HMGET', KEYS[1], unpack(ids))
 for n, id in ipairs(ids) do
-  local i = 4 * n
-  local due = due_from(ARGV[i + 1])
-  messages[n] = table.concat({ head .. ARGV[i + 2], now, due, ARGV[i + 3] }, '\31')
-  reply[2 * n - 1], reply[2 * n] = false, due -- false: in conflict, answered below
-  if not taken_ids[n] and not messages[id] then
-    messages[id], reply[2 * n - 1], first = true, 1, math.min(first, due)
-    bodies[#bodies + 1], bodies[#bodies + 2] = id, messages[n]
-    members[#members + 1], members[#members + 2] = due, id
+  local given = ARGV[3 * n + 2]
+  if not dues[given] then -- many are due at one time: it is written as text once
+    local flags, due = string.match(given, '^(%a*)(.*)$')
+    dues[given] = string.format('%.0f', due_from(due))
+    heads[given] = head .. flags .. '\31' .. now .. '\31' .. dues[given] .. '\31'
+  end
+  dues[n], texts[n] = dues[given], heads[given] .. ARGV[3 * n + 3]
+  if there[n] or texts[id] then others[#others + 1] = n
+  else
+    texts[id], first = true, math.min(first, dues[n])
+    bodies[#bodies + 1], bodies[#bodies + 2], members[#members + 1], members[#members + 2] = id, texts[n], dues[n], id
   end
 end
 if #bodies > 0 then
@@ -31,10 +32,9 @@ if #bodies > 0 then
   placed(KEYS[5], KEYS[6], ARGV[3], name, first)
   count(KEYS[7], 'sent', #bodies / 2)
 end
-for n, id in ipairs(ids) do
-  if not reply[2 * n - 1] then
-    reply[2 * n - 1], reply[2 * n] = conflict(ARGV[2], sets, id, reply[2 * n], messages[n])
-  end
+for _, n in ipairs(others) do
+  reply[#reply + 1], reply[#reply + 2], dues[n] = n, conflict(ARGV[2], sets, ids[n], tonumber(dues[n]), texts[n])
 end
+reply[1] = table.concat(dues, ' ')
 remember(KEYS[8], ARGV[1], reply)
 return reply
