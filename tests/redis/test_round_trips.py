@@ -17,7 +17,7 @@ from tests.servers import Server
 
 @pytest.fixture
 def links(redis_server: Server) -> Iterator[Links]:
-    links = Links(parse_location(redis_server.url), lambda: None)
+    links = Links(parse_location(redis_server.url))
     yield links
     links.close()
 
