@@ -14,7 +14,7 @@ from pytest_django import DjangoDbBlocker, Settings
 
 from tests import databases, servers
 from tests.scale import scaled
-from tests.servers import PostgresServer, Server, Servers, SqliteFiles
+from tests.servers import MariaDBServer, PostgresServer, Server, Servers, SqliteFiles
 
 hypothesis.settings.register_profile("delayq", deadline=None, max_examples=scaled(100))
 hypothesis.settings.load_profile("delayq")
@@ -95,6 +95,25 @@ def _postgres_programs() -> Path:
     return servers.postgres_programs() or servers.missing("PostgreSQL 14 or newer")
 
 
+@pytest.fixture(scope="session")
+def mariadb_server(_mariadb_program: str) -> Iterator[MariaDBServer]:
+    """The shared MariaDB of this test process. Don't freeze, kill or configure it: see `start_mariadb`."""
+    with closing(MariaDBServer(_mariadb_program)) as server:
+        yield server
+
+
+@pytest.fixture
+def start_mariadb(_mariadb_program: str) -> Iterator[Callable[..., MariaDBServer]]:
+    """Starts servers of this test's own: `start_mariadb(innodb_flush_log_at_trx_commit=1)`."""
+    with ExitStack() as started:
+        yield lambda **options: started.enter_context(closing(MariaDBServer(_mariadb_program, **options)))
+
+
+@pytest.fixture(scope="session")
+def _mariadb_program() -> str:
+    return servers.mariadb_program() or servers.missing("MariaDB 10.6 or newer")
+
+
 @pytest.fixture
 def sqlite_database(sqlite_files: SqliteFiles, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
     """The alias of a migrated SQLite database that is this test's own."""
@@ -109,10 +128,18 @@ def postgres_database(postgres_server: PostgresServer, django_db_blocker: Django
         yield alias
 
 
+@pytest.fixture
+def mariadb_database(mariadb_server: MariaDBServer, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """The alias of a migrated MariaDB database that is this test's own."""
+    with django_db_blocker.unblock(), databases.database_on(mariadb_server) as alias:
+        yield alias
+
+
 @pytest.fixture(
     params=[
         pytest.param("sqlite_database", id="sqlite"),
         pytest.param("postgres_database", id="postgresql"),
+        pytest.param("mariadb_database", id="mariadb"),
     ]
 )
 def database(request: pytest.FixtureRequest) -> str:

@@ -4,6 +4,10 @@ import json
 import os
 from typing import Any
 
+import pymysql
+
+pymysql.install_as_MySQLdb()  # Django asks for mysqlclient, which a fresh machine would have to compile
+
 SECRET_KEY = "not secret: tests only"
 DEBUG = False
 ALLOWED_HOSTS = ["*"]

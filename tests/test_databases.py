@@ -41,7 +41,7 @@ def test_a_process_has_the_database_as_its_default(database: str, database_env: 
     assert Group.objects.using(database).filter(name="of a process").exists()
 
 
-@pytest.mark.parametrize("server", ["sqlite_files", "postgres_server"])
+@pytest.mark.parametrize("server", ["sqlite_files", "postgres_server", "mariadb_server"])
 def test_the_connection_of_a_thread_that_lives_on_ends_with_the_database(
     server: str, request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker
 ) -> None:

@@ -1,16 +1,19 @@
 """Real servers for the tests: private ones, started on demand and ended with the tests."""
 
+from tests.servers.mariadb import MariaDBServer, mariadb_program
 from tests.servers.postgres import PostgresServer, postgres_programs
 from tests.servers.process import free_port, missing
 from tests.servers.redis import Server, Servers, redis_binaries, scope
 from tests.servers.sqlite import SqliteFiles
 
 __all__ = [
+    "MariaDBServer",
     "PostgresServer",
     "Server",
     "Servers",
     "SqliteFiles",
     "free_port",
+    "mariadb_program",
     "missing",
     "postgres_programs",
     "redis_binaries",

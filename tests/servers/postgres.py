@@ -56,7 +56,6 @@ class PostgresServer(PrivateServer):
             "port": 5432,
             "max_connections": 200,
             "fsync": "off",  # what was committed survives kill() all the same, though no loss of power
-            "full_page_writes": "off",
             **options,
         }
         arguments = ["--no-sync", "--no-instructions", "--auth=trust", "--encoding=UTF8", "--locale=C"]

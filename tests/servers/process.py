@@ -47,7 +47,7 @@ def unprivileged() -> dict[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def version_of(program: Path, **identity: Any) -> tuple[int, ...]:
+def version_of(program: str | Path, **identity: Any) -> tuple[int, ...]:
     """The version that a server's program says it is; () when it can't be run as `identity`."""
     try:
         said = subprocess.check_output([program, "--version"], cwd="/", text=True, **identity)
@@ -84,7 +84,7 @@ class PrivateServer(ABC):
             command, cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **self.identity
         )
         if done.returncode:
-            self.close()
+            shutil.rmtree(self.directory, ignore_errors=True)
             raise RuntimeError(f"{command[0]} failed:\n{done.stdout}")
 
     @property
