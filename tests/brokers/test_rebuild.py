@@ -37,6 +37,7 @@ def test_alarms_are_lost_until_a_rebuild_has_ended(rig: Rig) -> None:
 def test_nothing_is_rebuilt_where_nothing_was_lost(rig: Rig, other: Caller) -> None:
     assert rig.broker.begin_rebuild(LOCK_MS)
     assert rig.broker.end_rebuild()
+    rig.advance(LOCK_MS)
     assert not rig.broker.begin_rebuild(LOCK_MS)
     assert not other(begin(rig))
     assert not rig.broker.end_rebuild()
@@ -81,11 +82,19 @@ def test_who_comes_too_late_has_rebuilt_nothing(rig: Rig) -> None:
     assert rig.alarms_lost()
 
 
+def test_who_was_told_that_the_lock_is_lost_has_rebuilt_nothing(rig: Rig, other: Caller) -> None:
+    assert rig.broker.begin_rebuild(LOCK_MS)
+    rig.advance(LOCK_MS)
+    assert other(begin(rig))
+    assert not rig.broker.begin_rebuild(LOCK_MS)
+    assert not rig.broker.end_rebuild()
+    assert other(rig.broker.end_rebuild)
+
+
 def test_who_lost_the_lock_is_told_before_he_may_begin_anew(rig: Rig, other: Caller) -> None:
     assert rig.broker.begin_rebuild(LOCK_MS)
     rig.advance(LOCK_MS)
     assert not rig.broker.begin_rebuild(LOCK_MS)  # a True would say that what was put so far counts
-    assert not rig.broker.end_rebuild()
     assert rig.broker.begin_rebuild(LOCK_MS)
     assert not other(begin(rig))
     assert rig.broker.end_rebuild()
