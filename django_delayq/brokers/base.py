@@ -15,6 +15,9 @@ from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from django_delayq.brokers.figures import (  # part of this contract
+    AlarmInfo as AlarmInfo,
+)
+from django_delayq.brokers.figures import (
     Audit as Audit,
 )
 from django_delayq.brokers.figures import (
@@ -326,6 +329,16 @@ class Broker(Protocol):
 
     def audit(self) -> Audit:
         """Hold the totals against the sets, and look for bodies without a place and places without a body."""
+
+    def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
+        """Those alarms of a (queue, key) that there are for `pks`, at most `BATCH`, wherever they are at one moment."""
+
+    def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
+        """A page of about `count` alarms of a (queue, key), in no order, and what to give as `after` for the next.
+
+        That is empty after the last page; a page may be empty before. What is there all the while is given at least
+        once; what moves while the pages are read may be given twice, or not at all: `find_alarms` knows.
+        """
 
     def announce(self, worker: WorkerInfo) -> None:
         """A worker's heartbeat; forgotten 60 s after the last."""

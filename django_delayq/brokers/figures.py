@@ -63,9 +63,18 @@ class Info:
     suspect: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class AlarmInfo:
+    """One alarm as the broker sees it now. It waits, runs, or, put again while it runs, does both."""
+
+    pk: str
+    due_ms: int | None = None
+    lease_end_ms: int | None = None
+
+
 @dataclass(slots=True)
 class SetCount:
-    """What waits for one (queue, key)."""
+    """What waits for one (queue, key), alarms too."""
 
     queue: str
     key: str
@@ -76,7 +85,7 @@ class SetCount:
 
 @dataclass(slots=True)
 class Counts:
-    """Every figure in one look."""
+    """Every figure in one look. Alarms count among what waits and runs; the totals are of messages only."""
 
     now_ms: int
     waiting: list[SetCount]

@@ -45,6 +45,7 @@ LEASE_MS = 2 * STEP_MS
 OPTIONS = Options(error_retention=30 * STEP_MS)
 SETS = [("q", "k"), ("q", "l:m"), ("p", "k")]
 IDS = ["a", "b", "ü|c", "d"]
+PKS = ["1", "2"]
 ON_CONFLICT: list[OnConflict] = ["keep", "replace", "earliest", "latest"]
 
 Lease = tuple[Claimed, Claimed]  # the same message as memory and as Redis gave it
@@ -53,7 +54,7 @@ ids = st.sampled_from(IDS)
 sets = st.sampled_from(SETS)
 steps = st.sampled_from([0, 0, 0, STEP_MS, 2 * STEP_MS, 4 * STEP_MS])
 verbs = st.sampled_from([verb for verb in Verb if verb != Verb.INTERRUPT])
-alarms = st.builds(lambda name, pk, wait: Alarm(name[0], name[1], pk, wait), sets, st.sampled_from(["1", "2"]), steps)
+alarms = st.builds(lambda name, pk, wait: Alarm(name[0], name[1], pk, wait), sets, st.sampled_from(PKS), steps)
 wants = st.lists(
     st.builds(lambda name, count: Want(name[0], name[1], count), sets, st.integers(0, 3)),
     max_size=len(SETS),
@@ -272,9 +273,15 @@ def _everything(broker: Broker, now_ms: int) -> dict[str, object]:
         "others": (counts.running, counts.suspects, counts.error),
         "totals": {name: counts.totals.get(name, 0) for name in TOTALS},
         "messages": [_info(broker.get(id), now_ms) for id in IDS],
+        "alarms": [_alarms(broker, name, now_ms) for name in SETS],
         "peek": [_info(info, now_ms) for queue in ("q", "p") for info in broker.peek(queue, 9)],
         "errors": errors,
     }
+
+
+def _alarms(broker: Broker, name: tuple[str, str], now_ms: int) -> object:
+    found = broker.find_alarms(*name, PKS)
+    return [(alarm.pk, _distance(alarm.due_ms, now_ms), _distance(alarm.lease_end_ms, now_ms)) for alarm in found]
 
 
 def _settlement(claimed: Claimed, verb: Verb, delay_ms: int) -> Settlement:

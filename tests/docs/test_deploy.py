@@ -49,6 +49,7 @@ def test_the_user_of_the_page_may_do_all_that_a_broker_does(restricted: tuple[Se
     assert broker.begin_rebuild(LEASE_MS)
     assert broker.begin_rebuild(LEASE_MS)
     broker.put_alarms([Alarm("q", "alarmed", "1")])
+    assert broker.find_alarms("q", "alarmed", ["1"]) == broker.alarms("q", "alarmed")[0]
     broker.drop_alarms([Alarm("q", "alarmed", "1")])
     assert broker.end_rebuild()
     broker.claim_suspect([Want("q", "k", 1)], lease_ms=LEASE_MS, worker=WORKER)

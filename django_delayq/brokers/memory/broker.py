@@ -11,6 +11,7 @@ from threading import Condition
 from django_delayq.brokers.base import (
     BATCH,
     Alarm,
+    AlarmInfo,
     Audit,
     Capability,
     Claimed,
@@ -29,7 +30,7 @@ from django_delayq.brokers.base import (
     earliest,
     refuse_duplicates,
 )
-from django_delayq.brokers.memory import looks
+from django_delayq.brokers.memory import byid, looks
 from django_delayq.brokers.memory.places import Entry, Places, SetName
 from django_delayq.brokers.memory.rebuild import Rebuild
 from django_delayq.brokers.memory.settling import settle
@@ -102,7 +103,7 @@ class MemoryBroker:
             self._place_new(put, due_ms)
             return Placed(put.id, due_ms, created=False)
         if (on_conflict == "earliest" and due_ms < entry.due_ms) or (on_conflict == "latest" and due_ms > entry.due_ms):
-            self._reschedule(entry, due_ms)
+            byid.reschedule(self._places, put.id, due_ms)
         return Placed(put.id, entry.due_ms, created=False)
 
     def _place_new(self, put: Put, due_ms: int) -> None:
@@ -222,71 +223,38 @@ class MemoryBroker:
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            return [self._remove_waiting(id, "cancelled") for id in ids]
+            return [byid.remove_waiting(self._places, id, "cancelled") for id in ids]
 
     async def acancel(self, ids: Sequence[str]) -> list[bool]:
         return self.cancel(ids)
-
-    def _remove_waiting(self, id: str, total: str) -> bool:
-        entry = self._places.find_waiting(id)
-        if entry is None:
-            return False
-        self._places.take_out(entry)
-        self._places.totals[total] += 1
-        return True
 
     def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
         with self._changed:
             due_ms = self._due_ms(delay_ms, at_ms)
-            waiting = [self._places.find_waiting(id) for id in ids]
-            for entry in waiting:
-                if entry is not None:
-                    self._reschedule(entry, due_ms)
+            rescheduled = [byid.reschedule(self._places, id, due_ms) for id in ids]
             self._changed.notify_all()
-            return [entry is not None for entry in waiting]
+            return rescheduled
 
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         return self.reschedule(ids, delay_ms=delay_ms, at_ms=at_ms)
 
-    def _reschedule(self, entry: Entry, due_ms: int) -> None:
-        entry.header.scheduled_ms = due_ms
-        self._places.put_waiting(entry, due_ms)
-
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            rescued = [self._rescue(id) for id in ids]
+            rescued = [byid.rescue(self._places, id, self._now_ms()) for id in ids]
             self._changed.notify_all()
             return rescued
-
-    def _rescue(self, id: str) -> bool:
-        names = self._places.find_buried(id)
-        if not names or id in self._places.entries:
-            return False
-        entry = self._places.buried.pop(names[-1]).entry
-        entry.failures = entry.crashes = 0
-        entry.error = ""
-        self._reschedule(entry, self._now_ms())  # else one that expired would expire again at once
-        self._places.totals["rescued"] += 1
-        return True
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            return [self._remove_waiting(id, "purged") for id in ids]
+            return [byid.remove_waiting(self._places, id, "purged") for id in ids]
 
     def purge_errors(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            return [self._purge_errors(id) for id in ids]
-
-    def _purge_errors(self, id: str) -> bool:
-        names = self._places.find_buried(id)
-        for name in names:
-            del self._places.buried[name]
-        self._places.totals["purged"] += len(names)
-        return bool(names)
+            return [byid.purge_errors(self._places, id) for id in ids]
 
     # Looks
 
@@ -317,6 +285,16 @@ class MemoryBroker:
     def audit(self) -> Audit:
         with self._changed:
             return looks.audit(self._places, self._now_ms())
+
+    def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
+        check_batch(pks)
+        with self._changed:
+            seen = [looks.see_alarm(self._places, (queue, key), pk) for pk in pks]
+            return [alarm for alarm in seen if alarm is not None]
+
+    def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
+        with self._changed:
+            return looks.page_of_alarms(self._places, (queue, key), after, count)
 
     def announce(self, worker: WorkerInfo) -> None:
         with self._changed:

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from django_delayq.brokers.figures import LEFT, TOTALS, Audit, Counts, Info, SetCount
+from django_delayq.brokers.figures import LEFT, TOTALS, AlarmInfo, Audit, Counts, Info, SetCount
 from django_delayq.brokers.memory.places import Buried, Entry, Places, SetName
 from django_delayq.message import State
 
@@ -50,6 +50,20 @@ def next_waiting(places: Places, queue: str, count: int, key: str | None) -> lis
         if entry.header.queue == queue and key in (None, entry.header.key) and not entry.token
     ]
     return sorted(waiting, key=lambda entry: (entry.due_ms, entry.id))[: max(count, 0)]
+
+
+def see_alarm(places: Places, name: SetName, pk: str) -> AlarmInfo | None:
+    """The alarm of a row, where there is one."""
+    due_ms, lease_end_ms = places.alarms[name].time_of(pk), places.running_alarms.time_of((*name, pk))
+    return None if due_ms is lease_end_ms is None else AlarmInfo(pk, due_ms, lease_end_ms)
+
+
+def page_of_alarms(places: Places, name: SetName, after: str, most: int) -> tuple[list[AlarmInfo], str]:
+    """The next alarms of a set by pk, and the last pk while there are more."""
+    pks = {pk for _, pk in places.alarms[name]} | {pk for _, (*of, pk) in places.running_alarms if (*of,) == name}
+    rest = sorted(pk for pk in pks if pk > after)
+    found = [alarm for pk in rest[:most] if (alarm := see_alarm(places, name, pk))]
+    return found, rest[most - 1] if len(rest) > most else ""
 
 
 def count(places: Places, now_ms: int) -> Counts:

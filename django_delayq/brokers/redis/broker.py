@@ -5,7 +5,9 @@ from dataclasses import asdict
 
 from django_delayq import codec
 from django_delayq.brokers.base import (
+    BATCH,
     Alarm,
+    AlarmInfo,
     Audit,
     Capability,
     Claims,
@@ -22,7 +24,7 @@ from django_delayq.brokers.base import (
     check_batch,
     refuse_duplicates,
 )
-from django_delayq.brokers.redis import byid, claims, looks, puts, settles
+from django_delayq.brokers.redis import alarms, byid, claims, looks, puts, settles
 from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.links import Links
@@ -185,6 +187,13 @@ class RedisBroker:
 
     def audit(self) -> Audit:
         return self._links.run(audit(self._keys), LOOK_BUDGET)
+
+    def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
+        check_batch(pks)
+        return self._links.run(alarms.find_alarms(self._keys, queue, key, pks))
+
+    def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
+        return self._links.run(alarms.alarms(self._keys, queue, key, after, count))
 
     def announce(self, worker: WorkerInfo) -> None:
         self._links.run(_announce(self._keys, worker))

@@ -1,0 +1,45 @@
+"""Looks at alarms: one by one, and all of a wait set. Operations, as `scripts.py` defines them."""
+
+from collections.abc import Sequence
+
+from django_delayq.brokers.base import AlarmInfo, pages
+from django_delayq.brokers.redis.keys import Keys, set_name
+from django_delayq.brokers.redis.records import US, as_int
+from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
+
+CALL = 500
+"""The most alarms that one script call looks for."""
+
+
+def find_alarms(keys: Keys, queue: str, key: str, pks: Sequence[str]) -> Operation[list[AlarmInfo]]:
+    """Those there are of `pks`."""
+    names = (keys.running, keys.wait(set_name(queue, key)))
+    calls = [Call(load("alarms"), names, [US + pk.encode() for pk in page]) for page in pages(pks, CALL)]
+    if not calls:
+        return []
+    replies = yield calls
+    times = iter([value for reply in replies for value in reply])
+    found = [AlarmInfo(pk, _time(due), _time(end)) for pk, due, end in zip(pks, times, times, strict=True)]
+    return [alarm for alarm in found if (alarm.due_ms, alarm.lease_end_ms) != (None, None)]
+
+
+def alarms(keys: Keys, queue: str, key: str, after: str, count: int) -> Operation[tuple[list[AlarmInfo], str]]:
+    """A page: of what waits, and then of what runs, where those of other sets are passed over."""
+    place, _, cursor = (after or "waiting 0").partition(" ")
+    zset = keys.wait(set_name(queue, key)) if place == "waiting" else keys.running
+    mark = US if place == "waiting" else US + US.join((queue.encode(), key.encode(), b""))
+    ((scanned, page),) = yield [plain("ZSCAN", zset, cursor, "COUNT", count)]
+    found = [(member[len(mark) :].decode(errors="replace"), as_int(score)) for member, score in _marked(page, mark)]
+    following = int(scanned)
+    if place == "waiting":
+        return [AlarmInfo(pk, at) for pk, at in found], f"waiting {following}" if following else "running 0"
+    return [AlarmInfo(pk, lease_end_ms=at) for pk, at in found], f"running {following}" if following else ""
+
+
+def _marked(page: list[bytes], mark: bytes) -> list[tuple[bytes, bytes]]:
+    pairs = zip(page[::2], page[1::2], strict=True)
+    return [(member, score) for member, score in pairs if member.startswith(mark)]
+
+
+def _time(score: Reply) -> int | None:
+    return None if score is None else as_int(score)
