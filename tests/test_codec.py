@@ -9,8 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models import IntegerChoices, TextChoices
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from django_delayq.codec import DEEPEST, decode_data, dumps, encode_data, loads
 from django_delayq.errors import DataMismatch

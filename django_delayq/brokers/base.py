@@ -16,26 +16,12 @@ from typing import Protocol, TypeVar
 
 from django_delayq.brokers.figures import (  # part of this contract
     AlarmInfo as AlarmInfo,
-)
-from django_delayq.brokers.figures import (
     Audit as Audit,
-)
-from django_delayq.brokers.figures import (
     Counts as Counts,
-)
-from django_delayq.brokers.figures import (
     Header as Header,
-)
-from django_delayq.brokers.figures import (
     Info as Info,
-)
-from django_delayq.brokers.figures import (
     ServerReport as ServerReport,
-)
-from django_delayq.brokers.figures import (
     SetCount as SetCount,
-)
-from django_delayq.brokers.figures import (
     WorkerInfo as WorkerInfo,
 )
 from django_delayq.conf import Alias

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_delayq.testing.fixtures import delayq_memory as delayq_memory
-from django_delayq.testing.fixtures import run_due as run_due
-from django_delayq.testing.fixtures import sent_messages as sent_messages
+from django_delayq.testing.fixtures import (
+    delayq_memory as delayq_memory,
+    run_due as run_due,
+    sent_messages as sent_messages,
+)
 from tests.testing import handlers
 
 

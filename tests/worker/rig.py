@@ -8,8 +8,7 @@ from typing import Any
 from django_delayq import codec
 from django_delayq.brokers.base import Claims, Header, Info, Put, Settlement, Upkept, Want
 from django_delayq.brokers.memory import MemoryBroker
-from django_delayq.conf import Alias
-from django_delayq.conf import Options as AliasOptions
+from django_delayq.conf import Alias, Options as AliasOptions
 from django_delayq.handlers import Handler
 from django_delayq.message import Message, State
 from django_delayq.retry import Backoff
