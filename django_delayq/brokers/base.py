@@ -20,9 +20,12 @@ from django_delayq.brokers.figures import (  # part of this contract
     Counts as Counts,
     Header as Header,
     Info as Info,
+    Pause as Pause,
     ServerReport as ServerReport,
     SetCount as SetCount,
+    Upkept as Upkept,
     WorkerInfo as WorkerInfo,
+    covering as covering,
 )
 from django_delayq.conf import Alias
 from django_delayq.errors import DuplicateMessage
@@ -149,20 +152,6 @@ class Settlement:
     failed: bool = False
 
 
-@dataclass(slots=True)
-class Upkept:
-    """What one upkeep did and saw."""
-
-    now_ms: int
-    reclaimed: int = 0
-    buried: int = 0
-    dropped: int = 0
-    suspects_due: int = 0
-    next_lease_end_ms: int | None = None
-    lost_record: str = ""  # why what the broker held may be gone (restarted, flushed); empty when nothing happened
-    alarms_lost: bool = False  # no rebuild has ended since the server was started, flushed or replaced
-
-
 def earliest(*times: int | None) -> int | None:
     """The earliest of the times there are."""
     return min((time for time in times if time is not None), default=None)
@@ -231,7 +220,7 @@ class Broker(Protocol):
         """Lease what is due of each wanted set, earliest first, at most `BATCH` in all; never blocks.
 
         Every claim gives its messages a token never used before. Never gives a message before its due time, nor one
-        that another lease holds.
+        that another lease holds. Without wants nothing is given, and `wait` sleeps until `wake` or a pause ends it.
         """
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
@@ -271,7 +260,8 @@ class Broker(Protocol):
         """
 
     def wait(self, timeout: float) -> None:
-        """Sleep until a claim of the sets last wanted may find something, `wake` is called, or `timeout` seconds."""
+        """Sleep until a claim of the sets last wanted may find something, `pauses_heard` grows, `wake` is called, or
+        `timeout` seconds."""
 
     def wake(self) -> None:
         """End the running or the next `wait` at once. From any thread."""
@@ -296,6 +286,21 @@ class Broker(Protocol):
 
     def purge_errors(self, ids: Sequence[str]) -> list[bool]:
         """As `purge`, for all that is buried under each id."""
+
+    # Pauses: the broker keeps them and tells; it is the workers who leave out of their claims what is paused
+
+    def pause(self, pause: Pause) -> None:
+        """Let workers start nothing of a queue or key. Takes the place of a pause of the same queue and key."""
+
+    def resume(self, queue: str | None, key: str | None) -> bool:
+        """End the pause of just this queue and key. False when there was none."""
+
+    def pauses(self) -> list[Pause]:
+        """Those in force, by queue and key."""
+
+    @property
+    def pauses_heard(self) -> int:
+        """A number that grows when `pauses` may answer otherwise; one that ends by itself does not count."""
 
     # Looks
 

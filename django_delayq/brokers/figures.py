@@ -1,8 +1,10 @@
-"""What a message carries beside its data, and what looking in gives. Times are epoch milliseconds."""
+"""What a message carries beside its data, and what looking in and upkeep give. Times are epoch milliseconds."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from django_delayq.message import State
+from django_delayq.values import check_name, check_queue
 
 TOTALS = (
     "sent",
@@ -96,6 +98,20 @@ class Counts:
 
 
 @dataclass(slots=True)
+class Upkept:
+    """What one upkeep did and saw."""
+
+    now_ms: int
+    reclaimed: int = 0
+    buried: int = 0
+    dropped: int = 0
+    suspects_due: int = 0
+    next_lease_end_ms: int | None = None
+    lost_record: str = ""  # why what the broker held may be gone (restarted, flushed); empty when nothing happened
+    alarms_lost: bool = False  # no rebuild has ended since the server was started, flushed or replaced
+
+
+@dataclass(slots=True)
 class WorkerInfo:
     """A worker's heartbeat. `seen_ms` is set by the broker."""
 
@@ -105,6 +121,51 @@ class WorkerInfo:
     running: int
     started_ms: int
     seen_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What workers start nothing of: a queue, a key in every queue (`queue` is None), or a key in one queue.
+
+    Until `until_ms`, or else until it is resumed. `paused_ms` is set by the broker. Raises `TypeError` or `ValueError`
+    for names that no queue or key can have.
+    """
+
+    queue: str | None
+    key: str | None
+    reason: str
+    until_ms: int | None = None
+    paused_ms: int = 0
+
+    def __post_init__(self) -> None:
+        if self.queue is None and self.key is None:
+            raise ValueError("queue=None and key=None name nothing to pause; give one of them, or both.")
+        if self.queue is not None:
+            check_queue(self.queue)
+        if self.key is not None:
+            check_name(self.key, "key")
+        check_name(self.reason, "reason")
+
+    @property
+    def names(self) -> str:
+        """What is paused, in words."""
+        return in_words(self.queue, self.key)
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether it is in force."""
+        return self.until_ms is None or self.until_ms > now_ms
+
+
+def in_words(queue: str | None, key: str | None) -> str:
+    """A queue, a key in every queue, or a key in one queue."""
+    if key is None:
+        return f"queue {queue!r}"
+    return f"key {key!r}" if queue is None else f"key {key!r} in queue {queue!r}"
+
+
+def covering(pauses: Iterable[Pause], queue: str, key: str) -> list[Pause]:
+    """Those that messages of this queue and key are paused by."""
+    return [pause for pause in pauses if pause.queue in (None, queue) and pause.key in (None, key)]
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import redis
 
-from django_delayq.brokers.base import Claimed, Verb, Want
+from django_delayq.brokers.base import Claimed, Pause, Verb, Want, WorkerInfo
 from django_delayq.errors import BrokerRefused
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
@@ -179,3 +179,32 @@ def test_options_that_are_not_ours_make_no_header(rig: Rig, client: redis.Redis,
     odd, plain = rig.claim()
     assert odd.header is None
     assert plain.header is not None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("pause::", b"1\x1f\x1fx"),
+        ("pause:mail", b""),
+        ("pause:mail:", b"soon\x1f\x1fx"),
+        ("pause:mail:", b"1\x1fnever\x1fx"),
+        ("pause:mail:", b"1\x1f\x1f"),
+        ("pause:mail:", b"1\x1f\x1f\xff"),
+        (b"pause:\xff:", b"1\x1f\x1fx"),
+    ],
+)
+def test_what_is_no_pause_of_ours_pauses_nothing(
+    rig: Rig, client: redis.Redis, field: str | bytes, value: bytes
+) -> None:
+    client.hset("{delayq:meta}", field, value)
+    rig.broker.pause(Pause("text", None, "x"))
+    rig.broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+    assert [pause.names for pause in rig.broker.pauses()] == ["queue 'text'"]
+    assert not rig.broker.resume("mail", None)
+
+
+@pytest.mark.parametrize("until_ms", [10**12, 10**30])
+def test_a_pause_whose_end_is_absurd_harms_nothing(rig: Rig, client: redis.Redis, until_ms: int) -> None:
+    client.hset("{delayq:meta}", "pause:mail:", b"-7\x1f%d\x1fx" % until_ms)
+    rig.broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+    assert [pause.until_ms for pause in rig.broker.pauses()] == [until_ms] * (until_ms > 10**15)

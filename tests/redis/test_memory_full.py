@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Verb, WorkerInfo
+from django_delayq.brokers.base import Alarm, Pause, Verb, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig
@@ -93,3 +93,11 @@ def test_a_heartbeat_passes(own_rig: Rig, full: Full) -> None:
     with full():
         own_rig.broker.announce(WorkerInfo("w", ["q"], ["k"], 0, 0))
     assert [worker.name for worker in own_rig.broker.workers()] == ["w"]
+
+
+def test_an_operator_may_pause_and_resume(own_rig: Rig, full: Full) -> None:
+    own_rig.broker.pause(Pause("q", None, "old"))
+    with full():
+        assert own_rig.broker.resume("q", None)
+        own_rig.broker.pause(Pause(None, "k", "Redis is full"))
+    assert [pause.names for pause in own_rig.broker.pauses()] == ["key 'k'"]

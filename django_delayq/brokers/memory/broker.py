@@ -19,6 +19,7 @@ from django_delayq.brokers.base import (
     Counts,
     Info,
     OnConflict,
+    Pause,
     Placed,
     Put,
     ServerReport,
@@ -31,18 +32,12 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
 )
 from django_delayq.brokers.memory import byid, looks
+from django_delayq.brokers.memory.meta import Meta
 from django_delayq.brokers.memory.places import Entry, Places, SetName
 from django_delayq.brokers.memory.rebuild import Rebuild
 from django_delayq.brokers.memory.settling import settle
 from django_delayq.brokers.memory.upkeep import keep_up
 from django_delayq.conf import Alias
-
-HEARTBEAT_MS = 15_000
-
-
-def wall_clock_ms() -> float:
-    """Epoch milliseconds of this machine."""
-    return time.time_ns() / 1_000_000
 
 
 class MemoryBroker:
@@ -52,14 +47,15 @@ class MemoryBroker:
     """
 
     capabilities = frozenset(Capability)
+    pauses_heard = 0
 
-    def __init__(self, alias: Alias, clock_ms: Callable[[], float] = wall_clock_ms) -> None:
+    def __init__(self, alias: Alias, clock_ms: Callable[[], float] = lambda: time.time_ns() / 1_000_000) -> None:
         self._options = alias.options
         self._clock_ms = clock_ms
         self._places = Places()
         self._rebuild = Rebuild()
         self._tokens = count(1)
-        self._workers: dict[str, WorkerInfo] = {}
+        self._meta = Meta()
         self._changed = Condition()
         self._wanted: list[SetName] = []
         self._woken = False
@@ -256,6 +252,26 @@ class MemoryBroker:
         with self._changed:
             return [byid.purge_errors(self._places, id) for id in ids]
 
+    # Pauses
+
+    def pause(self, pause: Pause) -> None:
+        with self._changed:
+            self._meta.pause(pause, self._now_ms())
+            self._tell_of_pauses()
+
+    def resume(self, queue: str | None, key: str | None) -> bool:
+        with self._changed:
+            self._tell_of_pauses()
+            return self._meta.resume(queue, key, self._now_ms())
+
+    def _tell_of_pauses(self) -> None:
+        self.pauses_heard += 1
+        self.wake()
+
+    def pauses(self) -> list[Pause]:
+        with self._changed:
+            return self._meta.pauses(self._now_ms())
+
     # Looks
 
     def get(self, id: str) -> Info | None:
@@ -298,16 +314,15 @@ class MemoryBroker:
 
     def announce(self, worker: WorkerInfo) -> None:
         with self._changed:
-            self._workers[worker.name] = replace(worker, seen_ms=self._now_ms())
+            self._meta.announce(worker, self._now_ms())
 
     def retire(self, worker: str) -> None:
         with self._changed:
-            self._workers.pop(worker, None)
+            self._meta.retire(worker)
 
     def workers(self) -> list[WorkerInfo]:
         with self._changed:
-            oldest = self._now_ms() - HEARTBEAT_MS
-            return [replace(worker) for worker in self._workers.values() if worker.seen_ms >= oldest]
+            return self._meta.workers(self._now_ms())
 
     def report(self) -> ServerReport:
         return ServerReport("memory of this process", "everything is lost when this process ends")

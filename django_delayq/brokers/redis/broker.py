@@ -14,6 +14,7 @@ from django_delayq.brokers.base import (
     Counts,
     Info,
     OnConflict,
+    Pause,
     Placed,
     Put,
     ServerReport,
@@ -24,7 +25,7 @@ from django_delayq.brokers.base import (
     check_batch,
     refuse_duplicates,
 )
-from django_delayq.brokers.redis import alarms, byid, claims, looks, puts, settles
+from django_delayq.brokers.redis import alarms, byid, claims, looks, pauses, puts, settles
 from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.links import Links
@@ -167,6 +168,21 @@ class RedisBroker:
     def purge_errors(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         return self._links.run(byid.purge_errors(self._keys, ids), LOOK_BUDGET)
+
+    # Pauses
+
+    def pause(self, pause: Pause) -> None:
+        self._links.run(pauses.pause(self._keys, pause))
+
+    def resume(self, queue: str | None, key: str | None) -> bool:
+        return self._links.run(pauses.resume(self._keys, queue, key))
+
+    def pauses(self) -> list[Pause]:
+        return self._links.run(pauses.pauses(self._keys))
+
+    @property
+    def pauses_heard(self) -> int:
+        return self._sleeper.pauses_heard
 
     # Looks
 

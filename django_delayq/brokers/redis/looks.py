@@ -40,7 +40,7 @@ def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[
         names = [set_name(queue, key)]
     ranges = [plain("ZRANGE", keys.wait(name), 0, max(count - 1, 0), "WITHSCORES") for name in names]
     *waiting, suspects = yield [*ranges, plain("ZRANGE", keys.suspect, 0, PAGE - 1, "WITHSCORES")]
-    ids = [(float(score), id) for reply in [*waiting, suspects] for id, score in _pairs(reply) if id[:1] != US]
+    ids = [(float(score), id) for reply in [*waiting, suspects] for id, score in pairs(reply) if id[:1] != US]
     infos: list[Info] = []
     nearest = nsmallest(count + len(suspects) // 2, ids)
     for page in pages(nearest, PAGE):
@@ -69,7 +69,7 @@ def counts(keys: Keys) -> Operation[Counts]:
     """Every figure. Not one atomic look: the audit is."""
     names = yield from set_names(keys)
     (clock,) = yield [plain("TIME")]
-    now = int(clock[0]) * 1000 + int(clock[1]) // 1000
+    now = clock_ms(clock)
     running, suspects, error, totals, *figures = yield [
         plain("ZCARD", keys.running),
         plain("ZCARD", keys.suspect),
@@ -98,16 +98,16 @@ def set_names(keys: Keys) -> Operation[list[str]]:
 
 def read_totals(reply: list[bytes]) -> dict[str, int]:
     """The totals, zeros too."""
-    told = dict(_pairs(reply))
+    told = dict(pairs(reply))
     return {name: as_int(told.get(name.encode(), b"0")) for name in TOTALS}
 
 
 def workers(keys: Keys) -> Operation[list[WorkerInfo]]:
     """The workers heard of lately."""
     clock, fields = yield [plain("TIME"), plain("HGETALL", keys.meta)]
-    now = int(clock[0]) * 1000
+    now = clock_ms(clock)
     found = []
-    for name, value in _pairs(fields):
+    for name, value in pairs(fields):
         seen, _, said = value.partition(US)
         if name.startswith(b"worker:") and now - as_int(seen) <= HEARTBEAT_MS:
             with contextlib.suppress(ValueError, TypeError):  # not written by us
@@ -158,5 +158,11 @@ def _is_text(name: bytes) -> bool:
     return True
 
 
-def _pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
+def clock_ms(reply: list[bytes]) -> int:
+    """What TIME answered, in ms."""
+    return int(reply[0]) * 1000 + int(reply[1]) // 1000
+
+
+def pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """The fields of a hash, or the members and scores of a zset."""
     return list(zip(reply[::2], reply[1::2], strict=True))

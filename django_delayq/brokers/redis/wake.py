@@ -10,6 +10,9 @@ from redis.connection import AbstractConnection
 from django_delayq.brokers.redis.links import Links
 from django_delayq.errors import DelayqError
 
+PAUSES = b"pauses"
+"""What is published when a pause or a resume was made."""
+
 _QUIET = 30.0
 """Seconds without a word after which the listener asks whether its connection still lives."""
 
@@ -25,6 +28,7 @@ class Sleeper:
         self._due = 0.0  # by the monotonic clock, as `_offset` maps the server's onto it
         self._offset = 0.0
         self._woken = False
+        self.pauses_heard = 0
         self._listener: _Listener | None = None
 
     def before_claim(self, names: Iterable[str]) -> None:
@@ -66,8 +70,17 @@ class Sleeper:
             listener.stop()
         self.wake()
 
+    def hear_of_pauses(self) -> None:
+        """The pauses may be others now: end the running or the next sleep."""
+        with self._changed:
+            self.pauses_heard += 1
+            self.wake()
+
     def published(self, message: bytes) -> None:
-        """Something was placed: "<due ms> <wait set>"."""
+        """Something was placed, "<due ms> <wait set>", or the pauses changed."""
+        if message == PAUSES:
+            self.hear_of_pauses()
+            return
         due, _, name = message.partition(b" ")
         with self._changed:
             if name in self._names and due.isdigit():
@@ -103,7 +116,7 @@ class _Listener:
             try:
                 self._connection = self._sleeper.subscribe()
                 self._subscribed.set()
-                self._sleeper.wake()  # for what was published meanwhile
+                self._sleeper.hear_of_pauses()  # for what was published meanwhile, of pauses or of messages
                 self._listen(self._connection)
             except (redis.RedisError, OSError, DelayqError, ValueError):
                 self._stopping.wait(1)

@@ -1,5 +1,5 @@
 -- uses: guard record
--- A worker's heartbeat; forgets those that were not heard of for a minute.
+-- A worker's heartbeat; forgets those that were not heard of for a minute, and pauses that have ended.
 -- KEYS  1 meta
 -- ARGV  1 field ('worker:<name>') 2 what it says of itself
 redis.call('HDEL', KEYS[1], ARGV[1]) -- frees first: memory may be full
@@ -7,5 +7,8 @@ redis.call('HSET', KEYS[1], ARGV[1], now .. '\31' .. ARGV[2])
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local seen = string.match(all[i + 1], '^(%d+)\31')
-  if seen and string.sub(all[i], 1, 7) == 'worker:' and now - seen > 60000 then redis.call('HDEL', KEYS[1], all[i]) end
+  local ended = string.match(all[i + 1], '^%d+\31(%d+)\31')
+  local is_over = seen and string.sub(all[i], 1, 7) == 'worker:' and now - seen > 60000
+    or ended and string.sub(all[i], 1, 6) == 'pause:' and tonumber(ended) <= now
+  if is_over then redis.call('HDEL', KEYS[1], all[i]) end
 end

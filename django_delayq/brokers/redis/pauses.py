@@ -1,0 +1,50 @@
+"""Pauses: fields of the meta hash, and a word on the wake-up channel. Operations, as `scripts.py` defines them."""
+
+from django_delayq.brokers.figures import Pause
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.looks import clock_ms, pairs
+from django_delayq.brokers.redis.records import US
+from django_delayq.brokers.redis.scripts import Call, Operation, load, plain
+from django_delayq.brokers.redis.wake import PAUSES
+
+_FIELD = "pause:"
+
+
+def pause(keys: Keys, pause_: Pause) -> Operation[None]:
+    """Keep it, in the place of one of the same queue and key."""
+    until = "" if pause_.until_ms is None else str(pause_.until_ms)
+    said = f"{until}{US.decode()}{pause_.reason}"
+    yield [Call(load("pause"), (keys.meta,), (_field(pause_.queue, pause_.key), said, keys.channel, PAUSES))]
+
+
+def resume(keys: Keys, queue: str | None, key: str | None) -> Operation[bool]:
+    """Drop it. Whether it was in force."""
+    before = yield from pauses(keys)
+    yield [plain("HDEL", keys.meta, _field(queue, key)), plain("PUBLISH", keys.channel, PAUSES)]
+    return any((each.queue, each.key) == (queue, key) for each in before)
+
+
+def pauses(keys: Keys) -> Operation[list[Pause]]:
+    """Those in force, by queue and key."""
+    clock, fields = yield [plain("TIME"), plain("HGETALL", keys.meta)]
+    now_ms = clock_ms(clock)
+    found = {name: pause for name, value in pairs(fields) if (pause := _read(name, value)) and pause.holds(now_ms)}
+    return [found[name] for name in sorted(found)]
+
+
+def _field(queue: str | None, key: str | None) -> str:
+    """Neither is ever empty, and a queue has no colon in it."""
+    return f"{_FIELD}{queue or ''}:{key or ''}"
+
+
+def _read(name: bytes, value: bytes) -> Pause | None:
+    """A pause; None for another field, and for what someone else wrote."""
+    try:
+        field = name.decode()
+        if not field.startswith(_FIELD):
+            return None
+        queue, _, key = field.removeprefix(_FIELD).partition(":")
+        paused, until, reason = value.decode().split(US.decode(), 2)
+        return Pause(queue or None, key or None, reason, int(until) if until else None, int(paused))
+    except ValueError:
+        return None

@@ -1,0 +1,111 @@
+"""Pauses: kept by the broker on its clock, and told to every sleeper. It is the workers who obey."""
+
+import re
+import threading
+
+import pytest
+
+from django_delayq.brokers.base import Pause, WorkerInfo
+from tests.brokers.rig import LEASE_MS, Rig
+
+HOUR = 3_600_000
+LONG_S = 60.0  # far longer than a test may take
+
+NAMES = [("mail", None), (None, "order.close"), ("mail", "order.close"), ("mail", "a:b:c"), ("ü", "☕")]
+
+
+def now_ms(rig: Rig) -> int:
+    return rig.now_us() // 1_000
+
+
+@pytest.mark.parametrize(("queue", "key"), NAMES)
+def test_a_pause_is_given_as_it_was_made_with_the_brokers_time(rig: Rig, queue: str | None, key: str | None) -> None:
+    until_ms = now_ms(rig) + HOUR
+    before_ms = now_ms(rig)
+    rig.broker.pause(Pause(queue, key, "the provider: down", until_ms))
+    (pause,) = rig.broker.pauses()
+    assert (pause.queue, pause.key, pause.reason, pause.until_ms) == (queue, key, "the provider: down", until_ms)
+    assert before_ms <= pause.paused_ms <= now_ms(rig)
+
+
+def test_a_queue_a_key_and_both_are_three_pauses(rig: Rig) -> None:
+    for queue, key in reversed(NAMES[:3]):
+        rig.broker.pause(Pause(queue, key, "x"))
+    assert [(pause.queue, pause.key) for pause in rig.broker.pauses()] == [
+        (None, "order.close"),
+        ("mail", None),
+        ("mail", "order.close"),
+    ]
+    assert rig.broker.resume("mail", None)
+    assert [pause.names for pause in rig.broker.pauses()] == ["key 'order.close'", "key 'order.close' in queue 'mail'"]
+
+
+def test_pausing_again_takes_the_new_reason_and_end(rig: Rig) -> None:
+    rig.broker.pause(Pause("mail", None, "old", now_ms(rig) + HOUR))
+    rig.broker.pause(Pause("mail", None, "new"))
+    assert [(pause.reason, pause.until_ms) for pause in rig.broker.pauses()] == [("new", None)]
+
+
+def test_resume_tells_whether_it_was_paused(rig: Rig) -> None:
+    assert not rig.broker.resume("mail", None)
+    rig.broker.pause(Pause("mail", None, "x"))
+    assert not rig.broker.resume("mail", "order.close")
+    assert not rig.broker.resume(None, "mail")
+    assert rig.broker.resume("mail", None)
+    assert not rig.broker.resume("mail", None)
+    assert rig.broker.pauses() == []
+
+
+def test_a_pause_ends_by_itself_at_its_time_and_not_before(rig: Rig) -> None:
+    rig.broker.pause(Pause("mail", None, "x", now_ms(rig) + HOUR))
+    rig.broker.pause(Pause("text", None, "y"))
+    rig.advance(HOUR - 60_000)
+    assert [pause.queue for pause in rig.broker.pauses()] == ["mail", "text"]
+    rig.advance(60_000)
+    assert [pause.queue for pause in rig.broker.pauses()] == ["text"]
+    assert not rig.broker.resume("mail", None)
+
+
+def test_the_heartbeats_of_workers_drop_no_pause_in_force(rig: Rig) -> None:
+    rig.broker.pause(Pause("mail", None, "x"))
+    rig.broker.pause(Pause("text", None, "y", now_ms(rig) + HOUR))
+    rig.advance(HOUR // 2)
+    rig.broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+    assert [pause.queue for pause in rig.broker.pauses()] == ["mail", "text"]
+    assert [worker.name for worker in rig.broker.workers()] == ["w"]
+
+
+def test_a_pause_and_a_resume_each_end_the_wait_and_are_heard(rig: Rig) -> None:
+    rig.broker.claim([], lease_ms=LEASE_MS, worker="sleeper")
+    rig.broker.wait(0)  # where a new connection just woke it
+    for change in (lambda: rig.broker.pause(Pause("mail", None, "x")), lambda: rig.broker.resume("mail", None)):
+        heard = rig.broker.pauses_heard
+        sleeper = threading.Thread(target=rig.broker.wait, args=(LONG_S,), daemon=True)
+        sleeper.start()
+        change()
+        sleeper.join(LONG_S / 2)
+        assert not sleeper.is_alive()
+        assert rig.broker.pauses_heard > heard
+
+
+def test_a_claim_without_wants_gives_nothing_and_sleeps_for_no_message(rig: Rig) -> None:
+    rig.send("a")
+    claims = rig.broker.claim([], lease_ms=LEASE_MS, worker="w")
+    assert (claims.messages, claims.next_due_ms, claims.left) == ([], None, False)
+    assert [claimed.id for claimed in rig.claim()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("queue", "key", "reason", "wrong"),
+    [
+        (None, None, "x", "nothing to pause"),
+        ("a:b", None, "x", "contains a colon"),
+        ("", None, "x", "queue='' is empty"),
+        (None, "", "x", "key='' is empty"),
+        ("mail", None, "", "reason='' is empty"),
+        ("mail", None, "a\x1fb", "reason='a\\x1fb' contains"),
+    ],
+)
+def test_a_pause_of_what_can_not_be_is_refused(queue: str | None, key: str | None, reason: str, wrong: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(wrong)):
+        Pause(queue, key, reason)
