@@ -6,8 +6,9 @@ from time import monotonic
 from django_delayq.brokers.base import BATCH, Claims, Want
 from django_delayq.worker import attempt
 from django_delayq.worker.hands import Hands
-from django_delayq.worker.lanes import Lane, Lease, take_unstarted, wants_of
+from django_delayq.worker.lanes import Lane, Lease, take_paused, take_unstarted, wants_of
 from django_delayq.worker.leases import Leases
+from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.settling import Settling
 
 UNSTARTED_S = 1.0
@@ -24,6 +25,7 @@ class Claiming:
         self,
         claim: Callable[[Sequence[Want]], Claims],
         hands_of: HandsOf,
+        pauses: Pauses,
         leases: Leases,
         settling: Settling,
         most: int | None = None,
@@ -31,12 +33,13 @@ class Claiming:
         self._claim = claim
         self._hands_of = hands_of
         self._lanes = list(dict.fromkeys(hands_of.values()))  # once each, whatever its former keys
+        self._pauses = pauses
         self._leases = leases
         self._settling = settling
         self._most = most
         self._kept = 0
         self.wanted = False
-        """Whether the last claim asked for anything."""
+        """Whether a hand was free at the last claim."""
 
     @property
     def spent(self) -> bool:
@@ -49,12 +52,14 @@ class Claiming:
         return any(lane.leases or lane.active for lane, _ in self._lanes)
 
     def claim(self) -> bool:
-        """Claim what the lanes want. Whether anything came."""
+        """Claim what the lanes want, but for what is paused. Whether anything came."""
         asked = {lane: min(hands.want(lane), self._room()) for lane, hands in self._lanes}
-        wants = [want for lane, count in asked.items() if count for want in wants_of(lane, count)]
-        self.wanted = bool(wants)
-        if not wants:
+        self.wanted = any(asked.values())
+        if not self.wanted:
             return False
+        wants = [want for lane, count in asked.items() if count for want in wants_of(lane, count)]
+        # Claimed also when all is paused: that has the broker sleep for no message, but for word of a resume.
+        wants = [want for want in wants if not self._pauses.cover(want.queue, want.key)]
         sent_at = monotonic()
         claims = self._claim(wants)
         given, foreign = self._deal(claims, sent_at)
@@ -71,9 +76,17 @@ class Claiming:
         """Give back what no hand has started since it was claimed so long ago."""
         claimed_before = monotonic() - older_than_s
         for lane, _ in self._lanes:
-            leases = take_unstarted(lane, claimed_before)
-            self._kept -= len(leases)
-            self._settling.release(leases)
+            self._give_back(take_unstarted(lane, claimed_before))
+
+    def release_paused(self) -> None:
+        """Give back what no hand has started and is paused by now."""
+        if self._pauses:
+            for lane, _ in self._lanes:
+                self._give_back(take_paused(lane, self._pauses.cover))
+
+    def _give_back(self, leases: list[Lease]) -> None:
+        self._kept -= len(leases)
+        self._settling.release(leases)
 
     def _room(self) -> int:
         return BATCH if self._most is None else self._most - self._kept

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django_delayq.brokers.base import Broker, Verb
+from django_delayq.brokers.base import Broker, SetCount, Verb, covering
 from django_delayq.worker.settling import Settling
 
 EVERY_S = 0.2
@@ -15,12 +15,13 @@ Sets = set[tuple[str, str]]
 def summary(broker: Broker, settling: Settling, served: Sets) -> str:
     """One line: how the messages ended, and how many are left."""
     ended = settling.counts
-    waiting = broker.counts().waiting
+    waiting, pauses = broker.counts().waiting, broker.pauses()
     not_due = sum(count.pending for count in waiting)
     parked = sum(count.ready for count in waiting if (count.queue, count.key) not in served)
+    paused = sum(count.ready for count in _served(waiting, served) if covering(pauses, count.queue, count.key))
     return (
         f"Drained: {ended[Verb.FINISH]} finished, {ended[Verb.RETRY]} to retry, {ended[Verb.SNOOZE]} snoozed, "
-        f"{ended[Verb.BURY]} buried. Left: {not_due} not due, {parked} parked."
+        f"{ended[Verb.BURY]} buried. Left: {not_due} not due, {parked} parked, {paused} paused."
     )
 
 
@@ -35,7 +36,9 @@ def progress(broker: Broker, settling: Settling, served: Sets) -> Iterator[None]
     if not sys.stderr.isatty():
         yield
         return
-    due = sum(count.ready for count in broker.counts().waiting if (count.queue, count.key) in served)
+    pauses = broker.pauses()
+    asked_for = _served(broker.counts().waiting, served)
+    due = sum(count.ready for count in asked_for if not covering(pauses, count.queue, count.key))
     ended = threading.Event()
     with tqdm(total=due, unit=" messages") as bar:
 
@@ -51,3 +54,7 @@ def progress(broker: Broker, settling: Settling, served: Sets) -> Iterator[None]
             ended.set()
             thread.join()
             bar.update(settling.counts.total() - bar.n)
+
+
+def _served(waiting: list[SetCount], served: Sets) -> list[SetCount]:
+    return [count for count in waiting if (count.queue, count.key) in served]

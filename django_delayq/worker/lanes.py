@@ -1,5 +1,6 @@
 """What waits in this process: a lease for each claimed message, a lane for each handler, and how much a lane wants."""
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -123,4 +124,16 @@ def take_unstarted(lane: Lane, claimed_before: float) -> list[Lease]:
             leases.appendleft(lease)
             break
         taken.append(lease)
+    return taken
+
+
+def take_paused(lane: Lane, is_paused: Callable[[str, str], bool]) -> list[Lease]:
+    """Take out the leases of paused queues and keys that no hand has started."""
+    taken = []
+    for lease in list(lane.leases):
+        header = lease.claimed.header
+        if header is not None and is_paused(header.queue, header.key):
+            with contextlib.suppress(ValueError):  # a hand was faster
+                lane.leases.remove(lease)
+                taken.append(lease)
     return taken

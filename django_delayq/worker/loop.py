@@ -8,6 +8,7 @@ from django_delayq.brokers.base import Broker, WorkerInfo
 from django_delayq.worker.claiming import Claiming
 from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.outage import Outage, waits
+from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.upkeep import Upkeep
 
 UNSTARTED_LOOK_S = 0.25
@@ -23,6 +24,7 @@ class Loop:
         self,
         broker: Broker,
         upkeep: Upkeep,
+        pauses: Pauses,
         claiming: Claiming,
         suspects: Claiming,
         outage: Outage,
@@ -33,6 +35,7 @@ class Loop:
     ) -> None:
         self._broker = broker
         self._upkeep = upkeep
+        self._pauses = pauses
         self._claiming = claiming
         self._suspects = suspects
         self._outage = outage
@@ -46,7 +49,7 @@ class Loop:
 
     def run(self) -> None:
         """Turn until there is a reason to stop. Nothing that the broker does ends it."""
-        pauses = waits()
+        backoff = waits()
         while not self._stopping.is_set():
             self._woken.clear()
             idle = not self._held() and not self._claiming.busy and not self._suspects.busy
@@ -56,10 +59,10 @@ class Loop:
                 found = self._turn()
             except Exception as error:  # noqa: BLE001 - a worker outlives whatever its broker answers
                 self._outage.begin("claiming", error)
-                self._stopping.wait(next(pauses))
+                self._stopping.wait(next(backoff))
                 continue
             self._outage.end("claiming")
-            pauses = waits()
+            backoff = waits()
             self._heartbeat.beat()
             if self._drain and idle and not found and not self._upkeep.suspects_due:
                 return
@@ -79,6 +82,8 @@ class Loop:
 
     def _turn(self) -> bool:
         self._upkeep.do_due(self._info)
+        self._pauses.read_due()
+        self._claiming.release_paused()
         self._claiming.release_unstarted()
         found = self._claiming.claim()
         if self._upkeep.suspects_due and not self._suspects.busy:

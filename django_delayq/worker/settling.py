@@ -113,7 +113,7 @@ class Settling:
             self._settle([ended])
 
     def _send(self, batch: list[Ended]) -> None:
-        pauses = waits()
+        backoff = waits()
         repeated = False
         while batch := self._still_held(batch):
             try:
@@ -121,7 +121,7 @@ class Settling:
             except BrokerUnavailable as error:  # what ended must be told as long as it is held
                 self._outage.begin("settling", error)
                 repeated = True
-                sleep(next(pauses))
+                sleep(next(backoff))
                 continue
             self._leases.remove(lease for lease, _ in batch)
             self._outage.end("settling")

@@ -10,13 +10,13 @@ from django_delayq.worker.outage import Outage, waits
 def ask_report(broker: Broker) -> ServerReport:
     """What the broker says of itself, waited for while it is away. Raises `BrokerRefused` when it must not be used."""
     outage = Outage()
-    pauses = waits()
+    backoff = waits()
     while True:
         try:
             report = broker.report()
         except BrokerUnavailable as error:
             outage.begin("starting", error)
-            sleep(next(pauses))
+            sleep(next(backoff))
             continue
         outage.end("starting")
         if report.problems:

@@ -7,10 +7,11 @@ from functools import partial
 from time import monotonic
 
 from django_delayq import signals
-from django_delayq.brokers.base import Broker, Upkept, WorkerInfo
+from django_delayq.brokers.base import Broker, Upkept, WorkerInfo, earliest
 from django_delayq.durations import to_text
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
+from django_delayq.worker.pauses import Pauses
 
 EVERY_S = 1.0
 ANNOUNCE_EVERY_S = 5.0
@@ -22,11 +23,14 @@ _logger = logging.getLogger("django_delayq")
 class Upkeep:
     """Knows what is due when. `suspects_due` tells whether suspects wait for a child process."""
 
-    def __init__(self, broker: Broker, alias: str, lease_ms: int, held: Callable[[], Sequence[Lease]]) -> None:
+    def __init__(
+        self, broker: Broker, alias: str, lease_ms: int, held: Callable[[], Sequence[Lease]], pauses: Pauses
+    ) -> None:
         self._broker = broker
         self._alias = alias
         self._lease_ms = lease_ms
         self._held = held
+        self._pauses = pauses
         self._upkeep_at = 0.0
         self._announce_at = 0.0
         self.suspects_due = False
@@ -51,8 +55,10 @@ class Upkeep:
 
     def _keep_up(self, upkept: Upkept) -> None:
         self.suspects_due = upkept.suspects_due > 0
-        if upkept.next_lease_end_ms is not None:
-            until_end_s = max((upkept.next_lease_end_ms - upkept.now_ms) / 1000, LEAST_PAUSE_S)
+        self._pauses.end(upkept.now_ms)
+        next_end_ms = earliest(upkept.next_lease_end_ms, self._pauses.next_end_ms)
+        if next_end_ms is not None:
+            until_end_s = max((next_end_ms - upkept.now_ms) / 1000, LEAST_PAUSE_S)
             self._upkeep_at = min(self._upkeep_at, monotonic() + until_end_s)
         if upkept.buried:
             _logger.error("Upkeep buried %d message(s) whose workers died.", upkept.buried)

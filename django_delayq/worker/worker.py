@@ -29,6 +29,7 @@ from django_delayq.worker.loop import Loop
 from django_delayq.worker.options import Options
 from django_delayq.worker.outage import Outage
 from django_delayq.worker.outcome import Outcome
+from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.plan import lanes_of, queues_of
 from django_delayq.worker.settling import Settling
 from django_delayq.worker.sync_hands import SyncHands
@@ -74,20 +75,24 @@ class Worker:
         self._hands: list[Hands] = [sync_hands, async_hands, suspect_hands]
 
         lease_ms = alias.options.lease
+        pauses = Pauses(broker)
         self._claiming = Claiming(
             partial(broker.claim, lease_ms=lease_ms, worker=self.name),
             _by_key([sync_hands, async_hands]),
+            pauses,
             self._leases,
             self.settling,
             options.max_messages,
         )
         self._loop = Loop(
             broker,
-            Upkeep(broker, alias.name, alias.options.lease, self._leases.held),
+            Upkeep(broker, alias.name, lease_ms, self._leases.held, pauses),
+            pauses,
             self._claiming,
             Claiming(
                 partial(broker.claim_suspect, lease_ms=lease_ms, worker=self.name),
                 _by_key([suspect_hands]),
+                pauses,
                 self._leases,
                 self.settling,
             ),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django_delayq import codec
-from django_delayq.brokers.base import Claims, Header, Info, Put, Settlement, Upkept, Want
+from django_delayq.brokers.base import Claims, Header, Info, Pause, Put, Settlement, Upkept, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options as AliasOptions
 from django_delayq.handlers import Handler
@@ -54,7 +54,7 @@ class WatchedBroker(MemoryBroker):
 
     def __init__(self, alias: Alias) -> None:
         self.ahead_ms = 0
-        self.claims = self.upkeeps = 0
+        self.claims = self.upkeeps = self.reads = 0
         self._moved = threading.Condition()
         super().__init__(alias, lambda: time.time_ns() / 1_000_000 + self.ahead_ms)
 
@@ -88,6 +88,12 @@ class WatchedBroker(MemoryBroker):
         held = super().renew(leases, lease_ms)
         self.tell()
         return held
+
+    def pauses(self) -> list[Pause]:
+        pauses = super().pauses()
+        self.reads += 1
+        self.tell()
+        return pauses
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
         upkept = super().upkeep(lease_ms=lease_ms)

@@ -14,7 +14,7 @@ def test_drain_counts_what_it_left(site: Site) -> None:
     site.broker.reschedule(["b"], delay_ms=60_000)
     worker = site.worker("--drain")
     assert worker.wait() == 0
-    assert "Drained: 1 finished, 0 to retry, 0 snoozed, 0 buried. Left: 1 not due, 1 parked." in worker.text
+    assert "Drained: 1 finished, 0 to retry, 0 snoozed, 0 buried. Left: 1 not due, 1 parked, 0 paused." in worker.text
     assert site.see("c").state is State.READY
 
 

@@ -1,0 +1,66 @@
+"""What is paused, as one worker knows it: read before the first claim, every 5 s, and at once when it is told."""
+
+import logging
+from time import monotonic
+
+from django_delayq.brokers.base import Broker, Pause, covering, earliest
+from django_delayq.message import from_ms
+
+READ_EVERY_S = 5.0
+"""A worker that is told of each change needs no more; it is for one whose connection for that was broken."""
+
+_logger = logging.getLogger("django_delayq")
+
+
+class Pauses:
+    """The pauses that the last read gave, without those that ended since."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._known: list[Pause] = []
+        self._heard = -1
+        self._read_at = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    @property
+    def next_end_ms(self) -> int | None:
+        """When the first of them ends by itself, by the broker's clock."""
+        return earliest(*(pause.until_ms for pause in self._known))
+
+    def cover(self, queue: str, key: str) -> bool:
+        """Whether nothing of this queue and key may start."""
+        return bool(covering(self._known, queue, key))
+
+    def read_due(self) -> None:
+        """Read them when that is due. It stays due until it has worked, and meanwhile nothing is to be claimed."""
+        heard = self._broker.pauses_heard  # before the read: what is told meanwhile is read by the next
+        if heard == self._heard and monotonic() < self._read_at:
+            return
+        self._take(self._broker.pauses())
+        self._heard = heard
+        self._read_at = monotonic() + READ_EVERY_S
+
+    def end(self, now_ms: int) -> None:
+        """Drop those that have ended by now."""
+        self._take([pause for pause in self._known if pause.holds(now_ms)])
+
+    def _take(self, pauses: list[Pause]) -> None:
+        before, self._known = self._known, pauses
+        for pause in pauses:
+            if pause not in before:
+                _logger.info("Paused %s: %s. Nothing of it starts until %s.", pause.names, pause.reason, _end(pause))
+        names = {pause.names for pause in pauses}
+        for pause in before:
+            if pause.names not in names:
+                _logger.info("Resumed %s.", pause.names)
+
+
+def _end(pause: Pause) -> str:
+    if pause.until_ms is None:
+        return "it is resumed"
+    try:
+        return from_ms(pause.until_ms).isoformat(timespec="seconds")
+    except OverflowError:  # someone else wrote it
+        return f"{pause.until_ms} ms"
