@@ -1,9 +1,10 @@
 """Where one message is and what happens to it next."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import SUSPECT_CRASHES, Info
+from django_delayq.brokers.base import SUSPECT_CRASHES, Info, Pause, covering
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.handlers import get_handler
 from django_delayq.message import State
@@ -14,13 +15,14 @@ from django_delayq.monitor.status import is_asked_for
 class Explanation:
     """One message at `now_ms`, by the broker's clock.
 
-    `parked`: it waits, and no live worker asks for its key. `max_attempts` is None when neither the message nor a
-    handler known here says it.
+    `parked`: it waits, and no live worker asks for its key. `pauses`: those of its queue and key. `max_attempts` is
+    None when neither the message nor a handler known here says it.
     """
 
     info: Info
     now_ms: int
     parked: bool
+    pauses: tuple[Pause, ...]
     max_attempts: int | None
     happens_next: str
 
@@ -34,12 +36,23 @@ def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
     now_ms = broker.counts().now_ms
     waits = info.state in (State.PENDING, State.READY)
     parked = waits and not is_asked_for(info.header.queue, info.header.key, broker.workers())
-    return Explanation(info, now_ms, parked, _max_attempts(info, using), _happens_next(info, now_ms, parked))
+    pauses = tuple(covering(broker.pauses(), info.header.queue, info.header.key))
+    happens_next = _unless_paused(info, pauses, _happens_next(info, now_ms, parked))
+    return Explanation(info, now_ms, parked, pauses, _max_attempts(info, using), happens_next)
 
 
 def _max_attempts(info: Info, using: str) -> int | None:
     handler = get_handler(using, info.header.key)
     return info.header.max_attempts or (handler.max_attempts if handler else None)
+
+
+def _unless_paused(info: Info, pauses: Sequence[Pause], happens_next: str) -> str:
+    if not pauses or info.state is State.ERROR:
+        return happens_next
+    paused = f"while {' and '.join(pause.names for pause in pauses)} {'is' if len(pauses) == 1 else 'are'} paused"
+    if info.state is State.RUNNING:
+        return f"{happens_next} It does not start again {paused}."
+    return f"It does not start {paused}. After that: {happens_next}"
 
 
 def _happens_next(info: Info, now_ms: int, parked: bool) -> str:

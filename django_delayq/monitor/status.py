@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Capability, ServerReport, SetCount, WorkerInfo
+from django_delayq.brokers.base import Capability, Pause, ServerReport, SetCount, WorkerInfo, covering
 from django_delayq.conf import DEFAULT_ALIAS
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingSet:
-    """What waits for one (queue, key). `parked`: no live worker asks for it."""
+    """What waits for one (queue, key). `parked`: no live worker asks for it. `paused`: no worker starts it for now."""
 
     queue: str
     key: str
@@ -20,6 +20,7 @@ class WaitingSet:
     next_due_ms: int | None
     lag_ms: int
     parked: bool
+    paused: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Status:
     now_ms: int
     clock_skew_ms: int | None
     waiting: tuple[WaitingSet, ...]
+    pauses: tuple[Pause, ...]
     running: int
     suspects: int
     error: int
@@ -72,11 +74,12 @@ def status(using: str = DEFAULT_ALIAS) -> Status:
     before_ms = _wall_clock_ms()
     counts = broker.counts()
     after_ms = _wall_clock_ms()
-    workers = broker.workers()
+    workers, pauses = broker.workers(), broker.pauses()
     return Status(
         now_ms=counts.now_ms,
         clock_skew_ms=_skew(counts.now_ms, before_ms, after_ms) if Capability.CLOCK in broker.capabilities else None,
-        waiting=tuple(_waiting_set(each, counts.now_ms, workers) for each in _by_name(counts.waiting)),
+        waiting=tuple(_waiting_set(each, counts.now_ms, workers, pauses) for each in _by_name(counts.waiting)),
+        pauses=tuple(pauses),
         running=counts.running,
         suspects=counts.suspects,
         error=counts.error,
@@ -91,7 +94,7 @@ def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
     return any(queue in worker.queues and key in worker.keys for worker in workers)
 
 
-def _waiting_set(count: SetCount, now_ms: int, workers: list[WorkerInfo]) -> WaitingSet:
+def _waiting_set(count: SetCount, now_ms: int, workers: list[WorkerInfo], pauses: list[Pause]) -> WaitingSet:
     return WaitingSet(
         queue=count.queue,
         key=count.key,
@@ -100,6 +103,7 @@ def _waiting_set(count: SetCount, now_ms: int, workers: list[WorkerInfo]) -> Wai
         next_due_ms=count.next_due_ms,
         lag_ms=0 if count.next_due_ms is None else max(now_ms - count.next_due_ms, 0),
         parked=not is_asked_for(count.queue, count.key, workers),
+        paused=bool(covering(pauses, count.queue, count.key)),
     )
 
 

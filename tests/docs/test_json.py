@@ -9,7 +9,7 @@ from django.core.management import call_command
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Header, Put, WorkerInfo
+from django_delayq.brokers.base import Header, Pause, Put, WorkerInfo
 from tests.docs.tables import codes, tables
 
 QUEUE, KEY, ID = "mail", "order.remind", "one"
@@ -24,10 +24,11 @@ def told() -> dict[str, list[str]]:
 
 @pytest.fixture(autouse=True)
 def waiting_message(settings: Settings) -> None:
-    """A message and a worker, on a memory broker of this test."""
+    """A message, a worker and a pause, on a memory broker of this test."""
     settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker"}}
     get_broker().put([Put(ID, Header(QUEUE, KEY), b"1")])
     get_broker().announce(WorkerInfo("w", [QUEUE], [KEY], 0, 0))
+    get_broker().pause(Pause(QUEUE, None, "x"))
 
 
 def written(*arguments: str) -> Any:
@@ -42,6 +43,7 @@ def test_status(told: dict[str, list[str]]) -> None:
     assert list(status["server"]) == told["status, server"]
     assert list(status["states"]) == told["status, states"]
     assert [list(each) for each in status["waiting"]] == [told["status, each of waiting"]]
+    assert [list(each) for each in status["pauses"]] == [told["status, explain, each of pauses"]]
     assert [list(each) for each in status["workers"]] == [told["status, each of workers"]]
 
 
@@ -52,7 +54,9 @@ def test_a_message(told: dict[str, list[str]]) -> None:
 
 def test_explain(told: dict[str, list[str]]) -> None:
     _, *more = told["explain"]
-    assert list(written("explain", ID)) == [*told["peek, errors: a list"], *more]
+    explained = written("explain", ID)
+    assert list(explained) == [*told["peek, errors: a list"], *more]
+    assert [list(each) for each in explained["pauses"]] == [told["status, explain, each of pauses"]]
 
 
 def test_audit(told: dict[str, list[str]]) -> None:

@@ -71,13 +71,17 @@ def test_every_subcommand_has_a_section() -> None:
     assert headings == list(_subparsers())
 
 
-@pytest.mark.parametrize("name", ["status", "peek", "errors", "explain", "audit", "cancel", "rescue", "purge"])
+@pytest.mark.parametrize(
+    "name", [*("status", "peek", "errors", "explain", "audit"), *("cancel", "rescue", "purge", "pause", "resume")]
+)
 def test_every_option_of_a_subcommand_has_a_row_with_its_default(name: str) -> None:
     parser = _subparsers()[name]
     positional = [action.metavar for action in parser._actions if not action.option_strings]
     heading = " ".join(["delayq", name, *map(str, positional)])
     if name in ("cancel", "rescue", "purge"):
         heading = f"delayq {name} " + ("ID…" if name == "cancel" else "[ID…]")
+    elif name in ("pause", "resume"):
+        heading = f"delayq {name} [QUEUE]"
     _compare(rows("reference/commands.md", f"`{heading}`"), parser, but={"--using"})
 
 

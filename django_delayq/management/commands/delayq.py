@@ -8,7 +8,19 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.errors import DelayqError
-from django_delayq.management.delayq import audit, cancel, errors, explain, peek, purge, rescue, status, stop_embedded
+from django_delayq.management.delayq import (
+    audit,
+    cancel,
+    errors,
+    explain,
+    pause,
+    peek,
+    purge,
+    rescue,
+    resume,
+    status,
+    stop_embedded,
+)
 from django_delayq.management.delayq.arguments import Options
 from django_delayq.management.delayq.terminal import Write, clean, leave_broken_pipe
 
@@ -32,6 +44,8 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "cancel": cancel,
     "rescue": rescue,
     "purge": purge,
+    "pause": pause,
+    "resume": resume,
     "stop-embedded": stop_embedded,
 }
 

@@ -2,10 +2,11 @@
 
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from django_delayq.brokers.base import BATCH
 
+T = TypeVar("T")
 Options = dict[str, Any]
 
 USAGE = 2
@@ -36,6 +37,18 @@ def add_no_input(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-input", "--noinput", action="store_false", dest="interactive", help="Go on without asking."
     )
+
+
+def checked(check: Callable[[str], T]) -> Callable[[str], T]:
+    """A type for argparse: what `check` gives. Its `ValueError`, which names the value and the fix, is told."""
+
+    def parse(text: str) -> T:
+        try:
+            return check(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from error
+
+    return parse
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from django.core.management.base import CommandError
 
 from django_delayq.management.delayq.arguments import Options, add_json
-from django_delayq.management.delayq.shapes import data_text, message_shape, write_json
+from django_delayq.management.delayq.shapes import data_text, message_shape, pause_shape, write_json
 from django_delayq.management.delayq.terminal import Write
-from django_delayq.management.delayq.times import instant, to_words
+from django_delayq.management.delayq.times import end_words, instant, to_words
+from django_delayq.message import State
 from django_delayq.monitor import Explanation, explain
 
 HELP = "Where a message is, when it is due, its failures, who holds it until when, and what happens next."
@@ -35,12 +36,15 @@ def run(options: Options, write: Write) -> None:
 
 def _lines(explanation: Explanation) -> Iterator[str]:
     info, now_ms = explanation.info, explanation.now_ms
-    yield f"{info.id}: {info.state}{', parked' if explanation.parked else ''}"
+    paused = info.state in (State.PENDING, State.READY) and explanation.pauses
+    yield f"{info.id}: {info.state}{', parked' if explanation.parked else ''}{', paused' if paused else ''}"
     yield f"for: key {info.header.key!r} in queue {info.header.queue!r}"
     yield f"sent: {to_words(info.header.sent_ms, now_ms)}"
     yield f"due: {to_words(info.due_ms, now_ms)}"
     if info.header.expires_at_ms is not None:
         yield f"expires: {to_words(info.header.expires_at_ms, now_ms)}"
+    for pause in explanation.pauses:
+        yield f"{pause.names} is paused {end_words(pause.until_ms, now_ms)}: {pause.reason}"
     yield f"failures: {info.failures}{_most(explanation)}, deaths of its worker: {info.crashes}"
     if info.error:
         yield f"last error: {info.error}"
@@ -63,6 +67,7 @@ def _shape(explanation: Explanation) -> dict[str, object]:
         **message_shape(explanation.info),
         **instant("now", explanation.now_ms),
         "parked": explanation.parked,
+        "pauses": [pause_shape(pause) for pause in explanation.pauses],
         "max_attempts": explanation.max_attempts,
         "happens_next": explanation.happens_next,
     }

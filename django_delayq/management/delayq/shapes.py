@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from django_delayq.brokers.base import Info
+from django_delayq.brokers.base import Info, Pause
 from django_delayq.codec import loads
 from django_delayq.management.delayq.terminal import Write
 from django_delayq.management.delayq.times import instant
@@ -41,6 +41,17 @@ def message_shape(info: Info) -> dict[str, Any]:
         "detail": info.detail,
         "data": data,
         "unreadable": not readable,
+    }
+
+
+def pause_shape(pause: Pause) -> dict[str, Any]:
+    """The documented JSON shape of one pause."""
+    return {
+        "queue": pause.queue,
+        "key": pause.key,
+        "reason": pause.reason,
+        **instant("paused", pause.paused_ms),
+        **instant("until", pause.until_ms),
     }
 
 

@@ -4,15 +4,15 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from typing import Any
 
-from django_delayq.brokers.base import WorkerInfo
+from django_delayq.brokers.base import Pause, WorkerInfo
 from django_delayq.durations import to_text
 from django_delayq.management.delayq.arguments import Options, add_json
-from django_delayq.management.delayq.shapes import write_json
+from django_delayq.management.delayq.shapes import pause_shape, write_json
 from django_delayq.management.delayq.terminal import Write, write_table
-from django_delayq.management.delayq.times import instant, to_words
+from django_delayq.management.delayq.times import end_words, instant, to_words
 from django_delayq.monitor import Status, WaitingSet, status
 
-HELP = "Counts per state, queue and key, what is parked, next due, lag, clock skew, live workers."
+HELP = "Counts per state, queue and key, what is parked, what is paused, next due, lag, clock skew, live workers."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -34,6 +34,9 @@ def run(options: Options, write: Write) -> None:
         [_waiting_row(each, seen.now_ms) for each in seen.waiting],
     )
     write("" if seen.waiting else "Nothing waits.")
+    if seen.pauses:
+        write_table(write, ("PAUSED", "SINCE", "", "REASON"), [_pause_row(each, seen.now_ms) for each in seen.pauses])
+        write("")
     write_table(
         write,
         ("WORKER", "QUEUES", "KEYS", "RUNNING", "STARTED", "SEEN"),
@@ -82,8 +85,12 @@ def _waiting_row(each: WaitingSet, now_ms: int) -> tuple[str, ...]:
         str(each.ready),
         to_text(each.lag_ms),
         to_words(each.next_due_ms, now_ms),
-        "parked" if each.parked else "",
+        ", ".join(word for word, applies in (("parked", each.parked), ("paused", each.paused)) if applies),
     )
+
+
+def _pause_row(pause: Pause, now_ms: int) -> tuple[str, ...]:
+    return (pause.names, to_words(pause.paused_ms, now_ms), end_words(pause.until_ms, now_ms), pause.reason)
 
 
 def _worker_row(worker: WorkerInfo, now_ms: int) -> tuple[str, ...]:
@@ -114,6 +121,7 @@ def _shape(seen: Status) -> dict[str, Any]:
         "lag_ms": seen.lag_ms,
         "clock_skew_ms": seen.clock_skew_ms,
         "waiting": [_waiting_shape(each) for each in seen.waiting],
+        "pauses": [pause_shape(each) for each in seen.pauses],
         "workers": [_worker_shape(each) for each in seen.workers],
     }
 
@@ -127,6 +135,7 @@ def _waiting_shape(each: WaitingSet) -> dict[str, Any]:
         **instant("next_due", each.next_due_ms),
         "lag_ms": each.lag_ms,
         "parked": each.parked,
+        "paused": each.paused,
     }
 
 

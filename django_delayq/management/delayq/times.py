@@ -19,6 +19,11 @@ def instant(name: str, milliseconds: int | None) -> dict[str, str | int | None]:
     return {f"{name}_at": to_iso(milliseconds), f"{name}_ms": milliseconds}
 
 
+def end_words(until_ms: int | None, now_ms: int) -> str:
+    """The end of a pause as people read it."""
+    return "until it is resumed" if until_ms is None else f"until {to_words(until_ms, now_ms)}"
+
+
 def to_words(milliseconds: int | None, now_ms: int) -> str:
     """One instant as people read it: when, and how far from now."""
     if milliseconds is None:

@@ -1,0 +1,75 @@
+"""`delayq pause`: let nothing of a queue or key start."""
+
+from argparse import ArgumentParser
+from datetime import datetime
+from functools import partial
+
+from django.core.management.base import CommandError
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Counts, Pause, covering
+from django_delayq.management.delayq.arguments import Options, checked
+from django_delayq.management.delayq.paused import add_queue_and_key, queue_and_key
+from django_delayq.management.delayq.terminal import Write
+from django_delayq.management.delayq.times import end_words, to_words
+from django_delayq.sending.due import due_ms
+from django_delayq.values import check_name, positive_ms, shown
+
+HELP = "Let nothing of a queue or key start. What runs, runs to its end."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_queue_and_key(parser)
+    parser.add_argument(
+        "--reason",
+        required=True,
+        type=checked(partial(check_name, kind="reason")),
+        metavar="TEXT",
+        help="Why; shown by status, explain and the log.",
+    )
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument(
+        "--until",
+        dest="until_ms",
+        type=checked(_instant_ms),
+        metavar="WHEN",
+        help="When it ends by itself: ISO 8601 with an offset from UTC. Default: when it is resumed.",
+    )
+    end.add_argument(
+        "--for",
+        dest="for_ms",
+        type=checked(partial(positive_ms, kind="--for")),
+        metavar="LENGTH",
+        help="How long until then, such as 30m or 2h30m.",
+    )
+
+
+def run(options: Options, write: Write) -> None:
+    queue, key = queue_and_key(options)
+    broker = get_broker(options["using"])
+    counts = broker.counts()
+    until_ms = options["until_ms"] if options["for_ms"] is None else counts.now_ms + options["for_ms"]
+    pause = Pause(queue, key, options["reason"], until_ms)
+    if not pause.holds(counts.now_ms):
+        raise CommandError(f"Not paused: {to_words(until_ms, counts.now_ms)} is past by the broker's clock.")
+    broker.pause(pause)
+    write(f"paused {pause.names} {end_words(until_ms, counts.now_ms)}; {_held_back(pause, counts)}")
+
+
+def _instant_ms(text: str) -> int | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise ValueError(
+            f"--until={shown(text)} is no instant; write it with its offset from UTC, like 2027-01-15T18:00+01:00."
+        )
+    return due_ms(None, at)[1]
+
+
+def _held_back(pause: Pause, counts: Counts) -> str:
+    """Also tells who mistyped a name: nothing waits there."""
+    waiting = [each for each in counts.waiting if covering([pause], each.queue, each.key)]
+    pending, ready = sum(each.pending for each in waiting), sum(each.ready for each in waiting)
+    return f"{pending} pending and {ready} ready wait there" if waiting else "nothing waits there"

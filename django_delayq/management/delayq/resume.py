@@ -1,0 +1,31 @@
+"""`delayq resume`: end a pause."""
+
+from argparse import ArgumentParser
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.figures import in_words
+from django_delayq.management.delayq.arguments import Options
+from django_delayq.management.delayq.paused import add_queue_and_key, queue_and_key
+from django_delayq.management.delayq.terminal import Write
+
+HELP = "End the pause of a queue or key, named as it was paused. Names the pauses that still hold back some of it."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_queue_and_key(parser)
+
+
+def run(options: Options, write: Write) -> None:
+    queue, key = queue_and_key(options)
+    broker = get_broker(options["using"])
+    resumed = broker.resume(queue, key)
+    names = in_words(queue, key)
+    write(f"resumed {names}" if resumed else f"{names} was not paused")
+    for pause in broker.pauses():
+        if _meet(pause.queue, queue) and _meet(pause.key, key):
+            write(f"still paused: {pause.names} ({pause.reason})")
+
+
+def _meet(one: str | None, other: str | None) -> bool:
+    """Whether some message is of both; None stands for any."""
+    return one is None or other is None or one == other
