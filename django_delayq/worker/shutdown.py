@@ -2,6 +2,7 @@
 
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -12,6 +13,7 @@ from django_delayq.worker.worker import LAST_WORDS_S, Worker
 
 STUCK = 75
 """The exit code when a handler would not end (EX_TEMPFAIL)."""
+LOOK_S = 1.0
 
 _logger = logging.getLogger("django_delayq")
 
@@ -28,10 +30,10 @@ def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker
     running = _Running(make_worker, run, lambda: os.write(writer, b"\0"))
     with taken_signals(lambda signum: os.write(writer, bytes([signum]))):
         running.thread.start()
-        first = os.read(reader, 1)[0]
+        first = _next_byte(reader)
         if first and running.stop():
             _logger.info("Stopping on %s: finishing what runs; a second signal stops at once.", _name(first))
-            second = os.read(reader, 1)[0]
+            second = _next_byte(reader)
             if second:
                 _logger.warning("Stopping at once on a second %s.", _name(second))
                 running.hurry(LAST_WORDS_S * 2)
@@ -49,6 +51,14 @@ def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker
             "it runs again, but what is at_most_once goes to error."
         )
         _exit_at_once(STUCK)
+
+
+def _next_byte(reader: int) -> int:
+    # Python handles a signal in the main thread, and a read is not interrupted by one that the system gave to another
+    # thread, or that came a moment before the read: so the main thread looks up now and then.
+    while not select.select([reader], [], [], LOOK_S)[0]:
+        pass
+    return os.read(reader, 1)[0]
 
 
 class _Running:

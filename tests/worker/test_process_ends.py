@@ -127,3 +127,11 @@ def test_max_messages_ends_a_worker_in_good_order(site: Site) -> None:
     assert worker.wait() == 0
     assert site.totals()["finished"] == 2
     assert not site.broker.claim([Want("default", "hold", 1)], lease_ms=1_000, worker="x").messages
+
+
+def test_a_signal_that_another_thread_was_given_stops_the_worker(site: Site) -> None:
+    site.send("a", key="terminate")
+    worker = site.worker()
+    assert site.line.next().id == "a"
+    assert worker.wait() == 0
+    assert "Stopping on SIGTERM" in worker.text

@@ -53,6 +53,13 @@ def spin(message: Message[str]) -> None:
         pass
 
 
+@delay_execute(key="terminate")
+def terminate(message: Message[str]) -> None:
+    """SIGTERM, given by the system to this thread and not to the main one."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    tell(message).close()
+
+
 @delay_execute(key="die")
 def die(message: Message[str]) -> None:
     tell(message, "dies").close()
