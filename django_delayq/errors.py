@@ -37,6 +37,10 @@ class BrokerUnavailable(DelayqError):
     """The broker can't be reached, or can't write now. Trying again later is right."""
 
 
+class StoreUnavailable(BrokerUnavailable):
+    """The store's database can't be reached, or is too busy. Trying again later is right."""
+
+
 class BrokerRefused(DelayqError):
     """The broker answers, but something about it must be mended first: wrong password, memory policy, a foreign key."""
 

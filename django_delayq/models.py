@@ -1,0 +1,118 @@
+"""The reliability tables. A message is in exactly one of them, under one primary key that is never used twice.
+
+The statements that move rows are in django_delayq/store/; these models are for looking, for migrations and for the
+admin. Don't change rows through them: a message that is changed behind the back of its lease is run twice, or lost.
+"""
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from django_delayq.fields import InstantField, NameField
+from django_delayq.values import MAX_NAME
+
+
+class MessageRow(models.Model):
+    """What all three tables keep of a message. `message_id` is its id; `pk` is the row's own key."""
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    message_id = NameField(_("id"), max_length=MAX_NAME)
+    queue = NameField(_("queue"), max_length=MAX_NAME)
+    key = NameField(_("key"), max_length=MAX_NAME)
+    data = models.TextField(_("data"))  # JSON as it was sent: a JSONField would change numbers, and refuse "\u0000"
+    tag = NameField(_("tag"), max_length=MAX_NAME, null=True)
+    trace_id = NameField(_("trace id"), max_length=MAX_NAME, null=True)
+    due_at = InstantField(_("due at"))
+    scheduled_at = InstantField(_("scheduled at"))
+    sent_at = InstantField(_("sent at"))
+    expires_at = InstantField(_("expires at"), null=True)
+    max_attempts = models.PositiveIntegerField(_("max attempts"), null=True)
+    timeout_ms = models.BigIntegerField(_("time-out in ms"), null=True)
+    at_most_once = models.BooleanField(_("at most once"))
+    failures = models.PositiveIntegerField(_("failures"))
+    crashes = models.PositiveSmallIntegerField(_("crashes"))
+    error = models.TextField(_("last error"))
+    worker = NameField(_("worker"), max_length=MAX_NAME)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.message_id}"
+
+
+class ReadyMessage(MessageRow):
+    """A message that waits or runs. It is leased while `lease_until` is ahead; `token` proves the lease.
+
+    `placed` tells that its alarm was put to the broker, which is the relay's business.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    lease_until = InstantField(_("leased until"), null=True)
+    token = models.BigIntegerField(_("token"), null=True)
+    placed = models.BooleanField(_("placed"))
+
+    class Meta:
+        db_table = "delayq_ready"
+        verbose_name = _("ready message")
+        verbose_name_plural = _("ready messages")
+        constraints = [models.UniqueConstraint(fields=["alias", "message_id"], name="delayq_ready_id")]
+        indexes = [
+            models.Index(fields=["alias", "due_at"], condition=models.Q(placed=False), name="delayq_ready_unplaced"),
+            models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
+            models.Index(fields=["alias", "due_at"], condition=models.Q(crashes__gte=2), name="delayq_ready_suspect"),
+            models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_ready_tag"),
+        ]
+
+
+class FinishMessage(MessageRow):
+    """A message that ended well, or was cancelled."""
+
+    class Outcome(models.TextChoices):
+        """How a message left the ready table."""
+
+        FINISHED = "finished", _("finished")
+        CANCELLED = "cancelled", _("cancelled")
+
+    id = models.BigIntegerField(primary_key=True)
+    outcome = models.CharField(_("outcome"), max_length=20, choices=Outcome)
+    ended_at = InstantField(_("ended at"))
+
+    class Meta:
+        db_table = "delayq_finish"
+        verbose_name = _("finished message")
+        verbose_name_plural = _("finished messages")
+        indexes = [models.Index(fields=["alias", "ended_at"], name="delayq_finish_ended")]
+
+
+class ErrorMessage(MessageRow):
+    """A message that was buried, with the traceback of its last attempt in `detail`."""
+
+    id = models.BigIntegerField(primary_key=True)
+    detail = models.TextField(_("traceback"))
+    ended_at = InstantField(_("buried at"))
+
+    class Meta:
+        db_table = "delayq_error"
+        verbose_name = _("failed message")
+        verbose_name_plural = _("failed messages")
+        indexes = [
+            models.Index(fields=["alias", "ended_at"], name="delayq_error_ended"),
+            models.Index(fields=["alias", "message_id"], name="delayq_error_id"),
+        ]
+
+
+class Tally(models.Model):
+    """Counts of rows that were removed for good (pruned, purged, …), so that every message stays accounted for."""
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    name = models.CharField(_("name"), max_length=20)
+    count = models.BigIntegerField(_("count"))
+
+    class Meta:
+        db_table = "delayq_tally"
+        verbose_name = _("tally")
+        verbose_name_plural = _("tallies")
+        constraints = [models.UniqueConstraint(fields=["alias", "name"], name="delayq_tally_name")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.name}: {self.count}"
