@@ -31,6 +31,13 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class Store:
+    """The `STORE` of one alias. Lengths of time in ms."""
+
+    horizon: int = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
 class Alias:
     """One configured delayq."""
 
@@ -38,6 +45,7 @@ class Alias:
     broker: str = BROKER
     location: str = field(default=LOCATION, repr=False)  # it may hold a password
     database: str = "default"
+    store: Store | None = None
     options: Options = Options()
 
 
@@ -61,14 +69,13 @@ def parse_alias(name: str, configured: object) -> Alias:
     """One alias as configured. Raises `ImproperlyConfigured` naming the setting, the value and the fix."""
     path = f'DELAYQ["{name}"]'
     settings_of_alias = _mapping(path, configured, ("BROKER", "LOCATION", "DATABASE", "STORE", "OPTIONS"))
-    if settings_of_alias.get("STORE") is not None:
-        raise ImproperlyConfigured(f'{path}["STORE"] is set, but this version has no store; write "STORE": None.')
     return Alias(
         name=name,
         broker=_dotted_path(f'{path}["BROKER"]', settings_of_alias.get("BROKER", BROKER)),
         location=_text(f'{path}["LOCATION"]', settings_of_alias.get("LOCATION", LOCATION)),
         database=_public_text(f'{path}["DATABASE"]', settings_of_alias.get("DATABASE", "default")),
-        options=_parse_options(f'{path}["OPTIONS"]', settings_of_alias.get("OPTIONS", {})),
+        store=_parse_store(f'{path}["STORE"]', settings_of_alias.get("STORE")),
+        options=Options(**_parse(f'{path}["OPTIONS"]', settings_of_alias.get("OPTIONS", {}), _OPTION_PARSERS)),
     )
 
 
@@ -79,15 +86,21 @@ def _configured() -> Mapping[str, object]:
     return configured
 
 
-def _parse_options(path: str, configured: object) -> Options:
-    options = _mapping(path, configured, _OPTION_PARSERS)
+def _parse_store(path: str, configured: object) -> Store | None:
+    if configured is None:
+        return None
+    parsed = _parse(path, configured, _STORE_PARSERS)
+    return Store(**{name.lower(): value for name, value in parsed.items()})
+
+
+def _parse(path: str, configured: object, parsers: Mapping[str, Callable[[str, Any], Any]]) -> dict[str, Any]:
     parsed = {}
-    for option, value in options.items():
+    for name, value in _mapping(path, configured, parsers).items():
         try:
-            parsed[option] = _OPTION_PARSERS[option](f'{path}["{option}"]', value)
+            parsed[name] = parsers[name](f'{path}["{name}"]', value)
         except (TypeError, ValueError) as error:
             raise ImproperlyConfigured(str(error)) from error
-    return Options(**parsed)
+    return parsed
 
 
 def _mapping(path: str, value: object, known: Iterable[str]) -> Mapping[str, Any]:
@@ -167,6 +180,13 @@ def _length_ms(path: str, value: Any) -> int:
     return to_ms(value, path)
 
 
+def _horizon_ms(path: str, value: Any) -> int:
+    milliseconds = to_ms(value, path)
+    if milliseconds < 60_000:
+        raise ValueError(f"{path}={shown(value)} is too near: the relay would miss due times; give at least '1m'.")
+    return milliseconds
+
+
 def _count(path: str, value: Any) -> int:
     return check_count(value, path, least=0)
 
@@ -180,6 +200,7 @@ _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "error_retention": _length_ms,
     "error_max": _count,
 }
+_STORE_PARSERS: dict[str, Callable[[str, Any], Any]] = {"HORIZON": _horizon_ms}
 _cache: dict[str, Alias] = {}
 
 

@@ -14,6 +14,7 @@ from django_delayq.brokers.base import Broker
 from django_delayq.conf import BROKER, DEFAULT_ALIAS, Alias, get_alias
 from django_delayq.errors import DelayqError
 
+STORED_BROKER = "django_delayq.store.StoredBroker"
 _VERBS = [name for name in vars(Broker) if not name.startswith("_")]
 _brokers: dict[str, Broker] = {}
 _lock = threading.Lock()
@@ -48,7 +49,12 @@ def broker_class(alias: Alias) -> type[Broker]:
 def _new_broker(name: str) -> Broker:
     alias = get_alias(name)
     make = cast(Callable[[Alias], Broker], broker_class(alias))
-    return make(alias)
+    broker = make(alias)
+    if alias.store is None:
+        return broker
+    # By name, as brokers are: it imports models, which exist only once the apps are ready.
+    stored: Broker = import_string(STORED_BROKER)(alias, alias.store, broker)
+    return stored
 
 
 def _forget_after_fork() -> None:

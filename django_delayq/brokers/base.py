@@ -28,7 +28,7 @@ from django_delayq.brokers.figures import (  # part of this contract
     covering as covering,
 )
 from django_delayq.conf import Alias
-from django_delayq.errors import DuplicateMessage
+from django_delayq.errors import DuplicateMessage, Unsupported
 from django_delayq.sends import OnConflict as OnConflict  # part of this contract, and of the public API
 
 T = TypeVar("T")
@@ -53,6 +53,8 @@ class Capability(StrEnum):
     RESCHEDULE = "reschedule"
     PEEK = "peek"  # gives waiting messages in due order, without removing them
     COUNTS = "counts"  # counts by state, and the audit
+    TAGS = "tags"  # finds waiting messages by their tag
+    MOVES = "moves"  # totals of every move, those too that leave a message where others are (retried, reclaimed, …)
 
 
 @dataclass(slots=True)
@@ -175,6 +177,11 @@ def refuse_duplicates(placed: list[Placed], on_conflict: OnConflict) -> list[Pla
         if refused:
             raise DuplicateMessage(f"Waiting or running already: {', '.join(map(repr, refused))}.")
     return placed
+
+
+def without_store(what: str, instead: str) -> Unsupported:
+    """The error for what a broker alone can't do."""
+    return Unsupported(f"{what} needs a store (STORE in DELAYQ); {instead}, or set one up.")
 
 
 class Broker(Protocol):
@@ -308,6 +315,9 @@ class Broker(Protocol):
         """The message that waits or runs under `id`, else the one buried last, else None."""
 
     async def aget(self, id: str) -> Info | None: ...
+
+    def tagged(self, tag: str) -> list[str]:
+        """The ids that wait under a tag. Needs the capability `TAGS`."""
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
         """The next `count` waiting messages of a queue in due order, of one key when given. Removes nothing."""

@@ -6,31 +6,35 @@ from datetime import datetime
 from asgiref.sync import sync_to_async
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import BATCH, pages
+from django_delayq.brokers.base import BATCH, Broker, pages
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.durations import Duration
-from django_delayq.errors import Unsupported
 from django_delayq.sending.commit import cancel_waiting, reschedule_waiting
 from django_delayq.sending.due import due_ms
 from django_delayq.values import check_name, shown
 
 
 def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
-    """Stop waiting messages at once: inside a transaction too, and its rollback does not bring them back.
+    """Stop waiting messages, by id or those of a `tag`, which needs a store.
 
-    A send that waits for this transaction's commit is stopped as well. Returns how many will now never start; those
-    that run, ended or never existed don't count. Raises `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
+    With a store this is part of the caller's transaction. Without one it acts at once, inside a transaction too, and
+    its rollback does not bring them back; a send that waits for this transaction's commit is stopped as well.
+
+    Returns how many will now never start; those that run, ended or never existed don't count. Raises
+    `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
     """
-    alias, wanted = get_alias(using or DEFAULT_ALIAS), _checked(ids, tag)
+    alias = get_alias(using or DEFAULT_ALIAS)
     broker = get_broker(alias.name)
+    wanted = _wanted(broker, ids, tag)
     answers = [answer for batch in pages(wanted, BATCH) for answer in broker.cancel(batch)]
     return _count(wanted, answers, cancel_waiting(alias, wanted))
 
 
 async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
     """As `cancel_delay_messages`, from async code."""
-    alias, wanted = get_alias(using or DEFAULT_ALIAS), _checked(ids, tag)
+    alias = get_alias(using or DEFAULT_ALIAS)
     broker = get_broker(alias.name)
+    wanted = await _awanted(broker, ids, tag)
     answers = [answer for batch in pages(wanted, BATCH) for answer in await broker.acancel(batch)]
     return _count(wanted, answers, await sync_to_async(cancel_waiting)(alias, wanted))
 
@@ -46,9 +50,10 @@ def reschedule_delay_messages(
 
     Acts at once and raises as `cancel_delay_messages` does. Returns how many were waiting; others stay as they are.
     """
-    alias, wanted = get_alias(using or DEFAULT_ALIAS), _checked(ids, tag)
+    alias = get_alias(using or DEFAULT_ALIAS)
     delay_ms, at_ms = due_ms(delay, at)
     broker = get_broker(alias.name)
+    wanted = _wanted(broker, ids, tag)
     answers = [
         answer for batch in pages(wanted, BATCH) for answer in broker.reschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
     ]
@@ -63,9 +68,10 @@ async def areschedule_delay_messages(
     using: str | None = None,
 ) -> int:
     """As `reschedule_delay_messages`, from async code."""
-    alias, wanted = get_alias(using or DEFAULT_ALIAS), _checked(ids, tag)
+    alias = get_alias(using or DEFAULT_ALIAS)
     delay_ms, at_ms = due_ms(delay, at)
     broker = get_broker(alias.name)
+    wanted = await _awanted(broker, ids, tag)
     answers = [
         answer
         for batch in pages(wanted, BATCH)
@@ -74,12 +80,18 @@ async def areschedule_delay_messages(
     return _count(wanted, answers, await sync_to_async(reschedule_waiting)(alias, wanted, delay_ms, at_ms))
 
 
-def _checked(ids: tuple[str, ...], tag: str | None) -> list[str]:
+def _wanted(broker: Broker, ids: tuple[str, ...], tag: str | None) -> list[str]:
+    """The ids, and those that wait under the tag."""
+    wanted = _checked(ids)
+    return wanted if tag is None else [*wanted, *broker.tagged(check_name(tag, "tag"))]
+
+
+async def _awanted(broker: Broker, ids: tuple[str, ...], tag: str | None) -> list[str]:
+    return await sync_to_async(_wanted)(broker, ids, tag)
+
+
+def _checked(ids: tuple[str, ...]) -> list[str]:
     """The ids. Raises `TypeError` or `ValueError` naming the one that can't be an id."""
-    if tag is not None:
-        raise Unsupported(
-            f"tag={shown(tag)}: finding messages by tag needs a store, which this version lacks; give ids."
-        )
     for id in ids:
         if not isinstance(id, str):
             raise TypeError(f"id={shown(id)} is {type(id).__name__}; give each id as a str of its own: (*ids).")

@@ -10,9 +10,10 @@ from django.db import connections
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import BATCH, Put
-from django_delayq.conf import Alias
+from django_delayq.conf import Alias, get_alias
 from django_delayq.sending.told import tell_failed, tell_sent
 from django_delayq.sends import OnConflict
+from django_delayq.values import check_flag, shown
 
 logger = logging.getLogger("django_delayq")
 
@@ -53,11 +54,26 @@ class WaitingSend:
             )
             tell_failed(self.using, puts, error)
         else:
-            tell_sent(self.using, puts, placed)
+            tell_sent(get_alias(self.using), puts, placed)
 
     def reschedule(self, delay_ms: int, at_ms: int | None) -> None:
         """Change the due time. A delay counts from now."""
         self.put.delay_ms, self.put.at_ms, self.called_ns = delay_ms, at_ms, time.monotonic_ns()
+
+
+def waits_for_commit(alias: Alias, on_commit: bool | None) -> bool:
+    """Whether a send waits for the commit; with a store it is part of the transaction instead.
+
+    Raises `TypeError` for an `on_commit` that means nothing.
+    """
+    if alias.store is None:
+        return True if on_commit is None else check_flag(on_commit, "on_commit")
+    if on_commit is not None:
+        raise TypeError(
+            f"on_commit={shown(on_commit)}: alias {alias.name!r} has a store, so that a send commits and rolls back "
+            "with the caller's transaction; leave it out."
+        )
+    return False
 
 
 def wait_for_commit(alias: Alias, put: Put, on_conflict: OnConflict) -> bool:

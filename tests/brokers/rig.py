@@ -1,5 +1,6 @@
 """A broker under test with its time in hand, and short forms of the verbs."""
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import redis
 
 from django_delayq.brokers.base import (
     Broker,
+    Capability,
     Claimed,
     Header,
     Info,
@@ -19,7 +21,8 @@ from django_delayq.brokers.base import (
     Want,
 )
 from django_delayq.brokers.memory import MemoryBroker
-from django_delayq.conf import Alias, Options
+from django_delayq.conf import Alias, Options, Store
+from django_delayq.durations import LONGEST_MS
 from django_delayq.message import State
 
 LEASE_MS = 15_000
@@ -104,6 +107,11 @@ class Rig:
         """The state of each id."""
         return [self.get(id).state for id in ids]
 
+    def assert_total(self, name: str, number: int) -> None:
+        """How often a move was made, where that is counted."""
+        if Capability.MOVES in self.broker.capabilities:
+            assert self.total(name) == number
+
     def total(self, name: str) -> int:
         """One of the totals."""
         return self.broker.counts().totals.get(name, 0)
@@ -128,6 +136,53 @@ def memory_rig(options: Options = OPTIONS) -> Rig:
         now[0] += ms
 
     return Rig(MemoryBroker(Alias("default", options=options), lambda: now[0]), advance, lambda: now[0] * 1000)
+
+
+def real_time_memory_rig(options: Options = OPTIONS) -> Rig:
+    """A memory broker on the machine's clock, which can be moved ahead."""
+    ahead = [0]
+
+    def now_ms() -> int:
+        return time.time_ns() // 1_000_000 + ahead[0]
+
+    def advance(ms: int) -> None:
+        ahead[0] += ms
+
+    return Rig(MemoryBroker(Alias("default", options=options), now_ms), advance, lambda: now_ms() * 1000)
+
+
+def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -> Rig:
+    """A store on a database, with the broker of another rig as its clock; time passes by making rows older, too."""
+    from django.db.models import F
+
+    from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+    from django_delayq.store import StoredBroker
+    from django_delayq.store.relay import relay
+
+    broker = StoredBroker(Alias("default", database=using, store=Store(), options=options), Store(), clock.broker)
+
+    def place() -> None:
+        while relay(broker.database, clock.broker, LONGEST_MS):
+            pass
+
+    def advance(ms: int) -> None:
+        place()  # as the relay does once a second: what is due after the leap is at the broker before it
+        older = ms + 1
+        ReadyMessage.objects.using(using).update(
+            due_at=F("due_at") - older,
+            scheduled_at=F("scheduled_at") - older,
+            sent_at=F("sent_at") - older,
+            expires_at=F("expires_at") - older,
+            lease_until=F("lease_until") - older,
+        )
+        for ended in (FinishMessage, ErrorMessage):
+            ended.objects.using(using).update(ended_at=F("ended_at") - older)
+        clock.advance(older)
+
+    def now_us() -> int:
+        return broker.database.now_ms() * 1000
+
+    return Rig(broker, advance, now_us)
 
 
 def redis_rig(url: str, client: redis.Redis, options: Options = OPTIONS) -> Rig:

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from django_delayq.brokers.base import BATCH, Alarm, AlarmInfo, Want
+from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig
 
 HOUR = 3_600_000
+
+pytestmark = pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True)
 
 
 def put(rig: Rig, *pks: str, wait_ms: int = HOUR, key: str = "k") -> None:

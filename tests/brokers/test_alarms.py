@@ -1,9 +1,14 @@
 """Alarms for rows of a store: hints that prove nothing, count nothing, and lie beside messages."""
 
+import pytest
+
 from django_delayq.brokers.base import BATCH, Alarm, Claims, Want
+from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
 HOUR = 3_600_000
+
+pytestmark = pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True)
 
 
 def _claim(rig: Rig, count: int = 100, key: str = "k") -> Claims:

@@ -6,6 +6,7 @@ import pytest
 
 from django_delayq.brokers.base import BATCH, Header, Put, Verb, Want
 from django_delayq.message import State
+from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig, ids, memory_rig
 from tests.scale import scaled
 
@@ -76,6 +77,7 @@ def test_a_key_that_nobody_asks_for_is_parked(rig: Rig) -> None:
     assert rig.get("parked").state is State.READY
 
 
+@pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True)  # the relay tells the clock of what is far
 def test_next_due_time_and_what_was_left(rig: Rig) -> None:
     rig.send("now", "now too")
     (later,) = rig.send("later", delay_ms=MINUTE)

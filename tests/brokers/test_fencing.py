@@ -4,6 +4,7 @@ import pytest
 
 from django_delayq.brokers.base import Claimed, Verb
 from django_delayq.message import State
+from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
 VERBS = list(Verb)
@@ -18,6 +19,9 @@ def _try_all(rig: Rig, late: Claimed, id: str = "a") -> None:
     assert after == before
 
 
+@pytest.mark.parametrize(
+    "rig", WITHOUT_STORE, ids=name, indirect=True
+)  # with a store a lapse alone takes no lease away
 def test_after_a_reclaim(rig: Rig) -> None:
     rig.send("a")
     late = rig.claim_one()

@@ -115,7 +115,7 @@ def test_rescue_makes_it_ready_with_counts_anew(rig: Rig) -> None:
     assert (info.state, info.failures, info.crashes, info.error, info.detail) == (State.READY, 0, 0, "", "")
     assert (info.body, info.header.tag) == (b"1", "t")
     assert rig.broker.errors(10) == []
-    assert rig.total("rescued") == 1
+    rig.assert_total("rescued", 1)
     assert ids(rig.claim()) == ["a"]
 
 

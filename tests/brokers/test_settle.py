@@ -26,7 +26,7 @@ def test_retry_is_due_after_its_delay_with_a_failure(rig: Rig) -> None:
     assert rig.claim() == []
     rig.advance(HOUR)
     assert [(again.id, again.failures) for again in rig.claim()] == [("a", 1)]
-    assert rig.total("retried") == 1
+    rig.assert_total("retried", 1)
 
 
 def test_snooze_is_due_after_its_delay_without_a_failure(rig: Rig) -> None:
@@ -37,7 +37,7 @@ def test_snooze_is_due_after_its_delay_without_a_failure(rig: Rig) -> None:
     assert (info.state, info.failures, info.header) == (State.PENDING, 0, claimed.header)
     rig.advance(HOUR)
     assert [(again.id, again.failures) for again in rig.claim()] == [("a", 0)]
-    assert rig.total("snoozed") == 1
+    rig.assert_total("snoozed", 1)
 
 
 def test_snooze_keeps_the_failures_so_far(rig: Rig) -> None:
@@ -77,7 +77,7 @@ def test_release_gives_it_back_to_its_old_place(rig: Rig) -> None:
     assert rig.settle(claimed, Verb.RELEASE)
     assert rig.get("first") == before
     assert ids(rig.claim()) == ["first", "second"]
-    assert rig.total("released") == 1
+    rig.assert_total("released", 1)
 
 
 def test_release_goes_back_to_the_due_time_of_its_attempt(rig: Rig) -> None:
@@ -110,9 +110,10 @@ def test_interrupted_runs_for_a_second_more_and_counts_no_crash(rig: Rig) -> Non
     assert rig.settle(rig.claim_one(), Verb.INTERRUPT)
     assert rig.get("a").state is State.RUNNING
     rig.advance(500)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 0
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    assert rig.claim() == []
     rig.advance(500)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
+    rig.broker.upkeep(lease_ms=LEASE_MS)
     claimed = rig.claim_one()
     assert (claimed.failures, claimed.crashes) == (0, 0)
 
@@ -154,7 +155,7 @@ def test_bury_keeps_reason_and_traceback(rig: Rig) -> None:
     assert info.buried_ms is not None
     assert info.buried_ms >= claimed.due_ms
     assert rig.claim() == []
-    assert rig.total("buried") == 1
+    rig.assert_total("buried", 1)
 
 
 @pytest.mark.parametrize(("failed", "failures"), [(True, 2), (False, 1)])
@@ -172,7 +173,8 @@ def test_what_is_kept_of_an_error_may_be_any_text(rig: Rig) -> None:
     first, second = rig.claim()
     rig.settle(first, Verb.BURY, error="plain", detail=odd)
     rig.settle(second, Verb.RETRY, error="tab\tand ü")
-    assert (rig.get("a").error, rig.get("a").detail) == ("plain", odd)
+    assert rig.get("a").error == "plain"
+    assert rig.get("a").detail in (odd, odd.replace("\0", "\\x00"))  # PostgreSQL's text has no NUL
     assert (rig.get("b").error, rig.get("b").failures) == ("tab\tand ü", 1)
 
 

@@ -1,7 +1,10 @@
 """What becomes of a message whose worker died, and of errors that grow old."""
 
+import pytest
+
 from django_delayq.brokers.base import BATCH, Verb
 from django_delayq.message import State
+from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, ids
 
 HOUR = 3_600_000
@@ -25,7 +28,7 @@ def test_a_lapsed_lease_is_ready_again_in_its_old_place(rig: Rig) -> None:
     info = rig.get("a")
     assert (info.state, info.due_ms, info.crashes, info.failures) == (State.READY, aged, 1, 0)
     assert (info.holder, info.lease_end_ms) == ("", None)
-    assert rig.total("reclaimed") == 1
+    rig.assert_total("reclaimed", 1)
 
 
 def test_upkeep_is_safe_at_any_time(rig: Rig) -> None:
@@ -38,6 +41,9 @@ def test_upkeep_is_safe_at_any_time(rig: Rig) -> None:
     assert [rig.get("waits"), rig.get("buried")] == before
 
 
+@pytest.mark.parametrize(
+    "rig", WITHOUT_STORE, ids=name, indirect=True
+)  # with a store it is that of the alarm, a moment before that of the row
 def test_the_next_lease_end_is_told(rig: Rig) -> None:
     rig.send("a")
     rig.claim_one()
@@ -79,7 +85,7 @@ def test_the_third_crash_buries_when_its_own_child_died(rig: Rig) -> None:
     assert (info.state, info.crashes, info.body) == (State.ERROR, 3, b"1")
     assert info.error == "killed its worker 3 times: its process died"
     assert rig.claim() == rig.claim_suspect() == []
-    assert rig.total("buried") == 1
+    rig.assert_total("buried", 1)
 
 
 def test_bystanders_of_a_poison_message_lose_no_attempt_and_are_not_buried(rig: Rig) -> None:
@@ -92,7 +98,7 @@ def test_bystanders_of_a_poison_message_lose_no_attempt_and_are_not_buried(rig: 
     rig.crash_child(rig.claim_suspect()[0])
     assert rig.states("poison") == [State.ERROR]
     assert rig.total("finished") == 5
-    assert rig.total("buried") == 1
+    rig.assert_total("buried", 1)
 
 
 def test_a_suspect_whose_worker_is_killed_by_another_message_stays_one(rig: Rig) -> None:
@@ -164,6 +170,7 @@ def test_more_leases_than_one_upkeep_takes(rig: Rig) -> None:
     assert rig.broker.counts().running == 0
 
 
+@pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True)  # a store has its own retention
 def test_errors_are_kept_for_their_retention(rig: Rig) -> None:
     rig.bury("old")
     rig.advance(OPTIONS.error_retention // 2)
@@ -176,6 +183,7 @@ def test_errors_are_kept_for_their_retention(rig: Rig) -> None:
     assert rig.total("dropped") == 1
 
 
+@pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True)  # a store has its own retention
 def test_no_more_errors_are_kept_than_the_maximum(rig: Rig) -> None:
     for n in range(OPTIONS.error_max + 2):
         rig.bury(f"{n}")

@@ -30,6 +30,7 @@ from django_delayq.brokers.base import (
     check_batch,
     earliest,
     refuse_duplicates,
+    without_store,
 )
 from django_delayq.brokers.memory import byid, looks
 from django_delayq.brokers.memory.meta import Meta
@@ -46,7 +47,7 @@ class MemoryBroker:
     `clock_ms` gives epoch milliseconds; tests give one that they move, and call `wake` after moving it.
     """
 
-    capabilities = frozenset(Capability)
+    capabilities = frozenset(Capability) - {Capability.TAGS}
     pauses_heard = 0
 
     def __init__(self, alias: Alias, clock_ms: Callable[[], float] = lambda: time.time_ns() / 1_000_000) -> None:
@@ -283,6 +284,9 @@ class MemoryBroker:
 
     async def aget(self, id: str) -> Info | None:
         return self.get(id)
+
+    def tagged(self, tag: str) -> list[str]:
+        raise without_store("Finding messages by tag", "give ids")
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
         with self._changed:

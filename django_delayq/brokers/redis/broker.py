@@ -24,6 +24,7 @@ from django_delayq.brokers.base import (
     WorkerInfo,
     check_batch,
     refuse_duplicates,
+    without_store,
 )
 from django_delayq.brokers.redis import alarms, byid, claims, looks, pauses, puts, settles
 from django_delayq.brokers.redis.audit import audit
@@ -47,7 +48,7 @@ LOOK_BUDGET = 60.0
 class RedisBroker:
     """See `django_delayq.brokers.base.Broker`; docs/internals describes structures and moves."""
 
-    capabilities = frozenset(Capability)
+    capabilities = frozenset(Capability) - {Capability.TAGS}
 
     def __init__(self, alias: Alias) -> None:
         self._options = alias.options
@@ -191,6 +192,9 @@ class RedisBroker:
 
     async def aget(self, id: str) -> Info | None:
         return await self._links.arun(looks.get(self._keys, id), LOOK_BUDGET)
+
+    def tagged(self, tag: str) -> list[str]:
+        raise without_store("Finding messages by tag", "give ids")
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
         return self._links.run(looks.peek(self._keys, queue, count, key), LOOK_BUDGET)

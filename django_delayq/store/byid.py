@@ -1,0 +1,116 @@
+"""Moves by id: cancel, reschedule, rescue, purge. They act in the caller's transaction, and need no broker."""
+
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from django_delayq.brokers.base import Alarm
+from django_delayq.store.database import Database, Row, marks
+from django_delayq.store.moves import count, end
+from django_delayq.store.puts import due_sql
+from django_delayq.store.rows import CRASHES_NOW, FREE, SHARED
+
+
+def cancel(database: Database, ids: Sequence[str]) -> set[str]:
+    """ready -> finish with the outcome cancelled. Gives the ids that waited."""
+    with transaction.atomic(database.using):
+        rows = _lock_waiting(database, ids)
+        end(database, [pk for pk, _ in rows], "cancelled")
+    return {id for _, id in rows}
+
+
+def purge(database: Database, ids: Sequence[str]) -> set[str]:
+    """Remove waiting rows for good, and count them. Gives the ids that waited."""
+    with transaction.atomic(database.using):
+        rows = _lock_waiting(database, ids)
+        _delete(database, "delayq_ready", [pk for pk, _ in rows])
+    return {id for _, id in rows}
+
+
+def purge_errors(database: Database, ids: Sequence[str]) -> set[str]:
+    """Remove all that is buried under the ids, and count it."""
+    if not ids:
+        return set()
+    with transaction.atomic(database.using):
+        rows = database.rows(
+            f"SELECT id, message_id FROM delayq_error WHERE alias = %s AND message_id IN ({marks(len(ids))})",
+            [database.alias, *ids],
+        )
+        _delete(database, "delayq_error", [pk for pk, _ in rows])
+    return {id for _, id in rows}
+
+
+def reschedule(
+    database: Database, ids: Sequence[str], delay_ms: int, at_ms: int | None
+) -> tuple[set[str], list[Alarm]]:
+    """A new due time for waiting rows, counts as they are. Gives the ids that waited, and alarms for them."""
+    if not ids:
+        return set(), []
+    dialect = database.dialect
+    due, parameter = due_sql(database, delay_ms, at_ms)
+    changed = database.rows(
+        f"WITH clock AS (SELECT {dialect.now} AS n, {dialect.now_up} AS u)"
+        f" UPDATE delayq_ready AS r SET due_at = {due}, scheduled_at = {due},"
+        f" expires_at = r.expires_at - r.scheduled_at + {due}, token = NULL, lease_until = NULL, worker = '',"
+        f" crashes = {CRASHES_NOW.format(least=dialect.least)}, placed = %s"
+        f" WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))}) AND {FREE.format(now=dialect.now)}"
+        " RETURNING id, message_id, queue, key, due_at - (SELECT n FROM clock)",
+        [parameter, parameter, parameter, False, database.alias, *sorted(ids)],
+    )
+    alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, _, queue, key, wait_ms in changed]
+    return {id for _, id, *_ in changed}, alarms
+
+
+def rescue(database: Database, ids: Sequence[str]) -> tuple[set[str], list[Alarm]]:
+    """error -> ready, counts anew, due now. Of an id that was buried several times the last one is rescued."""
+    rescued: set[str] = set()
+    alarms: list[Alarm] = []
+    for id in dict.fromkeys(ids):
+        with transaction.atomic(database.using):
+            row = _rescue(database, id)
+        if row is not None:
+            rescued.add(id)
+            pk, queue, key = row
+            alarms.append(Alarm(queue, key, str(pk)))
+    return rescued, alarms
+
+
+def _rescue(database: Database, id: str) -> Row | None:
+    dialect = database.dialect
+    anew = {
+        "due_at": dialect.now,
+        "scheduled_at": dialect.now,
+        "expires_at": f"expires_at - scheduled_at + {dialect.now}",
+        "failures": "0",
+        "crashes": "0",
+        "error": "''",
+        "worker": "''",
+    }
+    values = ", ".join(anew.get(column, column) for column in SHARED.split(", "))
+    rows = database.rows(
+        f"INSERT INTO delayq_ready (id, {SHARED}, placed) SELECT id, {values}, %s FROM delayq_error"
+        " WHERE alias = %s AND message_id = %s ORDER BY ended_at DESC, id DESC LIMIT 1"
+        " ON CONFLICT (alias, message_id) DO NOTHING RETURNING id, queue, key",
+        [False, database.alias, id],
+    )
+    if not rows:
+        return None
+    database.changed("DELETE FROM delayq_error WHERE id = %s", [rows[0][0]])
+    return rows[0]
+
+
+def _lock_waiting(database: Database, ids: Sequence[str]) -> list[Row]:
+    if not ids:
+        return []
+    lock = " FOR UPDATE" if database.dialect.skip_locked else ""
+    return database.rows(
+        f"SELECT r.id, r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))})"
+        f" AND {FREE.format(now=database.dialect.now)} ORDER BY r.message_id{lock}",
+        [database.alias, *ids],
+    )
+
+
+def _delete(database: Database, table: str, pks: Sequence[int]) -> None:
+    if pks:
+        database.changed(f"DELETE FROM {table} WHERE id IN ({marks(len(pks))})", list(pks))
+        count(database, "purged", len(pks))

@@ -1,0 +1,135 @@
+"""Looks: read-only, without a lock. What they count is bounded where a table may be large."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django_delayq.brokers.base import Audit, Counts, Info, SetCount
+from django_delayq.message import State
+from django_delayq.store.database import Database, Row
+from django_delayq.store.rows import CRASHES_NOW, FREE, MESSAGE, info_of
+
+
+def get(database: Database, id: str) -> Info | None:
+    """The message that waits or runs under the id, else the one buried last."""
+    found = _ready(database, "r.message_id = %s LIMIT 1", [id])
+    if found:
+        return found[0]
+    buried = _errors(database, "AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1", [id])
+    return buried[0] if buried else None
+
+
+def tagged(database: Database, tag: str) -> list[str]:
+    """The ids that wait under a tag."""
+    free = FREE.format(now=database.dialect.now)
+    found = database.rows(
+        f"SELECT r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.tag = %s AND {free}",
+        [database.alias, tag],
+    )
+    return [id for (id,) in found]
+
+
+def peek(database: Database, queue: str, count: int, key: str | None) -> list[Info]:
+    """The next waiting messages of a queue in due order."""
+    free = FREE.format(now=database.dialect.now)
+    of_key, parameters = ("", [queue]) if key is None else (" AND r.key = %s", [queue, key])
+    condition = f"r.queue = %s{of_key} AND {free} ORDER BY r.due_at, r.id LIMIT %s"
+    return _ready(database, condition, [*parameters, count])
+
+
+def errors(database: Database, count: int, offset: int) -> list[Info]:
+    """Buried messages, newest first."""
+    return _errors(database, "ORDER BY r.ended_at DESC, r.id DESC LIMIT %s OFFSET %s", [count, offset])
+
+
+def counts(database: Database) -> Counts:
+    """Every figure, counted from the rows."""
+    dialect = database.dialect
+    free, due = FREE.format(now=dialect.now), f"r.due_at <= {dialect.now}"
+    suspect = f"{free} AND {CRASHES_NOW.format(least=dialect.least)} >= 2"
+    waiting, running, suspects = [], 0, 0
+    for queue, key, pending, ready, next_due_ms, leased, suspected in database.rows(
+        "SELECT r.queue, r.key,"
+        f" sum(CASE WHEN {free} AND NOT ({suspect}) AND NOT ({due}) THEN 1 ELSE 0 END),"
+        f" sum(CASE WHEN {free} AND NOT ({suspect}) AND {due} THEN 1 ELSE 0 END),"
+        f" min(CASE WHEN {free} AND NOT ({suspect}) THEN r.due_at END),"
+        f" sum(CASE WHEN {free} THEN 0 ELSE 1 END), sum(CASE WHEN {suspect} THEN 1 ELSE 0 END)"
+        " FROM delayq_ready r WHERE r.alias = %s GROUP BY r.queue, r.key",
+        [database.alias],
+    ):
+        running, suspects = running + leased, suspects + suspected
+        if pending or ready:
+            waiting.append(SetCount(queue, key, int(pending), int(ready), next_due_ms))
+    error, totals = _ended(database)
+    totals["sent"] = sum(one.pending + one.ready for one in waiting) + running + suspects + error
+    totals["sent"] += sum(number for name, number in totals.items() if name != "sent")
+    return Counts(database.now_ms(), waiting, int(running), int(suspects), error, totals)
+
+
+def audit(database: Database) -> Audit:
+    """Hold the tables against one another: a message is in exactly one of them."""
+    figures = counts(database)
+    places = {
+        "pending": sum(one.pending for one in figures.waiting),
+        "ready": sum(one.ready for one in figures.waiting) + figures.suspects,
+        "running": figures.running,
+        "error": figures.error,
+    }
+    return Audit(figures.totals, places, _differences(database))
+
+
+def _differences(database: Database) -> list[str]:
+    differences = []
+    for one, other in (("ready", "finish"), ("ready", "error"), ("finish", "error")):
+        twice = database.rows(
+            f"SELECT one.message_id FROM delayq_{one} one JOIN delayq_{other} other ON one.id = other.id"
+            " WHERE one.alias = %s ORDER BY one.id LIMIT 10",
+            [database.alias],
+        )
+        differences += [f"message {id!r} is in the tables {one} and {other}" for (id,) in twice]
+    return differences
+
+
+def _ended(database: Database) -> tuple[int, dict[str, int]]:
+    """How many are buried, and the totals of what is in no place any more."""
+    ended = database.rows(
+        "SELECT outcome, count(*) FROM delayq_finish WHERE alias = %s GROUP BY outcome"
+        " UNION ALL SELECT 'error', count(*) FROM delayq_error WHERE alias = %s"
+        " UNION ALL SELECT name, count FROM delayq_tally WHERE alias = %s",
+        [database.alias] * 3,
+    )
+    totals = {str(name): int(number) for name, number in ended}
+    return totals.pop("error", 0), totals
+
+
+def _ready(database: Database, condition: str, parameters: Sequence[Any]) -> list[Info]:
+    dialect = database.dialect
+    found = database.rows(
+        f"SELECT {dialect.now}, r.lease_until, {CRASHES_NOW.format(least=dialect.least)}, {MESSAGE}"
+        f" FROM delayq_ready r WHERE r.alias = %s AND {condition}",
+        [database.alias, *parameters],
+    )
+    return [_info(now_ms, lease_end_ms, crashes_now, tuple(row)) for now_ms, lease_end_ms, crashes_now, *row in found]
+
+
+def _info(now_ms: int, lease_end_ms: int | None, crashes_now: int, row: Row) -> Info:
+    if lease_end_ms is not None and lease_end_ms > now_ms:
+        info = info_of(row, State.RUNNING)
+        info.holder, info.lease_end_ms = row[16].removeprefix("!"), lease_end_ms
+        return info
+    info = info_of(row, State.READY if row[6] <= now_ms else State.PENDING)
+    info.crashes = crashes_now
+    info.suspect = crashes_now >= 2
+    return info
+
+
+def _errors(database: Database, condition: str, parameters: Sequence[Any]) -> list[Info]:
+    found = database.rows(
+        f"SELECT r.detail, r.ended_at, {MESSAGE} FROM delayq_error r WHERE r.alias = %s {condition}",
+        [database.alias, *parameters],
+    )
+    infos = []
+    for detail, buried_ms, *row in found:
+        info = info_of(tuple(row), State.ERROR)
+        info.detail, info.buried_ms = detail, buried_ms
+        infos.append(info)
+    return infos

@@ -1,0 +1,149 @@
+"""send: rows in, in the caller's transaction. The due time is the database's clock plus the delay."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django_delayq.brokers.base import Alarm, OnConflict, Placed, Put
+from django_delayq.store.database import Database, Row
+from django_delayq.store.rows import CRASHES_NOW, FREE
+
+TRIES = 5
+"""How often a send looks again for an id that was there and is gone: each time another ended it meanwhile."""
+
+_COLUMNS = (
+    "alias, message_id, queue, key, data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, "
+    "timeout_ms, at_most_once, failures, crashes, error, worker, placed"
+)
+
+
+def put(database: Database, puts: Sequence[Put], on_conflict: OnConflict) -> tuple[list[Placed], list[Alarm]]:
+    """Insert messages, and do what `on_conflict` says for ids that are there. Gives alarms for what was placed."""
+    placed: dict[int, Placed] = {}
+    alarms: list[Alarm] = []
+    todo = list(range(len(puts)))
+    for _ in range(TRIES):
+        todo = _insert(database, puts, todo, placed, alarms)
+        todo = [i for i in todo if not _settle_conflict(database, puts[i], i, on_conflict, placed, alarms)]
+        if not todo:
+            break
+    for i in todo:  # it comes and goes faster than we look: as good as a message that was there
+        placed[i] = Placed(puts[i].id, 0, created=False)
+    return [placed[i] for i in range(len(puts))], alarms
+
+
+def _insert(
+    database: Database, puts: Sequence[Put], todo: list[int], placed: dict[int, Placed], alarms: list[Alarm]
+) -> list[int]:
+    """Insert what has no conflict, in the order of ids, so that two of them can't deadlock. Gives the others."""
+    if not todo:
+        return []
+    dialect = database.dialect
+    order = sorted(todo, key=lambda i: puts[i].id)
+    values, parameters = [], []
+    for i in order:
+        text, given = _values(database, puts[i])
+        values.append(text)
+        parameters += given
+    inserted = database.rows(
+        f"WITH clock AS (SELECT {dialect.now} AS n, {dialect.now_up} AS u)"
+        f" INSERT INTO delayq_ready ({_COLUMNS}) VALUES {', '.join(values)}"
+        " ON CONFLICT (alias, message_id) DO NOTHING RETURNING message_id, id, due_at, (SELECT n FROM clock)",
+        parameters,
+    )
+    found = {id: (pk, due_ms, now_ms) for id, pk, due_ms, now_ms in inserted}
+    rest = []
+    for i in sorted(todo):
+        one = found.pop(puts[i].id, None)
+        if one is None:
+            rest.append(i)
+            continue
+        pk, due_ms, now_ms = one
+        placed[i] = Placed(puts[i].id, due_ms, created=True)
+        header = puts[i].header
+        alarms.append(Alarm(header.queue, header.key, str(pk), max(due_ms - now_ms, 0)))
+    return rest
+
+
+def _values(database: Database, put: Put) -> tuple[str, list[Any]]:
+    """The row of one message, as SQL and its parameters."""
+    header = put.header
+    due, due_parameter = due_sql(database, put.delay_ms, put.at_ms)
+    expires = "NULL" if header.expires_ms is None else f"{due} + %s"
+    text = f"(%s, %s, %s, %s, %s, %s, %s, {due}, {due}, (SELECT n FROM clock), {expires}, %s, %s, %s, 0, 0, '', '', %s)"
+    parameters: list[Any] = [database.alias, put.id, header.queue, header.key, put.body.decode()]
+    parameters += [header.tag, header.trace_id, due_parameter, due_parameter]
+    if header.expires_ms is not None:
+        parameters += [due_parameter, header.expires_ms]
+    parameters += [header.max_attempts, header.timeout_ms, header.at_most_once, False]
+    return text, parameters
+
+
+def due_sql(database: Database, delay_ms: int, at_ms: int | None) -> tuple[str, int]:
+    """The due time by the clock of a statement that has a table `clock`, and its one parameter."""
+    if at_ms is None:
+        return "((SELECT u FROM clock) + %s)", delay_ms
+    return f"{database.dialect.greatest}((SELECT n FROM clock), %s)", at_ms
+
+
+def _settle_conflict(
+    database: Database,
+    put: Put,
+    i: int,
+    on_conflict: OnConflict,
+    placed: dict[int, Placed],
+    alarms: list[Alarm],
+) -> bool:
+    """Answer for an id that was there. False when it is gone."""
+    changed = _change(database, put, on_conflict)
+    if changed is not None:
+        pk, queue, key, due_ms, wait_ms = changed
+        placed[i] = Placed(put.id, due_ms, created=False)
+        alarms.append(Alarm(queue, key, str(pk), max(wait_ms, 0)))
+        return True
+    found = database.rows(
+        f"SELECT r.due_at, coalesce(r.lease_until > {database.dialect.now}, false) FROM delayq_ready r"
+        " WHERE r.alias = %s AND r.message_id = %s",
+        [database.alias, put.id],
+    )
+    for due_ms, running in found:
+        placed[i] = Placed(put.id, due_ms, created=False, running=bool(running))
+    return bool(found)
+
+
+def _change(database: Database, put: Put, on_conflict: OnConflict) -> Row | None:
+    """Change the row that waits under the id. Gives pk, queue, key, due time and wait; None where nothing was to do."""
+    if on_conflict in ("keep", "raise"):
+        return None
+    dialect = database.dialect
+    due, due_parameter = due_sql(database, put.delay_ms, put.at_ms)
+    changes, parameters = f"due_at = {due}, scheduled_at = {due}", [due_parameter, due_parameter]
+    if on_conflict == "replace":
+        text, given = _replacement(put, due, due_parameter)
+        changes, parameters = f"{changes}, {text}", parameters + given
+        condition = ""
+    else:
+        crashes = CRASHES_NOW.format(least=dialect.least)
+        changes += f", expires_at = r.expires_at - r.scheduled_at + {due}, crashes = {crashes}"
+        parameters.append(due_parameter)
+        condition = f" AND {due} {'<' if on_conflict == 'earliest' else '>'} r.due_at"
+    changed = database.rows(
+        f"WITH clock AS (SELECT {dialect.now} AS n, {dialect.now_up} AS u)"
+        f" UPDATE delayq_ready AS r SET {changes}, token = NULL, lease_until = NULL, worker = '', placed = %s"
+        f" WHERE r.alias = %s AND r.message_id = %s AND {FREE.format(now=dialect.now)}{condition}"
+        " RETURNING id, queue, key, due_at, due_at - (SELECT n FROM clock)",
+        [*parameters, False, database.alias, put.id, *([due_parameter] if condition else [])],
+    )
+    return changed[0] if changed else None
+
+
+def _replacement(put: Put, due: str, due_parameter: int) -> tuple[str, list[Any]]:
+    header = put.header
+    text = (
+        "queue = %s, key = %s, data = %s, tag = %s, trace_id = %s, max_attempts = %s, timeout_ms = %s,"
+        " at_most_once = %s, failures = 0, crashes = 0, error = '', sent_at = (SELECT n FROM clock)"
+    )
+    parameters: list[Any] = [header.queue, header.key, put.body.decode(), header.tag, header.trace_id]
+    parameters += [header.max_attempts, header.timeout_ms, header.at_most_once]
+    if header.expires_ms is None:
+        return f"{text}, expires_at = NULL", parameters
+    return f"{text}, expires_at = {due} + %s", [*parameters, due_parameter, header.expires_ms]

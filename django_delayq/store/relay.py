@@ -1,0 +1,60 @@
+"""The relay: puts alarms for rows that will be due within the horizon, nearest first, so that only those sit there.
+
+Any number of relays run beside each other, without a leader: putting is idempotent, and a row is marked as placed only
+while its due time is the one that was read. No lock is held across a call of the broker.
+"""
+
+from django_delayq.brokers.base import BATCH, Alarm, Broker
+from django_delayq.store.database import Database, Row, marks
+
+REBUILD_LOCK_MS = 30_000
+SHORT_CUT_MS = 1_000
+"""What is due so soon is left to the short cut of its send; the next pass takes what that has missed."""
+
+
+def relay(database: Database, clock: Broker, horizon_ms: int) -> int:
+    """Place one page. Gives how many rows it read; a full page (`BATCH`) asks for another pass at once."""
+    dialect = database.dialect
+    rows = database.rows(
+        f"SELECT r.id, r.queue, r.key, r.due_at, {dialect.now} FROM delayq_ready r"
+        f" WHERE r.alias = %s AND NOT r.placed AND r.due_at <= {dialect.now} + %s"
+        f" AND NOT r.due_at BETWEEN {dialect.now} - %s AND {dialect.now} + %s ORDER BY r.due_at LIMIT %s",
+        [database.alias, horizon_ms, SHORT_CUT_MS, SHORT_CUT_MS, BATCH],
+    )
+    if rows:
+        clock.put_alarms([Alarm(queue, key, str(pk), max(due - now, 0)) for pk, queue, key, due, now in rows])
+        _mark_placed(database, [(pk, due) for pk, _, _, due, _ in rows])
+    return len(rows)
+
+
+def _mark_placed(database: Database, placed: list[tuple[int, int]]) -> None:
+    lock = database.dialect.skip_locked
+    database.changed(
+        f"WITH seen (id, due_at) AS (VALUES {marks(len(placed), '(%s, %s)')}), still AS (SELECT r.id FROM seen"
+        f" JOIN delayq_ready r ON r.id = seen.id AND r.due_at = seen.due_at{lock})"
+        " UPDATE delayq_ready SET placed = %s WHERE id IN (SELECT id FROM still)",
+        [*(value for pair in placed for value in pair), True],
+    )
+
+
+def rebuild(database: Database, clock: Broker, horizon_ms: int) -> int | None:
+    """Put again every alarm that the clock has lost, unless another does it now. Gives how many rows it read."""
+    if not clock.begin_rebuild(REBUILD_LOCK_MS):
+        return None
+    count, after_pk = 0, 0
+    while page := _placed_after(database, horizon_ms, after_pk):
+        clock.put_alarms([Alarm(queue, key, str(pk), max(wait, 0)) for pk, queue, key, wait in page])
+        count, after_pk = count + len(page), page[-1][0]
+        if not clock.begin_rebuild(REBUILD_LOCK_MS):
+            return None
+    return count if clock.end_rebuild() else None
+
+
+def _placed_after(database: Database, horizon_ms: int, after_pk: int) -> list[Row]:
+    dialect = database.dialect
+    return database.rows(
+        f"SELECT r.id, r.queue, r.key, {dialect.greatest}(r.due_at, coalesce(r.lease_until, 0)) - {dialect.now}"
+        f" FROM delayq_ready r WHERE r.alias = %s AND r.placed AND r.due_at <= {dialect.now} + %s AND r.id > %s"
+        " ORDER BY r.id LIMIT %s",
+        [database.alias, horizon_ms, after_pk, BATCH],
+    )

@@ -1,0 +1,52 @@
+"""The columns that all three tables share, and what a row is to the rest of the package."""
+
+from django_delayq.brokers.base import Claimed, Header, Info
+from django_delayq.message import State
+from django_delayq.store.database import Row
+
+SHARED = (
+    "alias, message_id, queue, key, data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, "
+    "timeout_ms, at_most_once, failures, crashes, error, worker"
+)
+"""The columns that a move from one table to another takes along."""
+
+MESSAGE = (
+    "message_id, queue, key, data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, "
+    "max_attempts, timeout_ms, at_most_once, failures, crashes, error, worker"
+)
+"""A message, as the functions below read it."""
+
+FREE = "(r.lease_until IS NULL OR r.lease_until <= {now})"
+CRASHES_NOW = (
+    "(CASE WHEN r.token IS NOT NULL AND substr(r.worker, 1, 1) <> '!'"
+    " THEN {least}(r.crashes + 1, 2) ELSE r.crashes END)"
+)
+"""The crashes of a row that nobody holds: a lease that ran out counts one, but never the third, and none where the
+stop of a worker interrupted it (its worker's name is marked with "!" then)."""
+
+
+def header_of(row: Row) -> Header:
+    """The header of a row of `MESSAGE`."""
+    _, queue, key, _, tag, trace_id, _, scheduled_ms, sent_ms, expires_at_ms, max_attempts, timeout_ms, once = row[:13]
+    return Header(
+        queue=queue,
+        key=key,
+        at_most_once=bool(once),
+        expires_ms=None if expires_at_ms is None else expires_at_ms - scheduled_ms,
+        max_attempts=max_attempts,
+        timeout_ms=timeout_ms,
+        tag=tag,
+        trace_id=trace_id,
+        sent_ms=sent_ms,
+        scheduled_ms=scheduled_ms,
+    )
+
+
+def claimed_of(row: Row, token: int) -> Claimed:
+    """What a worker gets of a row of `MESSAGE`."""
+    return Claimed(row[0], token, row[6], header_of(row), row[3].encode(), row[13], row[14])
+
+
+def info_of(row: Row, state: State) -> Info:
+    """What a look shows of a row of `MESSAGE`."""
+    return Info(row[0], state, row[6], header_of(row), row[3].encode(), row[13], row[14], row[15])

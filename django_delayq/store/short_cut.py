@@ -1,0 +1,68 @@
+"""The short cut of a send: alarms of what is due soon are put right after the commit, if all is well."""
+
+import logging
+from collections.abc import Sequence
+from time import monotonic
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_delayq.brokers.base import BATCH, Alarm, Broker
+
+SOON_MS = 2_000
+WITHIN_S = 0.25
+SKIP_S = 5.0
+"""After a failure this process leaves everything to the relay for so long: a hung broker must not cost each commit."""
+
+_logger = logging.getLogger("django_delayq")
+
+
+class ShortCut:
+    """Puts alarms after the commit of the transaction that wrote their rows. It never raises."""
+
+    def __init__(self, clock: Broker) -> None:
+        self._clock = clock
+        self._skip_until = 0.0
+
+    def put_after_commit(self, connection: BaseDatabaseWrapper, alarms: Sequence[Alarm]) -> None:
+        """Put what is due soon of `alarms` once the connection's transaction commits; at once outside of one."""
+        soon = [alarm for alarm in alarms if alarm.wait_ms <= SOON_MS][:BATCH]
+        if not soon:
+            return
+        hook = _last_hook(connection, self)
+        if hook is not None and len(hook.alarms) + len(soon) <= BATCH:
+            hook.alarms += soon
+            return
+        connection.on_commit(_Hook(self, soon).after_commit, robust=True)
+
+    def put(self, alarms: Sequence[Alarm]) -> None:
+        """Put alarms, unless the last try failed a moment ago."""
+        if monotonic() < self._skip_until:
+            return
+        try:
+            self._clock.put_alarms(alarms, within_s=WITHIN_S)
+        except Exception as error:  # noqa: BLE001 - the rows are committed: the relay takes them
+            self._skip_until = monotonic() + SKIP_S
+            _logger.warning("The broker was not told of %d message(s); the relay will. (%s)", len(alarms), error)
+
+
+class _Hook:
+    """What one transaction, or one savepoint of it, has to put."""
+
+    def __init__(self, short_cut: ShortCut, alarms: list[Alarm]) -> None:
+        self.short_cut = short_cut
+        self.alarms = alarms
+
+    def after_commit(self) -> None:
+        """The `on_commit` callback."""
+        self.short_cut.put(self.alarms)
+
+
+def _last_hook(connection: BaseDatabaseWrapper, short_cut: ShortCut) -> _Hook | None:
+    """The hook that was registered last, when the same savepoints decide about it."""
+    if not connection.run_on_commit:
+        return None
+    savepoints, callback = connection.run_on_commit[-1][:2]
+    hook = getattr(callback, "__self__", None)
+    if isinstance(hook, _Hook) and hook.short_cut is short_cut and savepoints == set(connection.savepoint_ids):
+        return hook
+    return None

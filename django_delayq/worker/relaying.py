@@ -1,0 +1,65 @@
+"""The thread of a worker that relays: from the store's rows to the broker, once a second."""
+
+import logging
+import threading
+from time import monotonic
+
+from django.db import connections
+
+from django_delayq.brokers.base import BATCH
+from django_delayq.store.broker import StoredBroker
+from django_delayq.store.relay import rebuild, relay
+from django_delayq.worker.outage import Outage
+
+EVERY_S = 1.0
+
+_logger = logging.getLogger("django_delayq")
+
+
+class Relaying:
+    """Relays on a connection of its own, so that neither claims nor settlements wait for it."""
+
+    def __init__(self, broker: StoredBroker, outage: Outage) -> None:
+        self._broker = broker
+        self._outage = outage
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._relay_forever, name="delayq-relay", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, timeout: float) -> None:
+        """End the thread, and its connection."""
+        self._closed.set()
+        self._thread.join(timeout)
+
+    def _relay_forever(self) -> None:
+        try:
+            while not self._closed.is_set():
+                started_at = monotonic()
+                if not self._relay_page():
+                    self._closed.wait(EVERY_S - (monotonic() - started_at))
+        finally:
+            connections.close_all()
+
+    def _relay_page(self) -> bool:
+        """Place one page. Whether there is more."""
+        try:
+            with self._broker.database.available():
+                if self._broker.alarms_lost:
+                    self._rebuild()
+                count = relay(self._broker.database, self._broker.clock, self._broker.store.horizon)
+        except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
+            self._outage.begin("relaying", error)
+            return False
+        self._outage.end("relaying")
+        return count >= BATCH
+
+    def _rebuild(self) -> None:
+        count = rebuild(self._broker.database, self._broker.clock, self._broker.store.horizon)
+        if count is not None:
+            self._broker.alarms_lost = False
+            if count:
+                _logger.warning(
+                    "The broker had lost its alarms, or is new: those of %d message(s) are put again.", count
+                )
