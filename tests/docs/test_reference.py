@@ -13,7 +13,7 @@ from django.dispatch import Signal
 
 import django_delayq
 from django_delayq import signals
-from django_delayq.conf import Alias, Options, parse_alias
+from django_delayq.conf import Alias, Options, Store, parse_alias
 from django_delayq.retry import Exponential
 from tests.docs.site import ROOT
 from tests.docs.tables import codes, rows
@@ -29,6 +29,13 @@ def test_every_option_has_a_row_with_its_default() -> None:
     assert set(told) == {field.name for field in fields(Options)}
     configured = {name: _value(default) for name, (default, _) in told.items()}
     assert parse_alias("default", {"OPTIONS": configured}).options == Options()
+
+
+def test_every_setting_of_the_store_has_a_row_with_its_default() -> None:
+    told = rows("reference/settings.md", "`STORE`")
+    assert {name.lower() for name in told} == {field.name for field in fields(Store)}
+    configured = {name: _value(default) for name, (default, _) in told.items()}
+    assert parse_alias("default", {"STORE": configured}).store == Store()
 
 
 def test_every_setting_of_an_alias_has_a_row_with_its_default() -> None:

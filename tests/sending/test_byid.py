@@ -116,7 +116,7 @@ def test_wrong_ids_are_refused(move: Function, ids: Any, error: Any, message: st
 
 @either
 def test_a_tag_needs_a_store(move: Function, broker: MemoryBroker) -> None:
-    with pytest.raises(Unsupported, match=r"tag='t': finding messages by tag needs a store"):
+    with pytest.raises(Unsupported, match="Finding messages by tag needs a store"):
         move(tag="t")
 
 

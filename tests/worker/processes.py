@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from django_delayq import codec
-from django_delayq.brokers.base import Header, Info, Put
-from django_delayq.brokers.redis import RedisBroker
+from django_delayq.brokers.base import Broker, Header, Info, Put
 
 PATIENCE_S = 60.0
 
@@ -160,7 +159,7 @@ class WorkerProcess:
 class Site:
     """A site on Redis: sends messages, starts workers, hears their handlers."""
 
-    def __init__(self, broker: RedisBroker, env: dict[str, str], line: Line) -> None:
+    def __init__(self, broker: Broker, env: dict[str, str], line: Line) -> None:
         self.broker = broker
         self.env = env
         self.line = line

@@ -6,7 +6,7 @@ import pytest
 
 from django_delayq import Message
 from django_delayq.brokers.base import ServerReport
-from django_delayq.conf import Alias
+from django_delayq.conf import Alias, Store
 from django_delayq.worker.banner import banner
 from django_delayq.worker.options import Options
 from tests.worker.rig import make_handler
@@ -56,3 +56,11 @@ def test_a_queue_that_no_handler_names_is_warned_of() -> None:
     assert len(warnings) == 1
     assert "No handler names the queue 'mial'" in warnings[0]
     assert "did you mean 'mail'?" in warnings[0]
+
+
+def test_with_a_store_it_counts_the_stores_connections_and_what_a_crash_loses() -> None:
+    report = ServerReport("a server", "the last second", [], [])
+    alias = Alias("default", database="orders", store=Store())
+    text = "\n".join(banner(alias, report, {}, Options()))
+    assert "and 4 to 'orders' for the store" in text
+    assert "A crash of the broker: loses no message, they are in database 'orders'" in text

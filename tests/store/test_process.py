@@ -1,0 +1,70 @@
+"""Real workers on a store: what dies under them costs no message, and runs none twice at once."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from django_delayq.brokers import get_broker
+from tests.servers import Server
+from tests.worker.processes import Line, Site
+
+
+@pytest.fixture
+def site(stored_delayq: dict[str, Any], database_env: dict[str, str], redis_server: Server) -> Iterator[Site]:
+    """A site on a store, with leases of a second."""
+    stored_delayq["OPTIONS"] |= {"lease": "1s"}
+    path = redis_server.directory / "line.sock"
+    path.unlink(missing_ok=True)
+    line = Line(path)
+    env = database_env | {
+        "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
+        "DELAYQ_TEST": json.dumps(stored_delayq | {"DATABASE": "default"}),
+        "DELAYQ_TEST_LINE": str(line.path),
+    }
+    site = Site(get_broker(), env, line)
+    yield site
+    site.close()
+    line.close()
+
+
+def test_another_worker_takes_over_what_a_killed_one_ran(site: Site) -> None:
+    site.send("a", "b", key="hold")
+    killed = site.worker()
+    held = {site.line.next().id, site.line.next().id}
+    assert held == {"a", "b"}
+    killed.kill()
+    other = site.worker()
+    again = [site.line.next(), site.line.next()]
+    assert {call.id for call in again} == held
+    for call in again:
+        assert call.attempt == 1
+        call.release()
+    assert {site.line.next().what, site.line.next().what} == {"ran"}
+    assert other.stop() == 0
+    assert site.totals()["finished"] == 2
+
+
+def test_a_flushed_redis_costs_no_message(site: Site, redis_server: Server) -> None:
+    worker = site.worker()
+    site.send("first")
+    assert site.line.next().id == "first"
+    ids = {f"{n}" for n in range(50)}
+    for id in ids:
+        site.send(id, key="run")
+    with redis_server.client() as client:
+        client.flushall()
+    heard = {site.line.next().id for _ in ids}
+    assert heard == ids
+    assert worker.stop() == 0
+    assert site.totals()["finished"] == 51
+    assert site.line.none_waits()
+
+
+def test_drain_runs_what_is_due(site: Site) -> None:
+    site.send(*(f"{n}" for n in range(20)))
+    worker = site.worker("--drain")
+    assert worker.wait() == 0
+    assert "Drained: 20 finished" in worker.text
+    assert site.totals()["finished"] == 20

@@ -1,0 +1,114 @@
+"""A send is a row of the caller's transaction: committed and rolled back with it, whatever the broker does."""
+
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_delayq import (
+    Send,
+    cancel_delay_messages,
+    get_delay_message,
+    reschedule_delay_messages,
+    send_delay_message,
+    send_delay_messages,
+)
+from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.signals import message_sent
+from django_delayq.store import StoredBroker
+from tests.servers import Server
+from tests.store.support import alarms, rolled_back
+
+
+def test_a_rollback_leaves_nothing(broker: StoredBroker, database: str) -> None:
+    with rolled_back(database):
+        send_delay_message("k", 1, id="a")
+        assert get_delay_message("a") is not None
+    assert get_delay_message("a") is None
+    assert alarms(broker) == 0
+
+
+def test_the_broker_hears_of_it_only_after_the_commit(broker: StoredBroker, database: str) -> None:
+    with transaction.atomic(using=database):
+        sent = send_delay_message("k", 1)
+        assert sent.created
+        assert alarms(broker) == 0
+    assert alarms(broker) == 1
+
+
+def test_one_statement_a_send_and_no_redis_command_before_the_commit(
+    broker: StoredBroker, database: str, redis_server: Server
+) -> None:
+    with redis_server.client() as client, transaction.atomic(using=database):
+        before = client.info("stats")["total_commands_processed"]
+        with CaptureQueriesContext(connections[database]) as queries:
+            send_delay_message("k", 1, delay="5m", expires="1h", tag="t")
+        assert len(queries) == 1
+        assert client.info("stats")["total_commands_processed"] == before + 1  # the INFO itself
+
+
+def test_a_rolled_back_savepoint_takes_its_sends_along(broker: StoredBroker, database: str) -> None:
+    with transaction.atomic(using=database):
+        send_delay_message("k", 1, id="kept")
+        with rolled_back(database):
+            send_delay_message("k", 1, id="gone")
+    assert get_delay_message("gone") is None
+    assert alarms(broker) == 1
+
+
+def test_a_cancel_is_part_of_the_transaction_and_keeps_the_row(broker: StoredBroker, database: str) -> None:
+    send_delay_message("k", 1, id="a", delay="1h")
+    with rolled_back(database):
+        assert cancel_delay_messages("a") == 1
+    assert get_delay_message("a") is not None
+    assert cancel_delay_messages("a") == 1
+    assert FinishMessage.objects.using(database).get().outcome == "cancelled"
+    assert cancel_delay_messages("a") == 0
+
+
+def test_what_has_one_tag_is_cancelled_and_rescheduled_together(broker: StoredBroker) -> None:
+    for id, tag in (("a", "order:1"), ("b", "order:1"), ("c", "order:2")):
+        send_delay_message("k", 1, id=id, tag=tag, delay="1h")
+    assert reschedule_delay_messages(tag="order:1", delay="2h") == 2
+    assert cancel_delay_messages(tag="order:1") == 2
+    assert get_delay_message("c") is not None
+
+
+def test_a_send_succeeds_while_the_broker_is_away(stored_delayq: dict[str, Any], settings: Any, database: str) -> None:
+    settings.DELAYQ = {"default": {**stored_delayq, "LOCATION": "unix:///nowhere/redis.sock"}}
+    with transaction.atomic(using=database):
+        send_delay_message("k", 1, id="a")
+    send_delay_message("k", 1, id="b")
+    assert set(ReadyMessage.objects.using(database).values_list("message_id", flat=True)) == {"a", "b"}
+
+
+def test_on_commit_means_nothing_with_a_store(broker: StoredBroker) -> None:
+    with pytest.raises(TypeError, match="has a store, so that a send commits and rolls back with"):
+        send_delay_message("k", 1, on_commit=True)
+
+
+def test_a_bulk_send_in_a_transaction_is_part_of_it(broker: StoredBroker, database: str) -> None:
+    with rolled_back(database):
+        assert send_delay_messages(Send("k", n) for n in range(2_500)).created == 2_500
+    assert not ReadyMessage.objects.using(database).exists()
+    assert send_delay_messages(Send("k", n) for n in range(2_500)).created == 2_500
+    assert ReadyMessage.objects.using(database).count() == 2_500
+
+
+def test_message_sent_is_told_after_the_commit(broker: StoredBroker, database: str) -> None:
+    told: list[str] = []
+
+    def note(id: str, **_: object) -> None:
+        told.append(id)
+
+    message_sent.connect(note)
+    try:
+        with transaction.atomic(using=database):
+            send_delay_message("k", 1, id="a")
+            assert told == []
+        with rolled_back(database):
+            send_delay_message("k", 1, id="b")
+    finally:
+        message_sent.disconnect(note)
+    assert told == ["a"]
