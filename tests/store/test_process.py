@@ -15,7 +15,7 @@ from tests.worker.processes import Line, Site
 def site(stored_delayq: dict[str, Any], database_env: dict[str, str], redis_server: Server) -> Iterator[Site]:
     """A site on a store, with leases of a second."""
     stored_delayq["OPTIONS"] |= {"lease": "1s"}
-    path = redis_server.directory / "line.sock"
+    path = redis_server.directory / "store-line.sock"
     path.unlink(missing_ok=True)
     line = Line(path)
     env = database_env | {
@@ -27,6 +27,7 @@ def site(stored_delayq: dict[str, Any], database_env: dict[str, str], redis_serv
     yield site
     site.close()
     line.close()
+    path.unlink()
 
 
 def test_another_worker_takes_over_what_a_killed_one_ran(site: Site) -> None:
