@@ -81,7 +81,7 @@ class Placed:
     running: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Alarm:
     """A hint that the row `pk` may be due `wait_ms` from now."""
 

@@ -3,10 +3,10 @@
 -- KEYS  1 keys 2 timer 3 the wait set
 -- ARGV  1 channel; then per alarm: member (US pk), wait in ms
 probe({ 1, 3 }, { 2 })
-local first
+local first, members = math.huge, {}
 for i = 2, #ARGV, 2 do
   local due = now_up + tonumber(ARGV[i + 1])
-  redis.call('ZADD', KEYS[3], 'LT', due, ARGV[i])
-  first = math.min(first or due, due)
+  members[i - 1], members[i], first = string.format('%.0f', due), ARGV[i], math.min(first, due)
 end
+redis.call('ZADD', KEYS[3], 'LT', unpack(members))
 placed(KEYS[1], KEYS[2], ARGV[1], set_name(KEYS[3]), first)
