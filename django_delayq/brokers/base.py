@@ -233,16 +233,17 @@ class Broker(Protocol):
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         """As `claim`, for at most one message that was held by workers that died twice."""
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """End leases. False where the lease was lost: then nothing was changed. Repeating a call is harmless, but
-        answers False for what it did the first time; where a lost reply made the broker itself repeat it, True is
-        answered for all, since nobody can tell any more."""
+    def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool | None]:
+        """End leases. False where the lease was lost: then nothing was changed. None where it can't be told yet, since
+        another transaction holds the row: ask again. Repeating a call is harmless, but answers False for what it did
+        the first time; where a lost reply made the broker itself repeat it, True is answered for all, since nobody can
+        tell any more."""
 
     def drop_alarms(self, alarms: Sequence[Alarm]) -> None:
         """Forget claimed alarms: their rows were settled, or will be put again."""
 
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
-        """Make each lease (id, token) end `lease_ms` from now. False where it was lost."""
+    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> Sequence[bool | None]:
+        """Make each lease (id, token) end `lease_ms` from now. False where it was lost, None as for `settle`."""
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
         """Reclaim lapsed leases and trim what is kept of errors. Bounded, cheap, and safe from any worker at any time.

@@ -90,29 +90,29 @@ class StoredBroker:
             return Claims(rows.messages, [], rows.now_ms, None)
         return self.clock.claim_suspect(wants, lease_ms=lease_ms, worker=worker)
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool | None]:
         check_batch(settlements)
         with self.database.available():
             settled = settles.settle(self.database, settlements)
         self._forget(settled.over, settled.again)
-        others = [one for one, held in zip(settlements, settled.held, strict=True) if not held]
+        others = [one for one, answer in zip(settlements, settled.answers, strict=True) if answer is False]
         if not others:
-            return settled.held
+            return settled.answers
         carried = iter(self.clock.settle(others))  # the clock may carry messages from before the store
-        return [held or next(carried) for held in settled.held]
+        return [next(carried) if answer is False else answer for answer in settled.answers]
 
     def drop_alarms(self, alarms: Sequence[Alarm]) -> None:
         self.clock.drop_alarms(alarms)
 
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
         with self.database.available():
             renewed = settles.renew(self.database, leases, lease_ms)
-        others = [lease for lease, held in zip(leases, renewed, strict=True) if not held]
+        others = [lease for lease, answer in zip(leases, renewed, strict=True) if answer is False]
         if not others:
             return renewed
         carried = iter(self.clock.renew(others, lease_ms))
-        return [held or next(carried) for held in renewed]
+        return [next(carried) if answer is False else answer for answer in renewed]
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
         upkept = self.clock.upkeep(lease_ms=lease_ms)

@@ -1,4 +1,8 @@
-"""The ends of leases, and their renewal. Each proves its lease by id and token: who lost it changes no row."""
+"""The ends of leases, and their renewal. Each proves its lease by id and token: who lost it changes no row.
+
+A row that another transaction holds, which may be a renewal, the relay or a caller's cancel, is passed over rather than
+waited for. Its lease may be as good as ever, so the answer for it is None: ask again.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +14,8 @@ from django_delayq.store.database import Database, marks
 from django_delayq.store.moves import bury, end, storable
 
 INTERRUPTED_LEASE_MS = 1_000
+Lease = tuple[str, int]
+"""The id of a message, and the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +36,9 @@ class Held:
 
 @dataclass(slots=True)
 class Settled:
-    """Which leases were held, alarms to forget, and alarms to put."""
+    """What is answered for each lease, alarms to forget, and alarms to put."""
 
-    held: list[bool]
+    answers: list[bool | None]
     over: list[Alarm]
     again: list[Alarm]
 
@@ -40,9 +46,10 @@ class Settled:
 def settle(database: Database, settlements: Sequence[Settlement]) -> Settled:
     """End leases in one transaction."""
     with transaction.atomic(database.using):
+        locked = _lock(database, settlements)
         held = {
             lease: row
-            for lease, row in _lock(database, settlements).items()
+            for lease, row in locked.items()
             if not (row.settlement.verb is Verb.INTERRUPT and row.worker.startswith("!"))
         }
         again: list[Alarm] = []
@@ -52,12 +59,14 @@ def settle(database: Database, settlements: Sequence[Settlement]) -> Settled:
         for verb, rows in by_verb.items():
             again += _MOVES[verb](database, rows)
     over = [row.alarm() for row in held.values()]
+    leases = [(settlement.id, settlement.token) for settlement in settlements]
+    passed_over = _passed_over(database, [lease for lease in leases if lease not in locked])
     # Of two ends of one lease the first counts.
-    answers = [held.pop((settlement.id, settlement.token), None) is not None for settlement in settlements]
+    answers = [None if lease in passed_over else held.pop(lease, None) is not None for lease in leases]
     return Settled(answers, over, again)
 
 
-def renew(database: Database, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+def renew(database: Database, leases: Sequence[Lease], lease_ms: int) -> list[bool | None]:
     """Make leases end later."""
     if not leases:
         return []
@@ -71,7 +80,20 @@ def renew(database: Database, leases: Sequence[tuple[str, int]], lease_ms: int) 
         [*(value for lease in leases for value in lease), database.alias, lease_ms],
     )
     found = {(id, token) for id, token in renewed}
-    return [tuple(lease) in found for lease in leases]
+    passed_over = _passed_over(database, [lease for lease in leases if lease not in found])
+    return [None if lease in passed_over else lease in found for lease in leases]
+
+
+def _passed_over(database: Database, leases: Sequence[Lease]) -> set[Lease]:
+    """Those of the leases that were not found unlocked which stand all the same."""
+    if not leases:
+        return set()
+    rows = database.rows(
+        f"WITH held (message_id, token) AS (VALUES {marks(len(leases), '(%s, %s)')}) SELECT r.message_id, r.token"
+        " FROM held JOIN delayq_ready r ON r.alias = %s AND r.message_id = held.message_id AND r.token = held.token",
+        [*(value for lease in leases for value in lease), database.alias],
+    )
+    return {(id, token) for id, token in rows}
 
 
 def finish_here(database: Database, id: str, token: int) -> bool:
@@ -82,8 +104,8 @@ def finish_here(database: Database, id: str, token: int) -> bool:
     return bool(held)
 
 
-def _lock(database: Database, settlements: Sequence[Settlement]) -> dict[tuple[str, int], Held]:
-    """Lock the rows whose lease is still held. A row that another transaction holds is as good as lost."""
+def _lock(database: Database, settlements: Sequence[Settlement]) -> dict[Lease, Held]:
+    """Lock the rows whose lease is still held, but for those that another transaction holds."""
     by_lease = {(settlement.id, settlement.token): settlement for settlement in reversed(settlements)}
     if not by_lease:
         return {}

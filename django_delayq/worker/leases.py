@@ -96,8 +96,9 @@ class Leases:
             for lease, is_held in zip(page, held, strict=True):
                 if is_held:
                     lease.held_until = sent_at + self.hold_s
-            # A lease that was settled meanwhile is not lost: its removal tells.
-            self.lose(lease for lease, is_held in zip(page, held, strict=True) if not is_held and lease in self._held)
+            # A lease that was settled meanwhile is not lost: its removal tells. Nor is one that can't be told yet.
+            lost = [lease for lease, is_held in zip(page, held, strict=True) if is_held is False]
+            self.lose(lease for lease in lost if lease in self._held)
         return True
 
     def _give_up_forever(self) -> None:

@@ -30,6 +30,7 @@ class Settling:
         self._leases = leases
         self._outage = outage
         self._ended: deque[Ended] = deque()
+        self._passed_over: list[Ended] = []
         self._refused: list[Ended] = []
         self._refused_until = 0.0
         self.counts: Counter[Verb] = Counter()
@@ -64,7 +65,8 @@ class Settling:
 
     def _settle_forever(self) -> None:
         while not (self._closed.is_set() and not self._ended):
-            self._some.wait(REFUSED_PAUSE_S if self._refused else None)
+            if not self._ended:  # else they were passed over, and a linger is long enough to wait for their rows
+                self._some.wait(REFUSED_PAUSE_S if self._refused else None)
             self._enough.wait(LINGER_S)
             # Cleared before the take: what is added meanwhile sets them again.
             self._enough.clear()
@@ -79,6 +81,8 @@ class Settling:
     def _settle_ended(self) -> None:
         while batch := self._take():
             self._settle(batch)
+        self._ended.extend(self._passed_over)
+        self._passed_over.clear()
 
     def _take(self) -> list[Ended]:
         ended = self._ended
@@ -123,12 +127,14 @@ class Settling:
                 repeated = True
                 sleep(next(backoff))
                 continue
-            self._leases.remove(lease for lease, _ in batch)
             self._outage.end("settling")
-            for (lease, settlement), was_held in zip(batch, settled, strict=True):
+            answers = list(zip(batch, settled, strict=True))
+            self._passed_over += [ended for ended, was_held in answers if was_held is None]
+            self._leases.remove(lease for (lease, _), was_held in answers if was_held is not None)
+            for (lease, settlement), was_held in answers:
                 if was_held:
                     self.counts[settlement.verb] += 1
-                else:
+                elif was_held is False:
                     _tell_refused(lease, settlement, repeated)
             return
 

@@ -70,7 +70,7 @@ class Rig:
     def settle(self, claimed: Claimed, verb: Verb, **fields: Any) -> bool:
         """End the lease of one claimed message."""
         (held,) = self.broker.settle([settlement(claimed, verb, **fields)])
-        return held
+        return held is True
 
     def lapse(self) -> None:
         """Let every lease run out, and the broker see it."""

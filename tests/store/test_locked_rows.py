@@ -1,0 +1,104 @@
+"""A row that another transaction holds for a moment has not lost its lease: its settlement is asked for again."""
+
+import logging
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+from django.db import connections, transaction
+
+from django_delayq import Message, send_delay_message
+from django_delayq.brokers.base import Claimed, Settlement, Verb
+from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.store import StoredBroker
+from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.outage import Outage
+from django_delayq.worker.settling import Settling
+from tests.brokers.rig import settlement
+from tests.store.support import LEASE_MS, claim
+from tests.worker.rig import PATIENCE_S, make_handler
+
+pytestmark = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+
+
+@contextmanager
+def locked(database: str, id: str) -> Iterator[None]:
+    """The row of `id`, held by a transaction of another connection."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic(using=database):
+            list(ReadyMessage.objects.using(database).select_for_update().filter(message_id=id))
+            held.set()
+            go_on.wait(PATIENCE_S)
+        connections.close_all()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert held.wait(PATIENCE_S)
+    try:
+        yield
+    finally:
+        go_on.set()
+        other.join()
+
+
+def _two(broker: StoredBroker) -> dict[str, Claimed]:
+    claimed: dict[str, Claimed] = {}
+    for id in ("held", "free"):
+        send_delay_message("k", 1, id=id)
+    while len(claimed) < 2:
+        claimed |= {message.id: message for message in claim(broker)}
+    return claimed
+
+
+def test_an_end_is_neither_lost_nor_waited_for(broker: StoredBroker, database: str) -> None:
+    claimed = _two(broker)
+    ends = [settlement(claimed[id], Verb.FINISH) for id in ("held", "free")]
+    with locked(database, "held"):
+        assert broker.settle(ends) == [None, True]
+    assert broker.settle(ends) == [True, False]
+    assert FinishMessage.objects.using(database).count() == 2
+
+
+def test_a_renewal_is_neither_lost_nor_waited_for(broker: StoredBroker, database: str) -> None:
+    claimed = _two(broker)
+    leases = [(claimed[id].id, claimed[id].token) for id in ("held", "free")]
+    with locked(database, "held"):
+        assert broker.renew(leases, LEASE_MS) == [None, True]
+    assert broker.renew([leases[0], ("free", 1)], LEASE_MS) == [True, False]
+
+
+def test_a_worker_settles_it_when_it_is_free(
+    broker: StoredBroker, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(message: Message[int]) -> None: ...
+
+    send_delay_message("k", 1, id="a")
+    (claimed,) = claim(broker)
+    outage = Outage()
+    leases = Leases(broker, LEASE_MS, outage)
+    settling = Settling(broker, leases, outage)
+    lease = Lease(claimed, Lane(make_handler(nothing), [("default", "k")], 1), 0.0, math.inf, 0.0)
+    leases.add([lease])
+    asked, settle = threading.Semaphore(0), broker.settle
+
+    def watched(settlements: Sequence[Settlement]) -> Sequence[bool | None]:
+        asked.release()
+        return settle(settlements)
+
+    monkeypatch.setattr(broker, "settle", watched)
+    with caplog.at_level(logging.ERROR, "django_delayq"), locked(database, "a"):
+        settling.start()
+        settling.add(lease, settlement(claimed, Verb.FINISH))
+        assert asked.acquire(timeout=PATIENCE_S)
+        assert asked.acquire(timeout=PATIENCE_S), "it is asked for again"
+        assert leases.held() == [lease], "what can't be told yet is renewed"
+    settling.close(PATIENCE_S)
+    assert settling.counts[Verb.FINISH] == 1
+    assert FinishMessage.objects.using(database).count() == 1
+    assert leases.held() == []
+    assert caplog.text == ""
