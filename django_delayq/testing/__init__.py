@@ -14,8 +14,11 @@ class CloseOrderTests(DelayqMixin, TestCase):
 ```
 
 With pytest, `pytest_plugins = ["django_delayq.testing.fixtures"]` in the top `conftest.py` gives the fixtures
-`delayq_memory`, `run_due` and `sent_messages`. Only the broker's time is moved: `timezone.now()` in a handler is the
-real one, `message.due_at` the moved one.
+`delayq_memory`, `run_due` and `sent_messages`. An alias with a store keeps it: its rows are written, and read, in the
+test's own transaction, and only their clock is the broker in memory.
+
+Without a store the broker's time is moved: `timezone.now()` in a handler is the real one, `message.due_at` the moved
+one. With a store the rows are made older: both are the real one.
 """
 
 from django_delayq.testing.broker import VirtualTimeBroker, use_memory_broker

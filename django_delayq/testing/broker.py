@@ -1,20 +1,34 @@
 """A memory broker whose time can be moved, and settings that use it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Claimed, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import DEFAULT_ALIAS, Alias, alias_names
+from django_delayq.handlers import Handler
 
-_PATH = "django_delayq.testing.VirtualTimeBroker"
+VIRTUAL_TIME_BROKER = "django_delayq.testing.VirtualTimeBroker"
 
 NS = 1_000_000  # in a millisecond
+LEASE_MS = 3_600_000
+RUN_DUE = "run_due"
+"""The worker in whose name messages are claimed."""
+
+AnyHandler = Handler[Any, Any]
+
+
+class Due(NamedTuple):
+    """A claimed message, and how far time leapt to it."""
+
+    claimed: Claimed
+    handler: AnyHandler
+    leapt_ms: int
 
 
 class VirtualTimeBroker(MemoryBroker):
@@ -30,19 +44,41 @@ class VirtualTimeBroker(MemoryBroker):
         """Epoch milliseconds of the moved clock."""
         return self._now_ns() // NS
 
-    def leap(self, to_ms: int) -> None:
-        """Move the clock on to `to_ms`; never back."""
-        self._ahead_ns += max(0, to_ms * NS - self._now_ns())
+    moved_ms = now_ms
+
+    @property
+    def ahead_ms(self) -> int:
+        """All leaps."""
+        return self._ahead_ns // NS
+
+    def leap(self, by_ms: int) -> None:
+        """Move the clock on."""
+        self._ahead_ns += by_ms * NS
         self.wake()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Time stands still within the block, but for leaps: what handlers send is due to the millisecond."""
         self._stopped_ns = time.time_ns()
+        self._ahead_ns += -self._now_ns() % NS  # at a whole one
         try:
             yield
         finally:
             self._stopped_ns = None
+
+    def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None:
+        """Leap to when the next message that has a handler is due, and claim it; None if that is not within so long."""
+        waiting = [found for found in self.counts().waiting if found.key in handlers]
+        due = [(found.next_due_ms, found.queue, found.key) for found in waiting if found.next_due_ms is not None]
+        if not due:
+            return None
+        due_ms, queue, key = min(due)
+        leap_ms = max(due_ms - self.now_ms, 0)
+        if leap_ms > within_ms:
+            return None
+        self.leap(leap_ms)
+        (claimed,) = self.claim([Want(queue, key, 1)], lease_ms=LEASE_MS, worker=RUN_DUE).messages
+        return Due(claimed, handlers[key], leap_ms)
 
     def _now_ns(self) -> int:
         return self._ahead_ns + (time.time_ns() if self._stopped_ns is None else self._stopped_ns)
@@ -52,17 +88,6 @@ class VirtualTimeBroker(MemoryBroker):
 def use_memory_broker() -> Iterator[None]:
     """Every alias of DELAYQ on an empty memory broker with virtual time, within the block."""
     configured = getattr(settings, "DELAYQ", {DEFAULT_ALIAS: {}})
-    in_memory = {name: {**configured[name], "BROKER": _PATH} for name in alias_names()}
+    in_memory = {name: {**configured[name], "BROKER": VIRTUAL_TIME_BROKER} for name in alias_names()}
     with override_settings(DELAYQ=in_memory):
         yield
-
-
-def virtual_time_broker(using: str) -> VirtualTimeBroker:
-    """The alias's broker, or `ImproperlyConfigured` where time can't be moved."""
-    broker = get_broker(using)
-    if not isinstance(broker, VirtualTimeBroker):
-        raise ImproperlyConfigured(
-            f'DELAYQ["{using}"] is on {type(broker).__name__}, whose time can\'t be moved; use DelayqMixin, '
-            f'the fixture delayq_memory or use_memory_broker(), or set "BROKER": "{_PATH}".'
-        )
-    return broker

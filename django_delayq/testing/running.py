@@ -9,22 +9,21 @@ from time import monotonic
 from typing import Any
 
 from asgiref.sync import async_to_sync, sync_to_async
-from django.db import connections
+from django.db import DatabaseError, connections, transaction
 
-from django_delayq.brokers.base import Claimed, Settlement, Verb, Want
+from django_delayq.brokers.base import Claimed, Settlement, Verb
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.durations import Duration, to_ms
-from django_delayq.handlers import Handler, handlers_by_key
+from django_delayq.handlers import handlers_by_key
 from django_delayq.message import Message, from_ms
 from django_delayq.sending.commit import waiting_sends
-from django_delayq.testing.broker import VirtualTimeBroker, virtual_time_broker
+from django_delayq.testing.broker import RUN_DUE, AnyHandler
+from django_delayq.testing.timeline import Timeline, timeline
 from django_delayq.worker import attempt
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.outcome import Outcome
 
 MOST_ATTEMPTS = 10_000
-LEASE_MS = 3_600_000
-_WORKER = "run_due"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,14 @@ def run_due(until: Duration = 0, *, deliveries: int = 1, using: str = DEFAULT_AL
     Sync and async handlers run in this thread, so they see the test's transaction. What they raise is not raised here:
     it fails the attempt, as in a worker, and is in its `exception`. Messages without a handler stay parked.
 
-    In a `TestCase`, what waits for the commit that never comes is sent first; inside an `atomic()` of the code under
-    test it goes on waiting. `deliveries=2` delivers every message twice, as after a worker that was killed between the
-    end of a handler and telling so: a handler that is idempotent doesn't mind. `at_most_once` ones are delivered once.
+    With a store, its rows are aged by each step instead of moving a clock, in the transaction of this thread, which
+    need not be committed: a message's `due_at` is the real time when it runs. Without one, in a `TestCase`, what waits
+    for the commit that never comes is sent first; inside an `atomic()` of the code under test it goes on waiting.
+    A handler that a database error ends is undone where a transaction is open, since that error would spoil it.
+
+    `deliveries=2` delivers every message twice, as after a worker that was killed between the end of a handler and
+    telling so: a handler that is idempotent doesn't mind. `at_most_once` ones are delivered once, and with a store
+    `atomic` ones too, whose end is in their own transaction.
 
     Raises `RuntimeError` after 10,000 attempts (handlers that send or retry without a delay never end), and in a
     running event loop, where `arun_due` is right.
@@ -57,17 +61,18 @@ def run_due(until: Duration = 0, *, deliveries: int = 1, using: str = DEFAULT_AL
     _refuse_event_loop()
     if deliveries < 1:
         raise ValueError(f"deliveries={deliveries!r} must be 1 or more.")
-    broker = virtual_time_broker(using)
-    with broker.stopped():
+    time, handlers = timeline(using), handlers_by_key(using)
+    with time.stopped():
         _commit_as_test_case(using)
-        end_ms = broker.now_ms + 1 + to_ms(until, "until")  # due times are rounded up, so the end must be
+        left_ms = to_ms(until, "until") + 1  # due times are rounded up, so the end must be
         attempts: list[Attempt] = []
-        while (due := _claim_next(broker, using, end_ms)) is not None:
+        while (due := time.claim_next(handlers, left_ms)) is not None:
             if len(attempts) >= MOST_ATTEMPTS:
-                raise RuntimeError(f"{MOST_ATTEMPTS} attempts and no end; the next is of message {due[0].id!r}.")
-            attempts.extend(_deliver(broker, *due, deliveries))
+                raise RuntimeError(f"{MOST_ATTEMPTS} attempts and no end; the next is of message {due.claimed.id!r}.")
+            left_ms -= due.leapt_ms
+            attempts.extend(_deliver(time, due.claimed, due.handler, deliveries))
             _commit_as_test_case(using)
-        broker.leap(end_ms)
+        time.leap(left_ms)
     return attempts
 
 
@@ -92,40 +97,31 @@ def _commit_as_test_case(using: str) -> None:
             send.after_commit()
 
 
-def _claim_next(broker: VirtualTimeBroker, using: str, end_ms: int) -> tuple[Claimed, Handler[Any, Any]] | None:
-    """The message that is due next, at its due time, and its handler."""
-    handlers = handlers_by_key(using)
-    waiting = [found for found in broker.counts().waiting if found.key in handlers]
-    due = [(found.next_due_ms, found.queue, found.key) for found in waiting if found.next_due_ms is not None]
-    if not due:
-        return None
-    due_ms, queue, key = min(due)
-    if due_ms > end_ms:
-        return None
-    broker.leap(due_ms)
-    (claimed,) = broker.claim([Want(queue, key, 1)], lease_ms=LEASE_MS, worker=_WORKER).messages
-    return claimed, handlers[key]
-
-
-def _deliver(broker: VirtualTimeBroker, claimed: Claimed, handler: Handler[Any, Any], deliveries: int) -> list[Attempt]:
+def _deliver(time: Timeline, claimed: Claimed, handler: AnyHandler, deliveries: int) -> list[Attempt]:
     """Run a message, again while deliveries are left and it went well, and settle it."""
-    if handler.at_most_once or (claimed.header is not None and claimed.header.at_most_once):
+    if _is_never_repeated(claimed, handler):
         deliveries = 1
     attempts = []
     # Each delivery has a token of its own, as after a take-over.
     for token in (claimed.token, *(random.getrandbits(63) for _ in range(deliveries - 1))):
-        settlement, made = _attempt(broker, replace(claimed, token=token), handler)
+        settlement, made = _attempt(time, replace(claimed, token=token), handler)
         attempts.append(made)
         if settlement.verb is not Verb.FINISH:
             break
-    broker.settle([replace(settlement, token=claimed.token)])
+    time.settle([replace(settlement, token=claimed.token)])
     return attempts
 
 
-def _attempt(broker: VirtualTimeBroker, claimed: Claimed, handler: Handler[Any, Any]) -> tuple[Settlement, Attempt]:
-    now_ms, started_at = broker.now_ms, monotonic()
+def _is_never_repeated(claimed: Claimed, handler: AnyHandler) -> bool:
+    if handler.at_most_once or (claimed.header is not None and claimed.header.at_most_once):
+        return True
+    return handler.atomic and get_alias(handler.using).store is not None
+
+
+def _attempt(time: Timeline, claimed: Claimed, handler: AnyHandler) -> tuple[Settlement, Attempt]:
+    at, now_ms, started_at = from_ms(time.moved_ms), time.now_ms, monotonic()
     lease = Lease(claimed, Lane(handler, (), 1), started_at, math.inf, clock_ms=0, started_at=started_at)
-    outcome = Outcome(_WORKER)
+    outcome = Outcome(RUN_DUE)
     message: Message[Any] | None = None
     exception = None
     begun = attempt.begin(claimed, handler, now_ms, lease.is_held)
@@ -133,18 +129,32 @@ def _attempt(broker: VirtualTimeBroker, claimed: Claimed, handler: Handler[Any, 
         message = begun
         outcome.begun(lease, message)
         exception = _run(handler, message)
-        settlement = attempt.settle_for(claimed, handler, exception, broker.now_ms)
+        settlement = attempt.settle_for(claimed, handler, exception, time.now_ms)
     else:
         settlement = begun
     outcome.ended(lease, settlement, message, exception)
     number = claimed.failures + 1
     key = claimed.header.key if claimed.header else handler.key
-    made = Attempt(claimed.id, key, number, from_ms(now_ms), settlement.verb, settlement.error, exception)
+    made = Attempt(claimed.id, key, number, at, settlement.verb, settlement.error, exception)
     return settlement, made
 
 
-def _run(handler: Handler[Any, Any], message: Message[Any]) -> BaseException | None:
+def _run(handler: AnyHandler, message: Message[Any]) -> BaseException | None:
+    using = get_alias(handler.using).database
+    if not connections[using].in_atomic_block:
+        return _call(handler, message, using)
+    savepoint = transaction.savepoint(using)
+    exception = _call(handler, message, using)
+    if isinstance(exception, DatabaseError):  # it may have spoilt the test's transaction
+        transaction.set_rollback(False, using)
+        transaction.savepoint_rollback(savepoint, using)
+    else:
+        transaction.savepoint_commit(savepoint, using)
+    return exception
+
+
+def _call(handler: AnyHandler, message: Message[Any], database: str) -> BaseException | None:
     if handler.is_async:
         # Not asyncio.run: through this the sync code that the handler calls is back in this thread, and its database.
         return async_to_sync(attempt.run_async)(handler, message)
-    return attempt.run_sync(handler, message, get_alias(handler.using).database)
+    return attempt.run_sync(handler, message, database)

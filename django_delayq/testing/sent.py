@@ -2,32 +2,34 @@
 
 from dataclasses import replace
 
-from django_delayq.brokers.base import Info
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Broker, Info
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.message import State
 from django_delayq.sending.commit import WaitingSend, waiting_sends
 from django_delayq.sending.look import message_info
 from django_delayq.sends import MessageInfo
-from django_delayq.testing.broker import VirtualTimeBroker, virtual_time_broker
+from django_delayq.testing.timeline import timeline
 
 
 def sent_messages(key: str | None = None, *, using: str = DEFAULT_ALIAS) -> list[MessageInfo]:
     """What waits to run, of one key or of all, in due order.
 
-    What waits for the commit of an open transaction is among it, as if it were committed now, `on_conflict` included:
-    inside a `TestCase` that is everything sent. Cancelled messages and those that ran are not.
+    With a store these are its rows, as the transaction of this thread sees them. Without one, what waits for the commit
+    of an open transaction is among it, as if it were committed now, `on_conflict` included: inside a `TestCase` that is
+    everything sent. Cancelled messages and those that ran are not.
     """
-    broker = virtual_time_broker(using)
+    broker, now_ms = get_broker(using), timeline(using).now_ms
     waiting = {info.id: info for info in _at_broker(broker)}
     for send in waiting_sends(get_alias(using)):
         id = send.put.id
         if not _is_running(broker.get(id)):
-            waiting[id] = _as_if_committed(send, waiting.get(id), broker.now_ms)
+            waiting[id] = _as_if_committed(send, waiting.get(id), now_ms)
     found = sorted(waiting.values(), key=lambda info: (info.due_ms, info.id))
     return [message_info(using, info) for info in found if key in (None, info.header.key)]
 
 
-def _at_broker(broker: VirtualTimeBroker) -> list[Info]:
+def _at_broker(broker: Broker) -> list[Info]:
     queues = sorted({found.queue for found in broker.counts().waiting})
     return [info for queue in queues for info in broker.peek(queue, broker.counts().totals["sent"])]
 

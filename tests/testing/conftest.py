@@ -1,4 +1,4 @@
-"""A broker in memory with virtual time for each test, as the public fixture gives it."""
+"""The public fixtures, and handlers that remember nothing of the test before."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from tests.testing import handlers
 
 
 @pytest.fixture(autouse=True)
-def _clean(delayq_memory: None) -> Iterator[None]:
+def _clean() -> Iterator[None]:
     handlers.seen.clear()
     yield
     handlers.seen.clear()

@@ -58,3 +58,17 @@ def make_group(message: Message[str]) -> None:
 @delay_execute(key="testing.group_async")
 async def make_group_async(message: Message[str]) -> None:
     await sync_to_async(Group.objects.get_or_create)(name=message.data)
+
+
+@delay_execute(key="testing.atomic", atomic=True, max_attempts=2, backoff="1m")
+def make_group_atomically(message: Message[str]) -> None:
+    Group.objects.create(name=message.data)
+    if message.attempt == 1 and message.data.startswith("fail"):
+        raise ValueError(message.data)
+
+
+@delay_execute(key="testing.twice", max_attempts=2, backoff="1m")
+def make_group_twice(message: Message[str]) -> None:
+    Group.objects.create(name=message.data)
+    if message.attempt == 1:
+        Group.objects.create(name=message.data)

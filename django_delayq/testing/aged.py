@@ -1,0 +1,72 @@
+"""Time for messages that are rows: it moves on by making all that was written older."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from django.db.models import F
+
+from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Settlement
+from django_delayq.fields import InstantField, to_epoch_ms
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.store import StoredBroker
+from django_delayq.store.claims import claim
+from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due, VirtualTimeBroker
+
+
+class AgedRows:
+    """An alias with a store, on the calling thread's connection and in its transaction: nothing needs a commit.
+
+    The database's clock decides, and can't be moved. So a leap lowers every instant of the alias's rows. `clock`, which
+    holds their alarms, leaps along and is not asked.
+    """
+
+    def __init__(self, broker: StoredBroker, clock: VirtualTimeBroker) -> None:
+        self._broker = broker
+        self._clock = clock
+
+    @property
+    def now_ms(self) -> int:
+        """The time that the instants of rows are held against."""
+        return self._broker.database.now_ms()
+
+    @property
+    def moved_ms(self) -> int:
+        """Now and all leaps, in epoch milliseconds."""
+        return self.now_ms + self._clock.ahead_ms
+
+    def stopped(self) -> AbstractContextManager[None]:
+        """Only the clock of the alarms can be stopped: rows get older meanwhile, by what the block takes."""
+        return self._clock.stopped()
+
+    def leap(self, by_ms: int) -> None:
+        """Make everything older."""
+        database = self._broker.database
+        for table in (ReadyMessage, FinishMessage, ErrorMessage):
+            instants = [field.name for field in table._meta.fields if isinstance(field, InstantField)]
+            rows = table._default_manager.using(database.using).filter(alias=database.alias)
+            rows.update(**{name: F(name) - by_ms for name in instants})
+        self._clock.leap(by_ms)
+
+    def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None:
+        """Leap to when the next message that has a handler is due, and claim it; None if that is not within so long."""
+        database = self._broker.database
+        rows = ReadyMessage.objects.using(database.using).filter(
+            alias=database.alias, key__in=list(handlers), token=None, crashes__lt=SUSPECT_CRASHES
+        )
+        row = rows.order_by("due_at", "pk").first()
+        if row is None:
+            return None
+        leap_ms = max(to_epoch_ms(row.due_at) - self.now_ms, 0)
+        if leap_ms > within_ms:
+            return None
+        self.leap(leap_ms)
+        claimed = claim(database, [Alarm(row.queue, row.key, str(row.pk))], LEASE_MS, RUN_DUE).messages
+        if not claimed:
+            raise RuntimeError(
+                f"Message {row.message_id!r} is locked by a transaction of another thread: end it first."
+            )
+        return Due(claimed[0], handlers[row.key], leap_ms)
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """End leases."""
+        return self._broker.settle(settlements)

@@ -1,0 +1,29 @@
+"""Whose time the tests of a site move: the memory broker's, or that of a store's rows."""
+
+from typing import TYPE_CHECKING, Union
+
+from django.core.exceptions import ImproperlyConfigured
+
+from django_delayq.brokers import get_broker
+from django_delayq.testing.broker import VIRTUAL_TIME_BROKER, VirtualTimeBroker
+
+if TYPE_CHECKING:
+    from django_delayq.testing.aged import AgedRows
+
+Timeline = Union[VirtualTimeBroker, "AgedRows"]
+
+
+def timeline(using: str) -> Timeline:
+    """The alias's, or `ImproperlyConfigured` where time can't be moved."""
+    # Here, since they import models: a plugin of pytest may be imported before the apps are ready.
+    from django_delayq.store import StoredBroker
+    from django_delayq.testing.aged import AgedRows
+
+    broker = get_broker(using)
+    clock = broker.clock if isinstance(broker, StoredBroker) else broker
+    if not isinstance(clock, VirtualTimeBroker):
+        raise ImproperlyConfigured(
+            f'DELAYQ["{using}"] is on {type(clock).__name__}, whose time can\'t be moved; use DelayqMixin, '
+            f'the fixture delayq_memory or use_memory_broker(), or set "BROKER": "{VIRTUAL_TIME_BROKER}".'
+        )
+    return AgedRows(broker, clock) if isinstance(broker, StoredBroker) else clock
