@@ -21,6 +21,7 @@ from django_delayq.brokers.figures import (  # part of this contract
     Header as Header,
     Info as Info,
     Pause as Pause,
+    RunInfo as RunInfo,
     ServerReport as ServerReport,
     SetCount as SetCount,
     Upkept as Upkept,

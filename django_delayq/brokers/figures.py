@@ -111,9 +111,20 @@ class Upkept:
     alarms_lost: bool = False  # no rebuild has ended since the server was started, flushed or replaced
 
 
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A handler that runs, and since when."""
+
+    id: str
+    queue: str
+    key: str
+    started_ms: int
+
+
 @dataclass(slots=True)
 class WorkerInfo:
-    """A worker's heartbeat. `seen_ms` is set by the broker."""
+    """A worker's heartbeat. `seen_ms` is set by the broker. `runs` are the oldest of what it runs, `running` counts
+    all that it holds."""
 
     name: str
     queues: list[str]
@@ -121,6 +132,7 @@ class WorkerInfo:
     running: int
     started_ms: int
     seen_ms: int = 0
+    runs: list[RunInfo] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,11 @@ class Lease:
 
     def now_ms(self) -> int:
         """The broker's clock."""
-        return int(self.clock_ms + monotonic() * 1000)
+        return self.ms_of(monotonic())
+
+    def ms_of(self, at: float) -> int:
+        """What the broker's clock said at this monotonic time."""
+        return int(self.clock_ms + at * 1000)
 
     @property
     def timeout_s(self) -> float:

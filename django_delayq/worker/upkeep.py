@@ -7,7 +7,7 @@ from functools import partial
 from time import monotonic
 
 from django_delayq import signals
-from django_delayq.brokers.base import Broker, Upkept, WorkerInfo, earliest
+from django_delayq.brokers.base import Broker, RunInfo, Upkept, WorkerInfo, earliest
 from django_delayq.durations import to_text
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
@@ -16,6 +16,8 @@ from django_delayq.worker.pauses import Pauses
 EVERY_S = 1.0
 ANNOUNCE_EVERY_S = 5.0
 LEAST_PAUSE_S = 0.05
+MOST_RUNS = 32
+"""A heartbeat tells of at most so many handlers that run: it is read by every dashboard."""
 
 _logger = logging.getLogger("django_delayq")
 
@@ -50,7 +52,8 @@ class Upkeep:
         warn_overdue(self._held())
         if now >= self._announce_at:  # along with an upkeep: a turn of its own would claim once more
             self._announce_at = now + ANNOUNCE_EVERY_S
-            info.running = len(self._held())
+            held = self._held()
+            info.running, info.runs = len(held), runs_of(held)
             self._broker.announce(info)
 
     def _keep_up(self, upkept: Upkept) -> None:
@@ -72,6 +75,18 @@ class Upkeep:
 def new_info(name: str, queues: Sequence[str], keys: Sequence[str]) -> WorkerInfo:
     """The heartbeat of a worker that starts now."""
     return WorkerInfo(name, list(queues), list(keys), 0, int(time.time() * 1000))
+
+
+def runs_of(leases: Sequence[Lease]) -> list[RunInfo]:
+    """The handlers that run, those that have run for longest first."""
+    started = sorted((lease for lease in leases if lease.started_at), key=lambda lease: lease.started_at)
+    return [_run_of(lease) for lease in started[:MOST_RUNS]]
+
+
+def _run_of(lease: Lease) -> RunInfo:
+    header = lease.claimed.header
+    queue, key = (header.queue, header.key) if header else ("", lease.lane.handler.key)
+    return RunInfo(lease.claimed.id, queue, key, lease.ms_of(lease.started_at))
 
 
 def warn_overdue(leases: Sequence[Lease]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from heapq import nsmallest
 
 from django_delayq import codec
@@ -11,6 +12,7 @@ from django_delayq.brokers.redis.byid import find_entries
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, entry_id, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
+from django_delayq.errors import DataMismatch
 from django_delayq.message import State
 
 PAGE = 200
@@ -110,8 +112,8 @@ def workers(keys: Keys) -> Operation[list[WorkerInfo]]:
     for name, value in pairs(fields):
         seen, _, said = value.partition(US)
         if name.startswith(b"worker:") and now - as_int(seen) <= HEARTBEAT_MS:
-            with contextlib.suppress(ValueError, TypeError):  # not written by us
-                found.append(WorkerInfo(**codec.loads(said), seen_ms=as_int(seen)))
+            with contextlib.suppress(DataMismatch):  # not written by us
+                found.append(replace(codec.decode_data(said, WorkerInfo), seen_ms=as_int(seen)))
     return sorted(found, key=lambda worker: worker.name)
 
 

@@ -1,0 +1,63 @@
+"""What a heartbeat tells of its worker."""
+
+import asyncio
+import threading
+
+import pytest
+
+from django_delayq import Message
+from django_delayq.brokers.base import RunInfo
+from django_delayq.worker import upkeep
+from tests.worker.rig import PATIENCE_S, Rig, make_handler
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heartbeat at every upkeep."""
+    monkeypatch.setattr(upkeep, "ANNOUNCE_EVERY_S", 0)
+
+
+@pytest.mark.usefixtures("often")
+def test_a_heartbeat_tells_what_runs_and_since_when(rig: Rig) -> None:
+    seen: list[Message[None]] = []
+    ends = threading.Event()
+
+    def run(message: Message[None]) -> None:
+        seen.append(message)
+        ends.wait(PATIENCE_S)
+
+    rig.send("a", queue="mail")
+    rig.start(make_handler(run, queue="mail"))
+    rig.broker.until(lambda: seen and any(worker.runs for worker in rig.broker.workers()))
+    ((run_info,),) = [worker.runs for worker in rig.broker.workers()]
+    assert (run_info.id, run_info.queue, run_info.key) == ("a", "mail", "k")
+    assert abs(run_info.started_ms - seen[0].started_ms) < 1_000  # not the monotonic clock's
+    ends.set()
+    rig.broker.until(lambda: not any(worker.runs for worker in rig.broker.workers()))
+
+
+@pytest.mark.usefixtures("often")
+def test_a_heartbeat_tells_of_those_that_run_for_longest_and_of_no_more_than_it_may(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "MOST_RUNS", 2)
+    ends = threading.Event()
+    started: list[str] = []
+
+    async def run(message: Message[None]) -> None:
+        started.append(message.id)
+        while not ends.is_set():
+            await asyncio.sleep(0.01)
+
+    rig.send("a")
+    rig.start(make_handler(run))
+    rig.broker.until(lambda: started == ["a"])
+    rig.send("b", "c")
+
+    def told() -> list[RunInfo]:
+        return [run for worker in rig.broker.workers() for run in worker.runs]
+
+    rig.broker.until(lambda: len(started) == 3 and len(told()) == 2)
+    assert told()[0].id == "a"
+    assert [worker.running for worker in rig.broker.workers()] == [3]
+    ends.set()
