@@ -1,5 +1,6 @@
-"""The pages of the example: all of them are the shop's."""
+"""The pages of the example: the shop's, and the admin."""
 
+from django.contrib import admin
 from django.urls import include, path
 
-urlpatterns = [path("", include("example_project.shop.urls"))]
+urlpatterns = [path("admin/", admin.site.urls), path("", include("example_project.shop.urls"))]

@@ -1,5 +1,6 @@
-"""The suite serves no pages of its own."""
+"""The admin, as a site has it."""
 
-from django.urls import URLPattern
+from django.contrib import admin
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+urlpatterns = [path("admin/", admin.site.urls)]
