@@ -1,0 +1,126 @@
+"""The columns of the lists: what, when, why and what next, in words."""
+
+from datetime import datetime
+from typing import Any
+
+from django.contrib import admin
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _, gettext_lazy
+
+from django_delayq.admin.conditions import now_utc
+from django_delayq.durations import to_text
+from django_delayq.handlers import get_handler
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+
+LONGEST = 120
+"""The most characters of an error in a list."""
+
+
+def instant(moment: datetime | None) -> str | SafeString:
+    """A moment in the viewer's zone; the cell's title has it in UTC to the millisecond."""
+    if moment is None:
+        return "-"
+    local = timezone.localtime(moment)
+    utc = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return format_html('<time datetime="{}" title="{}">{}</time>', utc, utc, date_format(local, "DATETIME_FORMAT"))
+
+
+def between(start: datetime, end: datetime) -> str:
+    """How long it is from one moment to the other, the two largest units: 1h30m."""
+    return to_text(abs((end - start).total_seconds()) * 1000)
+
+
+def most_attempts(row: MessageRow) -> int | None:
+    """How many attempts a message has: its own number, else that of its handler, if that is known here."""
+    if row.max_attempts is not None:
+        return row.max_attempts
+    handler = get_handler(row.alias, row.key)
+    return handler.max_attempts if handler else None
+
+
+def is_running(row: ReadyMessage) -> bool:
+    """Whether a worker holds it."""
+    return row.lease_until is not None and row.lease_until > now_utc()
+
+
+def worker_of(row: MessageRow) -> str:
+    """The worker's name, without the mark of one that was stopped."""
+    return str(row.worker).removeprefix("!")
+
+
+@admin.display(description=gettext_lazy("state"))
+def state(row: ReadyMessage) -> str:
+    """Pending, ready, or running and on whom."""
+    if is_running(row):
+        return _("running on %(worker)s") % {"worker": worker_of(row)}
+    return _("pending") if row.due_at > now_utc() else _("ready")
+
+
+@admin.display(description=gettext_lazy("attempt"))
+def attempt(row: ReadyMessage) -> str:
+    """The attempt that runs or comes next."""
+    return _counted(row, row.failures + 1)
+
+
+@admin.display(description=gettext_lazy("failed attempts"))
+def failed_attempts(row: MessageRow) -> str:
+    """How many attempts failed."""
+    return _counted(row, row.failures)
+
+
+def _counted(row: MessageRow, number: int) -> str:
+    most = most_attempts(row)
+    return str(number) if most is None else _("%(number)s of %(most)s") % {"number": number, "most": most}
+
+
+@admin.display(description=gettext_lazy("next"))
+def next_step(row: ReadyMessage) -> str:
+    """When it starts, how late it is, or how long its worker still has it."""
+    now = now_utc()
+    if is_running(row) and row.lease_until:
+        return _("ends as its handler does; held for %(time)s more") % {"time": between(now, row.lease_until)}
+    if row.expires_at is not None and row.expires_at <= now:
+        return _("expired: buried when it is claimed")
+    if row.due_at <= now:
+        return _("starts at once, late by %(time)s") % {"time": between(row.due_at, now)}
+    again = _("tried again in %(time)s") if row.failures else _("starts in %(time)s")
+    return again % {"time": between(now, row.due_at)}
+
+
+@admin.display(description=gettext_lazy("due"))
+def due(row: MessageRow) -> str | SafeString:
+    """When it is or was due."""
+    return instant(row.due_at)
+
+
+@admin.display(description=gettext_lazy("ended"))
+def ended(row: FinishMessage | ErrorMessage) -> str | SafeString:
+    """When it ended."""
+    return instant(row.ended_at)
+
+
+@admin.display(description=gettext_lazy("buried"))
+def buried(row: ErrorMessage) -> str | SafeString:
+    """When it failed for good."""
+    return instant(row.ended_at)
+
+
+@admin.display(description=gettext_lazy("last error"))
+def last_error(row: MessageRow) -> str:
+    """The last error, cut when long."""
+    return row.error if len(row.error) <= LONGEST else f"{row.error[: LONGEST - 1]}…"
+
+
+@admin.display(description=gettext_lazy("after its due time"))
+def lateness(row: FinishMessage | ErrorMessage) -> str:
+    """How long after its last due time it ended."""
+    return between(row.due_at, row.ended_at) if row.ended_at > row.due_at else "-"
+
+
+@admin.display(description=gettext_lazy("tag"))
+def tag(row: MessageRow) -> Any:
+    """Its tag."""
+    return row.tag

@@ -1,0 +1,150 @@
+"""The filters beside the lists. Their choices never scan a table."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+from django.contrib.admin import ModelAdmin, SimpleListFilter
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.utils.functional import cached_property
+from django.utils.translation import gettext_lazy as _
+
+from django_delayq.admin.aliases import PARAMETER, alias_of, stored_aliases
+from django_delayq.admin.conditions import MANY, condition, now_utc
+from django_delayq.admin.pairs import known_keys, known_queues, waiting_pairs
+from django_delayq.conf import get_alias
+from django_delayq.models import FinishMessage, ReadyMessage
+
+Choices = Iterable[tuple[str, Any]]
+
+
+class ConditionFilter(SimpleListFilter):
+    """Narrows a list to one of the conditions of its parameter."""
+
+    options: ClassVar[Choices] = ()
+
+    def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
+        return self.options
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        try:
+            return queryset.filter(condition(str(self.parameter_name), value, now_utc()))
+        except ValueError as error:
+            raise IncorrectLookupParameters(error) from error
+
+
+class NameFilter(ConditionFilter):
+    """A filter by a name that occurs, or that handlers know; the one in the address is offered too."""
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: Any) -> None:
+        self.alias = alias_of(request)
+        self.is_ready = model is ReadyMessage
+        super().__init__(request, params, model, model_admin)
+
+    def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
+        chosen = self.value()
+        return [(name, name) for name in sorted(self.names() | ({chosen} if chosen else set()))]
+
+    def names(self) -> set[str]:
+        """What is offered."""
+        raise NotImplementedError
+
+    @cached_property
+    def waiting(self) -> list[tuple[str, str]]:
+        """Each (queue, key) that waits."""
+        return waiting_pairs(self.alias, get_alias(self.alias).database) if self.is_ready else []
+
+
+class QueueFilter(NameFilter):
+    """By queue."""
+
+    title = _("queue")
+    parameter_name = "queue"
+
+    def names(self) -> set[str]:
+        return known_queues(self.alias)
+
+
+class KeyFilter(NameFilter):
+    """By execute key."""
+
+    title = _("key")
+    parameter_name = "key"
+
+    def names(self) -> set[str]:
+        return known_keys(self.alias) | {key for _, key in self.waiting}
+
+
+class StateFilter(ConditionFilter):
+    """By state, of what waits or runs."""
+
+    title = _("state")
+    parameter_name = "state"
+    options = (("pending", _("pending: not due yet")), ("ready", _("ready: due")), ("running", _("running")))
+
+
+class DueFilter(ConditionFilter):
+    """By when it is due."""
+
+    title = _("due time")
+    parameter_name = "due"
+    options = (
+        ("overdue", _("overdue")),
+        ("1h", _("within an hour")),
+        ("24h", _("within 24 hours")),
+        ("7d", _("within 7 days")),
+    )
+
+
+class EndedFilter(ConditionFilter):
+    """By when it ended."""
+
+    title = _("time of its end")
+    parameter_name = "ended"
+    options = (("1h", _("last hour")), ("24h", _("last 24 hours")), ("7d", _("last 7 days")))
+
+
+class FailuresFilter(ConditionFilter):
+    """By how many attempts failed."""
+
+    title = _("failed attempts")
+    parameter_name = "failures"
+    options = (
+        ("0", _("none")),
+        ("any", _("retried: one or more")),
+        *((str(count), str(count)) for count in range(1, MANY)),
+        (str(MANY), _("3 or more")),
+    )
+
+
+class OutcomeFilter(ConditionFilter):
+    """By how it left the ready table."""
+
+    title = _("outcome")
+    parameter_name = "outcome"
+    options = tuple(FinishMessage.Outcome.choices)
+
+
+class AliasFilter(SimpleListFilter):
+    """Which alias is shown, where there are several. The list itself begins with its rows."""
+
+    title = _("alias")
+    parameter_name = PARAMETER
+
+    def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
+        self.shown = alias_of(request)
+        names = stored_aliases()
+        return [(name, name) for name in names] if len(names) > 1 else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        for name, shown in self.lookup_choices:
+            query_string = changelist.get_query_string({PARAMETER: name})
+            yield {"selected": name == self.shown, "query_string": query_string, "display": shown}

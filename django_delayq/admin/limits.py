@@ -1,0 +1,85 @@
+"""Bounds on what a page may cost, however large the tables are: the rows that it counts, and its time."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.db import OperationalError, connections, transaction
+from django.utils.functional import cached_property
+
+COUNTED = 10_000
+"""A list counts so many rows, and shows that there are more."""
+
+LIMIT_S = 2.0
+"""How long the rows of a page may take to find."""
+
+_SQLITE_STEPS = 10_000
+
+
+class TooSlow(Exception):
+    """The rows of a page could not be found within the limit."""
+
+
+class CappedPaginator(Paginator):  # type: ignore[type-arg]  # not generic at run time
+    """Pages of the first `COUNTED` rows: a full count would read the whole table, a far page all rows before it."""
+
+    @cached_property
+    def counted(self) -> int:
+        """How many rows there are, at most `COUNTED` + 1."""
+        rows: Any = self.object_list
+        return int(rows.order_by()[: COUNTED + 1].count())
+
+    @cached_property
+    def count(self) -> int:
+        return min(self.counted, COUNTED)
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether there are more rows than the pages show."""
+        return self.counted > COUNTED
+
+
+@contextmanager
+def time_limit(using: str) -> Iterator[None]:
+    """Raise `TooSlow` for queries that take over `LIMIT_S`. On PostgreSQL and SQLite; others have no limit."""
+    limits = {"postgresql": _limit_postgresql, "sqlite": _limit_sqlite}
+    limit = limits.get(connections[using].vendor)
+    if limit is None:
+        yield
+        return
+    ends = time.monotonic() + LIMIT_S
+    try:
+        with limit(using, LIMIT_S):
+            yield
+    except OperationalError as error:
+        if time.monotonic() < ends:
+            raise
+        raise TooSlow from error
+
+
+@contextmanager
+def _limit_postgresql(using: str, limit_s: float) -> Iterator[None]:
+    # Within a transaction, so that the limit ends with it also behind a pooler that hands out connections by it.
+    with transaction.atomic(using), connections[using].cursor() as cursor:
+        outer = connections[using].savepoint_ids
+        if outer:
+            cursor.execute("SELECT current_setting('statement_timeout')")
+            (before,) = cursor.fetchone()
+        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{limit_s * 1000:.0f}ms"])
+        yield
+        if outer:
+            cursor.execute("SELECT set_config('statement_timeout', %s, true)", [before])
+
+
+@contextmanager
+def _limit_sqlite(using: str, limit_s: float) -> Iterator[None]:
+    connection = connections[using]
+    connection.ensure_connection()
+    ends = time.monotonic() + limit_s
+    connection.connection.set_progress_handler(lambda: time.monotonic() > ends, _SQLITE_STEPS)
+    try:
+        yield
+    finally:
+        connection.connection.set_progress_handler(None, _SQLITE_STEPS)

@@ -1,0 +1,80 @@
+"""A site with the admin and a store, on each database that the store can use."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from pytest_django import Settings
+
+from django_delayq.brokers import get_broker
+from django_delayq.store import StoredBroker
+
+
+class SiteTables:
+    """A router: what belongs to the site is in the test's database. Messages are not routed: pages say where."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+
+    def db_for_read(self, model: type[Any], **hints: Any) -> str | None:
+        return None if model._meta.app_label == "delayq" else self.alias
+
+    db_for_write = db_for_read
+
+    def allow_relation(self, *objects: Any, **hints: Any) -> bool:
+        return True
+
+
+@pytest.fixture(params=["sqlite_database", "postgres_database"], ids=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str:
+    """The alias of a database that the store can use."""
+    alias: str = request.getfixturevalue(request.param)
+    return alias
+
+
+@pytest.fixture
+def stored_delayq(settings: Settings, database: str) -> dict[str, Any]:
+    """DELAYQ["default"] with a store for this test, and a site around it."""
+    alias = {
+        "BROKER": "django_delayq.brokers.memory.MemoryBroker",
+        "DATABASE": database,
+        "STORE": {},
+        "OPTIONS": {"unknown_keys": "allow"},
+    }
+    settings.DELAYQ = {"default": alias}
+    settings.DATABASE_ROUTERS = [SiteTables(database)]
+    return alias
+
+
+@pytest.fixture
+def broker(stored_delayq: dict[str, Any]) -> StoredBroker:
+    """The broker of that alias."""
+    found = get_broker()
+    assert isinstance(found, StoredBroker)
+    return found
+
+
+@pytest.fixture
+def staff(stored_delayq: dict[str, Any]) -> Callable[..., Client]:
+    """Logs in a member of staff with these permissions of ours: `staff("view_errormessage", "rescue_message")`."""
+
+    def log_in(*codenames: str) -> Client:
+        user = User.objects.create_user(f"staff {len(codenames)}", is_staff=True)
+        permissions = Permission.objects.filter(content_type__app_label="delayq", codename__in=codenames)
+        assert {each.codename for each in permissions} == set(codenames)
+        user.user_permissions.set(permissions)
+        client = Client()
+        client.force_login(user)
+        return client
+
+    return log_in
+
+
+@pytest.fixture
+def superuser(stored_delayq: dict[str, Any]) -> Client:
+    """A client of somebody who may do everything."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    return client

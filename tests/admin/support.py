@@ -1,0 +1,72 @@
+"""What the tests of the admin share."""
+
+import re
+from html import unescape
+from typing import Any
+
+from django_delayq import send_delay_message
+from django_delayq.brokers.base import Claimed, Settlement, Verb, Want
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.store import StoredBroker
+
+LEASE_MS = 60_000
+LISTS = {ReadyMessage: "readymessage", FinishMessage: "finishmessage", ErrorMessage: "errormessage"}
+
+
+def url(name: str, *parts: object, query: str = "") -> str:
+    """An address of the admin: `url("errormessage", pk, "change")`."""
+    path = "".join(f"{part}/" for part in (name, *parts))
+    return f"/admin/delayq/{path}{query}"
+
+
+def send(id: str, data: Any = None, *, key: str = "order.close", delay: Any = 0, **options: Any) -> None:
+    """A message that waits."""
+    send_delay_message(key, data, id=id, delay=delay, **options)
+
+
+def claim(broker: StoredBroker, key: str = "order.close", worker: str = "host:1", queue: str = "default") -> Claimed:
+    """Lease the one message of a key that is due."""
+    wants = [Want(queue, key, 1)]
+    while not (messages := broker.claim(wants, lease_ms=LEASE_MS, worker=worker).messages):
+        broker.wait(1)
+    return messages[0]
+
+
+def settle(broker: StoredBroker, message: Claimed, verb: Verb, **ending: Any) -> None:
+    """End its lease."""
+    assert message.header
+    end = Settlement(message.id, message.token, verb, message.header.queue, message.header.key, **ending)
+    assert broker.settle([end]) == [True]
+
+
+def bury(broker: StoredBroker, *ids: str, data: Any = None, key: str = "order.close", **ending: Any) -> None:
+    """Messages that were sent, claimed and buried."""
+    for id in ids:
+        send(id, data, key=key)
+        ending = {"error": "ValueError: no", "detail": "Traceback: no", "failed": True} | ending
+        settle(broker, claim(broker, key), Verb.BURY, **ending)
+
+
+def finish(broker: StoredBroker, *ids: str, data: Any = None, key: str = "order.close") -> None:
+    """Messages that were sent, claimed and finished."""
+    for id in ids:
+        send(id, data, key=key)
+        settle(broker, claim(broker, key), Verb.FINISH)
+
+
+def text_of(response: Any) -> str:
+    """What a page shows, without its tags."""
+    html = page(response).split("<main", 1)[-1]
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
+
+
+def page(response: Any) -> str:
+    """The HTML of a page that is there."""
+    assert response.status_code == 200, response
+    html: str = response.content.decode()
+    return html
+
+
+def shown_ids(response: Any) -> list[str]:
+    """The ids in a list, from its top."""
+    return [unescape(id) for id in re.findall(r'class="field-message_id"><a [^>]*>([^<]*)</a>', page(response))]

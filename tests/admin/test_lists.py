@@ -1,0 +1,212 @@
+"""The lists show what there is, narrow it, and cost the same however much there is."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+
+from django_delayq import cancel_delay_messages
+from django_delayq.admin import limits, search
+from django_delayq.brokers.base import Verb
+from django_delayq.models import ReadyMessage
+from django_delayq.store import StoredBroker
+from tests.admin.support import LISTS, bury, claim, finish, page, send, settle, shown_ids, text_of, url
+
+ALL_LISTS = sorted(LISTS.values())
+
+
+def test_what_waits_is_listed_nearest_first(broker: StoredBroker, superuser: Client) -> None:
+    for id, delay in ("later", "2h"), ("soon", "1h"), ("much later", "3d"):
+        send(id, delay=delay)
+    assert shown_ids(superuser.get(url("readymessage"))) == ["soon", "later", "much later"]
+
+
+def test_a_row_says_what_waits_for_what(broker: StoredBroker, superuser: Client) -> None:
+    send("a", key="order.close", max_attempts=4, tag="order:42")
+    settle(broker, claim(broker), Verb.RETRY, delay_ms=60_000, error="TimeoutError: the bank")
+    shown = text_of(superuser.get(url("readymessage")))
+    for words in ("order.close", "pending", "tried again in", "2 of 4", "TimeoutError: the bank", "order:42"):
+        assert words in shown
+
+
+def test_what_runs_is_listed_with_its_worker(broker: StoredBroker, superuser: Client) -> None:
+    send("a")
+    claim(broker, worker="host:7")
+    assert "running on host:7" in text_of(superuser.get(url("readymessage")))
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("state=pending", ["later", "next week"]),
+        ("state=ready", ["retried", "now"]),
+        ("state=running", ["runs"]),
+        ("due=overdue", ["retried", "runs", "now"]),
+        ("due=1h", ["later"]),
+        ("due=7d", ["later", "next week"]),
+        ("failures=any", ["retried"]),
+        ("failures=1", ["retried"]),
+        ("failures=3", []),
+        ("failures=0&state=ready", ["now"]),
+        ("key=sms.send", ["next week"]),
+        ("queue=slow", ["later"]),
+    ],
+)
+def test_filters_narrow_what_waits(broker: StoredBroker, superuser: Client, query: str, ids: list[str]) -> None:
+    send("retried")
+    settle(broker, claim(broker), Verb.RETRY)
+    send("runs", key="long")
+    claim(broker, "long")
+    send("now")
+    send("later", delay="30m", queue="slow")
+    send("next week", delay="6d", key="sms.send")
+    assert set(shown_ids(superuser.get(url("readymessage", query=f"?{query}")))) == set(ids)
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"), [("outcome=cancelled", ["b"]), ("outcome=finished", ["a"]), ("ended=1h", ["b", "a"])]
+)
+def test_filters_narrow_what_ended(broker: StoredBroker, superuser: Client, query: str, ids: list[str]) -> None:
+    finish(broker, "a")
+    send("b")
+    cancel_delay_messages("b")
+    assert set(shown_ids(superuser.get(url("finishmessage", query=f"?{query}")))) == set(ids)
+
+
+def test_failed_messages_are_listed_newest_first_with_their_error(broker: StoredBroker, superuser: Client) -> None:
+    bury(broker, "old", error="KeyError: 'a'")
+    bury(broker, "new", error="ValueError: b")
+    response = superuser.get(url("errormessage"))
+    assert shown_ids(response) == ["new", "old"]
+    assert "KeyError: 'a'" in text_of(response)
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("order:1", ["order:1"]),
+        ("order:*", ["order:1", "order:2"]),
+        ("customer:9", ["order:2"]),
+        ("customer:*", ["order:2", "other"]),
+        ("order", []),
+        ("data.order=42", ["order:1"]),
+        ('data.lines.0.name=Ünit "1"', ["order:2"]),
+        ("data=plain", ["other"]),
+        ("data.order=4", []),
+        ("data.paid=true", ["order:2"]),
+    ],
+)
+def test_search_finds_ids_tags_and_values_in_payloads(
+    broker: StoredBroker, superuser: Client, text: str, ids: list[str]
+) -> None:
+    send("order:1", {"order": 42, "paid": False})
+    send("order:2", {"order": 43, "paid": True, "lines": [{"name": 'Ünit "1"'}]}, tag="customer:9")
+    send("other", "plain", tag="customer:8")
+    assert set(shown_ids(superuser.get(url("readymessage"), {"q": text}))) == set(ids)
+
+
+def test_a_search_in_payloads_reads_a_bounded_number_of_rows(
+    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "SEARCHED", 2)
+    for number in range(3):
+        send(f"a{number}", "x", delay=f"{number + 1}h")
+    assert shown_ids(superuser.get(url("readymessage"), {"q": "data=x"})) == ["a0", "a1"]
+
+
+@pytest.mark.parametrize("name", ALL_LISTS)
+def test_a_page_costs_at_most_ten_queries_however_many_rows_there_are(
+    broker: StoredBroker, staff: Callable[..., Client], database: str, name: str
+) -> None:
+    for number in range(60):
+        send(f"waits {number}", key=f"key {number % 7}")
+    bury(broker, *(f"failed {number}" for number in range(60)))
+    finish(broker, *(f"finished {number}" for number in range(60)))
+    client = staff(f"view_{name}")
+    with CaptureQueriesContext(connections[database]) as queries:
+        assert len(shown_ids(client.get(url(name)))) == 50
+    assert len(queries) <= 10, [query["sql"] for query in queries]
+
+
+@pytest.mark.parametrize("name", ALL_LISTS)
+def test_a_list_never_counts_a_whole_table(
+    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(limits, "COUNTED", 1)
+    for number in range(3):
+        send(f"waits {number}")
+    bury(broker, "f1", "f2", "f3", key="other")
+    finish(broker, "d1", "d2", "d3", key="third")
+    with CaptureQueriesContext(connections[database]) as queries:
+        shown = text_of(superuser.get(url(name)))
+    assert "There are more: the pages show the first 1" in shown
+    counts = [query["sql"] for query in queries if "COUNT(*)" in query["sql"]]
+    assert counts
+    assert all("LIMIT 2" in sql for sql in counts)
+
+
+SLOW = {
+    "postgresql": "SELECT pg_sleep(30)",
+    "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1e9) SELECT max(i) FROM n",
+}
+
+
+def test_a_list_that_takes_too_long_says_so_and_leaves_the_connection_as_it_was(
+    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    def slowly(paginator: Any) -> int:
+        if not paginator.object_list.query.is_empty():
+            with connections[database].cursor() as cursor:
+                cursor.execute(SLOW[connections[database].vendor])
+        return 0
+
+    monkeypatch.setattr(limits, "LIMIT_S", 0.05)
+    monkeypatch.setattr(limits.CappedPaginator, "counted", property(slowly))
+    assert "Nothing is shown: finding the rows took over" in text_of(superuser.get(url("readymessage")))
+    send("a")
+    monkeypatch.undo()
+    assert shown_ids(superuser.get(url("readymessage"))) == ["a"]
+
+
+@pytest.mark.parametrize("query", ["data__contains=secret", "alias__in=a", "error__startswith=x"])
+def test_an_address_can_only_ask_what_the_filters_ask(broker: StoredBroker, superuser: Client, query: str) -> None:
+    assert superuser.get(url("readymessage", query=f"?{query}")).status_code == 400
+
+
+@pytest.mark.parametrize("query", ["state=no", "due=no", "failures=no"])
+def test_a_wrong_value_in_an_address_goes_back_to_the_whole_list(
+    broker: StoredBroker, superuser: Client, query: str
+) -> None:
+    response = superuser.get(url("readymessage", query=f"?{query}"), follow=True)
+    assert response.redirect_chain == [(url("readymessage", query="?e=1"), 302)]
+
+
+def test_keys_that_wait_are_offered_without_a_handler(broker: StoredBroker, superuser: Client) -> None:
+    send("a", key="of another service")
+    assert "?key=of+another+service" in page(superuser.get(url("readymessage")))
+
+
+def test_each_alias_is_shown_from_its_own_database(
+    settings: Settings, stored_delayq: dict[str, Any], broker: StoredBroker, superuser: Client
+) -> None:
+    settings.DELAYQ = {"default": stored_delayq, "mail": stored_delayq}
+    send("of default")
+    send("of mail", using="mail")
+    assert shown_ids(superuser.get(url("readymessage"))) == ["of default"]
+    response = superuser.get(url("readymessage"), {"alias": "mail"})
+    assert shown_ids(response) == ["of mail"]
+    pk = ReadyMessage.objects.using(stored_delayq["DATABASE"]).get(alias="mail").pk
+    assert re.search(rf'/{pk}/change/\?([^"]*;)?alias=mail"', page(response))
+
+
+def test_without_use_tz_the_lists_are_the_same(settings: Settings, broker: StoredBroker, superuser: Client) -> None:
+    settings.USE_TZ = False
+    send("a", delay="1h")
+    bury(broker, "b")
+    assert shown_ids(superuser.get(url("readymessage"))) == ["a"]
+    assert shown_ids(superuser.get(url("errormessage"))) == ["b"]
