@@ -67,6 +67,6 @@ class AgedRows:
             )
         return Due(claimed[0], handlers[row.key], leap_ms)
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Settlement]) -> None:
         """End leases."""
-        return self._broker.settle(settlements)
+        self._broker.settle(settlements)
