@@ -8,7 +8,10 @@ import django
 
 from benchmarks.result import Result, table
 
-NAMES = ("send", "bulk", "drain", "waiting", "lateness", "idle", "kill", "memory", "stall")
+NAMES = (
+    *("send", "bulk", "drain", "waiting", "lateness", "idle", "kill", "memory", "stall"),
+    *("stored_bulk", "stored_drain", "stored_peer", "stored_lateness", "stored_waiting"),
+)
 """The benchmarks, a module each."""
 
 

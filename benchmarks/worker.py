@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks.server import Server
 from benchmarks.until import wait_until
@@ -50,8 +51,10 @@ class Worker:
 
 
 @contextmanager
-def worker(server: Server, *options: str, hold_s: float = 0) -> Iterator[Worker]:
-    """A worker, at its defaults but for `options`. The block ends it; what is left then is killed.
+def worker(
+    server: Server, *options: str, hold_s: float = 0, env: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Worker]:
+    """A worker, at its defaults but for `options` and `env`. The block ends it; what is left then is killed.
 
     Handlers that keep their thread busy do so for `hold_s`.
     """
@@ -66,6 +69,7 @@ def worker(server: Server, *options: str, hold_s: float = 0) -> Iterator[Worker]
                 "DELAYQ_BENCH_LOCATION": server.url,
                 "DELAYQ_BENCH_RECORDS": str(server.directory / RECORDS),
                 "DELAYQ_BENCH_HOLD_S": str(hold_s),
+                **env,
             },
             stdin=subprocess.DEVNULL,
             stdout=output,

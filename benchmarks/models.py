@@ -1,0 +1,18 @@
+"""The table of a hand-written queue, the peer that the store is held against."""
+
+from typing import ClassVar
+
+from django.db import models
+
+
+class Job(models.Model):
+    """A job that waits. When it has run, it is deleted."""
+
+    key = models.CharField(max_length=200)
+    data = models.JSONField()
+    due_at = models.DateTimeField(db_index=True)
+
+    objects: ClassVar[models.Manager["Job"]] = models.Manager()
+
+    def __str__(self) -> str:
+        return self.key

@@ -1,0 +1,61 @@
+"""Draining with a store, against what one writes by hand: a table of jobs, the ORM, `SKIP LOCKED`."""
+
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+
+from django.db import transaction
+from django.utils import timezone
+
+from benchmarks.models import Job
+from benchmarks.rates import in_turn
+from benchmarks.result import Result, at_least
+from benchmarks.scale import scaled
+from benchmarks.site import DATA
+from benchmarks.stored_drains import drain_s
+from benchmarks.stored_site import StoredSite, stored_site
+
+
+def run() -> list[Result]:
+    """The ratios of messages a second, to a worker that commits each job, and one that commits 100 at once."""
+    with stored_site() as site:
+        results = [
+            _against(site, 1, scaled(2_000, least=200), 15),
+            _against(site, 100, scaled(50_000, least=1_000), 0.4),
+        ]
+    return results
+
+
+def _against(site: StoredSite, at_once: int, peers_count: int, bound: float) -> Result:
+    count = scaled(50_000, least=1_000)
+
+    def ours() -> float:
+        site.fill_due(count)
+        return drain_s(site, count) / count
+
+    rates = in_turn(ours, partial(_peer_s, site, peers_count, at_once), 1)
+    rows = "1 row" if at_once == 1 else f"{at_once} rows"
+    return at_least(f"draining with the store / an ORM worker, {rows} a transaction", rates.ratio, bound, str(rates))
+
+
+def _peer_s(site: StoredSite, count: int, at_once: int) -> float:
+    """The seconds of one job."""
+    now = timezone.now()
+    jobs = Job.objects.using(site.using)
+    jobs.bulk_create((Job(key="bench.noop", data=DATA, due_at=now) for _ in range(count)), batch_size=1_000)
+    site.tidy()
+    handlers: dict[str, Callable[[object], None]] = {"bench.noop": lambda data: None}
+    started = perf_counter()
+    while _run_some(site.using, at_once, handlers):
+        pass
+    return (perf_counter() - started) / count
+
+
+def _run_some(using: str, at_once: int, handlers: dict[str, Callable[[object], None]]) -> bool:
+    with transaction.atomic(using=using):
+        due = Job.objects.using(using).filter(due_at__lte=timezone.now()).order_by("due_at")
+        found = list(due.select_for_update(skip_locked=True)[:at_once])
+        for job in found:
+            handlers[job.key](job.data)
+        Job.objects.using(using).filter(pk__in=[job.pk for job in found]).delete()
+    return bool(found)

