@@ -1,0 +1,106 @@
+"""What the verbs of a broker take and give: messages and alarms, free hands, leases and how they end. Pure values."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from django_delayq.brokers.figures import Header
+
+BATCH = 1_000
+"""The most messages that one verb call takes or gives."""
+
+
+@dataclass(slots=True)
+class Put:
+    """One message to take. Due after `delay_ms`, or at `at_ms` (the past means now) when that is given.
+
+    Many share one header: a broker copies it before it writes into it.
+    """
+
+    id: str
+    header: Header
+    body: bytes
+    delay_ms: int = 0
+    at_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Placed:
+    """The answer to a put: `created`, or what was there already is kept, changed (`created=False`) or running."""
+
+    id: str
+    due_ms: int
+    created: bool
+    running: bool = False
+
+
+@dataclass(slots=True)
+class Alarm:
+    """A hint that the row `pk` may be due `wait_ms` from now."""
+
+    queue: str
+    key: str
+    pk: str
+    wait_ms: int = 0
+
+
+@dataclass(slots=True)
+class Want:
+    """Free hands for one (queue, key): at most `count` messages are wanted."""
+
+    queue: str
+    key: str
+    count: int
+
+
+@dataclass(slots=True)
+class Claimed:
+    """One leased message. `header` is None when it can't be read (someone else wrote it): bury it."""
+
+    id: str
+    token: int
+    due_ms: int
+    header: Header | None
+    body: bytes
+    failures: int = 0
+    crashes: int = 0
+
+
+@dataclass(slots=True)
+class Claims:
+    """What a claim gave. `left` tells that something due was left behind in a wanted set."""
+
+    messages: list[Claimed]
+    alarms: list[Alarm]
+    now_ms: int
+    next_due_ms: int | None
+    left: bool = False
+
+
+class Verb(StrEnum):
+    """How a lease ends."""
+
+    FINISH = "finish"
+    RETRY = "retry"  # due again after `delay_ms`; failures + 1, crashes 0
+    SNOOZE = "snooze"  # due again after `delay_ms`; crashes 0
+    RELEASE = "release"  # back to ready, in its old place
+    INTERRUPT = "interrupt"  # stays leased for 1 s more, then is ready again with no crash counted
+    CRASH = "crash"  # the child process that ran it died: a crash is counted; ready again, at the third buried
+    BURY = "bury"
+
+
+@dataclass(slots=True)
+class Settlement:
+    """The end of one lease. `error` is one line at most of what failed, `detail` the traceback kept with a bury.
+
+    `failed` tells a bury that ends a failed attempt, which counts as a failure, from one that never started.
+    """
+
+    id: str
+    token: int
+    verb: Verb
+    queue: str
+    key: str
+    delay_ms: int = 0
+    error: str = ""
+    detail: str = ""
+    failed: bool = False
