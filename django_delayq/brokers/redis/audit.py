@@ -5,7 +5,7 @@ from typing import Any
 
 from django_delayq.brokers.figures import LEFT, Audit
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.looks import read_totals, set_names
+from django_delayq.brokers.redis.looks import clock_ms, read_totals, set_names
 from django_delayq.brokers.redis.records import entry_id, unpack_message
 from django_delayq.brokers.redis.scripts import Call, Operation, load, plain
 
@@ -48,7 +48,7 @@ def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
     """Goes through every place: what is wrong, and how many alarms there are (they have no body)."""
     names = yield from set_names(keys)
     (clock,) = yield [plain("TIME")]
-    now = int(clock[0]) * 1000 + int(clock[1]) // 1000
+    now = clock_ms(clock)
     wrong: list[str] = []
     alarms = {"pending": 0, "ready": 0, "running": 0}
     for place in [*map(keys.wait, names), keys.running, keys.suspect, keys.error]:
