@@ -100,7 +100,7 @@ def _sending() -> tuple[Callable[..., Sent], Callable[..., Awaitable[Sent]]]:
 
 
 def delay_execute(
-    key: str,
+    key: str = "",
     *,
     former_keys: Iterable[str] = (),
     queue: str = DEFAULT_QUEUE,
@@ -125,6 +125,8 @@ def delay_execute(
     """
 
     def register(func: Callable[[Message[T]], R]) -> Handler[T, R]:
+        if key == "":
+            raise _without_key(func)
         try:
             check_signature(func)
             if atomic and inspect.iscoroutinefunction(func):
@@ -153,8 +155,12 @@ def delay_execute(
         return handler
 
     if callable(key):
-        raise ImproperlyConfigured(f'{name_of(key)}: @delay_execute needs a key; write @delay_execute(key="...").')
+        raise _without_key(key)
     return register
+
+
+def _without_key(func: object) -> ImproperlyConfigured:
+    return ImproperlyConfigured(f'{name_of(func)}: @delay_execute needs a key; write @delay_execute(key="...").')
 
 
 def get_handler(using: str, key: str) -> Handler[Any, Any] | None:

@@ -97,7 +97,6 @@ def test_a_second_handler_of_a_key_is_refused_and_both_are_named(second: dict[st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"key": ""}, r"key='' is empty"),
         ({"key": "x" * 201}, r"has 201 characters; give at most 200"),
         ({"key": "a\x00"}, r"leave out control characters"),
         ({"key": 5}, r"key=5 is int; give one str"),
@@ -163,11 +162,16 @@ def test_a_handler_is_not_made_a_handler_again() -> None:
         delay_execute("other")(handler)
 
 
-def test_the_decorator_without_a_key_says_so() -> None:
+@pytest.mark.parametrize(
+    "decorate",
+    [delay_execute, lambda func: delay_execute()(func), lambda func: delay_execute(key="")(func)],
+    ids=["no call", "no argument", "an empty key"],
+)
+def test_the_decorator_without_a_key_says_so(decorate: Callable[[object], object]) -> None:
     with pytest.raises(
         ImproperlyConfigured, match=r'close_order: @delay_execute needs a key; write @delay_execute\(key="'
     ):
-        delay_execute(close_order)  # type: ignore[arg-type]
+        decorate(close_order)
 
 
 def test_an_unknown_key_offers_the_nearest_or_the_right_alias() -> None:
