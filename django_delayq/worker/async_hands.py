@@ -63,18 +63,29 @@ class AsyncHands:
     def offer(self, lane: Lane) -> None:
         """Tell that leases were put into a lane."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=self._run_loop, args=(self._loop,), name="delayq-event-loop", daemon=True
-            )
-            self._thread.start()
-        self._loop.call_soon_threadsafe(self._fill, self._loop, lane)
+            self._loop = self._start_loop()
+        if self._loop is not None:  # else what is not started is given back within a second
+            self._loop.call_soon_threadsafe(self._fill, self._loop, lane)
 
     def close(self) -> None:
         """End the event loop."""
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._end, self._loop)
             self._thread.join(CLOSE_S)
+
+    def _start_loop(self) -> asyncio.AbstractEventLoop | None:
+        loop = None
+        try:
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=self._run_loop, args=(loop,), name="delayq-event-loop", daemon=True)
+            thread.start()
+        except (RuntimeError, MemoryError, OSError) as error:  # tried again at the next offer
+            _logger.error("The thread of async handlers can't start (%s); trying again. Raise its limits.", error)
+            if loop is not None:
+                loop.close()
+            return None
+        self._thread = thread
+        return loop
 
     def _fill(self, loop: asyncio.AbstractEventLoop, lane: Lane) -> None:
         while lane.active < lane.concurrency:

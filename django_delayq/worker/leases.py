@@ -1,7 +1,7 @@
 """Every lease that this process holds: renewed in time, given up in time."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import monotonic
 
 from django_delayq.brokers.base import BATCH, Broker, pages
@@ -84,21 +84,25 @@ class Leases:
             pause = self._lease_ms / 3000 if renewed else self._lease_ms / 20_000
 
     def _renew(self) -> bool:
-        leases = self.held()
-        for page in pages(leases, BATCH):
-            sent_at = monotonic()
-            try:
-                held = self._broker.renew([(lease.claimed.id, lease.claimed.token) for lease in page], self._lease_ms)
-            except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
-                self._outage.begin("renewing", error)
-                return False
+        """Whether every page was renewed. One that can't be must not keep the others from it."""
+        renewed = [self._renew_page(page) for page in pages(self.held(), BATCH)]
+        if all(renewed):
             self._outage.end("renewing")
-            for lease, is_held in zip(page, held, strict=True):
-                if is_held:
-                    lease.held_until = sent_at + self.hold_s
-            # A lease that was settled meanwhile is not lost: its removal tells. Nor is one that can't be told yet.
-            lost = [lease for lease, is_held in zip(page, held, strict=True) if is_held is False]
-            self.lose(lease for lease in lost if lease in self._held)
+        return all(renewed)
+
+    def _renew_page(self, page: Sequence[Lease]) -> bool:
+        sent_at = monotonic()
+        try:
+            held = self._broker.renew([(lease.claimed.id, lease.claimed.token) for lease in page], self._lease_ms)
+        except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
+            self._outage.begin("renewing", error)
+            return False
+        for lease, is_held in zip(page, held, strict=True):
+            if is_held:
+                lease.held_until = sent_at + self.hold_s
+        # A lease that was settled meanwhile is not lost: its removal tells. Nor is one that can't be told yet.
+        lost = [lease for lease, is_held in zip(page, held, strict=True) if is_held is False]
+        self.lose(lease for lease in lost if lease in self._held)
         return True
 
     def _give_up_forever(self) -> None:

@@ -6,6 +6,7 @@ from time import monotonic
 
 from django_delayq.brokers.base import Broker, WorkerInfo
 from django_delayq.worker.claiming import Claiming
+from django_delayq.worker.guard import guarded
 from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.outage import Outage, waits
 from django_delayq.worker.pauses import Pauses
@@ -78,7 +79,7 @@ class Loop:
         """End the sleep, or skip the next: a hand is free, or there is a reason to stop. From any thread."""
         self._woken.set()
         if self._asleep:
-            self._broker.wake()
+            guarded(self._broker.wake)  # the hand that calls must live on
 
     def _turn(self) -> bool:
         self._upkeep.do_due(self._info)

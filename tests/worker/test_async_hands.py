@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -79,3 +80,27 @@ def test_a_handler_whose_lease_is_lost_just_before_its_start_does_not_start(
         message_started.disconnect(lose)
     assert started == []
     assert rig.see("a").failures == 0
+
+
+def test_an_event_loop_whose_thread_cannot_start_is_started_later(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = threading.Thread.start
+    failed: list[threading.Thread] = []
+
+    def fail_once(thread: threading.Thread) -> None:
+        if thread.name == "delayq-event-loop" and not failed:
+            failed.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail_once)
+
+    async def handler(message: Message[Any]) -> None: ...
+
+    rig.send("a", "b")
+    worker = rig.start(make_handler(handler, concurrency=1))
+    rig.until_gone("a", "b")
+    rig.stop()
+    assert rig.ended_well[worker.name]
+    assert "The thread of async handlers can't start (can't start new thread)" in caplog.text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerUnavailable, LeaseLost, Message
-from django_delayq.brokers.base import Claims, Settlement, Verb, Want
+from django_delayq.brokers.base import BATCH, Claimed, Claims, Settlement, Verb, Want
 from django_delayq.message import State
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
@@ -87,6 +87,26 @@ def test_the_lease_of_a_long_handler_is_renewed(faulty: Rig, held: Held) -> None
     held.go.set()
     faulty.until_gone("a")
     assert broker.counts().totals["reclaimed"] == 0
+
+
+class FullPagesRefused(FaultyBroker):
+    """Refuses to renew as many at once as a call takes."""
+
+    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+        if len(leases) == BATCH:
+            raise BrokerUnavailable("A page was refused.")
+        return super().renew(leases, lease_ms)
+
+
+def test_a_page_that_cannot_be_renewed_keeps_no_other_from_it() -> None:
+    rig = Rig(LEASE_MS, FullPagesRefused)
+    leases = Leases(rig.broker, LEASE_MS, Outage())
+    lane = Lane(make_handler(lambda message: None), [("default", "k")], 1)
+    leases.add(Lease(Claimed(f"{n}", 1, 0, None, b""), lane, 0.0, math.inf, 0.0) for n in range(BATCH + 1))
+    leases.start()
+    broker = broker_of(rig)
+    broker.until(lambda: broker.renewals == 1)
+    leases.close()
 
 
 def test_renewals_do_not_wait_behind_a_hung_claim(faulty: Rig, held: Held) -> None:

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from django_delayq import Message
+from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import Claimed, Settlement
+from django_delayq.conf import Alias
 from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage
 from django_delayq.worker.settling import Settling
 from django_delayq.worker.sync_hands import SyncHands
-from tests.worker.rig import PATIENCE_S, Rig, make_handler
+from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 
 class WaitingTold(threading.Condition):
@@ -101,3 +102,39 @@ def test_a_thread_that_cannot_start_ends_no_hand_and_no_lane(
     rig.stop()
     assert rig.ended_well[worker.name]
     assert "A thread can't start (can't start new thread)" in caplog.text
+
+
+class Unwakable(WatchedBroker):
+    """Can't be woken from its sleep."""
+
+    def __init__(self, alias: Alias) -> None:
+        super().__init__(alias)
+        self.asleep = threading.Event()
+
+    def wait(self, timeout: float) -> None:
+        self.asleep.set()
+        super().wait(timeout)
+
+    def wake(self) -> None:
+        if threading.current_thread().name.startswith("delayq-hand"):
+            raise BrokerUnavailable("can't be woken")
+        super().wake()
+
+
+def test_a_broker_that_cannot_be_woken_ends_no_hand(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(broker_class=Unwakable)
+    broker = rig.broker
+    assert isinstance(broker, Unwakable)
+
+    def handler(message: Message[Any]) -> None:
+        broker.asleep.clear()
+        assert broker.asleep.wait(PATIENCE_S)
+
+    idle = make_handler(nothing, "idle")  # for its sake the loop sleeps in the broker while the other lane is full
+    worker = rig.start(make_handler(handler, concurrency=1), idle, max_threads=2)
+    for id in ("a", "b", "c"):  # more than there are hands
+        rig.send(id)
+        rig.until_gone(id)
+    rig.stop()
+    assert rig.ended_well[worker.name]
+    assert "can't be woken" in caplog.text
