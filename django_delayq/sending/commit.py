@@ -95,7 +95,7 @@ def is_in_transaction(alias: Alias) -> bool:
         for connection in connections.all(initialized_only=True):
             if connection.in_atomic_block:
                 warnings.warn(
-                    f"A send to {alias.name!r} does not wait for the transaction on database {connection.alias!r}: "
+                    f"A send to {alias.name!r} takes no part in the transaction on database {connection.alias!r}: "
                     f'only one on {alias.database!r} is joined (DELAYQ["{alias.name}"]["DATABASE"]).',
                     RuntimeWarning,
                     stacklevel=4,

@@ -27,6 +27,7 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
 )
 from django_delayq.conf import Alias, Store
+from django_delayq.sending.commit import is_in_transaction
 from django_delayq.store import byid, claims, looks, puts, settles
 from django_delayq.store.database import Database
 from django_delayq.store.short_cut import ShortCut
@@ -38,6 +39,7 @@ class StoredBroker:
     capabilities = frozenset(Capability) - {Capability.MOVES}  # a shared counter would make every send wait for others
 
     def __init__(self, alias: Alias, store: Store, clock: Broker) -> None:
+        self._alias = alias
         self.clock = clock
         self.store = store
         self.database = Database(alias.name, alias.database)
@@ -59,6 +61,7 @@ class StoredBroker:
 
     def put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
         check_batch(puts_)
+        is_in_transaction(self._alias)  # it warns of others, which are not joined
         placed, alarms = puts.put(self.database, puts_, on_conflict)
         self._short_cut.put_after_commit(self.database.connection, alarms)
         return refuse_duplicates(placed, on_conflict)

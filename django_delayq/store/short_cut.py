@@ -1,14 +1,19 @@
 """The short cut of a send: alarms of what is due soon are put right after the commit, if all is well."""
 
 import logging
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from time import monotonic
+from typing import NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_delayq.brokers.base import BATCH, Alarm, Broker
 
 SOON_MS = 2_000
+LONG_MS = 60_000
+"""Of a transaction that stays open for longer than this the relay takes what came near meanwhile."""
 WITHIN_S = 0.25
 SKIP_S = 5.0
 """After a failure this process leaves everything to the relay for so long: a hung broker must not cost each commit."""
@@ -24,19 +29,26 @@ class ShortCut:
         self._skip_until = 0.0
 
     def put_after_commit(self, connection: BaseDatabaseWrapper, alarms: Sequence[Alarm]) -> None:
-        """Put what is due soon of `alarms` once the connection's transaction commits; at once outside of one."""
-        soon = [alarm for alarm in alarms if alarm.wait_ms <= SOON_MS][:BATCH]
-        if not soon:
+        """Put what is due soon of `alarms` once the connection's transaction commits; at once outside of one.
+
+        Nobody tells of the end of a transaction that is managed by hand: its alarms are left to the relay.
+        """
+        if not connection.in_atomic_block:
+            if connection.get_autocommit():
+                self.put(_soon(alarms))
+            return
+        near = [_NearAlarm(alarm, monotonic()) for alarm in alarms if alarm.wait_ms <= LONG_MS][:BATCH]
+        if not near:
             return
         hook = _last_hook(connection, self)
-        if hook is not None and len(hook.alarms) + len(soon) <= BATCH:
-            hook.alarms += soon
+        if hook is not None and len(hook.near) + len(near) <= BATCH:
+            hook.near += near
             return
-        connection.on_commit(_Hook(self, soon).after_commit, robust=True)
+        connection.on_commit(_Hook(self, near).after_commit, robust=True)
 
     def put(self, alarms: Sequence[Alarm]) -> None:
         """Put alarms, unless the last try failed a moment ago."""
-        if monotonic() < self._skip_until:
+        if not alarms or monotonic() < self._skip_until:
             return
         try:
             self._clock.put_alarms(alarms, within_s=WITHIN_S)
@@ -45,16 +57,32 @@ class ShortCut:
             _logger.warning("The broker was not told of %d message(s); the relay will. (%s)", len(alarms), error)
 
 
-class _Hook:
-    """What one transaction, or one savepoint of it, has to put."""
+class _NearAlarm(NamedTuple):
+    """An alarm, and when its wait began, by the monotonic clock."""
 
-    def __init__(self, short_cut: ShortCut, alarms: list[Alarm]) -> None:
+    alarm: Alarm
+    since: float
+
+
+class _Hook:
+    """What one transaction, or one savepoint of it, may have to put."""
+
+    def __init__(self, short_cut: ShortCut, near: list[_NearAlarm]) -> None:
         self.short_cut = short_cut
-        self.alarms = alarms
+        self.near = near
 
     def after_commit(self) -> None:
         """The `on_commit` callback."""
-        self.short_cut.put(self.alarms)
+        now = monotonic()
+        self.short_cut.put(_soon([_waited(alarm, now - since) for alarm, since in self.near]))
+
+
+def _waited(alarm: Alarm, seconds: float) -> Alarm:
+    return replace(alarm, wait_ms=max(math.ceil(alarm.wait_ms - seconds * 1000), 0))
+
+
+def _soon(alarms: Sequence[Alarm]) -> list[Alarm]:
+    return [alarm for alarm in alarms if alarm.wait_ms <= SOON_MS][:BATCH]
 
 
 def _last_hook(connection: BaseDatabaseWrapper, short_cut: ShortCut) -> _Hook | None:

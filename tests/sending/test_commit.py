@@ -158,7 +158,7 @@ def test_a_transaction_on_another_database_is_not_joined_but_warned_of(close_ord
     with transaction.atomic(using="other"), pytest.warns(RuntimeWarning) as warned:
         assert close_order.send(5).created
     assert [str(warning.message) for warning in warned] == [
-        "A send to 'default' does not wait for the transaction on database 'other': "
+        "A send to 'default' takes no part in the transaction on database 'other': "
         'only one on \'default\' is joined (DELAYQ["default"]["DATABASE"]).'
     ]
 

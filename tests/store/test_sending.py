@@ -1,5 +1,6 @@
 """A send is a row of the caller's transaction: committed and rolled back with it, whatever the broker does."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from django_delayq import (
     send_delay_message,
     send_delay_messages,
 )
+from django_delayq.message import from_ms
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.signals import message_sent
 from django_delayq.store import StoredBroker
@@ -112,3 +114,45 @@ def test_message_sent_is_told_after_the_commit(broker: StoredBroker, database: s
     finally:
         message_sent.disconnect(note)
     assert told == ["a"]
+
+
+def test_a_delay_counts_from_the_send_however_long_its_transaction_is_open(broker: StoredBroker, database: str) -> None:
+    with transaction.atomic(using=database):
+        began_ms = broker.database.now_ms()
+        while (sent_ms := broker.database.now_ms()) == began_ms:
+            pass
+        sent = send_delay_message("k", 1, delay="30m")
+    assert sent.due_at is not None
+    assert sent.due_at >= from_ms(sent_ms) + timedelta(minutes=30)
+
+
+@pytest.mark.parametrize(("open_s", "placed"), [(29.5, 1), (1.0, 0)])
+def test_what_came_near_while_its_transaction_was_open_is_put_at_the_commit(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch, open_s: float, placed: int
+) -> None:
+    passed = 0.0
+    monkeypatch.setattr("django_delayq.store.short_cut.monotonic", lambda: passed)
+    with transaction.atomic(using=database):
+        send_delay_message("k", 1, delay="30s")
+        passed = open_s
+    assert alarms(broker) == placed
+    (pk,) = ReadyMessage.objects.using(database).values_list("pk", flat=True)
+    for alarm in broker.clock.find_alarms("default", "k", [str(pk)]):
+        assert alarm.due_ms is not None
+        assert alarm.due_ms - broker.clock.counts().now_ms < 1_000
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+def test_a_transaction_managed_by_hand_takes_sends_and_leaves_them_to_the_relay(
+    broker: StoredBroker, database: str
+) -> None:
+    transaction.set_autocommit(False, using=database)
+    try:
+        send_delay_message("k", 1, id="a")
+        transaction.rollback(using=database)
+        send_delay_message("k", 1, id="b")
+        transaction.commit(using=database)
+    finally:
+        transaction.set_autocommit(True, using=database)
+    assert list(ReadyMessage.objects.using(database).values_list("message_id", flat=True)) == ["b"]
+    assert alarms(broker) == 0
