@@ -28,6 +28,7 @@ class Options:
     unknown_keys: str = "error"  # or "allow"
     error_retention: int = 30 * 86_400_000
     error_max: int = 100_000
+    mask: str | None = None  # the dotted path of the function that masks payloads in the admin
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +130,15 @@ def _public_text(path: str, value: object) -> str:
     return text
 
 
-def _dotted_path(path: str, value: object) -> str:
+def _dotted_path(path: str, value: object, what: str = f"broker class, such as {BROKER!r}") -> str:
     text = _public_text(path, value)
     if not all(part.isidentifier() for part in text.split(".")) or "." not in text:
-        raise ImproperlyConfigured(f"{path}={text!r} is no dotted path to a broker class, such as {BROKER!r}.")
+        raise ImproperlyConfigured(f"{path}={text!r} is no dotted path to a {what}.")
     return text
+
+
+def _mask(path: str, value: object) -> str | None:
+    return None if value is None else _dotted_path(path, value, "function, such as 'shop.privacy.mask'")
 
 
 def _prefix(path: str, value: Any) -> str:
@@ -199,6 +204,7 @@ _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "unknown_keys": _unknown_keys,
     "error_retention": _length_ms,
     "error_max": _count,
+    "mask": _mask,
 }
 _STORE_PARSERS: dict[str, Callable[[str, Any], Any]] = {"HORIZON": _horizon_ms}
 _cache: dict[str, Alias] = {}

@@ -55,6 +55,14 @@ class ReadyMessage(MessageRow):
         db_table = "delayq_ready"
         verbose_name = _("ready message")
         verbose_name_plural = _("ready messages")
+        permissions = [  # of messages in every table
+            ("view_payload", "Can see the payloads of messages"),
+            ("rescue_message", "Can run failed messages again"),
+            ("cancel_message", "Can cancel waiting messages"),
+            ("reschedule_message", "Can change when messages are due"),
+            ("edit_payload", "Can change the payloads of failed messages"),
+            ("pause_queue", "Can pause and resume queues and keys"),
+        ]
         constraints = [models.UniqueConstraint(fields=["alias", "message_id"], name="delayq_ready_id")]
         indexes = [
             models.Index(fields=["alias", "due_at"], condition=models.Q(placed=False), name="delayq_ready_unplaced"),

@@ -72,6 +72,7 @@ def test_sizes_are_bytes_or_text(size: Any, octets: int) -> None:
         ({"OPTIONS": {"max_data": True}}, r'\["max_data"\]=True is no size'),
         ({"OPTIONS": {"unknown_keys": "ignore"}}, r'\["unknown_keys"\]=\'ignore\' is neither'),
         ({"OPTIONS": {"error_max": -1}}, r'\["error_max"\]=-1 is too small'),
+        ({"OPTIONS": {"mask": "mask"}}, r'\["mask"\]=\'mask\' is no dotted path to a function'),
         ({"OPTIONS": {"error_retention": -1}}, r'\["error_retention"\]=-1 is negative'),
     ],
 )

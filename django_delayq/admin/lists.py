@@ -6,7 +6,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.options import ShowFacets
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin import columns
@@ -22,7 +22,9 @@ from django_delayq.admin.filters import (
     StateFilter,
 )
 from django_delayq.admin.limits import LIMIT_S, CappedPaginator, TooSlow, time_limit
-from django_delayq.admin.search import find
+from django_delayq.admin.message_page import message_page
+from django_delayq.admin.payload import may_search
+from django_delayq.admin.search import asks_for_data, find
 from django_delayq.conf import get_alias
 from django_delayq.models import MessageRow
 
@@ -79,12 +81,20 @@ class MessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
         text = search_term.strip()
         if not text:
             return queryset, False
+        if asks_for_data(text) and not may_search(request, alias_of(request)):
+            messages.warning(request, _("Nothing is shown: you may not look into payloads, or they are masked."))
+            return queryset.none(), False
         try:
             with time_limit(queryset.db):
                 return find(queryset, text), False
         except TooSlow:
             _say_too_slow(request)
             return queryset.none(), False
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return message_page(self, request, object_id)
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         # Only what the filters ask for: `?data__contains=` would tell of payloads that the viewer may not see.

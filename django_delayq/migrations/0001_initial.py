@@ -115,6 +115,14 @@ class Migration(migrations.Migration):
                 "verbose_name": "ready message",
                 "verbose_name_plural": "ready messages",
                 "db_table": "delayq_ready",
+                "permissions": [
+                    ("view_payload", "Can see the payloads of messages"),
+                    ("rescue_message", "Can run failed messages again"),
+                    ("cancel_message", "Can cancel waiting messages"),
+                    ("reschedule_message", "Can change when messages are due"),
+                    ("edit_payload", "Can change the payloads of failed messages"),
+                    ("pause_queue", "Can pause and resume queues and keys"),
+                ],
                 "indexes": [
                     models.Index(
                         condition=models.Q(("placed", False)), fields=["alias", "due_at"], name="delayq_ready_unplaced"

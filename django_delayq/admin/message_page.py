@@ -1,0 +1,92 @@
+"""The page of one message: its story, its payload, what operators did to it, and what may be done now."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.payload import payload_of
+from django_delayq.admin.story import facts, what_next
+from django_delayq.conf import get_alias
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+
+TABLES: tuple[type[MessageRow], ...] = (ReadyMessage, ErrorMessage, FinishMessage)
+"""Where a message may be, under one primary key."""
+
+_MOST_ENTRIES = 50
+
+
+def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
+    """The page of a message, or the way to where it has moved."""
+    if not admin.has_view_permission(request):
+        raise PermissionDenied
+    row = admin.get_object(request, object_id)
+    if row is None:
+        return _elsewhere(admin, request, object_id)
+    context = {
+        **admin.admin_site.each_context(request),
+        "title": str(row.message_id),
+        "opts": admin.opts,
+        "original": row,
+        "media": admin.media,
+        "has_view_permission": True,
+        "change": True,
+        "facts": list(facts(row)),
+        "what_next": what_next(row),
+        "payload": payload_of(row, request),
+        "same_tag": list(_same_tag(admin, row)),
+        "entries": _entries(row),
+        "list_address": f"{_address(admin, admin.model, 'changelist')}{query_of(row.alias)}",
+    }
+    request.current_app = admin.admin_site.name
+    return TemplateResponse(request, "admin/delayq/message.html", context)
+
+
+def address_of(admin: Any, row: MessageRow) -> str:
+    """The address of a message's page."""
+    return _address(admin, type(row), "change", quote(row.pk)) + query_of(row.alias)
+
+
+def _address(admin: Any, model: type[MessageRow], view: str, *args: str) -> str:
+    name = f"admin:delayq_{model._meta.model_name}_{view}"
+    return reverse(name, args=args, current_app=admin.admin_site.name)
+
+
+def _elsewhere(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
+    alias = alias_of(request)
+    for model in TABLES:
+        if object_id.isdecimal() and model is not admin.model:
+            found = model._default_manager.using(get_alias(alias).database).filter(alias=alias, pk=object_id).first()
+            if found is not None:
+                return HttpResponseRedirect(address_of(admin, found))
+    messages.warning(request, _("There is no message %(pk)s any more.") % {"pk": object_id})
+    return HttpResponseRedirect(_address(admin, admin.model, "changelist") + query_of(alias))
+
+
+def _same_tag(admin: Any, row: MessageRow) -> Any:
+    """A link to each list, searched for the tag."""
+    if not row.tag:
+        return
+    for model in TABLES:
+        separator = "&" if query_of(row.alias) else "?"
+        query = f"{query_of(row.alias)}{separator}{urlencode({'q': row.tag})}"
+        yield model._meta.verbose_name_plural, f"{_address(admin, model, 'changelist')}{query}"
+
+
+def _entries(row: MessageRow) -> list[LogEntry]:
+    """What operators did to it, newest first, in whichever table it was then."""
+    types = ContentType.objects.get_for_models(*TABLES).values()
+    return list(
+        LogEntry.objects.filter(content_type__in=types, object_id=str(row.pk))
+        .select_related("user")
+        .order_by("-action_time")[:_MOST_ENTRIES]
+    )

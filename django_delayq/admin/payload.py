@@ -1,0 +1,71 @@
+"""The payload of a message as a viewer may see it: pretty, masked by the site's hook, or not at all."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.module_loading import import_string
+from django.utils.translation import gettext as _
+
+from django_delayq.codec import loads
+from django_delayq.conf import alias_names, get_alias
+from django_delayq.models import MessageRow
+
+_BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # they show text in another order than it is
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """`text` is what to show; where it is None, `why_hidden` says why. `masked`: the hook changed something."""
+
+    text: str | None
+    why_hidden: str = ""
+    masked: bool = False
+
+
+def may_view(request: HttpRequest) -> bool:
+    """Whether this user may see payloads."""
+    return request.user.has_perm("delayq.view_payload")
+
+
+def may_search(request: HttpRequest, alias: str) -> bool:
+    """Whether this user may look for values in payloads: who may not see them must not find them out that way."""
+    return may_view(request) and not _mask_path(alias)
+
+
+def payload_of(row: MessageRow, request: HttpRequest) -> Payload:
+    """The payload of `row` for the user of `request`. What the hook can't mask is hidden."""
+    if not may_view(request):
+        return Payload(None, _("You may not see payloads (permission delayq.view_payload)."))
+    try:
+        data = loads(row.data)
+    except (ValueError, RecursionError):  # someone else wrote it
+        if _mask_path(row.alias):
+            return Payload(None, _("It is no JSON, so it can't be masked."))
+        return Payload(row.data)
+    try:
+        shown = _masked(row, data)
+    except Exception as error:  # noqa: BLE001  the site's hook: whatever it raises, nothing is shown
+        return Payload(None, _("The hook that masks payloads failed: %(error)s.") % {"error": type(error).__name__})
+    return Payload(pretty(shown), masked=shown != data)
+
+
+def pretty(data: Any) -> str:
+    """JSON for people, which says itself what order its characters are in."""
+    text = json.dumps(data, indent=2, ensure_ascii=False, default=str)
+    return _BIDI.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _masked(row: MessageRow, data: Any) -> Any:
+    path = _mask_path(row.alias)
+    if not path:
+        return data
+    mask: Callable[[str, Any], Any] = import_string(path)
+    return mask(row.key, loads(row.data))  # a copy of its own, which it may change
+
+
+def _mask_path(alias: str) -> str | None:
+    return get_alias(alias).options.mask if alias in alias_names() else None

@@ -1,0 +1,84 @@
+"""What the page of a message tells: where it is, when it is due and how late it is, and what happens next."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext as _
+
+from django_delayq.admin.columns import between, instant, is_running, most_attempts, state, worker_of
+from django_delayq.admin.conditions import now_utc
+from django_delayq.durations import to_text
+from django_delayq.errors import DelayqError
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.monitor import explain
+
+
+class Fact(NamedTuple):
+    """One line: a word, what it says, and the same instant in UTC where it is one."""
+
+    name: str
+    value: Any
+    utc: str = ""
+
+
+def facts(row: MessageRow) -> Iterator[Fact]:
+    """The lines of the page, from where it is to what it carries beside its payload."""
+    yield Fact(_("state"), state_of(row))
+    yield Fact(_("key"), row.key)
+    yield Fact(_("queue"), row.queue)
+    yield Fact(_("alias"), row.alias)
+    yield _when(_("sent"), row.sent_at)
+    yield _when(_("due"), row.due_at)
+    yield from _lateness(row)
+    if row.expires_at is not None:
+        yield _when(_("expires"), row.expires_at)
+    if isinstance(row, ReadyMessage) and is_running(row) and row.lease_until:
+        yield Fact(_("held by"), worker_of(row))
+        yield _when(_("held until, if not renewed"), row.lease_until)
+    if isinstance(row, FinishMessage | ErrorMessage):
+        yield _when(_("ended"), row.ended_at)
+    yield Fact(_("failed attempts"), row.failures)
+    yield Fact(_("most attempts"), most_attempts(row) or _("as its handler says, which is not known here"))
+    yield Fact(_("deaths of its worker"), row.crashes)
+    if row.timeout_ms is not None:
+        yield Fact(_("time-out"), to_text(row.timeout_ms))
+    if row.at_most_once:
+        yield Fact(_("at most once"), _("yes: it never starts a second time"))
+    if row.trace_id:
+        yield Fact(_("trace id"), row.trace_id)
+
+
+def state_of(row: MessageRow) -> str:
+    """Where a message is, in a word."""
+    if isinstance(row, ReadyMessage):
+        return state(row)
+    return str(row.get_outcome_display()) if isinstance(row, FinishMessage) else _("failed for good")
+
+
+def what_next(row: MessageRow) -> str:
+    """What happens to it without an operator."""
+    if isinstance(row, FinishMessage):
+        return _("Nothing: it is over.")
+    if isinstance(row, ErrorMessage):
+        return _("Nothing until it is run again or deleted.")
+    try:
+        explanation = explain(row.message_id, row.alias)
+    except DelayqError as error:
+        return _("It can't be said now: %(error)s") % {"error": error}
+    return _("It has just moved on.") if explanation is None else explanation.happens_next
+
+
+def _lateness(row: MessageRow) -> Iterator[Fact]:
+    ended = row.ended_at if isinstance(row, FinishMessage | ErrorMessage) else now_utc()
+    if isinstance(row, ReadyMessage) and is_running(row):
+        return
+    if ended > row.due_at:
+        name = _("late by") if isinstance(row, ReadyMessage) else _("ended after its due time by")
+        yield Fact(name, between(row.due_at, ended))
+    elif isinstance(row, ReadyMessage):
+        yield Fact(_("due in"), between(ended, row.due_at))
+
+
+def _when(name: str, moment: datetime) -> Fact:
+    return Fact(name, instant(moment), moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC"))

@@ -1,0 +1,130 @@
+"""The page of a message tells its story, and shows its payload to those who may see it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from django_delayq import cancel_delay_messages
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.store import StoredBroker
+from tests.admin.support import LISTS, bury, claim, finish, page, send, text_of, url
+
+
+def open_page(client: Client, database: str, id: str, model: type[MessageRow] = ReadyMessage, **options: Any) -> Any:
+    """The page of the message of this id in a table."""
+    pk = model._default_manager.using(database).get(message_id=id).pk
+    return client.get(url(LISTS[model], pk, "change"), **options)
+
+
+def test_a_waiting_message_says_when_it_is_due_here_and_in_utc(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    send("a", {"order": 42}, delay="1h30m", tag="order:42")
+    row = ReadyMessage.objects.using(database).get()
+    shown = text_of(open_page(superuser, database, "a"))
+    assert f"{row.due_at:%Y-%m-%d %H:%M:%S}" in shown
+    assert "Due in 1h" in shown
+    assert '"order": 42' in shown
+    assert "it stays parked until a worker comes" in shown  # no worker runs
+
+
+def test_a_running_message_says_who_holds_it(broker: StoredBroker, superuser: Client, database: str) -> None:
+    send("a")
+    claim(broker, worker="host:7")
+    shown = text_of(open_page(superuser, database, "a"))
+    assert "running on host:7" in shown
+    assert "It ends as its handler does" in shown
+
+
+def test_a_failed_message_shows_its_traceback(broker: StoredBroker, superuser: Client, database: str) -> None:
+    bury(broker, "a", error="ValueError: no card", detail="Traceback (most recent call last):\n  pay()")
+    shown = text_of(open_page(superuser, database, "a", ErrorMessage))
+    for words in ("ValueError: no card", "Traceback (most recent call last): pay()", "until it is run again"):
+        assert words in shown
+
+
+def test_links_lead_to_what_has_the_same_tag(broker: StoredBroker, superuser: Client, database: str) -> None:
+    send("a", tag="order:42 & more")
+    assert url("errormessage", query="?q=order%3A42+%26+more") in page(open_page(superuser, database, "a"))
+
+
+def test_the_page_of_a_message_that_moved_leads_to_where_it_is(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    send("a")
+    pk = ReadyMessage.objects.using(database).get().pk
+    cancel_delay_messages("a")
+    assert FinishMessage.objects.using(database).get().pk == pk
+    response = superuser.get(url("readymessage", pk, "change"))
+    assert response["Location"] == url("finishmessage", pk, "change")
+
+
+@pytest.mark.parametrize("pk", ["999999", "no number"])
+def test_a_page_that_is_not_there_leads_to_the_list(broker: StoredBroker, superuser: Client, pk: str) -> None:
+    response = superuser.get(url("errormessage", pk, "change"), follow=True)
+    assert response.redirect_chain == [(url("errormessage"), 302)]
+    assert "There is no message" in text_of(response)
+
+
+def test_a_broker_that_is_away_leaves_the_page_there(
+    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> None:
+        raise BrokerUnavailable("Redis does not answer.")
+
+    send("a")
+    monkeypatch.setattr(broker.clock, "workers", away)
+    assert "It can't be said now: Redis does not answer." in text_of(open_page(superuser, database, "a"))
+
+
+def test_payloads_are_shown_to_those_who_may_see_them(
+    broker: StoredBroker, staff: Callable[..., Client], database: str
+) -> None:
+    bury(broker, "a", data={"card": "4111"})
+    assert "4111" not in page(open_page(staff("view_errormessage"), database, "a", ErrorMessage))
+    assert "4111" in page(open_page(staff("view_errormessage", "view_payload"), database, "a", ErrorMessage))
+
+
+def test_who_may_not_see_payloads_finds_nothing_in_them(broker: StoredBroker, staff: Callable[..., Client]) -> None:
+    send("a", {"card": "4111"})
+    response = staff("view_readymessage").get(url("readymessage"), {"q": "data.card=4111"})
+    assert "you may not look into payloads" in text_of(response)
+    assert ">a</a>" not in page(response)
+
+
+@pytest.mark.parametrize(
+    ("mask", "shown"), [("without_card", "masked for order.close"), ("failing", "failed: RuntimeError")]
+)
+def test_a_hook_masks_payloads_for_everybody(
+    settings: Settings,
+    stored_delayq: dict[str, Any],
+    broker: StoredBroker,
+    superuser: Client,
+    database: str,
+    mask: str,
+    shown: str,
+) -> None:
+    options = stored_delayq["OPTIONS"] | {"mask": f"tests.admin.masks.{mask}"}
+    settings.DELAYQ = {"default": stored_delayq | {"OPTIONS": options}}
+    send("a", {"card": "4111", "order": 1})
+    response = open_page(superuser, database, "a")
+    assert shown in text_of(response)
+    assert "4111" not in page(response)
+    found = superuser.get(url("readymessage"), {"q": "data.card=4111"})
+    assert "or they are masked" in text_of(found)
+
+
+def test_text_that_would_be_shown_in_another_order_is_escaped(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    send("a", "\u202etxt.exe")
+    assert '"\\u202etxt.exe"' in text_of(open_page(superuser, database, "a"))
+
+
+def test_a_finished_message_is_over(broker: StoredBroker, superuser: Client, database: str) -> None:
+    finish(broker, "a")
+    assert "Nothing: it is over." in text_of(open_page(superuser, database, "a", FinishMessage))
