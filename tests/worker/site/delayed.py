@@ -87,3 +87,10 @@ def garble(message: Message[str]) -> None:
     """Say to the parent what is no answer."""
     os.write(int(sys.argv[1]), b"\0\0\0\2{]")
     tell(message, "garbles").close()
+
+
+@delay_execute(key="record")
+def record(message: Message[str]) -> None:
+    """Add a line to a file."""
+    with open(os.environ["DELAYQ_TEST_RECORD"], "ab", buffering=0) as file:
+        file.write(f"{message.data}\n".encode())
