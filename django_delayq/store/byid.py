@@ -7,7 +7,6 @@ from django.db import transaction
 from django_delayq.brokers.base import Alarm
 from django_delayq.store.database import Database, Row, marks
 from django_delayq.store.moves import count, end
-from django_delayq.store.puts import due_sql
 from django_delayq.store.rows import CRASHES_NOW, FREE, SHARED
 
 
@@ -47,14 +46,13 @@ def reschedule(
     if not ids:
         return set(), []
     dialect = database.dialect
-    due, parameter = due_sql(database, delay_ms, at_ms)
+    due, parameter = dialect.due(delay_ms, at_ms)
     changed = database.rows(
-        f"WITH clock AS (SELECT {dialect.now} AS n, {dialect.now_up} AS u)"
-        f" UPDATE delayq_ready AS r SET due_at = {due}, scheduled_at = {due},"
+        f"UPDATE delayq_ready AS r SET due_at = {due}, scheduled_at = {due},"
         f" expires_at = r.expires_at - r.scheduled_at + {due}, token = NULL, lease_until = NULL, worker = '',"
         f" crashes = {CRASHES_NOW.format(least=dialect.least)}, placed = %s"
         f" WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))}) AND {FREE.format(now=dialect.now)}"
-        " RETURNING id, message_id, queue, key, due_at - (SELECT n FROM clock)",
+        f" RETURNING id, message_id, queue, key, due_at - {dialect.now}",
         [parameter, parameter, parameter, False, database.alias, *sorted(ids)],
     )
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, _, queue, key, wait_ms in changed]

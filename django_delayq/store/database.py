@@ -16,13 +16,20 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Fragments of SQL. `now` and `now_up` are the statement's time in epoch ms, rounded down and up."""
+    """Fragments of SQL. `now` and `now_up` are the statement's time in epoch ms, rounded down and up: one time, however
+    often a statement names them."""
 
     now: str
     now_up: str
     greatest: str
     least: str
     skip_locked: str
+
+    def due(self, delay_ms: int, at_ms: int | None) -> tuple[str, int]:
+        """The due time by the clock of the statement, and its one parameter."""
+        if at_ms is None:
+            return f"({self.now_up} + %s)", delay_ms
+        return f"{self.greatest}({self.now}, %s)", at_ms
 
 
 _DIALECTS = {

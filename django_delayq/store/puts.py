@@ -4,16 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from django_delayq.brokers.base import Alarm, OnConflict, Placed, Put
-from django_delayq.store.database import Database, Row
+from django_delayq.store.database import Database, Dialect, Row
 from django_delayq.store.rows import CRASHES_NOW, FREE
+from django_delayq.store.statements import statements
 
 TRIES = 5
 """How often a send looks again for an id that was there and is gone: each time another ended it meanwhile."""
-
-_COLUMNS = (
-    "alias, message_id, queue, key, data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, "
-    "timeout_ms, at_most_once, failures, crashes, error, worker, placed"
-)
 
 
 def put(database: Database, puts: Sequence[Put], on_conflict: OnConflict) -> tuple[list[Placed], list[Alarm]]:
@@ -34,55 +30,17 @@ def put(database: Database, puts: Sequence[Put], on_conflict: OnConflict) -> tup
 def _insert(
     database: Database, puts: Sequence[Put], todo: list[int], placed: dict[int, Placed], alarms: list[Alarm]
 ) -> list[int]:
-    """Insert what has no conflict, in the order of ids, so that two of them can't deadlock. Gives the others."""
+    """Insert what has no conflict. Gives the others."""
     if not todo:
         return []
-    dialect = database.dialect
-    order = sorted(todo, key=lambda i: puts[i].id)
-    values, parameters = [], []
-    for i in order:
-        text, given = _values(database, puts[i])
-        values.append(text)
-        parameters += given
-    inserted = database.rows(
-        f"WITH clock AS (SELECT {dialect.now} AS n, {dialect.now_up} AS u)"
-        f" INSERT INTO delayq_ready ({_COLUMNS}) VALUES {', '.join(values)}"
-        " ON CONFLICT (alias, message_id) DO NOTHING RETURNING message_id, id, due_at, (SELECT n FROM clock)",
-        parameters,
-    )
-    found = {id: (pk, due_ms, now_ms) for id, pk, due_ms, now_ms in inserted}
-    rest = []
-    for i in sorted(todo):
-        one = found.pop(puts[i].id, None)
-        if one is None:
-            rest.append(i)
-            continue
-        pk, due_ms, now_ms = one
-        placed[i] = Placed(puts[i].id, due_ms, created=True)
+    by_id = {puts[i].id: i for i in reversed(todo)}  # of two with one id the first counts
+    inserted = statements(database).insert(database, [puts[i] for i in by_id.values()])
+    found = {by_id[row.id]: row for row in inserted}
+    for i, row in found.items():
+        placed[i] = Placed(row.id, row.due_ms, created=True)
         header = puts[i].header
-        alarms.append(Alarm(header.queue, header.key, str(pk), max(due_ms - now_ms, 0)))
-    return rest
-
-
-def _values(database: Database, put: Put) -> tuple[str, list[Any]]:
-    """The row of one message, as SQL and its parameters."""
-    header = put.header
-    due, due_parameter = due_sql(database, put.delay_ms, put.at_ms)
-    expires = "NULL" if header.expires_ms is None else f"{due} + %s"
-    text = f"(%s, %s, %s, %s, %s, %s, %s, {due}, {due}, (SELECT n FROM clock), {expires}, %s, %s, %s, 0, 0, '', '', %s)"
-    parameters: list[Any] = [database.alias, put.id, header.queue, header.key, put.body.decode()]
-    parameters += [header.tag, header.trace_id, due_parameter, due_parameter]
-    if header.expires_ms is not None:
-        parameters += [due_parameter, header.expires_ms]
-    parameters += [header.max_attempts, header.timeout_ms, header.at_most_once, False]
-    return text, parameters
-
-
-def due_sql(database: Database, delay_ms: int, at_ms: int | None) -> tuple[str, int]:
-    """The due time by the clock of a statement that has a table `clock`, and its one parameter."""
-    if at_ms is None:
-        return "((SELECT u FROM clock) + %s)", delay_ms
-    return f"{database.dialect.greatest}((SELECT n FROM clock), %s)", at_ms
+        alarms.append(Alarm(header.queue, header.key, str(row.pk), max(row.due_ms - row.now_ms, 0)))
+    return [i for i in todo if i not in found]
 
 
 def _settle_conflict(
@@ -115,10 +73,10 @@ def _change(database: Database, put: Put, on_conflict: OnConflict) -> Row | None
     if on_conflict in ("keep", "raise"):
         return None
     dialect = database.dialect
-    due, due_parameter = due_sql(database, put.delay_ms, put.at_ms)
+    due, due_parameter = dialect.due(put.delay_ms, put.at_ms)
     changes, parameters = f"due_at = {due}, scheduled_at = {due}", [due_parameter, due_parameter]
     if on_conflict == "replace":
-        text, given = _replacement(put, due, due_parameter)
+        text, given = _replacement(dialect, put, due, due_parameter)
         changes, parameters = f"{changes}, {text}", parameters + given
         condition = ""
     else:
@@ -127,20 +85,20 @@ def _change(database: Database, put: Put, on_conflict: OnConflict) -> Row | None
         parameters.append(due_parameter)
         condition = f" AND {due} {'<' if on_conflict == 'earliest' else '>'} r.due_at"
     changed = database.rows(
-        f"WITH clock AS (SELECT {dialect.now} AS n, {dialect.now_up} AS u)"
-        f" UPDATE delayq_ready AS r SET {changes}, token = NULL, lease_until = NULL, worker = '', placed = %s"
+        f"UPDATE delayq_ready AS r SET {changes}, token = NULL, lease_until = NULL, worker = '', placed = %s"
         f" WHERE r.alias = %s AND r.message_id = %s AND {FREE.format(now=dialect.now)}{condition}"
-        " RETURNING id, queue, key, due_at, due_at - (SELECT n FROM clock)",
+        f" RETURNING id, queue, key, due_at, due_at - {dialect.now}",
         [*parameters, False, database.alias, put.id, *([due_parameter] if condition else [])],
     )
     return changed[0] if changed else None
 
 
-def _replacement(put: Put, due: str, due_parameter: int) -> tuple[str, list[Any]]:
+def _replacement(dialect: Dialect, put: Put, due: str, due_parameter: int) -> tuple[str, list[Any]]:
     header = put.header
     text = (
         "queue = %s, key = %s, data = %s, tag = %s, trace_id = %s, max_attempts = %s, timeout_ms = %s,"
-        " at_most_once = %s, failures = 0, crashes = 0, error = '', sent_at = (SELECT n FROM clock)"
+        " at_most_once = %s, failures = 0, crashes = 0, error = '', "
+        f"sent_at = {dialect.now}"
     )
     parameters: list[Any] = [header.queue, header.key, put.body.decode(), header.tag, header.trace_id]
     parameters += [header.max_attempts, header.timeout_ms, header.at_most_once]

@@ -1,5 +1,7 @@
 """The columns that all three tables share, and what a row is to the rest of the package."""
 
+from typing import NamedTuple
+
 from django_delayq.brokers.base import Claimed, Header, Info
 from django_delayq.message import State
 from django_delayq.store.database import Row
@@ -9,6 +11,9 @@ SHARED = (
     "timeout_ms, at_most_once, failures, crashes, error, worker"
 )
 """The columns that a move from one table to another takes along."""
+
+NEW = f"{SHARED}, placed"
+"""The columns of a new row."""
 
 MESSAGE = (
     "message_id, queue, key, data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, "
@@ -23,6 +28,15 @@ CRASHES_NOW = (
 )
 """The crashes of a row that nobody holds: a lease that ran out counts one, but never the third, and none where the
 stop of a worker interrupted it (its worker's name is marked with "!" then)."""
+
+
+class Inserted(NamedTuple):
+    """A row that was made, and the time of its statement."""
+
+    id: str
+    pk: int
+    due_ms: int
+    now_ms: int
 
 
 def header_of(row: Row) -> Header:

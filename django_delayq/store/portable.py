@@ -1,0 +1,39 @@
+"""What databases without PostgreSQL's powers do: plain statements, a few to a short transaction."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django_delayq.brokers.base import Put
+from django_delayq.store.database import Database
+from django_delayq.store.rows import NEW, Inserted
+
+
+def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
+    """See `Statements`."""
+    values, parameters = [], []
+    for put in sorted(puts, key=lambda put: put.id):
+        text, given = _values(database, put)
+        values.append(text)
+        parameters += given
+    rows = database.rows(
+        f"INSERT INTO delayq_ready ({NEW}) VALUES {', '.join(values)}"
+        " ON CONFLICT (alias, message_id) DO NOTHING RETURNING message_id, id, due_at, sent_at",
+        parameters,
+    )
+    return [Inserted(*row) for row in rows]
+
+
+def _values(database: Database, put: Put) -> tuple[str, list[Any]]:
+    """The row of one message, as SQL and its parameters."""
+    header = put.header
+    dialect = database.dialect
+    due, due_parameter = dialect.due(put.delay_ms, put.at_ms)
+    expires = "NULL" if header.expires_ms is None else f"{due} + %s"
+    times = f"{due}, {due}, {dialect.now}, {expires}"
+    text = f"(%s, %s, %s, %s, %s, %s, %s, {times}, %s, %s, %s, 0, 0, '', '', %s)"
+    parameters: list[Any] = [database.alias, put.id, header.queue, header.key, put.body.decode()]
+    parameters += [header.tag, header.trace_id, due_parameter, due_parameter]
+    if header.expires_ms is not None:
+        parameters += [due_parameter, header.expires_ms]
+    parameters += [header.max_attempts, header.timeout_ms, header.at_most_once, False]
+    return text, parameters
