@@ -36,6 +36,7 @@ class Store:
     """The `STORE` of one alias. Lengths of time in ms."""
 
     horizon: int = 3_600_000
+    degraded_after: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "error_max": _count,
     "mask": _mask,
 }
-_STORE_PARSERS: dict[str, Callable[[str, Any], Any]] = {"HORIZON": _horizon_ms}
+_STORE_PARSERS: dict[str, Callable[[str, Any], Any]] = {"HORIZON": _horizon_ms, "DEGRADED_AFTER": _length_ms}
 _cache: dict[str, Alias] = {}
 
 

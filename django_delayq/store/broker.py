@@ -1,6 +1,8 @@
 """A broker whose record is the database: the rows decide, and another broker, their clock, says where to look."""
 
+import contextlib
 from collections.abc import Callable, Sequence
+from itertools import compress
 
 from asgiref.sync import sync_to_async
 
@@ -27,9 +29,13 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
 )
 from django_delayq.conf import Alias, Store
+from django_delayq.errors import BrokerUnavailable, DelayqError
 from django_delayq.sending.commit import is_in_transaction
 from django_delayq.store import byid, claims, looks, puts, settles
+from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database
+from django_delayq.store.degraded import Degraded
+from django_delayq.store.feed import Feed
 from django_delayq.store.short_cut import ShortCut
 
 
@@ -43,6 +49,9 @@ class StoredBroker:
         self.clock = clock
         self.store = store
         self.database = Database(alias.name, alias.database)
+        self.degraded = Degraded(store.degraded_after)
+        self._feed = Feed(self.database)
+        self._carried = Carried(clock)
         self._short_cut = ShortCut(clock)
         self.alarms_lost = False
         """Whether the last upkeep found that the clock may have lost alarms."""
@@ -79,7 +88,12 @@ class StoredBroker:
     # The worker's moves
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        found = self.clock.claim(wants, lease_ms=lease_ms, worker=worker)
+        if self.degraded.on:
+            with self.database.available():
+                return self._feed.claim(wants, lease_ms, worker)
+        with self.degraded.asking():
+            found = self.clock.claim(wants, lease_ms=lease_ms, worker=worker)
+        self._carried.add(found)
         with self.database.available():
             rows = claims.claim(self.database, found.alarms, lease_ms, worker)
         self._forget(rows.over, rows.again)
@@ -89,20 +103,24 @@ class StoredBroker:
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():
             rows = claims.claim_suspect(self.database, wants, lease_ms, worker)
-        if rows.messages:
+        if rows.messages or self.degraded.on:
             return Claims(rows.messages, [], rows.now_ms, None)
-        return self.clock.claim_suspect(wants, lease_ms=lease_ms, worker=worker)
+        with self.degraded.asking():
+            found = self.clock.claim_suspect(wants, lease_ms=lease_ms, worker=worker)
+        self._carried.add(found)
+        return found
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool | None]:
         check_batch(settlements)
+        is_carried = [(one.id, one.token) in self._carried for one in settlements]
+        # First: what it raises has the whole batch repeated, and a row that was settled would answer False.
+        of_clock = iter(self._carried.settle(list(compress(settlements, is_carried))))
+        rows = [one for one, carried in zip(settlements, is_carried, strict=True) if not carried]
         with self.database.available():
-            settled = settles.settle(self.database, settlements)
+            settled = settles.settle(self.database, rows)
         self._forget(settled.over, settled.again)
-        others = [one for one, answer in zip(settlements, settled.answers, strict=True) if answer is False]
-        if not others:
-            return settled.answers
-        carried = iter(self.clock.settle(others))  # the clock may carry messages from before the store
-        return [next(carried) if answer is False else answer for answer in settled.answers]
+        of_rows = iter(settled.answers)
+        return [next(of_clock if carried else of_rows) for carried in is_carried]
 
     def drop_alarms(self, alarms: Sequence[Alarm]) -> None:
         self.clock.drop_alarms(alarms)
@@ -111,19 +129,27 @@ class StoredBroker:
         check_batch(leases)
         with self.database.available():
             renewed = settles.renew(self.database, leases, lease_ms)
-        others = [lease for lease, answer in zip(leases, renewed, strict=True) if answer is False]
-        if not others:
-            return renewed
-        carried = iter(self.clock.renew(others, lease_ms))
-        return [next(carried) if answer is False else answer for answer in renewed]
+        is_carried = [lease in self._carried for lease in leases]
+        of_clock = iter(self._carried.renew(list(compress(leases, is_carried)), lease_ms))
+        return [next(of_clock) if carried else answer for carried, answer in zip(is_carried, renewed, strict=True)]
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
-        upkept = self.clock.upkeep(lease_ms=lease_ms)
-        upkept.lost_record = ""  # the record is here
-        self.alarms_lost = upkept.alarms_lost
+        upkept = Upkept(0) if self.degraded.on else self.ask_clock(lease_ms=lease_ms)
         with self.database.available():
             upkept.buried += claims.bury_lapsed(self.database)
             upkept.suspects_due += claims.suspects_due(self.database)
+            now_ms = self.database.now_ms()
+        if upkept.next_lease_end_ms is not None:
+            upkept.next_lease_end_ms += now_ms - upkept.now_ms
+        upkept.now_ms = now_ms
+        return upkept
+
+    def ask_clock(self, *, lease_ms: int) -> Upkept:
+        """The clock's own upkeep, which proves that it can be written, and tells whether it may have lost alarms."""
+        with self.degraded.asking():
+            upkept = self.clock.upkeep(lease_ms=lease_ms)
+        upkept.lost_record = ""  # the record is here
+        self.alarms_lost = upkept.alarms_lost
         return upkept
 
     def begin_rebuild(self, lock_ms: int) -> bool:
@@ -133,17 +159,27 @@ class StoredBroker:
         return self.clock.end_rebuild()
 
     def wait(self, timeout: float) -> None:
-        self.clock.wait(timeout)
+        if self.degraded.on:
+            self._feed.wait(timeout)
+        else:
+            self.clock.wait(timeout)
 
     def wake(self) -> None:
+        self._feed.wake()
         self.clock.wake()
 
     def _forget(self, over: Sequence[Alarm], again: Sequence[Alarm]) -> None:
-        """Drop claimed alarms, then put those of rows that wait again."""
-        if over:
-            self.clock.drop_alarms(over)
-        if again:
-            self.clock.put_alarms(again)
+        """Drop claimed alarms, then put those of rows that wait again.
+
+        The rows have moved already, and alarms prove nothing: those that can't be dropped lapse, and are found stale.
+        """
+        if self.degraded.away:
+            return
+        with contextlib.suppress(DelayqError), self.degraded.asking():
+            if over:
+                self.clock.drop_alarms(over)
+            if again:
+                self.clock.put_alarms(again)
 
     # Moves by id
 
@@ -222,7 +258,8 @@ class StoredBroker:
         return looks.audit(self.database)
 
     def announce(self, worker: WorkerInfo) -> None:
-        self.clock.announce(worker)
+        if not self.degraded.on:
+            self.clock.announce(worker)
 
     def retire(self, worker: str) -> None:
         self.clock.retire(worker)
@@ -231,7 +268,14 @@ class StoredBroker:
         return self.clock.workers()
 
     def report(self) -> ServerReport:
-        return self.clock.report()
+        try:
+            with self.degraded.asking():
+                return self.clock.report()
+        except BrokerUnavailable as error:
+            self.degraded.begin_if_due()
+            if not self.degraded.on:
+                raise
+            return ServerReport("a broker that is away", "nothing is known", [f"{error} The tables alone must do."])
 
 
 def _answers(ids: Sequence[str], found: set[str]) -> list[bool]:

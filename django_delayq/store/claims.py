@@ -28,8 +28,13 @@ class ClaimedRows:
     """Claimed alarms to forget: their rows were not leased."""
 
 
-def claim(database: Database, alarms: Sequence[Alarm], lease_ms: int, worker: str) -> ClaimedRows:
-    """Lease the rows of `alarms` that are due and free, in one statement; look at the others once, without a lock."""
+def claim(
+    database: Database, alarms: Sequence[Alarm], lease_ms: int, worker: str, *, from_alarms: bool = True
+) -> ClaimedRows:
+    """Lease the rows of `alarms` that are due and free, in one statement; look at the others once, without a lock.
+
+    `from_alarms` tells that the clock gave them: then it knows of their rows, which are marked as placed.
+    """
     by_pk = {int(alarm.pk): alarm for alarm in alarms if alarm.pk.isdecimal()}
     if not by_pk:
         return ClaimedRows(database.now_ms(), over=list(alarms))
@@ -41,9 +46,10 @@ def claim(database: Database, alarms: Sequence[Alarm], lease_ms: int, worker: st
         f"WITH due AS (SELECT r.id FROM delayq_ready r WHERE r.id IN ({marks(len(by_pk))}) AND r.alias = %s"
         f" AND r.due_at <= {dialect.now} AND {free} AND {crashes} < 2"
         f" AND NOT (r.token IS NOT NULL AND r.at_most_once) AND ({_any_of(sets)}){dialect.skip_locked})"
-        f" UPDATE delayq_ready AS r SET lease_until = {dialect.now} + %s, token = %s, worker = %s, placed = %s,"
-        f" crashes = {crashes} WHERE r.id IN (SELECT id FROM due) RETURNING id, {dialect.now}, {MESSAGE}",
-        [*by_pk, database.alias, *chain.from_iterable(sets), lease_ms, token, worker, True],
+        f" UPDATE delayq_ready AS r SET lease_until = {dialect.now} + %s, token = %s, worker = %s,"
+        f" placed = (r.placed OR %s), crashes = {crashes} WHERE r.id IN (SELECT id FROM due)"
+        f" RETURNING id, {dialect.now}, {MESSAGE}",
+        [*by_pk, database.alias, *chain.from_iterable(sets), lease_ms, token, worker, from_alarms],
     )
     claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
     for pk, _, *row in sorted(leased, key=lambda row: (row[8], row[0])):  # by due time

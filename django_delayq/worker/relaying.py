@@ -17,10 +17,14 @@ _logger = logging.getLogger("django_delayq")
 
 
 class Relaying:
-    """Relays on a connection of its own, so that neither claims nor settlements wait for it."""
+    """Relays on a connection of its own, so that neither claims nor settlements wait for it.
 
-    def __init__(self, broker: StoredBroker, outage: Outage) -> None:
+    It is also who asks a clock that is away whether it is back, so that nothing else has to wait for its answer.
+    """
+
+    def __init__(self, broker: StoredBroker, lease_ms: int, outage: Outage) -> None:
         self._broker = broker
+        self._lease_ms = lease_ms
         self._outage = outage
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._relay_forever, name="delayq-relay", daemon=True)
@@ -46,14 +50,24 @@ class Relaying:
         """Place one page. Whether there is more."""
         try:
             with self._broker.database.available():
-                if self._broker.alarms_lost:
-                    self._rebuild()
+                self._come_back()
                 count = relay(self._broker.database, self._broker.clock, self._broker.store.horizon)
         except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
             self._outage.begin("relaying", error)
+            self._broker.degraded.begin_if_due()
             return False
         self._outage.end("relaying")
         return count >= BATCH
+
+    def _come_back(self) -> None:
+        """After an absence: the clock must answer, and have every alarm, before workers rely on it."""
+        degraded = self._broker.degraded
+        if degraded.away:
+            self._broker.ask_clock(lease_ms=self._lease_ms)
+        if self._broker.alarms_lost:
+            self._rebuild()
+        if degraded.on and not self._broker.alarms_lost:
+            degraded.end()
 
     def _rebuild(self) -> None:
         count = rebuild(self._broker.database, self._broker.clock, self._broker.store.horizon)

@@ -59,7 +59,7 @@ class Worker:
         self._outcome = Outcome(self.name)
         self._leases = Leases(broker, alias.options.lease, outage)
         self.settling = Settling(broker, self._leases, outage)
-        self._relaying = Relaying(broker, outage) if isinstance(broker, StoredBroker) else None
+        self._relaying = Relaying(broker, alias.options.lease, outage) if isinstance(broker, StoredBroker) else None
 
         def make_lanes(*, is_async: bool) -> list[Lane]:
             chosen = [handler for handler in handlers.values() if handler.is_async is is_async]

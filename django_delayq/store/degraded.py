@@ -1,0 +1,57 @@
+"""Degraded mode: the clock has been away for so long that workers go on from the tables alone."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from django_delayq.durations import to_text
+
+_logger = logging.getLogger("django_delayq")
+
+
+class Degraded:
+    """Since when the clock is away, and whether that is too long. It is told of each call of the clock.
+
+    One that answers in between ends a short absence. Once `on`, only `end` ends it: there may be a rebuild to do.
+    """
+
+    def __init__(self, after_ms: int) -> None:
+        self._after_ms = after_ms
+        self._away_since: float | None = None
+        self.on = False
+
+    @property
+    def away(self) -> bool:
+        """Whether the last call of the clock failed, or the tables alone are still to do."""
+        return self._away_since is not None
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Around each call of the clock."""
+        began_at = monotonic()
+        try:
+            yield
+        except Exception:
+            if self._away_since is None:
+                self._away_since = began_at
+            raise
+        if not self.on:
+            self._away_since = None
+
+    def begin_if_due(self) -> None:
+        """Go on from the tables alone when the clock has been away for long enough."""
+        since = self._away_since
+        if self.on or since is None or monotonic() - since < self._after_ms / 1000:
+            return
+        self.on = True
+        _logger.warning(
+            "Degraded: the broker has been away for over %s. Going on from the tables alone, up to a second later.",
+            to_text(self._after_ms),
+        )
+
+    def end(self) -> None:
+        """The clock answers, and has every alarm."""
+        self.on = False
+        self._away_since = None
+        _logger.warning("No longer degraded: the broker answers and has its alarms.")
