@@ -124,3 +124,23 @@ class Tally(models.Model):
 
     def __str__(self) -> str:
         return f"{self.alias} {self.name}: {self.count}"
+
+
+class PauseRow(models.Model):
+    """What workers start nothing of. An empty queue, or key, stands for every one."""
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    queue = NameField(_("queue"), max_length=MAX_NAME, blank=True)
+    key = NameField(_("key"), max_length=MAX_NAME, blank=True)
+    reason = NameField(_("reason"), max_length=MAX_NAME)
+    paused_at = InstantField(_("paused at"))
+    until = InstantField(_("until"), null=True, blank=True)
+
+    class Meta:
+        db_table = "delayq_pause"
+        verbose_name = _("pause")
+        verbose_name_plural = _("pauses")
+        constraints = [models.UniqueConstraint(fields=["alias", "queue", "key"], name="delayq_pause_names")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.queue or '*'} {self.key or '*'}"

@@ -5,8 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Capability, Pause, ServerReport, SetCount, WorkerInfo, covering
+from django_delayq.brokers.base import Broker, Capability, Pause, ServerReport, SetCount, WorkerInfo, covering
 from django_delayq.conf import DEFAULT_ALIAS
+from django_delayq.durations import to_text
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.store import StoredBroker
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Status:
 
     Suspects wait apart: they are in no set, and count as neither pending nor ready. `clock_skew_ms` is how far the
     broker's clock is at least ahead of this machine's (negative: behind), None for a broker without a clock.
+    `broker_away`: the broker of a store does not answer. Then its workers are not known, and nothing is told as parked.
     """
 
     now_ms: int
@@ -41,6 +45,7 @@ class Status:
     totals: Mapping[str, int]
     workers: tuple[WorkerInfo, ...]
     server: ServerReport
+    broker_away: bool = False
 
     @property
     def pending(self) -> int:
@@ -74,19 +79,37 @@ def status(using: str = DEFAULT_ALIAS) -> Status:
     before_ms = _wall_clock_ms()
     counts = broker.counts()
     after_ms = _wall_clock_ms()
-    workers, pauses = broker.workers(), broker.pauses()
+    pauses = broker.pauses()
+    away = _unanswered(broker)
+    workers = [] if away else broker.workers()
     return Status(
         now_ms=counts.now_ms,
         clock_skew_ms=_skew(counts.now_ms, before_ms, after_ms) if Capability.CLOCK in broker.capabilities else None,
-        waiting=tuple(_waiting_set(each, counts.now_ms, workers, pauses) for each in _by_name(counts.waiting)),
+        waiting=tuple(
+            _waiting_set(each, counts.now_ms, None if away else workers, pauses) for each in _by_name(counts.waiting)
+        ),
         pauses=tuple(pauses),
         running=counts.running,
         suspects=counts.suspects,
         error=counts.error,
         totals=counts.totals,
         workers=tuple(sorted(workers, key=lambda worker: worker.name)),
-        server=broker.report(),
+        server=away or broker.report(),
+        broker_away=away is not None,
     )
+
+
+def _unanswered(broker: Broker) -> ServerReport | None:
+    """What is to be said of a store's broker that does not answer; None for one that does."""
+    if not isinstance(broker, StoredBroker):
+        return None
+    try:
+        broker.clock.open()
+    except BrokerUnavailable as error:
+        after = to_text(broker.store.degraded_after)
+        told = f"{error} After {after} of this workers are degraded: they go on from the tables alone, a second later."
+        return ServerReport("the broker is away", "loses no message: they are in the database", problems=[told])
+    return None
 
 
 def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
@@ -94,7 +117,7 @@ def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
     return any(queue in worker.queues and key in worker.keys for worker in workers)
 
 
-def _waiting_set(count: SetCount, now_ms: int, workers: list[WorkerInfo], pauses: list[Pause]) -> WaitingSet:
+def _waiting_set(count: SetCount, now_ms: int, workers: list[WorkerInfo] | None, pauses: list[Pause]) -> WaitingSet:
     return WaitingSet(
         queue=count.queue,
         key=count.key,
@@ -102,7 +125,7 @@ def _waiting_set(count: SetCount, now_ms: int, workers: list[WorkerInfo], pauses
         ready=count.ready,
         next_due_ms=count.next_due_ms,
         lag_ms=0 if count.next_due_ms is None else max(now_ms - count.next_due_ms, 0),
-        parked=not is_asked_for(count.queue, count.key, workers),
+        parked=workers is not None and not is_asked_for(count.queue, count.key, workers),
         paused=bool(covering(pauses, count.queue, count.key)),
     )
 

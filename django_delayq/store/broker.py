@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from itertools import compress
+from time import monotonic
 
 from asgiref.sync import sync_to_async
 
@@ -31,7 +32,7 @@ from django_delayq.brokers.base import (
 from django_delayq.conf import Alias, Store
 from django_delayq.errors import BrokerUnavailable, DelayqError
 from django_delayq.sending.commit import is_in_transaction
-from django_delayq.store import byid, claims, looks, puts, settles
+from django_delayq.store import byid, claims, looks, pauses, puts, settles
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
@@ -213,20 +214,29 @@ class StoredBroker:
         check_batch(ids)
         return _answers(ids, byid.purge_errors(self.database, ids))
 
-    # Pauses: the clock keeps them
+    # Pauses: the tables keep them, the clock tells of them
 
     def pause(self, pause: Pause) -> None:
-        self.clock.pause(pause)
+        with self.database.available():
+            pauses.pause(self.database, pause)
+        with contextlib.suppress(DelayqError):  # untold, workers read it soon
+            self.clock.pause(pause)
 
     def resume(self, queue: str | None, key: str | None) -> bool:
-        return self.clock.resume(queue, key)
+        with self.database.available():
+            resumed = pauses.resume(self.database, queue, key)
+        with contextlib.suppress(DelayqError):
+            self.clock.resume(queue, key)
+        return resumed
 
     def pauses(self) -> list[Pause]:
-        return self.clock.pauses()
+        with self.database.available():
+            return pauses.pauses(self.database)
 
     @property
     def pauses_heard(self) -> int:
-        return self.clock.pauses_heard
+        # Nobody tells while the clock is away: then each second is worth a look.
+        return int(monotonic()) if self.degraded.on else self.clock.pauses_heard
 
     # Looks
 

@@ -42,7 +42,9 @@ def run(options: Options, write: Write) -> None:
         ("WORKER", "QUEUES", "KEYS", "RUNNING", "STARTED", "SEEN"),
         [_worker_row(each, seen.now_ms) for each in seen.workers],
     )
-    if not seen.workers:
+    if seen.broker_away:
+        write("Workers are not known while the broker is away.")
+    elif not seen.workers:
         write("No live worker; start one with `manage.py run_delayq`.")
 
 

@@ -1,0 +1,42 @@
+"""Pauses, kept in a table: they outlive the loss of the clock, which only tells workers of them."""
+
+from django_delayq.brokers.base import Pause
+from django_delayq.fields import to_epoch_ms
+from django_delayq.message import from_ms
+from django_delayq.models import PauseRow
+from django_delayq.store.database import Database
+
+
+def pause(database: Database, pause_: Pause) -> None:
+    """Keep it, in the place of one of the same queue and key."""
+    PauseRow.objects.using(database.using).update_or_create(
+        alias=database.alias,
+        queue=pause_.queue or "",
+        key=pause_.key or "",
+        defaults={
+            "reason": pause_.reason,
+            "paused_at": from_ms(database.now_ms()),
+            "until": None if pause_.until_ms is None else from_ms(pause_.until_ms),
+        },
+    )
+
+
+def resume(database: Database, queue: str | None, key: str | None) -> bool:
+    """Drop it. Whether it was in force."""
+    was_in_force = any((each.queue, each.key) == (queue, key) for each in pauses(database))
+    rows = PauseRow.objects.using(database.using)
+    rows.filter(alias=database.alias, queue=queue or "", key=key or "").delete()
+    return was_in_force
+
+
+def pauses(database: Database) -> list[Pause]:
+    """Those in force, by queue and key."""
+    rows = PauseRow.objects.using(database.using).filter(alias=database.alias)
+    found = sorted((_read(row) for row in rows), key=lambda each: (each.queue or "", each.key or ""))
+    now_ms = database.now_ms() if found else 0
+    return [each for each in found if each.holds(now_ms)]
+
+
+def _read(row: PauseRow) -> Pause:
+    until_ms = None if row.until is None else to_epoch_ms(row.until)
+    return Pause(row.queue or None, row.key or None, row.reason, until_ms, to_epoch_ms(row.paused_at))

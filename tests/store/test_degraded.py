@@ -1,0 +1,187 @@
+"""Degraded mode: what a worker needs of a broker that is away, the tables give."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import transaction
+from django.db.models import F
+from pytest_django import Settings
+
+from django_delayq import reschedule_delay_messages, send_delay_message
+from django_delayq.brokers.base import Verb, Want
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.store import StoredBroker
+from django_delayq.store.feed import Feed, due
+from tests.brokers.rig import settlement
+from tests.servers import Server
+from tests.store.support import LEASE_MS, WANT, claim
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def server(start_redis: Callable[..., Server]) -> Server:
+    """A Redis of the test's own."""
+    return start_redis()
+
+
+@pytest.fixture
+def redis_url(server: Server) -> str:
+    """LOCATION of that one."""
+    return server.url
+
+
+def _send(database: str, *ids: str, key: str = "k", **options: Any) -> None:
+    """Send what is due at once: due times are rounded up."""
+    for id in ids:
+        send_delay_message(key, 1, id=id, **options)
+    ReadyMessage.objects.using(database).update(due_at=F("due_at") - 1)
+
+
+def _found(broker: StoredBroker, *wants: Want) -> list[str]:
+    alarms, _ = due(broker.database, wants)
+    ids = dict(ReadyMessage.objects.using(broker.database.using).values_list("pk", "message_id"))
+    return [ids[int(alarm.pk)] for alarm in alarms]
+
+
+def test_the_feed_gives_what_is_due_of_each_wanted_set_and_no_more_than_wanted(
+    broker: StoredBroker, database: str
+) -> None:
+    _send(database, "a", "b", "c")
+    _send(database, "other", key="other")
+    _send(database, "unwanted", key="unwanted")
+    send_delay_message("k", 1, id="later", delay="1h")
+    assert _found(broker, Want("default", "k", 2), Want("default", "other", 5), Want("mail", "k", 5)) == [
+        *("a", "b"),
+        "other",
+    ]
+    assert _found(broker, Want("default", "k", 0)) == _found(broker) == []
+
+
+def test_the_feed_leaves_out_what_is_leased_and_what_must_run_alone(broker: StoredBroker, database: str) -> None:
+    _send(database, "leased", "lapsed", "suspect")
+    rows = ReadyMessage.objects.using(database)
+    for id in ("leased", "lapsed"):
+        rows.filter(message_id=id).update(token=1, lease_until=F("due_at") + (HOUR_MS if id == "leased" else 0))
+    rows.filter(message_id="suspect").update(crashes=2)
+    assert _found(broker, *WANT) == ["lapsed"]
+
+
+def test_a_claim_from_the_tables_does_not_say_that_the_broker_knows(broker: StoredBroker, database: str) -> None:
+    _send(database, "a")
+    rows = ReadyMessage.objects.using(database)
+    rows.update(placed=False)
+    (claimed,) = Feed(broker.database).claim(WANT, LEASE_MS, "w").messages
+    assert claimed.id == "a"
+    assert not rows.get().placed
+
+
+def test_the_tables_are_asked_at_once_after_a_full_batch_and_else_after_a_second(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1_000.0]
+    monkeypatch.setattr("django_delayq.store.feed.monotonic", lambda: clock[0])
+    feed = Feed(broker.database)
+    one = [Want("default", "k", 1)]
+    _send(database, "a", "b")
+    assert [each.id for each in feed.claim(one, LEASE_MS, "w").messages] == ["a"]
+    assert [each.id for each in feed.claim(WANT, LEASE_MS, "w").messages] == ["b"]
+    _send(database, "c")
+    assert feed.claim(one, LEASE_MS, "w").messages == []
+    clock[0] += 1
+    assert [each.id for each in feed.claim(one, LEASE_MS, "w").messages] == ["c"]
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+def test_the_feed_looks_past_rows_that_another_transaction_holds(
+    broker: StoredBroker, database: str, postgres_database: str
+) -> None:
+    _send(database, "held", "free")
+    with transaction.atomic(using=database):
+        reschedule_delay_messages("held", delay="1h")
+        found: list[str] = []
+        other = _in_thread(lambda: found.extend(_found(broker, Want("default", "k", 1))))
+        other()
+    assert found == ["free"]
+
+
+def _in_thread(work: Callable[[], object]) -> Callable[[], None]:
+    import threading
+
+    from django.db import connections
+
+    def run() -> None:
+        work()
+        connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread.join
+
+
+def test_at_most_once_work_whose_lease_ran_out_is_buried_without_the_broker(
+    broker: StoredBroker, database: str, server: Server
+) -> None:
+    _send(database, "a", at_most_once=True)
+    claim(broker)
+    ReadyMessage.objects.using(database).update(lease_until=1)
+    server.kill()
+    broker.degraded.on = True
+    assert broker.upkeep(lease_ms=LEASE_MS).buried == 1
+    assert ErrorMessage.objects.using(database).count() == 1
+
+
+@pytest.mark.parametrize("verb", [Verb.FINISH, Verb.RETRY, Verb.RELEASE, Verb.BURY])
+def test_a_lease_is_renewed_and_ended_while_the_broker_is_away(
+    broker: StoredBroker, server: Server, verb: Verb, database: str
+) -> None:
+    send_delay_message("k", 1, id="a")
+    (held,) = claim(broker)
+    server.kill()
+    assert broker.renew([(held.id, held.token)], LEASE_MS) == [True]
+    assert broker.settle([settlement(held, verb)]) == [True]
+    assert broker.settle([settlement(held, verb)]) == [False]
+
+
+def test_a_message_from_before_the_store_is_run_and_ended_by_its_broker(broker: StoredBroker, database: str) -> None:
+    from django_delayq.brokers.base import Header, Put
+
+    broker.clock.put([Put("old", Header("default", "k"), b"1")])
+    send_delay_message("k", 1, id="new")
+    held = {each.id: each for each in claim(broker)}
+    while len(held) < 2:
+        held |= {each.id: each for each in claim(broker)}
+    assert broker.renew([(id, held[id].token) for id in ("old", "new")], LEASE_MS) == [True, True]
+    ends = [settlement(held[id], Verb.FINISH) for id in ("old", "new", "old")]
+    assert broker.settle(ends) == [True, True, False]
+    assert broker.clock.counts().totals["finished"] == 1
+    assert FinishMessage.objects.using(database).get().message_id == "new"
+
+
+def test_a_short_absence_is_no_degraded_mode_and_a_long_one_is(broker: StoredBroker, server: Server) -> None:
+    server.kill()
+    with pytest.raises(BrokerUnavailable):
+        broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    broker.degraded.begin_if_due()
+    assert broker.degraded.away
+    assert not broker.degraded.on
+    server.start()
+    broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    assert not broker.degraded.away
+
+
+def test_status_shows_the_figures_and_that_the_broker_is_away(
+    stored_delayq: dict[str, Any], settings: Settings, database: str
+) -> None:
+    settings.DELAYQ = {"default": {**stored_delayq, "LOCATION": "unix:///nowhere/redis.sock"}}
+    send_delay_message("k", 1, id="a", delay="1h")
+    out = io.StringIO()
+    call_command("delayq", "status", stdout=out)
+    assert "pending 1, ready 0" in out.getvalue()
+    assert "problem: Redis at unix:///nowhere/redis.sock is away" in out.getvalue()
+    assert "Workers are not known while the broker is away." in out.getvalue()
+    assert "parked" not in out.getvalue().replace("parked keys: 0", "")
