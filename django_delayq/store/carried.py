@@ -23,7 +23,7 @@ class Carried:
         """Note what the clock has leased."""
         self._leases.update((claimed.id, claimed.token) for claimed in found.messages)
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool | None]:
         """As the broker's, of carried messages only."""
         if not settlements:
             return []
@@ -31,7 +31,7 @@ class Carried:
         self._leases.difference_update((one.id, one.token) for one in settlements)
         return held
 
-    def renew(self, leases: Sequence[Lease], lease_ms: int) -> list[bool]:
+    def renew(self, leases: Sequence[Lease], lease_ms: int) -> Sequence[bool | None]:
         """As the broker's, of carried messages only. While the clock is away none is held, as far as one can tell."""
         if not leases:
             return []

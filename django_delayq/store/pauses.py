@@ -2,7 +2,6 @@
 
 from django_delayq.brokers.base import Pause
 from django_delayq.fields import to_epoch_ms
-from django_delayq.message import from_ms
 from django_delayq.models import PauseRow
 from django_delayq.store.database import Database
 
@@ -13,11 +12,7 @@ def pause(database: Database, pause_: Pause) -> None:
         alias=database.alias,
         queue=pause_.queue or "",
         key=pause_.key or "",
-        defaults={
-            "reason": pause_.reason,
-            "paused_at": from_ms(database.now_ms()),
-            "until": None if pause_.until_ms is None else from_ms(pause_.until_ms),
-        },
+        defaults={"reason": pause_.reason, "paused_at": database.now_ms(), "until": pause_.until_ms},
     )
 
 

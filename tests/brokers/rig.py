@@ -155,7 +155,7 @@ def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -
     """A store on a database, with the broker of another rig as its clock; time passes by making rows older, too."""
     from django.db.models import F
 
-    from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+    from django_delayq.models import ErrorMessage, FinishMessage, PauseRow, ReadyMessage
     from django_delayq.store import StoredBroker
     from django_delayq.store.relay import relay
 
@@ -177,6 +177,7 @@ def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -
         )
         for ended in (FinishMessage, ErrorMessage):
             ended.objects.using(using).update(ended_at=F("ended_at") - older)
+        PauseRow.objects.using(using).update(paused_at=F("paused_at") - older, until=F("until") - older)
         clock.advance(older)
 
     def now_us() -> int:

@@ -1,33 +1,21 @@
 """Real workers on a store: what dies under them costs no message, and runs none twice at once."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from django_delayq.brokers import get_broker
 from tests.servers import Server
-from tests.worker.processes import Line, Site
+from tests.store.support import site_on
+from tests.worker.processes import Site
 
 
 @pytest.fixture
 def site(stored_delayq: dict[str, Any], database_env: dict[str, str], redis_server: Server) -> Iterator[Site]:
     """A site on a store, with leases of a second."""
     stored_delayq["OPTIONS"] |= {"lease": "1s"}
-    path = redis_server.directory / "store-line.sock"
-    path.unlink(missing_ok=True)
-    line = Line(path)
-    env = database_env | {
-        "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
-        "DELAYQ_TEST": json.dumps(stored_delayq | {"DATABASE": "default"}),
-        "DELAYQ_TEST_LINE": str(line.path),
-    }
-    site = Site(get_broker(), env, line)
-    yield site
-    site.close()
-    line.close()
-    path.unlink()
+    with site_on(stored_delayq, database_env, redis_server) as site:
+        yield site
 
 
 def test_another_worker_takes_over_what_a_killed_one_ran(site: Site) -> None:
