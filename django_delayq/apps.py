@@ -14,6 +14,6 @@ class DelayqConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from django_delayq import checks  # noqa: F401  registers them
+        from django_delayq import checks, store_checks  # noqa: F401  registers them
 
         autodiscover_modules("delayed")

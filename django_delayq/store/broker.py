@@ -32,7 +32,7 @@ from django_delayq.brokers.base import (
 from django_delayq.conf import Alias, Store
 from django_delayq.errors import BrokerUnavailable, DelayqError
 from django_delayq.sending.commit import is_in_transaction
-from django_delayq.store import byid, claims, looks, pauses, puts, settles
+from django_delayq.store import byid, claims, looks, pauses, puts, report, settles
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
@@ -54,6 +54,7 @@ class StoredBroker:
         self._feed = Feed(self.database)
         self._carried = Carried(clock)
         self._short_cut = ShortCut(clock)
+        self._is_fit = False
         self.alarms_lost = False
         """Whether the last upkeep found that the clock may have lost alarms."""
 
@@ -278,6 +279,14 @@ class StoredBroker:
         return self.clock.workers()
 
     def report(self) -> ServerReport:
+        found = self._report_of_clock()
+        if not self._is_fit:  # tables that were there once are not looked for again
+            found.problems += report.problems(self.database)
+            self._is_fit = not found.problems
+        found.warnings += report.warnings(self.database)
+        return found
+
+    def _report_of_clock(self) -> ServerReport:
         try:
             with self.degraded.asking():
                 return self.clock.report()

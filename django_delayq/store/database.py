@@ -1,17 +1,21 @@
 """The database of an alias: its connection, its clock, and what each vendor says differently."""
 
+import re
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import InterfaceError, OperationalError, connections
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 
-from django_delayq.errors import StoreUnavailable
+from django_delayq.errors import BrokerRefused, StoreUnavailable
 
 Row = tuple[Any, ...]
+_NOT_THERE = ("42P01", "42703", 1146, 1054)  # a table, a column: the codes of PostgreSQL, then those of MySQL
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +79,13 @@ class Database:
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Run one statement and give its rows."""
-        with self.connection.cursor() as cursor:
+        with self._cursor() as cursor:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Run one statement and give how many rows it changed."""
-        with self.connection.cursor() as cursor:
+        with self._cursor() as cursor:
             cursor.execute(sql, parameters)
             return int(cursor.rowcount)
 
@@ -89,6 +93,20 @@ class Database:
         """The clock that decides."""
         ((now,),) = self.rows(f"SELECT {self.dialect.now}")
         return int(now)
+
+    def lacks(self, what: str) -> str:
+        """What to say of tables or columns that are not there."""
+        return f"Database {self.using!r} lacks {what}: run `manage.py migrate --database {self.using}`."
+
+    @contextmanager
+    def _cursor(self) -> Iterator[CursorWrapper]:
+        try:
+            with self.connection.cursor() as cursor:
+                yield cursor
+        except DatabaseError as error:
+            if is_about_tables(error):
+                raise BrokerRefused(self.lacks(f"what the store needs ({_first_line(error)})")) from error
+            raise
 
     @contextmanager
     def available(self) -> Iterator[None]:
@@ -105,6 +123,14 @@ class Database:
 def marks(count: int, one: str = "%s") -> str:
     """`count` placeholders for a list."""
     return ", ".join([one] * count)
+
+
+def is_about_tables(error: DatabaseError) -> bool:
+    """Whether a table or column is not there."""
+    cause = error.__cause__
+    if isinstance(cause, sqlite3.Error):
+        return re.match(r"no such (table|column)|table \S+ has no column", str(cause)) is not None
+    return getattr(cause, "sqlstate", None) in _NOT_THERE or bool(error.args and error.args[0] in _NOT_THERE)
 
 
 def _first_line(error: Exception) -> str:

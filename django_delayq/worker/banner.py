@@ -9,14 +9,18 @@ from django_delayq.durations import to_text
 from django_delayq.handlers import DEFAULT_QUEUE, Handler
 from django_delayq.values import did_you_mean
 from django_delayq.worker.options import Options
-from django_delayq.worker.plan import concurrency_of, queues_of
+from django_delayq.worker.plan import (
+    STORE_CONNECTIONS,
+    SUSPECTS_CHILD,
+    concurrency_of,
+    database_connections,
+    hands_of,
+    queues_of,
+    tasks_of,
+)
 
 BROKER_CONNECTIONS = 4
 """Claims, settlements, renewals, wake-ups."""
-STORE_CONNECTIONS = 4
-"""Claims, settlements, renewals, the relay."""
-SUSPECTS_CHILD = 1
-"""The child process that runs suspects, in every mode."""
 
 
 def banner(
@@ -68,12 +72,9 @@ def _queue_warnings(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str]
 
 
 def _connections_line(handlers: Sequence[Handler[Any, Any]], options: Options) -> str:
-    sync = sum(concurrency_of(handler, options) for handler in handlers if not handler.is_async)
-    hands = min(sync, options.processes or options.max_threads)
-    tasks = sum(concurrency_of(handler, options) for handler in handlers if handler.is_async)
-    to_broker = BROKER_CONNECTIONS + hands + tasks + SUSPECTS_CHILD  # each running handler may send
-    to_database = hands + int(tasks > 0) + SUSPECTS_CHILD  # async handlers share one database thread
+    # Each running handler may send.
+    to_broker = BROKER_CONNECTIONS + hands_of(handlers, options) + tasks_of(handlers, options) + SUSPECTS_CHILD
     return (
         f"Connections at most: {to_broker} to the broker ({BROKER_CONNECTIONS} while no handler sends), "
-        f"{to_database} to each database"
+        f"{database_connections(handlers, options)} to each database"
     )

@@ -1,4 +1,4 @@
-"""Which lanes a worker has: one for each handler, with the (queue, key) pairs it serves and its concurrency."""
+"""Which lanes a worker has: one for each handler, with the (queue, key) pairs it serves; and what they take."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,6 +9,11 @@ from django_delayq.worker.lanes import Lane
 from django_delayq.worker.options import Options
 
 Handlers = Iterable[Handler[Any, Any]]
+
+STORE_CONNECTIONS = 4
+"""Claims, settlements, renewals, the relay."""
+SUSPECTS_CHILD = 1
+"""The child process that runs suspects, in every mode."""
 
 
 def queues_of(handlers: Handlers, options: Options) -> list[str]:
@@ -29,6 +34,23 @@ def concurrency_of(handler: Handler[Any, Any], options: Options) -> int:
     if handler.concurrency is not None:
         return handler.concurrency
     return CONCURRENCY if handler.is_async else options.processes or options.threads
+
+
+def hands_of(handlers: Handlers, options: Options) -> int:
+    """How many sync handlers run at once at most."""
+    sync = sum(concurrency_of(handler, options) for handler in handlers if not handler.is_async)
+    return min(sync, options.processes or options.max_threads)
+
+
+def tasks_of(handlers: Handlers, options: Options) -> int:
+    """How many async handlers run at once at most."""
+    return sum(concurrency_of(handler, options) for handler in handlers if handler.is_async)
+
+
+def database_connections(handlers: Handlers, options: Options) -> int:
+    """How many connections a worker's handlers open to each database at most; the store's are more."""
+    async_thread = int(tasks_of(handlers, options) > 0)  # async handlers share one
+    return hands_of(handlers, options) + async_thread + SUSPECTS_CHILD
 
 
 def _sets_of(handler: Handler[Any, Any], queues: Sequence[str]) -> list[tuple[str, str]]:

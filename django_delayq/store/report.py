@@ -1,0 +1,44 @@
+"""Whether the database is fit for the store: what must be mended before a worker starts, and what should be."""
+
+from django.apps import apps
+from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
+
+from django_delayq.store.database import Database
+
+
+def problems(database: Database) -> list[str]:
+    """Why the store can't work: tables or columns that are not there. One line, or none."""
+    connection = database.connection
+    lacking = []
+    with database.available(), connection.cursor() as cursor:
+        there = set(connection.introspection.table_names(cursor))
+        for model in apps.get_app_config("delayq").get_models():
+            table = model._meta.db_table
+            if table not in there:
+                lacking.append(f"the table {table}")
+                continue
+            columns = {each.name for each in connection.introspection.get_table_description(cursor, table)}
+            wanted = [field.column for field in model._meta.local_concrete_fields]
+            lacking += [f"the column {table}.{column}" for column in wanted if column not in columns]
+    return [database.lacks(", ".join(lacking))] if lacking else []
+
+
+def warnings(database: Database) -> list[str]:
+    """What to set in DATABASES: a SQLite file of several processes needs WAL and IMMEDIATE."""
+    connection = database.connection
+    if not isinstance(connection, SqliteWrapper) or connection.is_in_memory_db():
+        return []
+    options = connection.settings_dict["OPTIONS"]
+    wanted = []
+    with database.available():
+        ((journal,),) = database.rows("PRAGMA journal_mode")
+    if journal != "wal":
+        wanted.append('"init_command": "PRAGMA journal_mode=WAL"')
+    if str(options.get("transaction_mode")).upper() != "IMMEDIATE":
+        wanted.append('"transaction_mode": "IMMEDIATE"')
+    if not wanted:
+        return []
+    return [
+        f'Where a site and workers share the SQLite file of database {database.using!r}, "database is locked" is near: '
+        f'give DATABASES["{database.using}"] the OPTIONS {", ".join(wanted)}.'
+    ]

@@ -1,0 +1,94 @@
+"""System checks that ask the database of a store: `manage.py check --deploy --database default`.
+
+Only there: a site is checked before it is migrated too.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Count
+
+from django_delayq.conf import Alias, alias_names, get_alias
+from django_delayq.errors import StoreUnavailable
+from django_delayq.handlers import handlers_by_key
+from django_delayq.models import ReadyMessage
+from django_delayq.store import report
+from django_delayq.store.database import Database
+from django_delayq.worker.options import Options
+from django_delayq.worker.plan import STORE_CONNECTIONS, database_connections
+
+_MOST_CONNECTIONS = {
+    "postgresql": (
+        "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
+    ),
+    "mysql": "SELECT @@max_connections",
+}
+
+
+@register(Tags.database, deploy=True)
+def check_stores(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """E006 tables are not there, W002 SQLite for one process, W003 no handler, W004 too many connections.
+
+    Of each alias with a store in one of `databases`.
+    """
+    stores = [alias for alias in _aliases() if alias.store is not None and alias.database in (databases or ())]
+    return [message for alias in stores for message in _check_store(alias)]
+
+
+def _aliases() -> Iterator[Alias]:
+    try:
+        for name in alias_names():
+            yield get_alias(name)
+    except ImproperlyConfigured:
+        return  # E001 tells of it
+
+
+def _check_store(alias: Alias) -> Iterable[CheckMessage]:
+    database = Database(alias.name, alias.database)
+    try:
+        if problems := report.problems(database):
+            return [_unfit(problem) for problem in problems]
+        return [*_check_settings(database), *_check_keys(alias), *_check_connections(alias, database)]
+    except (StoreUnavailable, ImproperlyConfigured) as error:
+        return [_unfit(str(error))]
+
+
+def _unfit(text: str) -> CheckMessage:
+    return Error(text, hint="Without its tables nothing can be sent, and no worker starts.", id="delayq.E006")
+
+
+def _check_settings(database: Database) -> Iterator[CheckMessage]:
+    for text in report.warnings(database):
+        yield Warning(
+            text, hint="Readers then go on beside one writer, and writers wait for one another.", id="delayq.W002"
+        )
+
+
+def _check_keys(alias: Alias) -> Iterator[CheckMessage]:
+    waiting = ReadyMessage.objects.using(alias.database).filter(alias=alias.name)
+    unknown = waiting.exclude(key__in=list(handlers_by_key(alias.name))).values("key").annotate(count=Count("pk"))
+    for found in unknown.order_by("key"):
+        yield Warning(
+            f"{found['count']} message(s) of alias {alias.name!r} wait for key {found['key']!r}, which has no handler.",
+            hint="Name it in the former_keys of the handler that took over, or remove them: "
+            f"manage.py delayq purge --key {found['key']}",
+            id="delayq.W003",
+        )
+
+
+def _check_connections(alias: Alias, database: Database) -> Iterator[CheckMessage]:
+    sql = _MOST_CONNECTIONS.get(database.connection.vendor)
+    if sql is None:
+        return
+    ((most,),) = database.rows(sql)
+    handlers = set(handlers_by_key(alias.name).values())
+    needed = database_connections(handlers, Options()) + STORE_CONNECTIONS
+    if needed > most:
+        yield Warning(
+            f"One worker of alias {alias.name!r} may open {needed} connections to database {alias.database!r}, "
+            f"which allows {most} in all.",
+            hint="Run workers with fewer --threads or --max-threads, or raise max_connections.",
+            id="delayq.W004",
+        )

@@ -1,0 +1,160 @@
+"""The checks that ask a store's database, and what workers and senders say of the same."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.checks import CheckMessage, run_checks
+from django.core.management import CommandError, call_command
+from django.db import connections
+from pytest_django import DjangoDbBlocker, Settings
+
+from django_delayq import BrokerRefused, Message, delay_execute, get_delay_message, send_delay_message
+from django_delayq.models import ReadyMessage
+from tests import databases
+from tests.servers import PostgresServer
+
+STORED: dict[str, Any] = {
+    "BROKER": "django_delayq.brokers.memory.MemoryBroker",
+    "STORE": {},
+    "OPTIONS": {"unknown_keys": "allow"},
+}
+
+
+def found(*databases: str) -> list[CheckMessage]:
+    return [
+        message
+        for message in run_checks(tags=["database"], include_deployment_checks=True, databases=databases or None)
+        if (message.id or "").startswith("delayq.")
+    ]
+
+
+@pytest.fixture
+def stored(settings: Settings, database: str, registry: None) -> str:
+    """A store on each database in turn, and a handler; the alias of the database."""
+    settings.DELAYQ = {"default": STORED | {"DATABASE": database}}
+
+    @delay_execute("known", former_keys=["former"])
+    def known(message: Message[int]) -> None: ...
+
+    return database
+
+
+def test_a_store_that_is_fit_passes(stored: str) -> None:
+    send_delay_message("known", 1)
+    send_delay_message("former", 1)
+    assert found(stored) == []
+
+
+def test_waiting_messages_without_a_handler_are_counted_by_key(stored: str) -> None:
+    for _ in range(3):
+        send_delay_message("gone", 1)
+    send_delay_message("known", 1)
+    (message,) = found(stored)
+    assert message.id == "delayq.W003"
+    assert "3 message(s) of alias 'default' wait for key 'gone'" in message.msg
+    assert message.hint is not None
+    assert "purge --key gone" in message.hint
+
+
+def test_only_the_databases_that_are_asked_for_are_asked(stored: str) -> None:
+    send_delay_message("gone", 1)
+    assert found() == []
+    assert found("other") == []
+
+
+def test_an_alias_without_a_store_is_not_asked(stored: str, settings: Settings) -> None:
+    settings.DELAYQ = {"default": STORED | {"DATABASE": stored, "STORE": None}}
+    assert found(stored) == []
+
+
+@pytest.fixture
+def empty(stored: str, settings: Settings, server_of: Callable[[str], databases.DatabaseServer]) -> Iterator[str]:
+    """The alias of a database that was not migrated, with the store on it."""
+    server = server_of(stored)
+    server.create_database("empty")
+    with databases.registered(f"{stored}_empty", server.settings("empty")) as alias:
+        settings.DELAYQ = {"default": STORED | {"DATABASE": alias}}
+        yield alias
+    server.drop_database("empty")
+
+
+@pytest.fixture
+def server_of(request: pytest.FixtureRequest) -> Callable[[str], databases.DatabaseServer]:
+    """The server that a database is on."""
+    names = {"sqlite": "sqlite_files", "postgresql": "postgres_server", "mysql": "mariadb_server"}
+
+    def find(alias: str) -> databases.DatabaseServer:
+        server: databases.DatabaseServer = request.getfixturevalue(names[connections[alias].vendor])
+        return server
+
+    return find
+
+
+def test_without_its_tables_the_check_the_worker_and_a_send_say_what_to_do(empty: str) -> None:
+    (message,) = found(empty)
+    assert message.id == "delayq.E006"
+    assert "lacks the table delayq_ready" in message.msg
+    fix = f"run `manage.py migrate --database {empty}`"
+    assert fix in message.msg
+    with pytest.raises(CommandError, match=fix):
+        call_command("run_delayq", drain=True)
+    with pytest.raises(BrokerRefused, match=fix):
+        send_delay_message("known", 1)
+    with pytest.raises(BrokerRefused, match=fix):
+        get_delay_message("a")
+
+
+def test_a_migration_that_was_not_run_is_found_by_its_column(stored: str) -> None:
+    with connections[stored].schema_editor() as editor:
+        editor.remove_field(ReadyMessage, ReadyMessage._meta.get_field("trace_id"))
+    (message,) = found(stored)
+    assert message.id == "delayq.E006"
+    assert "lacks the column delayq_ready.trace_id:" in message.msg
+    with pytest.raises(BrokerRefused, match="migrate --database"):
+        send_delay_message("known", 1)
+
+
+def test_a_database_that_is_away_is_told(
+    start_postgres: Callable[..., PostgresServer], settings: Settings, django_db_blocker: DjangoDbBlocker
+) -> None:
+    server = start_postgres()
+    server.kill()
+    with django_db_blocker.unblock(), databases.registered("away", server.settings("postgres")) as alias:
+        settings.DELAYQ = {"default": STORED | {"DATABASE": alias}}
+        (message,) = found(alias)
+    assert message.id == "delayq.E006"
+    assert "Database 'away':" in message.msg
+
+
+def test_sqlite_as_django_sets_it_up_is_warned_of(
+    tmp_path: Path, settings: Settings, django_db_blocker: DjangoDbBlocker
+) -> None:
+    plain = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "plain.sqlite3")}
+    with django_db_blocker.unblock(), databases.registered("plain", plain) as alias:
+        call_command("migrate", database=alias, verbosity=0)
+        settings.DELAYQ = {"default": STORED | {"DATABASE": alias}}
+        (message,) = found(alias)
+    assert message.id == "delayq.W002"
+    assert "PRAGMA journal_mode=WAL" in message.msg
+    assert '"transaction_mode": "IMMEDIATE"' in message.msg
+
+
+def test_more_connections_than_the_database_allows_are_warned_of(
+    start_postgres: Callable[..., PostgresServer],
+    settings: Settings,
+    django_db_blocker: DjangoDbBlocker,
+    registry: None,
+) -> None:
+    delay_execute("a", concurrency=20)(_handle)
+    server = start_postgres(max_connections=20)
+    with django_db_blocker.unblock(), databases.database_on(server) as alias:
+        settings.DELAYQ = {"default": STORED | {"DATABASE": alias}}
+        (message,) = found(alias)
+    assert message.id == "delayq.W004"
+    assert "may open 25 connections" in message.msg
+    assert "allows 17 in all" in message.msg
+
+
+def _handle(message: Message[int]) -> None: ...
