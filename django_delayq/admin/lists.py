@@ -1,16 +1,23 @@
 """The lists of messages: read-only, bounded in what a page costs, one alias at a time."""
 
+from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.options import ShowFacets
+from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
+from django.contrib.auth import get_permission_codename
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.urls import path, reverse
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin import columns
+from django_delayq.admin.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHEDULE, RESCUE, RUN_NOW, Move, action_of
 from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.edit_page import edit_page
+from django_delayq.admin.export import export_csv, export_jsonl
 from django_delayq.admin.filters import (
     AliasFilter,
     DueFilter,
@@ -21,6 +28,7 @@ from django_delayq.admin.filters import (
     QueueFilter,
     StateFilter,
 )
+from django_delayq.admin.job_page import job_page
 from django_delayq.admin.limits import LIMIT_S, CappedPaginator, TooSlow, time_limit
 from django_delayq.admin.message_page import message_page
 from django_delayq.admin.payload import may_search
@@ -61,11 +69,15 @@ class MessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
         "An id or a tag, or the start of one with a star: order:42*. A value in the payload: data.order=42"
     )
     change_list_template = "admin/delayq/change_list.html"
+    moves: tuple[Move, ...] = ()
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: MessageRow | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: MessageRow | None = None) -> bool:
         return False
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -96,14 +108,64 @@ class MessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
     ) -> HttpResponse:
         return message_page(self, request, object_id)
 
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return message_page(self, request, object_id)  # it shows what operators did, without the payloads in it
+
+    def get_urls(self) -> list[Any]:
+        name = self.opts.model_name
+        job = self.admin_site.admin_view(partial(job_page, self))
+        return [path("job/<str:name>/", job, name=f"delayq_{name}_job"), *super().get_urls()]
+
+    def buttons(self, request: HttpRequest) -> list[Move]:
+        """The moves that this user may make, for a message's page."""
+        return [move for move in self.moves if move.name in self.get_actions(request)]
+
+    def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
+        """Where its payload can be changed; nowhere but for a failed message."""
+        return ""
+
+    def has_rescue_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may run failed messages again."""
+        return request.user.has_perm("delayq.rescue_message")
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may cancel messages."""
+        return request.user.has_perm("delayq.cancel_message")
+
+    def has_reschedule_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may change when messages are due."""
+        return request.user.has_perm("delayq.reschedule_message")
+
+    def has_purge_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may delete messages for good: Django's own permission to delete, but not by its own views,
+        which would count nothing and delete what runs."""
+        return request.user.has_perm(f"delayq.{get_permission_codename('delete', self.opts)}")
+
+    @property
+    def filter_parameters(self) -> set[str]:
+        """What the filters take from the address."""
+        filters: Any = self.list_filter  # a site's own may be of another kind
+        return {each.parameter_name for each in filters if hasattr(each, "parameter_name")}
+
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         # Only what the filters ask for: `?data__contains=` would tell of payloads that the viewer may not see.
-        return lookup in {each.parameter_name for each in self.list_filter}  # type: ignore[union-attr]
+        return lookup in self.filter_parameters
 
 
 class ReadyMessageAdmin(MessageAdmin):
     """What waits or runs, nearest first."""
 
+    moves = (RUN_NOW, RESCHEDULE, CANCEL, PURGE)
+    actions = (
+        action_of(RUN_NOW, "reschedule"),
+        action_of(RESCHEDULE, "reschedule"),
+        action_of(CANCEL, "cancel"),
+        action_of(PURGE, "purge"),
+        export_csv,
+        export_jsonl,
+    )
     ordering = ("due_at", "id")
     list_display = (
         "message_id",
@@ -122,6 +184,7 @@ class ReadyMessageAdmin(MessageAdmin):
 class FinishMessageAdmin(MessageAdmin):
     """What ended well or was cancelled, newest first."""
 
+    actions = (export_csv, export_jsonl)
     ordering = ("-ended_at", "-id")
     list_display = (
         "message_id",
@@ -140,6 +203,8 @@ class FinishMessageAdmin(MessageAdmin):
 class ErrorMessageAdmin(MessageAdmin):
     """What failed for good, newest first."""
 
+    moves = (RESCUE, PURGE_ERRORS)
+    actions = (action_of(RESCUE, "rescue"), action_of(PURGE_ERRORS, "purge"), export_csv, export_jsonl)
     ordering = ("-ended_at", "-id")
     list_display = (
         "message_id",
@@ -152,6 +217,20 @@ class ErrorMessageAdmin(MessageAdmin):
         columns.tag,
     )
     list_filter = (AliasFilter, EndedFilter, FailuresFilter, QueueFilter, KeyFilter)
+
+    def get_urls(self) -> list[Any]:
+        edit = self.admin_site.admin_view(partial(edit_page, self))
+        return [path("<path:object_id>/payload/", edit, name="delayq_errormessage_payload"), *super().get_urls()]
+
+    def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
+        if not self.has_edit_permission(request):
+            return ""
+        name = "admin:delayq_errormessage_payload"
+        return reverse(name, args=[quote(row.pk)], current_app=self.admin_site.name) + query_of(row.alias)
+
+    def has_edit_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may change payloads, which shows them and runs the message again."""
+        return request.user.has_perms(["delayq.edit_payload", "delayq.view_payload", "delayq.rescue_message"])
 
 
 def _say_too_slow(request: HttpRequest) -> None:

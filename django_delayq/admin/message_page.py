@@ -4,9 +4,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -14,15 +12,14 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from django_delayq.admin.aliases import alias_of, query_of
-from django_delayq.admin.payload import payload_of
+from django_delayq.admin.log import entries_of
+from django_delayq.admin.payload import may_view, payload_of
 from django_delayq.admin.story import facts, what_next
 from django_delayq.conf import get_alias
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 
 TABLES: tuple[type[MessageRow], ...] = (ReadyMessage, ErrorMessage, FinishMessage)
 """Where a message may be, under one primary key."""
-
-_MOST_ENTRIES = 50
 
 
 def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -44,7 +41,9 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
         "what_next": what_next(row),
         "payload": payload_of(row, request),
         "same_tag": list(_same_tag(admin, row)),
-        "entries": _entries(row),
+        "entries": list(entries_of(row, TABLES, with_payloads=may_view(request))),
+        "buttons": admin.buttons(request),
+        "edit_address": admin.edit_address(request, row),
         "list_address": f"{_address(admin, admin.model, 'changelist')}{query_of(row.alias)}",
     }
     request.current_app = admin.admin_site.name
@@ -80,13 +79,3 @@ def _same_tag(admin: Any, row: MessageRow) -> Any:
         separator = "&" if query_of(row.alias) else "?"
         query = f"{query_of(row.alias)}{separator}{urlencode({'q': row.tag})}"
         yield model._meta.verbose_name_plural, f"{_address(admin, model, 'changelist')}{query}"
-
-
-def _entries(row: MessageRow) -> list[LogEntry]:
-    """What operators did to it, newest first, in whichever table it was then."""
-    types = ContentType.objects.get_for_models(*TABLES).values()
-    return list(
-        LogEntry.objects.filter(content_type__in=types, object_id=str(row.pk))
-        .select_related("user")
-        .order_by("-action_time")[:_MOST_ENTRIES]
-    )

@@ -38,7 +38,7 @@ def database(request: pytest.FixtureRequest) -> str:
 def stored_delayq(settings: Settings, database: str) -> dict[str, Any]:
     """DELAYQ["default"] with a store for this test, and a site around it."""
     alias = {
-        "BROKER": "django_delayq.brokers.memory.MemoryBroker",
+        "BROKER": "django_delayq.testing.VirtualTimeBroker",
         "DATABASE": database,
         "STORE": {},
         "OPTIONS": {"unknown_keys": "allow"},
@@ -61,7 +61,7 @@ def staff(stored_delayq: dict[str, Any]) -> Callable[..., Client]:
     """Logs in a member of staff with these permissions of ours: `staff("view_errormessage", "rescue_message")`."""
 
     def log_in(*codenames: str) -> Client:
-        user = User.objects.create_user(f"staff {len(codenames)}", is_staff=True)
+        user = User.objects.create_user(f"staff {User.objects.count()}", is_staff=True)
         permissions = Permission.objects.filter(content_type__app_label="delayq", codename__in=codenames)
         assert {each.codename for each in permissions} == set(codenames)
         user.user_permissions.set(permissions)

@@ -1,16 +1,23 @@
 """What the tests of the admin share."""
 
 import re
+from collections.abc import Iterable
 from html import unescape
 from typing import Any
 
+from django.test import Client
+
 from django_delayq import send_delay_message
 from django_delayq.brokers.base import Claimed, Settlement, Verb, Want
-from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
 
 LEASE_MS = 60_000
-LISTS = {ReadyMessage: "readymessage", FinishMessage: "finishmessage", ErrorMessage: "errormessage"}
+LISTS: dict[type[MessageRow], str] = {
+    ReadyMessage: "readymessage",
+    FinishMessage: "finishmessage",
+    ErrorMessage: "errormessage",
+}
 
 
 def url(name: str, *parts: object, query: str = "") -> str:
@@ -39,12 +46,19 @@ def settle(broker: StoredBroker, message: Claimed, verb: Verb, **ending: Any) ->
     assert broker.settle([end]) == [True]
 
 
-def bury(broker: StoredBroker, *ids: str, data: Any = None, key: str = "order.close", **ending: Any) -> None:
+def bury(
+    broker: StoredBroker,
+    *ids: str,
+    data: Any = None,
+    key: str = "order.close",
+    error: str = "ValueError: no",
+    detail: str = "Traceback: no",
+    **options: Any,
+) -> None:
     """Messages that were sent, claimed and buried."""
     for id in ids:
-        send(id, data, key=key)
-        ending = {"error": "ValueError: no", "detail": "Traceback: no", "failed": True} | ending
-        settle(broker, claim(broker, key), Verb.BURY, **ending)
+        send(id, data, key=key, **options)
+        settle(broker, claim(broker, key), Verb.BURY, error=error, detail=detail, failed=True)
 
 
 def finish(broker: StoredBroker, *ids: str, data: Any = None, key: str = "order.close") -> None:
@@ -70,3 +84,41 @@ def page(response: Any) -> str:
 def shown_ids(response: Any) -> list[str]:
     """The ids in a list, from its top."""
     return [unescape(id) for id in re.findall(r'class="field-message_id"><a [^>]*>([^<]*)</a>', page(response))]
+
+
+def ask(client: Client, model: type[MessageRow], action: str, pks: Iterable[int], **options: Any) -> Any:
+    """Choose an action in a list, with these rows ticked: the page that asks for confirmation."""
+    return _post(client, model, {"action": action, "index": "0"}, pks, **options)
+
+
+def confirm(client: Client, model: type[MessageRow], action: str, pks: Iterable[int], **options: Any) -> Any:
+    """Confirm an action, and follow to the page that tells what was done."""
+    return _post(client, model, {"action": action, "post": "yes"}, pks, follow=True, **options)
+
+
+def _post(
+    client: Client,
+    model: type[MessageRow],
+    data: dict[str, str],
+    pks: Iterable[int],
+    *,
+    all_that_match: bool = False,
+    query: str = "",
+    follow: bool = False,
+    **fields: str,
+) -> Any:
+    posted = {**data, **fields, "_selected_action": [str(pk) for pk in pks]}
+    if all_that_match:
+        posted["select_across"] = "1"
+    return client.post(url(LISTS[model], query=query), posted, follow=follow)
+
+
+def pk_of(database: str, id: str, model: type[MessageRow] = ReadyMessage) -> int:
+    """The primary key of the message of this id in a table."""
+    pk: int = model._default_manager.using(database).get(message_id=id).pk
+    return pk
+
+
+def ids_in(database: str, model: type[MessageRow]) -> set[str]:
+    """The ids in a table."""
+    return set(model._default_manager.using(database).values_list("message_id", flat=True))

@@ -1,0 +1,194 @@
+"""The actions of the lists, and the buttons of a message's page: asked for by POST, confirmed, then done and logged."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin import helpers
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _, gettext_lazy, ngettext
+
+from django_delayq.admin import jobs
+from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.forms import RescheduleForm
+from django_delayq.admin.limits import COUNTED, TooSlow, time_limit
+from django_delayq.admin.log import log_rows, log_selection
+from django_delayq.admin.moves import Change, last_pk, pages_moved
+from django_delayq.admin.selection import selection_of
+from django_delayq.errors import DelayqError
+
+AT_ONCE = 1_000
+"""More rows than that are moved by a job, and not while the operator waits."""
+
+SHOWN = 10
+"""The confirmation names so many messages."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """An action that moves rows: what it asks, what it does, and what it says then."""
+
+    name: str
+    label: Any
+    question: Any
+    done: Any
+    change: Change | None
+    form: type[forms.Form] | None = None
+    deletes: bool = False
+
+
+RESCUE = Move(
+    "rescue",
+    gettext_lazy("Run again"),
+    gettext_lazy("They are due at once, and their attempts are counted anew."),
+    gettext_lazy("Run again"),
+    Change("rescue"),
+)
+RUN_NOW = Move(
+    "run_now",
+    gettext_lazy("Run now"),
+    gettext_lazy("They are due at once, before their time."),
+    gettext_lazy("Made due now"),
+    Change("reschedule"),
+)
+RESCHEDULE = Move(
+    "reschedule",
+    gettext_lazy("Reschedule"),
+    gettext_lazy("What runs already stays as it is."),
+    gettext_lazy("Rescheduled"),
+    None,
+    form=RescheduleForm,
+)
+CANCEL = Move(
+    "cancel",
+    gettext_lazy("Cancel"),
+    gettext_lazy("They never start, and are kept among the finished ones as cancelled. What runs already goes on."),
+    gettext_lazy("Cancelled"),
+    Change("cancel"),
+)
+PURGE = Move(
+    "purge",
+    gettext_lazy("Delete for good"),
+    gettext_lazy("They never start, and nothing is kept of them but a count. What runs already goes on."),
+    gettext_lazy("Deleted for good"),
+    Change("purge"),
+    deletes=True,
+)
+PURGE_ERRORS = Move(
+    "purge_errors",
+    gettext_lazy("Delete for good"),
+    gettext_lazy("Nothing is kept of them but a count, nor of what failed earlier under their ids."),
+    gettext_lazy("Deleted for good"),
+    Change("purge_errors"),
+    deletes=True,
+)
+
+
+def action_of(move: Move, permission: str) -> Callable[[Any, HttpRequest, QuerySet[Any]], HttpResponse | None]:
+    """The move as an action of Django's admin."""
+
+    @admin.action(permissions=[permission], description=move.label)
+    def act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> HttpResponse | None:
+        return _act(model_admin, request, rows, move)
+
+    act.__name__ = move.name
+    return act
+
+
+def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move) -> HttpResponse | None:
+    """Ask, or do what was confirmed."""
+    confirmed = "post" in request.POST
+    form = move.form(request.POST if confirmed else None) if move.form else None
+    if not confirmed or (form and not form.is_valid()):
+        return _confirmation(model_admin, request, rows, move, form)
+    change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
+    count = counted(rows)
+    if _is_all(request) and (count is None or count > AT_ONCE):
+        return _in_background(model_admin, request, move, change, count)
+    _at_once(model_admin, request, rows, move, change)
+    return None
+
+
+def counted(rows: QuerySet[Any]) -> int | None:
+    """How many rows there are; None when counting takes too long."""
+    try:
+        with time_limit(rows.db):
+            return rows.order_by().count()
+    except TooSlow:
+        return None
+
+
+def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move, change: Change) -> None:
+    alias = alias_of(request)
+    moved = left = 0
+    try:
+        for page in pages_moved(alias, rows, change, until=last_pk(model_admin.model, alias)):
+            log_rows(request.user.pk, page.rows, str(move.done), deleted=move.deletes)
+            moved, left = moved + len(page.rows), left + page.left
+    except DelayqError as error:
+        messages.error(request, _("It stopped: %(error)s") % {"error": error})
+    _tell(request, move, moved, left)
+
+
+def _in_background(
+    model_admin: Any, request: HttpRequest, move: Move, change: Change, count: int | None
+) -> HttpResponse | None:
+    selection = selection_of(request, model_admin.model, model_admin.filter_parameters)
+    try:
+        name = jobs.start(request.user.pk, selection, change, count or 0)
+    except DelayqError as error:
+        messages.error(request, _("It did not begin: %(error)s") % {"error": error})
+        return None
+    log_selection(request.user.pk, model_admin.model, selection.words(), _("%(move)s: begun") % {"move": move.label})
+    view = f"admin:delayq_{model_admin.opts.model_name}_job"
+    address = reverse(view, args=[name], current_app=model_admin.admin_site.name)
+    return HttpResponseRedirect(address + query_of(selection.alias))
+
+
+def _tell(request: HttpRequest, move: Move, moved: int, left: int) -> None:
+    if moved:
+        said = ngettext("%(done)s: %(count)d message.", "%(done)s: %(count)d messages.", moved)
+        messages.success(request, said % {"done": move.done, "count": moved})
+    if left:
+        said = ngettext(
+            "%(count)d message was left: it runs, has moved on, or its id waits again.",
+            "%(count)d messages were left: they run, have moved on, or their ids wait again.",
+            left,
+        )
+        messages.warning(request, said % {"count": left})
+
+
+def _confirmation(
+    model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move, form: forms.Form | None
+) -> HttpResponse:
+    count = counted(rows)
+    shown = list(rows.defer("data")[:SHOWN])
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": move.label,
+        "opts": model_admin.opts,
+        "media": model_admin.media,
+        "move": move,
+        "form": form,
+        "count": COUNTED if count is None else count,
+        "is_more": count is None,
+        "in_background": _is_all(request) and (count is None or count > AT_ONCE),
+        "shown": shown,
+        "not_shown": max(0, (count or 0) - len(shown)),
+        "is_all": _is_all(request),
+        "selected": request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)[: None if not _is_all(request) else 1],
+        "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
+        "list_address": request.get_full_path(),
+    }
+    request.current_app = model_admin.admin_site.name
+    return TemplateResponse(request, "admin/delayq/confirm.html", context)
+
+
+def _is_all(request: HttpRequest) -> bool:
+    """Whether all that match the filter are meant."""
+    return request.POST.get("select_across") == "1"

@@ -1,0 +1,106 @@
+"""Mending the payload of a failed message, and running it again with it."""
+
+import difflib
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+
+from django_delayq.admin.forms import PayloadForm
+from django_delayq.admin.log import log_rows
+from django_delayq.admin.message_page import address_of, message_page
+from django_delayq.admin.payload import payload_of, pretty
+from django_delayq.brokers import get_broker
+from django_delayq.codec import decode_data, loads
+from django_delayq.conf import get_alias
+from django_delayq.errors import DataMismatch, DelayqError
+from django_delayq.handlers import get_handler
+from django_delayq.models import ErrorMessage
+from django_delayq.sending.one import send_delay_message
+
+
+class MovedOn(Exception):
+    """The message is not buried any more, or its id waits again."""
+
+
+def edit_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
+    """Show the payload to change, check what was typed, and run the message again with it."""
+    if not (admin.has_view_permission(request) and admin.has_edit_permission(request)):
+        raise PermissionDenied
+    row = admin.get_object(request, object_id)
+    if row is None:
+        return message_page(admin, request, object_id)
+    payload = payload_of(row, request)
+    if payload.text is None or payload.masked:
+        raise PermissionDenied(_("A payload that is hidden or masked can't be changed."))
+    form = PayloadForm(request.POST or None, initial={"payload": payload.text})
+    if form.is_valid() and _run_again(request, row, form, payload.text):
+        messages.success(request, _("The payload was changed, and the message runs again."))
+        return HttpResponseRedirect(address_of(admin, row))
+    context = {
+        **admin.admin_site.each_context(request),
+        "title": _("Change the payload and run again"),
+        "opts": admin.opts,
+        "original": row,
+        "media": admin.media,
+        "form": form,
+        "message_address": address_of(admin, row),
+    }
+    request.current_app = admin.admin_site.name
+    return TemplateResponse(request, "admin/delayq/edit.html", context)
+
+
+def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, before: str) -> bool:
+    """Whether it was done; else the form says why not."""
+    typed = form.cleaned_data["payload"]
+    try:
+        data = _checked(row, typed)
+        run_again_with(row, data)
+    except DataMismatch as error:
+        form.add_error("payload", str(error))
+    except MovedOn:
+        form.add_error(None, _("The message has moved on, or its id waits again: nothing was changed."))
+    except (DelayqError, TypeError, ValueError) as error:
+        form.add_error(None, str(error))
+    else:
+        log_rows(request.user.pk, [row], _change_message(before, pretty(loads(typed))))
+        return True
+    return False
+
+
+def _checked(row: ErrorMessage, typed: str) -> Any:
+    """The data as the handler would receive it. Raises `DataMismatch` for what it would refuse."""
+    handler = get_handler(row.alias, row.key)
+    return decode_data(typed.encode(), handler.data_type if handler else Any)
+
+
+def run_again_with(row: ErrorMessage, data: Any) -> None:
+    """Rescue a buried message and replace its data, both or neither. Raises `MovedOn`, and what sending raises."""
+    expires: timedelta | None = None if row.expires_at is None else row.expires_at - row.scheduled_at
+    with transaction.atomic(get_alias(row.alias).database):
+        if get_broker(row.alias).rescue([row.message_id]) != [True]:
+            raise MovedOn
+        send_delay_message(
+            row.key,
+            data,
+            id=row.message_id,
+            on_conflict="replace",
+            queue=row.queue,
+            tag=row.tag,
+            trace_id=row.trace_id,
+            max_attempts=row.max_attempts,
+            expires=expires,
+            timeout=None if row.timeout_ms is None else timedelta(milliseconds=row.timeout_ms),
+            at_most_once=row.at_most_once,
+            using=row.alias,
+        )
+
+
+def _change_message(before: str, after: str) -> str:
+    changed = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
+    return "\n".join([_("Payload changed and run again"), *list(changed)[2:]])

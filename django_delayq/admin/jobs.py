@@ -1,0 +1,99 @@
+"""Moves of more rows than a request should wait for: messages of our own; each moves a page and sends the next.
+
+So a job survives its worker, is seen and cancelled like any message, and needs no table: its progress is the data of
+its newest message.
+"""
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.utils.translation import ngettext
+
+from django_delayq.admin.log import log_selection
+from django_delayq.admin.moves import Change, move_page
+from django_delayq.admin.selection import Selection, model_named
+from django_delayq.codec import decode_data
+from django_delayq.conf import get_alias
+from django_delayq.handlers import delay_execute
+from django_delayq.message import Message
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.sending.one import send_delay_message
+
+KEY = "delayq.move"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as each of its messages carries it: what to do, for whom, and how far it has come."""
+
+    name: str
+    user_id: str
+    selection: Selection
+    change: Change
+    total: int
+    after: int = 0
+    moved: int = 0
+    left: int = 0
+    over: bool = False
+
+    @property
+    def done(self) -> int:
+        """How many rows it has looked at."""
+        return self.moved + self.left
+
+
+def register(using: str) -> None:
+    """Have the workers of an alias run its jobs."""
+    delay_execute(KEY, using=using, max_attempts=10)(move_next_page)
+
+
+def start(user_id: Any, selection: Selection, change: Change, total: int) -> str:
+    """Send the first message of a job on about `total` rows. Gives its name."""
+    job = Job(uuid.uuid4().hex, str(user_id), selection, change, total)
+    _send(job)
+    return job.name
+
+
+def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
+    """The newest message of a job, and what it carries."""
+    using = get_alias(alias).database
+    for model in (ReadyMessage, ErrorMessage, FinishMessage):
+        row = model._default_manager.using(using).filter(alias=alias, tag=_tag(name)).order_by("-pk").first()
+        if row is not None:
+            return decode_data(row.data.encode(), Job), row
+    return None
+
+
+def move_next_page(message: Message[Job]) -> None:
+    """Move a page and send the next message; the last one says what was done."""
+    job = message.data
+    if job.over:
+        return
+    selection = job.selection
+    page = move_page(selection.alias, selection.rows(), job.change, after=job.after, until=selection.until)
+    if page is None:
+        _log(job)
+        _send(replace(job, over=True))
+        return
+    _send(replace(job, after=page.last, moved=job.moved + len(page.rows), left=job.left + page.left))
+
+
+def _send(job: Job) -> None:
+    id = f"{_tag(job.name)}:{'over' if job.over else job.after}"
+    send_delay_message(KEY, job, id=id, tag=_tag(job.name), using=job.selection.alias)
+
+
+def _tag(name: str) -> str:
+    return f"{KEY}:{name}"
+
+
+def _log(job: Job) -> None:
+    said = ngettext("%(move)s: %(count)d message", "%(move)s: %(count)d messages", job.moved)
+    message = said % {"move": job.change.move, "count": job.moved}
+    log_selection(_user_pk(job.user_id), model_named(job.selection.model), job.selection.words(), message)
+
+
+def _user_pk(text: str) -> Any:
+    return get_user_model()._meta.pk.to_python(text)

@@ -1,0 +1,48 @@
+"""What operators did, in Django's own log. The first line of an entry is for all, the others show payloads."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.contrib.contenttypes.models import ContentType
+
+from django_delayq.models import MessageRow
+
+_MOST_ENTRIES = 50
+
+
+class Entry(NamedTuple):
+    """What one operator did."""
+
+    when: datetime
+    who: str
+    what: str
+
+
+def entries_of(row: MessageRow, tables: Iterable[type[MessageRow]], *, with_payloads: bool) -> Iterator[Entry]:
+    """What operators did to a message, newest first, in whichever table it was then."""
+    types = ContentType.objects.get_for_models(*tables).values()
+    found = LogEntry.objects.filter(content_type__in=types, object_id=str(row.pk)).select_related("user")
+    for entry in found.order_by("-action_time", "-pk")[:_MOST_ENTRIES]:
+        said = entry.get_change_message() or str(entry)
+        yield Entry(entry.action_time, entry.user.get_username(), said if with_payloads else said.partition("\n")[0])
+
+
+def log_rows(user_id: Any, rows: Iterable[MessageRow], message: str, *, deleted: bool = False) -> None:
+    """An entry for each row."""
+    rows = list(rows)
+    if rows:
+        LogEntry.objects.log_actions(user_id, rows, DELETION if deleted else CHANGE, message)
+
+
+def log_selection(user_id: Any, model: type[MessageRow], words: str, message: str) -> None:
+    """One entry for all that matched a filter."""
+    LogEntry.objects.create(
+        user_id=user_id,
+        content_type=ContentType.objects.get_for_model(model),
+        object_id=None,
+        object_repr=words[:200],
+        action_flag=CHANGE,
+        change_message=message,
+    )

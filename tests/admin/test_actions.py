@@ -1,0 +1,236 @@
+"""The actions: confirmed, then done by the verbs that everything else uses, and logged."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client
+
+from django_delayq import get_delay_message
+from django_delayq.admin import actions, jobs, moves
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Tally
+from django_delayq.store import StoredBroker
+from django_delayq.testing import run_due
+from tests.admin.support import LISTS, ask, bury, claim, confirm, finish, ids_in, pk_of, send, text_of, url
+
+READY = ("run_now", "reschedule", "cancel", "purge")
+ERROR = ("rescue", "purge_errors")
+
+
+def logged() -> list[str]:
+    """What Django's log says was done to which, oldest first."""
+    return [f"{entry.object_repr}: {entry.get_change_message()}" for entry in LogEntry.objects.order_by("pk")]
+
+
+def due_times(database: str) -> dict[str, Any]:
+    """When what waits is due, by id."""
+    return dict(ReadyMessage.objects.using(database).values_list("message_id", "due_at"))
+
+
+def test_selected_failed_messages_run_again_and_the_log_says_so(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    bury(broker, "a", "b", "c")
+    pks = [pk_of(database, id, ErrorMessage) for id in "ab"]
+    asked = text_of(ask(superuser, ErrorMessage, "rescue", pks))
+    assert "2 messages." in asked
+    assert ids_in(database, ErrorMessage) == {"a", "b", "c"}
+    done = text_of(confirm(superuser, ErrorMessage, "rescue", pks))
+    assert "Run again: 2 messages." in done
+    assert ids_in(database, ErrorMessage) == {"c"}
+    assert ids_in(database, ReadyMessage) == {"a", "b"}
+    assert logged() == ["order.close a: Run again", "order.close b: Run again"]
+
+
+def test_an_older_failure_of_an_id_does_not_run_the_newer_one(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    bury(broker, "a", "a")
+    older, newer = ErrorMessage.objects.using(database).order_by("pk").values_list("pk", flat=True)
+    assert "1 message was left" in text_of(confirm(superuser, ErrorMessage, "rescue", [older]))
+    assert set(ErrorMessage.objects.using(database).values_list("pk", flat=True)) == {older, newer}
+    confirm(superuser, ErrorMessage, "rescue", [newer])
+    assert pk_of(database, "a") == newer
+
+
+def test_what_waits_again_under_its_id_is_left_and_said(broker: StoredBroker, superuser: Client, database: str) -> None:
+    bury(broker, "a")
+    send("a", delay="1h")
+    done = text_of(confirm(superuser, ErrorMessage, "rescue", [pk_of(database, "a", ErrorMessage)]))
+    assert "1 message was left" in done
+    assert logged() == []
+
+
+def test_run_now_makes_a_message_due(broker: StoredBroker, superuser: Client, database: str) -> None:
+    send("a", delay="3d")
+    confirm(superuser, ReadyMessage, "run_now", [pk_of(database, "a")])
+    claim(broker)
+
+
+def test_cancelled_messages_are_kept_as_such(broker: StoredBroker, superuser: Client, database: str) -> None:
+    send("a", delay="1h")
+    confirm(superuser, ReadyMessage, "cancel", [pk_of(database, "a")])
+    assert FinishMessage.objects.using(database).get().outcome == "cancelled"
+    assert logged() == ["order.close a: Cancelled"]
+
+
+def test_what_runs_is_neither_cancelled_nor_deleted(broker: StoredBroker, superuser: Client, database: str) -> None:
+    send("a")
+    claim(broker)
+    for action in ("cancel", "purge"):
+        assert "1 message was left" in text_of(confirm(superuser, ReadyMessage, action, [pk_of(database, "a")]))
+    assert ids_in(database, ReadyMessage) == {"a"}
+
+
+@pytest.mark.parametrize(("model", "action"), [(ReadyMessage, "purge"), (ErrorMessage, "purge_errors")])
+def test_deleted_messages_are_counted(
+    broker: StoredBroker, superuser: Client, database: str, model: type[MessageRow], action: str
+) -> None:
+    if model is ReadyMessage:
+        send("a")
+    else:
+        bury(broker, "a")
+    confirm(superuser, model, action, [pk_of(database, "a", model)])
+    assert ids_in(database, model) == set()
+    assert Tally.objects.using(database).get(name="purged").count == 1
+    assert LogEntry.objects.get().is_deletion()
+
+
+def test_messages_are_moved_each_by_an_hour_from_its_own_time(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    send("a", delay="10m")
+    send("b", delay="2h")
+    before = due_times(database)
+    pks = [pk_of(database, id) for id in "ab"]
+    assert "Length of time" in text_of(ask(superuser, ReadyMessage, "reschedule", pks))
+    confirm(superuser, ReadyMessage, "reschedule", pks, how="shift", length="1h")
+    assert due_times(database) == {id: due_at + timedelta(hours=1) for id, due_at in before.items()}
+
+
+def test_messages_are_moved_to_one_time_from_now(broker: StoredBroker, superuser: Client, database: str) -> None:
+    send("a", delay="3d")
+    confirm(superuser, ReadyMessage, "reschedule", [pk_of(database, "a")], how="reschedule", length="1h")
+    info = get_delay_message("a")
+    assert info is not None
+    assert info.due_at - info.sent_at < timedelta(hours=2)
+
+
+def test_a_length_that_is_none_is_asked_for_again(broker: StoredBroker, superuser: Client, database: str) -> None:
+    send("a", delay="3d")
+    before = get_delay_message("a")
+    again = confirm(superuser, ReadyMessage, "reschedule", [pk_of(database, "a")], how="shift", length="soon")
+    assert "soon is no length of time" in text_of(again)
+    assert get_delay_message("a") == before
+
+
+def test_all_that_match_the_filter_are_moved_and_no_others(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    bury(broker, *(f"a{number}" for number in range(60)), key="order.close")
+    bury(broker, "other", key="sms.send")
+    one = pk_of(database, "a0", ErrorMessage)
+    options: dict[str, Any] = {"all_that_match": True, "query": "?key=order.close"}
+    assert "60 messages." in text_of(ask(superuser, ErrorMessage, "rescue", [one], **options))
+    assert "Run again: 60 messages." in text_of(confirm(superuser, ErrorMessage, "rescue", [one], **options))
+    assert ids_in(database, ErrorMessage) == {"other"}
+
+
+@pytest.fixture
+def job_of_two_pages(
+    broker: StoredBroker, registry: None, monkeypatch: pytest.MonkeyPatch, superuser: Client, database: str
+) -> Any:
+    """A rescue of three failed messages in the background, in pages of two."""
+    monkeypatch.setattr(actions, "AT_ONCE", 2)
+    monkeypatch.setattr(moves, "PAGE", 2)
+    jobs.register("default")
+    bury(broker, "a1", "a2", "a3")
+    bury(broker, "other", key="sms.send")
+    one = pk_of(database, "a1", ErrorMessage)
+    return confirm(superuser, ErrorMessage, "rescue", [one], all_that_match=True, query="?key=order.close")
+
+
+def test_many_are_moved_in_the_background_with_their_progress(
+    job_of_two_pages: Any, superuser: Client, database: str
+) -> None:
+    (address, _), *_ = job_of_two_pages.redirect_chain
+    assert "It goes on." in text_of(job_of_two_pages)
+    assert job_of_two_pages["Refresh"]
+    assert ids_in(database, ErrorMessage) == {"a1", "a2", "a3", "other"}
+    run_due()
+    over = superuser.get(address)
+    assert "It is done." in text_of(over)
+    assert "Moved 3" in text_of(over)
+    assert "Refresh" not in over
+    assert ids_in(database, ErrorMessage) == {"other"}
+    assert logged() == ["key=order.close: Run again: begun", "key=order.close: rescue: 3 messages"]
+
+
+def test_a_job_whose_message_ran_twice_moves_nothing_twice(job_of_two_pages: Any, database: str) -> None:
+    run_due(deliveries=2)
+    assert ids_in(database, ErrorMessage) == {"other"}
+    assert ids_in(database, ReadyMessage) == {"a1", "a2", "a3"}
+
+
+def test_what_fails_after_the_job_began_is_left(
+    job_of_two_pages: Any, broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    bury(broker, "later")
+    run_due()
+    assert ids_in(database, ErrorMessage) == {"other", "later"}
+
+
+def test_there_is_no_page_of_a_job_that_there_is_not(superuser: Client) -> None:
+    assert superuser.get(url("errormessage", "job", "none")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("model", "action", "permission"),
+    [
+        (ReadyMessage, "run_now", "reschedule_message"),
+        (ReadyMessage, "reschedule", "reschedule_message"),
+        (ReadyMessage, "cancel", "cancel_message"),
+        (ReadyMessage, "purge", "delete_readymessage"),
+        (ErrorMessage, "rescue", "rescue_message"),
+        (ErrorMessage, "purge_errors", "delete_errormessage"),
+    ],
+)
+def test_each_action_needs_its_own_permission(
+    broker: StoredBroker,
+    staff: Callable[..., Client],
+    database: str,
+    model: type[MessageRow],
+    action: str,
+    permission: str,
+) -> None:
+    if model is ReadyMessage:
+        send("a", delay="1h")
+    else:
+        bury(broker, "a")
+    pk = pk_of(database, "a", model)
+    others = {"rescue_message", "cancel_message", "reschedule_message", "delete_readymessage", "delete_errormessage"}
+    fields = {"how": "shift", "length": "1h"}
+    refused = confirm(staff(f"view_{LISTS[model]}", *others - {permission}), model, action, [pk], **fields)
+    assert "No action selected." in text_of(refused)
+    assert logged() == []
+    confirm(staff(f"view_{LISTS[model]}", permission), model, action, [pk], **fields)
+    assert len(logged()) == 1
+
+
+def test_the_page_of_a_message_offers_what_its_viewer_may_do(
+    broker: StoredBroker, staff: Callable[..., Client], database: str
+) -> None:
+    send("a", delay="1h")
+    client = staff("view_readymessage", "cancel_message")
+    html = client.get(url("readymessage", pk_of(database, "a"), "change")).content.decode()
+    assert 'value="cancel"' in html
+    assert 'value="reschedule"' not in html
+
+
+def test_nothing_finished_can_be_moved(broker: StoredBroker, superuser: Client, database: str) -> None:
+    finish(broker, "a")
+    for action in (*READY, *ERROR, "delete_selected"):
+        refused = confirm(superuser, FinishMessage, action, [pk_of(database, "a", FinishMessage)])
+        assert "No action selected." in text_of(refused)

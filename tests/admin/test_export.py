@@ -1,0 +1,78 @@
+"""Exports hold what the list shows, harmless to a spreadsheet, without the payloads that the user may not see."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from django_delayq.admin import export
+from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
+from django_delayq.store import StoredBroker
+from tests.admin.support import LISTS, ask, bury, finish, pk_of, send
+
+
+def download(client: Client, action: str, model: type[MessageRow], pks: list[int], **options: Any) -> str:
+    """The file that an action gives."""
+    response = ask(client, model, action, pks, **options)
+    assert response["Content-Disposition"].startswith("attachment")
+    return b"".join(response.streaming_content).decode()
+
+
+def records(text: str) -> list[dict[str, str]]:
+    """The lines of a CSV file."""
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@pytest.mark.parametrize("model", LISTS)
+def test_a_table_as_csv_and_as_json_lines_says_the_same(
+    broker: StoredBroker, superuser: Client, database: str, model: type[MessageRow]
+) -> None:
+    send("waits", {"a": 1}, delay="1h", tag="t")
+    bury(broker, "failed", data={"a": 1})
+    finish(broker, "finished", data={"a": 1})
+    row = model._default_manager.using(database).get()
+    (as_csv,) = records(download(superuser, "export_csv", model, [row.pk]))
+    (as_json,) = map(json.loads, download(superuser, "export_jsonl", model, [row.pk]).splitlines())
+    assert as_csv["message_id"] == as_json["message_id"] == row.message_id
+    assert as_csv["due_at"] == as_json["due_at"] == row.due_at.isoformat(timespec="milliseconds")
+    assert json.loads(as_csv["data"]) == json.loads(as_json["data"]) == {"a": 1}
+    assert list(as_csv) == list(as_json)
+
+
+@pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "＝1"])
+def test_nothing_in_a_csv_file_is_a_formula(broker: StoredBroker, superuser: Client, database: str, start: str) -> None:
+    bury(broker, "a", error=start, detail=start)
+    text = download(superuser, "export_csv", ErrorMessage, [pk_of(database, "a", ErrorMessage)])
+    (line,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert line["error"] == line["detail"] == f"'{start}"
+
+
+def test_payloads_are_exported_to_those_who_may_see_them(
+    broker: StoredBroker, staff: Callable[..., Client], database: str
+) -> None:
+    send("a", "secret", delay="1h")
+    pks = [pk_of(database, "a")]
+    for action in ("export_csv", "export_jsonl"):
+        assert "secret" not in download(staff("view_readymessage"), action, ReadyMessage, pks)
+    shown = download(staff("view_readymessage", "view_payload"), "export_jsonl", ReadyMessage, pks)
+    assert json.loads(shown)["data"] == '"secret"'
+
+
+def test_all_that_match_the_filter_are_exported_a_chunk_at_a_time(
+    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "CHUNK", 2)
+    for number in range(60):
+        send(f"a{number}", delay="1h")
+    send("other", delay="1h", key="sms.send")
+    options: dict[str, Any] = {"all_that_match": True, "query": "?key=order.close"}
+    with CaptureQueriesContext(connections[database]) as queries:
+        text = download(superuser, "export_csv", ReadyMessage, [pk_of(database, "a0")], **options)
+    assert {line["message_id"] for line in records(text)} == {f"a{number}" for number in range(60)}
+    assert len(queries) <= 20  # the rows by one cursor, not one by one
