@@ -9,11 +9,11 @@ from benchmarks.site import DATA_BYTES
 BATCH = 100
 COLUMNS = (
     "alias, message_id, queue, key, data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, "
-    "timeout_ms, at_most_once, failures, crashes, error, worker"
+    "timeout_ms, at_most_once, failures, crashes, error, worker, history"
 )
 INSERT = (
     f"INSERT INTO delayq_ready ({COLUMNS}, placed) VALUES ('floor', %s, 'default', 'bench.noop', %s, NULL, NULL,"
-    " %s, %s, %s, NULL, NULL, NULL, false, 0, 0, '', '', true)"
+    " %s, %s, %s, NULL, NULL, NULL, false, 0, 0, '', '', '[]', true)"
 )
 CLAIM = f"""
     WITH due AS (
@@ -29,7 +29,7 @@ FINISH = f"""
 WAITING = f"""
     INSERT INTO delayq_ready ({COLUMNS}, placed)
     SELECT 'default', 'waiting-' || n, 'default', 'bench.noop', %s, NULL, NULL, now.ms + n, now.ms + n, now.ms, NULL,
-    NULL, NULL, false, 0, 0, '', '', false
+    NULL, NULL, false, 0, 0, '', '', '[]', false
     FROM generate_series(1, %s) AS n, (SELECT (extract(epoch FROM now()) * 1000)::bigint + 86400000 AS ms) AS now"""
 """Messages of tomorrow and after, a millisecond apart."""
 

@@ -12,7 +12,11 @@ from django_delayq.values import MAX_NAME
 
 
 class MessageRow(models.Model):
-    """What all three tables keep of a message. `message_id` is its id; `pk` is the row's own key."""
+    """What all three tables keep of a message. `message_id` is its id; `pk` is the row's own key.
+
+    `history` holds the earlier attempts (django_delayq/history.py). `started_at` and `worker` are of the last one: when
+    its handler started, or, while it is leased, when it was claimed; of none where it waits, or never started.
+    """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
     message_id = NameField(_("id"), max_length=MAX_NAME)
@@ -32,6 +36,8 @@ class MessageRow(models.Model):
     crashes = models.PositiveSmallIntegerField(_("crashes"))
     error = models.TextField(_("last error"))
     worker = NameField(_("worker"), max_length=MAX_NAME)
+    started_at = InstantField(_("started at"), null=True)
+    history = models.TextField(_("history"))
 
     class Meta:
         abstract = True
@@ -67,7 +73,7 @@ class ReadyMessage(MessageRow):
         indexes = [
             models.Index(fields=["alias", "due_at"], condition=models.Q(placed=False), name="delayq_ready_unplaced"),
             models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
-            models.Index(fields=["alias", "due_at"], condition=models.Q(crashes__gte=2), name="delayq_ready_suspect"),
+            models.Index(fields=["alias", "due_at"], condition=models.Q(crashes__gte=1), name="delayq_ready_suspect"),
             models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_ready_tag"),
         ]
 
@@ -93,10 +99,14 @@ class FinishMessage(MessageRow):
 
 
 class ErrorMessage(MessageRow):
-    """A message that was buried, with the traceback of its last attempt in `detail`."""
+    """A message that was buried, with the traceback of its last attempt in `detail`.
+
+    `fingerprint` is the same for failures of one kind: the exception's type, and where in the site's code it was.
+    """
 
     id = models.BigIntegerField(primary_key=True)
     detail = models.TextField(_("traceback"))
+    fingerprint = NameField(_("fingerprint"), max_length=MAX_NAME)
     ended_at = InstantField(_("buried at"))
 
     class Meta:

@@ -90,9 +90,11 @@ class Verb(StrEnum):
 
 @dataclass(slots=True)
 class Settlement:
-    """The end of one lease. `error` is one line at most of what failed, `detail` the traceback kept with a bury.
+    """The end of one lease. `error` is one line at most of what failed, `detail` the traceback.
 
-    `failed` tells a bury that ends a failed attempt, which counts as a failure, from one that never started.
+    `failed` tells a bury that ends a failed attempt, which counts as a failure, from one that never started. When the
+    handler started (None where it did not) and ended, what its failure is like (`fingerprint`), and the traceback of a
+    retry are for the history, which a store keeps; a broker alone forgets them.
     """
 
     id: str
@@ -104,3 +106,6 @@ class Settlement:
     error: str = ""
     detail: str = ""
     failed: bool = False
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    fingerprint: str = ""

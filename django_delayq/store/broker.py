@@ -32,7 +32,7 @@ from django_delayq.brokers.base import (
 from django_delayq.conf import Alias, Store
 from django_delayq.errors import BrokerUnavailable, DelayqError
 from django_delayq.sending.commit import is_in_transaction
-from django_delayq.store import byid, claims, looks, pauses, puts, report, settles
+from django_delayq.store import byid, claims, looks, pauses, puts, reclaims, report, settles
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
@@ -138,7 +138,7 @@ class StoredBroker:
     def upkeep(self, *, lease_ms: int) -> Upkept:
         upkept = Upkept(0) if self.degraded.on else self.ask_clock(lease_ms=lease_ms)
         with self.database.available():
-            upkept.buried += claims.bury_lapsed(self.database)
+            upkept.buried += reclaims.reclaim_lapsed(self.database)
             upkept.suspects_due += claims.suspects_due(self.database)
             now_ms = self.database.now_ms()
         if upkept.next_lease_end_ms is not None:

@@ -5,16 +5,18 @@ from collections.abc import Sequence
 from django.db import transaction
 
 from django_delayq.brokers.base import Alarm
+from django_delayq.history import Ended, PastAttempt, add
+from django_delayq.store import moves
 from django_delayq.store.database import Database, Row, marks
-from django_delayq.store.moves import count, end
-from django_delayq.store.rows import CRASHES_NOW, FREE, SHARED
+from django_delayq.store.moves import count
+from django_delayq.store.rows import BARRED, FREE, SHARED, shared_with
 
 
 def cancel(database: Database, ids: Sequence[str]) -> set[str]:
     """ready -> finish with the outcome cancelled. Gives the ids that waited."""
     with transaction.atomic(database.using):
         rows = _lock_waiting(database, ids)
-        end(database, [pk for pk, _ in rows], "cancelled")
+        moves.cancel(database, [pk for pk, _ in rows])
     return {id for _, id in rows}
 
 
@@ -49,8 +51,7 @@ def reschedule(
     due, parameter = dialect.due(delay_ms, at_ms)
     changed = database.rows(
         f"UPDATE delayq_ready AS r SET due_at = {due}, scheduled_at = {due},"
-        f" expires_at = r.expires_at - r.scheduled_at + {due}, token = NULL, lease_until = NULL, worker = '',"
-        f" crashes = {CRASHES_NOW.format(least=dialect.least)}, placed = %s"
+        f" expires_at = r.expires_at - r.scheduled_at + {due}, {BARRED}, placed = %s"
         f" WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))}) AND {FREE.format(now=dialect.now)}"
         f" RETURNING id, message_id, queue, key, due_at - {dialect.now}",
         [parameter, parameter, parameter, False, database.alias, *sorted(ids)],
@@ -74,26 +75,37 @@ def rescue(database: Database, ids: Sequence[str]) -> tuple[set[str], list[Alarm
 
 
 def _rescue(database: Database, id: str) -> Row | None:
-    dialect = database.dialect
-    anew = {
-        "due_at": dialect.now,
-        "scheduled_at": dialect.now,
-        "expires_at": f"expires_at - scheduled_at + {dialect.now}",
-        "failures": "0",
-        "crashes": "0",
-        "error": "''",
-        "worker": "''",
-    }
-    values = ", ".join(anew.get(column, column) for column in SHARED.split(", "))
+    buried = database.rows(
+        "SELECT id, failures, worker, started_at, ended_at, error, detail, history FROM delayq_error"
+        " WHERE alias = %s AND message_id = %s ORDER BY ended_at DESC, id DESC LIMIT 1",
+        [database.alias, id],
+    )
+    if not buried:
+        return None
+    ((pk, failures, worker, started_ms, ended_ms, error, detail, history),) = buried
+    # A failure that was counted has a traceback.
+    number = failures if detail else failures + 1
+    last = PastAttempt(number, started_ms, ended_ms, worker, Ended.BURIED, error, detail)
+    now = database.dialect.now
+    selected = shared_with(
+        due_at=now,
+        scheduled_at=now,
+        expires_at=f"expires_at - scheduled_at + {now}",
+        failures="0",
+        crashes="0",
+        error="''",
+        worker="''",
+        started_at="NULL",
+        history="%s",
+    )
     rows = database.rows(
-        f"INSERT INTO delayq_ready (id, {SHARED}, placed) SELECT id, {values}, %s FROM delayq_error"
-        " WHERE alias = %s AND message_id = %s ORDER BY ended_at DESC, id DESC LIMIT 1"
+        f"INSERT INTO delayq_ready (id, {SHARED}, placed) SELECT id, {selected}, %s FROM delayq_error WHERE id = %s"
         " ON CONFLICT (alias, message_id) DO NOTHING RETURNING id, queue, key",
-        [False, database.alias, id],
+        [add(history, last), False, pk],
     )
     if not rows:
         return None
-    database.changed("DELETE FROM delayq_error WHERE id = %s", [rows[0][0]])
+    database.changed("DELETE FROM delayq_error WHERE id = %s", [pk])
     return rows[0]
 
 

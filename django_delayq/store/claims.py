@@ -5,16 +5,15 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from django.db import transaction
-
 from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Claimed, Want
 from django_delayq.store.database import Database, marks
-from django_delayq.store.moves import bury
-from django_delayq.store.rows import CRASHES_NOW, FREE, MESSAGE, claimed_of
-
-LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
+from django_delayq.store.reclaims import reclaim
+from django_delayq.store.rows import MESSAGE, claimed_of
 
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
+
+LEASED = "lease_until = {now} + %s, token = %s, worker = %s, started_at = {now}"
+SUSPECT = f"r.crashes >= {SUSPECT_CRASHES} AND r.token IS NULL AND r.due_at <= {{now}} AND NOT r.at_most_once"
 
 
 @dataclass(slots=True)
@@ -26,6 +25,8 @@ class ClaimedRows:
     again: list[Alarm] = field(default_factory=list)
     over: list[Alarm] = field(default_factory=list)
     """Claimed alarms to forget: their rows were not leased."""
+    lapsed: list[Alarm] = field(default_factory=list)
+    """Those of rows whose lease ran out."""
 
 
 def claim(
@@ -34,21 +35,21 @@ def claim(
     """Lease the rows of `alarms` that are due and free, in one statement; look at the others once, without a lock.
 
     `from_alarms` tells that the clock gave them: then it knows of their rows, which are marked as placed.
+
+    Leases that ran out are reclaimed, and their rows claimed again.
     """
     by_pk = {int(alarm.pk): alarm for alarm in alarms if alarm.pk.isdecimal()}
     if not by_pk:
         return ClaimedRows(database.now_ms(), over=list(alarms))
     token = secrets.randbits(63)
     dialect = database.dialect
-    free, crashes = FREE.format(now=dialect.now), CRASHES_NOW.format(least=dialect.least)
     sets = {(alarm.queue, alarm.key) for alarm in by_pk.values()}
     leased = database.rows(
         f"WITH due AS (SELECT r.id FROM delayq_ready r WHERE r.id IN ({marks(len(by_pk))}) AND r.alias = %s"
-        f" AND r.due_at <= {dialect.now} AND {free} AND {crashes} < 2"
-        f" AND NOT (r.token IS NOT NULL AND r.at_most_once) AND ({_any_of(sets)}){dialect.skip_locked})"
-        f" UPDATE delayq_ready AS r SET lease_until = {dialect.now} + %s, token = %s, worker = %s,"
-        f" placed = (r.placed OR %s), crashes = {crashes} WHERE r.id IN (SELECT id FROM due)"
-        f" RETURNING id, {dialect.now}, {MESSAGE}",
+        f" AND r.due_at <= {dialect.now} AND r.token IS NULL AND r.crashes < {SUSPECT_CRASHES}"
+        f" AND ({_any_of(sets)}){dialect.skip_locked})"
+        f" UPDATE delayq_ready AS r SET {LEASED.format(now=dialect.now)}, placed = (r.placed OR %s)"
+        f" WHERE r.id IN (SELECT id FROM due) RETURNING id, {dialect.now}, {MESSAGE}",
         [*by_pk, database.alias, *chain.from_iterable(sets), lease_ms, token, worker, from_alarms],
     )
     claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
@@ -56,6 +57,7 @@ def claim(
         claimed.messages.append(claimed_of(tuple(row), token))
         del by_pk[pk]
     _look_at_others(database, by_pk, claimed)
+    _claim_lapsed(database, claimed, lease_ms, worker, from_alarms=from_alarms)
     return claimed
 
 
@@ -64,52 +66,38 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
     if not by_pk:
         return
     found = database.rows(
-        "SELECT r.id, r.queue, r.key, r.due_at, coalesce(r.lease_until, 0), r.token IS NOT NULL, r.at_most_once,"
-        f" {CRASHES_NOW.format(least=database.dialect.least)} FROM delayq_ready r WHERE r.id IN ({marks(len(by_pk))})",
+        "SELECT r.id, r.queue, r.key, r.due_at, coalesce(r.lease_until, 0), r.crashes FROM delayq_ready r"
+        f" WHERE r.id IN ({marks(len(by_pk))})",
         list(by_pk),
     )
     now = claimed.now_ms
-    lapsed = []
-    for pk, queue, key, due_ms, lease_until_ms, had_lease, at_most_once, crashes in found:
+    for pk, queue, key, due_ms, lease_until_ms, crashes in found:
         alarm = by_pk.pop(pk)
+        if 0 < lease_until_ms <= now:
+            claimed.lapsed.append(alarm)
+            continue
         claimed.over.append(alarm)  # if it is put again, then perhaps to another set
-        if lease_until_ms <= now and had_lease and (at_most_once or crashes >= SUSPECT_CRASHES):
-            lapsed.append(pk)
-        elif crashes < SUSPECT_CRASHES:
-            free_at_ms = max(due_ms, lease_until_ms)
-            wait_ms = free_at_ms - now
+        if crashes < SUSPECT_CRASHES:
+            wait_ms = max(due_ms, lease_until_ms) - now
             if wait_ms <= 0 and (queue, key) == (alarm.queue, alarm.key):
                 # Another transaction holds the row: it may commit a cancel, or roll it back.
                 wait_ms = min(max(now - due_ms, LEAST_LOCKED_WAIT_MS), MOST_LOCKED_WAIT_MS)
             claimed.again.append(Alarm(queue, key, alarm.pk, max(wait_ms, 0)))
     claimed.over.extend(by_pk.values())
-    reclaim(database, lapsed)
 
 
-def reclaim(database: Database, pks: Sequence[int]) -> int:
-    """End leases that ran out, of rows that can't simply be leased again. Gives how many were buried."""
-    if not pks:
-        return 0
-    dialect = database.dialect
-    with transaction.atomic(database.using):
-        lapsed = database.rows(
-            "SELECT r.id, r.at_most_once FROM delayq_ready r"
-            f" WHERE r.id IN ({marks(len(pks))}) AND r.token IS NOT NULL AND r.lease_until <= {dialect.now}"
-            f"{dialect.skip_locked}",
-            pks,
-        )
-        once = [pk for pk, at_most_once in lapsed if at_most_once]
-        suspects = [pk for pk, at_most_once in lapsed if not at_most_once]
-        crashes = CRASHES_NOW.format(least=dialect.least)
-        if lapsed:
-            database.changed(
-                f"UPDATE delayq_ready AS r SET crashes = {crashes}, token = NULL, lease_until = NULL, worker = ''"
-                f" WHERE r.id IN ({marks(len(lapsed))})",
-                [*suspects, *once],
-            )
-        for pk in once:
-            bury(database, pk, LAPSED_AT_MOST_ONCE)
-    return len(once)
+def _claim_lapsed(database: Database, claimed: ClaimedRows, lease_ms: int, worker: str, *, from_alarms: bool) -> None:
+    """Reclaim what lapsed, and claim it; what another transaction holds has to wait."""
+    reclaimed = reclaim(database, [int(alarm.pk) for alarm in claimed.lapsed])
+    free = [alarm for alarm in claimed.lapsed if int(alarm.pk) in reclaimed]
+    held = [alarm for alarm in claimed.lapsed if int(alarm.pk) not in reclaimed]
+    claimed.over += held
+    claimed.again += [Alarm(alarm.queue, alarm.key, alarm.pk, LEAST_LOCKED_WAIT_MS) for alarm in held]
+    if free:
+        more = claim(database, free, lease_ms, worker, from_alarms=from_alarms)
+        claimed.messages += more.messages
+        claimed.over += more.over
+        claimed.again += more.again
 
 
 def claim_suspect(database: Database, wants: Iterable[Want], lease_ms: int, worker: str) -> ClaimedRows:
@@ -120,13 +108,10 @@ def claim_suspect(database: Database, wants: Iterable[Want], lease_ms: int, work
         return ClaimedRows(database.now_ms())
     token = secrets.randbits(63)
     leased = database.rows(
-        "WITH due AS (SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND r.crashes >= 1"
-        f" AND r.due_at <= {dialect.now} AND {FREE.format(now=dialect.now)} AND NOT r.at_most_once"
-        f" AND {CRASHES_NOW.format(least=dialect.least)} >= 2"
-        f" AND ({_any_of(sets)})"
-        f" ORDER BY r.due_at, r.id LIMIT 1{dialect.skip_locked})"
-        f" UPDATE delayq_ready AS r SET lease_until = {dialect.now} + %s, token = %s, worker = %s, placed = %s,"
-        f" crashes = 2 WHERE r.id IN (SELECT id FROM due) RETURNING {dialect.now}, {MESSAGE}",
+        f"WITH due AS (SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND {SUSPECT.format(now=dialect.now)}"
+        f" AND ({_any_of(sets)}) ORDER BY r.due_at, r.id LIMIT 1{dialect.skip_locked})"
+        f" UPDATE delayq_ready AS r SET {LEASED.format(now=dialect.now)}, placed = %s"
+        f" WHERE r.id IN (SELECT id FROM due) RETURNING {dialect.now}, {MESSAGE}",
         [database.alias, *chain.from_iterable(sets), lease_ms, token, worker, True],
     )
     claimed = ClaimedRows(int(leased[0][0]) if leased else database.now_ms())
@@ -136,24 +121,12 @@ def claim_suspect(database: Database, wants: Iterable[Want], lease_ms: int, work
 
 def suspects_due(database: Database) -> int:
     """How many suspects are due, counted to 100."""
-    dialect = database.dialect
     ((count,),) = database.rows(
-        "SELECT count(*) FROM (SELECT 1 FROM delayq_ready r WHERE r.alias = %s AND r.crashes >= 1"
-        f" AND r.due_at <= {dialect.now} AND NOT r.at_most_once AND {FREE.format(now=dialect.now)}"
-        f" AND {CRASHES_NOW.format(least=dialect.least)} >= 2 LIMIT 100) AS found",
+        "SELECT count(*) FROM (SELECT 1 FROM delayq_ready r WHERE r.alias = %s"
+        f" AND {SUSPECT.format(now=database.dialect.now)} LIMIT 100) AS found",
         [database.alias],
     )
     return int(count)
-
-
-def bury_lapsed(database: Database) -> int:
-    """Bury what must not start twice and whose lease ran out. Gives how many, at most 100."""
-    lapsed = database.rows(
-        "SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND r.at_most_once AND r.token IS NOT NULL"
-        f" AND r.lease_until <= {database.dialect.now} LIMIT 100",
-        [database.alias],
-    )
-    return reclaim(database, [pk for (pk,) in lapsed])
 
 
 def _any_of(sets: Collection[tuple[str, str]]) -> str:

@@ -30,7 +30,7 @@ def _values(database: Database, put: Put) -> tuple[str, list[Any]]:
     due, due_parameter = dialect.due(put.delay_ms, put.at_ms)
     expires = "NULL" if header.expires_ms is None else f"{due} + %s"
     times = f"{due}, {due}, {dialect.now}, {expires}"
-    text = f"(%s, %s, %s, %s, %s, %s, %s, {times}, %s, %s, %s, 0, 0, '', '', %s)"
+    text = f"(%s, %s, %s, %s, %s, %s, %s, {times}, %s, %s, %s, 0, 0, '', '', NULL, '[]', %s)"
     parameters: list[Any] = [database.alias, put.id, header.queue, header.key, put.body.decode()]
     parameters += [header.tag, header.trace_id, due_parameter, due_parameter]
     if header.expires_ms is not None:

@@ -32,7 +32,7 @@ def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
         " AS one (message_id, data, kind) JOIN kinds USING (kind), clock)"
         f" INSERT INTO delayq_ready ({NEW})"
         ' SELECT %s, message_id, queue, "key", data, tag, trace_id, due_at, due_at, n, due_at + expires_ms,'
-        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', false FROM given ORDER BY message_id"
+        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]', false FROM given ORDER BY message_id"
         " ON CONFLICT (alias, message_id) DO NOTHING RETURNING message_id, id, due_at, sent_at",
         [
             codec.dumps(kinds).decode(),

@@ -5,7 +5,7 @@ from typing import Any
 
 from django_delayq.brokers.base import Alarm, OnConflict, Placed, Put
 from django_delayq.store.database import Database, Dialect, Row
-from django_delayq.store.rows import CRASHES_NOW, FREE
+from django_delayq.store.rows import BARRED, FREE, UNLEASED
 from django_delayq.store.statements import statements
 
 TRIES = 5
@@ -80,12 +80,11 @@ def _change(database: Database, put: Put, on_conflict: OnConflict) -> Row | None
         changes, parameters = f"{changes}, {text}", parameters + given
         condition = ""
     else:
-        crashes = CRASHES_NOW.format(least=dialect.least)
-        changes += f", expires_at = r.expires_at - r.scheduled_at + {due}, crashes = {crashes}"
+        changes += f", expires_at = r.expires_at - r.scheduled_at + {due}, {BARRED}"
         parameters.append(due_parameter)
         condition = f" AND {due} {'<' if on_conflict == 'earliest' else '>'} r.due_at"
     changed = database.rows(
-        f"UPDATE delayq_ready AS r SET {changes}, token = NULL, lease_until = NULL, worker = '', placed = %s"
+        f"UPDATE delayq_ready AS r SET {changes}, placed = %s"
         f" WHERE r.alias = %s AND r.message_id = %s AND {FREE.format(now=dialect.now)}{condition}"
         f" RETURNING id, queue, key, due_at, due_at - {dialect.now}",
         [*parameters, False, database.alias, put.id, *([due_parameter] if condition else [])],
@@ -97,8 +96,8 @@ def _replacement(dialect: Dialect, put: Put, due: str, due_parameter: int) -> tu
     header = put.header
     text = (
         "queue = %s, key = %s, data = %s, tag = %s, trace_id = %s, max_attempts = %s, timeout_ms = %s,"
-        " at_most_once = %s, failures = 0, crashes = 0, error = '', "
-        f"sent_at = {dialect.now}"
+        " at_most_once = %s, failures = 0, crashes = 0, error = '', history = '[]',"
+        f" sent_at = {dialect.now}, {UNLEASED}"
     )
     parameters: list[Any] = [header.queue, header.key, put.body.decode(), header.tag, header.trace_id]
     parameters += [header.max_attempts, header.timeout_ms, header.at_most_once]

@@ -8,7 +8,7 @@ from django_delayq.store.database import Row
 
 SHARED = (
     "alias, message_id, queue, key, data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, "
-    "timeout_ms, at_most_once, failures, crashes, error, worker"
+    "timeout_ms, at_most_once, failures, crashes, error, worker, started_at, history"
 )
 """The columns that a move from one table to another takes along."""
 
@@ -28,6 +28,21 @@ CRASHES_NOW = (
 )
 """The crashes of a row that nobody holds: a lease that ran out counts one, but never the third, and none where the
 stop of a worker interrupted it (its worker's name is marked with "!" then)."""
+
+UNLEASED = "token = NULL, lease_until = NULL, worker = '', started_at = NULL"
+"""What a move sets that ends a lease and keeps the row."""
+
+BARRED = "token = -abs(token)"
+"""What a move sets that changes a row whose lease may have run out: its holder has lost it, and can't end it any more.
+It still tells of the lease, so that who reclaims the row counts it."""
+
+HOLDER = "CASE WHEN substr(worker, 1, 1) = '!' THEN substr(worker, 2) ELSE worker END"
+"""Whose lease it is or was, without the mark."""
+
+
+def shared_with(**values: str) -> str:
+    """`SHARED` as a move selects it, with these values in place of some columns."""
+    return ", ".join(values.get(column, column) for column in SHARED.split(", "))
 
 
 class Inserted(NamedTuple):

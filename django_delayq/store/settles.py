@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from django_delayq.brokers.base import FATAL_CRASHES, Alarm, Settlement, Verb
+from django_delayq.history import Ended, PastAttempt, add
 from django_delayq.store.database import Database, marks
-from django_delayq.store.moves import bury, end, storable
+from django_delayq.store.moves import Burial, Ran, bury, finish, storable
+from django_delayq.store.rows import UNLEASED
 
 INTERRUPTED_LEASE_MS = 1_000
 Lease = tuple[str, int]
@@ -22,12 +24,34 @@ Lease = tuple[str, int]
 class Held:
     """The row of a lease that was still held, locked for its settlement."""
 
+    settlement: Settlement
     pk: int
     queue: str
     key: str
+    failures: int
     crashes: int
     worker: str
-    settlement: Settlement
+    claimed_ms: int
+    history: str
+    now_ms: int
+
+    @property
+    def ended_ms(self) -> int:
+        """When the attempt ended. The worker's idea of the clock may be ahead, never what is kept."""
+        ended_ms = self.settlement.ended_ms
+        return self.now_ms if ended_ms is None else min(ended_ms, self.now_ms)
+
+    @property
+    def started_ms(self) -> int:
+        """When the attempt started: at its claim, where the worker does not say."""
+        started_ms = self.settlement.started_ms
+        return min(self.claimed_ms if started_ms is None else started_ms, self.ended_ms)
+
+    def history_with(self, outcome: Ended) -> str:
+        """The row's history with this attempt."""
+        error, traceback = storable(self.settlement.error), storable(self.settlement.detail)
+        attempt = self.failures + 1, self.started_ms, self.ended_ms, self.worker.removeprefix("!"), outcome
+        return add(self.history, PastAttempt(*attempt, error, traceback))
 
     def alarm(self, wait_ms: int = 0) -> Alarm:
         """An alarm for the row."""
@@ -100,7 +124,7 @@ def finish_here(database: Database, id: str, token: int) -> bool:
     """Finish one message in the caller's transaction. False where its lease was lost."""
     settlement = Settlement(id, token, Verb.FINISH, "", "")
     held = _lock(database, [settlement])
-    end(database, [row.pk for row in held.values()], "finished")
+    _finish(database, list(held.values()))
     return bool(held)
 
 
@@ -111,44 +135,49 @@ def _lock(database: Database, settlements: Sequence[Settlement]) -> dict[Lease, 
         return {}
     rows = database.rows(
         f"WITH held (message_id, token) AS (VALUES {marks(len(by_lease), '(%s, %s)')})"
-        " SELECT r.id, r.message_id, r.token, r.queue, r.key, r.crashes, r.worker FROM held JOIN delayq_ready r"
-        f" ON r.alias = %s AND r.message_id = held.message_id AND r.token = held.token{database.dialect.skip_locked}",
+        " SELECT r.message_id, r.token, r.id, r.queue, r.key, r.failures, r.crashes, r.worker, r.started_at, r.history,"
+        f" {database.dialect.now} FROM held JOIN delayq_ready r ON r.alias = %s AND r.message_id = held.message_id"
+        f" AND r.token = held.token{database.dialect.skip_locked}",
         [*(value for lease in by_lease for value in lease), database.alias],
     )
-    return {
-        (id, token): Held(pk, queue, key, crashes, worker, by_lease[id, token])
-        for pk, id, token, queue, key, crashes, worker in rows
-    }
+    return {(id, token): Held(by_lease[id, token], *row) for id, token, *row in rows}
 
 
 def _finish(database: Database, rows: list[Held]) -> list[Alarm]:
-    end(database, [row.pk for row in rows], "finished")
+    finish(database, [Ran(row.pk, row.started_ms, row.ended_ms) for row in rows])
     return []
 
 
 def _retry(database: Database, rows: list[Held]) -> list[Alarm]:
-    return _wait_again(database, rows, failed=1)
+    return _wait_again(database, rows, Ended.FAILED)
 
 
 def _snooze(database: Database, rows: list[Held]) -> list[Alarm]:
-    return _wait_again(database, rows, failed=0)
+    return _wait_again(database, rows, Ended.SNOOZED)
 
 
-def _wait_again(database: Database, rows: list[Held], failed: int) -> list[Alarm]:
+def _wait_again(database: Database, rows: list[Held], outcome: Ended) -> list[Alarm]:
     for row in rows:
         error = storable(row.settlement.error)
         database.changed(
             f"UPDATE delayq_ready SET due_at = {database.dialect.now_up} + %s, failures = failures + %s, crashes = 0,"
-            " error = CASE WHEN %s = '' THEN error ELSE %s END, token = NULL, lease_until = NULL, worker = '',"
-            " placed = %s WHERE id = %s",
-            [row.settlement.delay_ms, failed, error, error, False, row.pk],
+            f" error = CASE WHEN %s = '' THEN error ELSE %s END, {UNLEASED}, history = %s, placed = %s WHERE id = %s",
+            [
+                row.settlement.delay_ms,
+                int(outcome is Ended.FAILED),
+                error,
+                error,
+                row.history_with(outcome),
+                False,
+                row.pk,
+            ],
         )
     return [row.alarm(row.settlement.delay_ms) for row in rows]
 
 
 def _release(database: Database, rows: list[Held]) -> list[Alarm]:
     database.changed(
-        f"UPDATE delayq_ready SET token = NULL, lease_until = NULL, worker = '' WHERE id IN ({marks(len(rows))})",
+        f"UPDATE delayq_ready SET {UNLEASED} WHERE id IN ({marks(len(rows))})",
         [row.pk for row in rows],
     )
     return [row.alarm() for row in rows]
@@ -167,23 +196,25 @@ def _interrupt(database: Database, rows: list[Held]) -> list[Alarm]:
 def _crash(database: Database, rows: list[Held]) -> list[Alarm]:
     again = []
     for row in rows:
-        crashes = row.crashes + 1
-        error = storable(row.settlement.error)
-        database.changed(
-            "UPDATE delayq_ready SET crashes = %s, error = %s, token = NULL, lease_until = NULL, worker = ''"
-            " WHERE id = %s",
-            [crashes, error, row.pk],
-        )
+        crashes, error = row.crashes + 1, storable(row.settlement.error)
         if crashes >= FATAL_CRASHES:
-            bury(database, row.pk, f"killed its worker {crashes} times: {error}")
-        else:
-            again.append(row.alarm())
+            text = f"killed its worker {crashes} times: {error}"
+            bury(database, row.pk, Burial(text, row.started_ms, row.ended_ms, crashes=1))
+            continue
+        database.changed(
+            f"UPDATE delayq_ready SET crashes = %s, error = %s, {UNLEASED}, history = %s WHERE id = %s",
+            [crashes, error, row.history_with(Ended.CRASHED), row.pk],
+        )
+        again.append(row.alarm())
     return again
 
 
 def _bury(database: Database, rows: list[Held]) -> list[Alarm]:
     for row in rows:
-        bury(database, row.pk, row.settlement.error, row.settlement.detail, int(row.settlement.failed))
+        one = row.settlement
+        started_ms = None if one.started_ms is None else row.started_ms
+        burial = Burial(one.error, started_ms, row.ended_ms, one.detail, one.fingerprint, int(one.failed))
+        bury(database, row.pk, burial)
     return []
 
 

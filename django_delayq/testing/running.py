@@ -129,7 +129,7 @@ def _attempt(time: Timeline, claimed: Claimed, handler: AnyHandler) -> tuple[Set
         message = begun
         outcome.begun(lease, message)
         exception = _run(handler, message)
-        settlement = attempt.settle_for(claimed, handler, exception, time.now_ms)
+        settlement = attempt.settle_for(claimed, handler, exception, now_ms, time.now_ms)
     else:
         settlement = begun
     outcome.ended(lease, settlement, message, exception)

@@ -128,7 +128,7 @@ class AsyncHands:
         await self._check_connections(after_s=LEAST_AGE_S)
         await self._outcome.abegun(lease, begun)
         exception = await self._run_limited(loop, lease, begun)
-        settlement = attempt.settle_for(claimed, handler, exception, lease.now_ms())
+        settlement = attempt.settle_for(claimed, handler, exception, begun.started_ms, lease.now_ms())
         await self._outcome.aended(lease, settlement, begun, exception)
         if exception is not None:
             await self._check_connections(after_s=0)

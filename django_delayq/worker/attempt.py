@@ -33,7 +33,9 @@ def begin(
     try:
         data = codec.decode_data(claimed.body, handler.data_type)
     except DataMismatch as mismatch:
-        return _bury(claimed, failure.line(mismatch))
+        settlement = _bury(claimed, failure.line(mismatch))
+        settlement.fingerprint = failure.fingerprint(mismatch.with_traceback(None), handler.func)
+        return settlement
     return Message(
         claimed.id,
         header.key,
@@ -87,23 +89,32 @@ async def run_async(handler: Handler[Any, Any], message: Message[Any]) -> BaseEx
 
 
 def settle_for(
-    claimed: Claimed, handler: Handler[Any, Any], exception: BaseException | None, now_ms: int
+    claimed: Claimed, handler: Handler[Any, Any], exception: BaseException | None, started_ms: int, now_ms: int
 ) -> Settlement:
-    """How the lease of an attempt ends that raised `exception`, or nothing."""
+    """How the lease of an attempt ends that started then and now raised `exception`, or nothing."""
+    settlement = _end_for(claimed, handler, exception, now_ms)
+    settlement.started_ms, settlement.ended_ms = started_ms, now_ms
+    return settlement
+
+
+def _end_for(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException | None, now_ms: int) -> Settlement:
     if exception is None:
         return _end(claimed, Verb.FINISH)
     if isinstance(exception, Bury):
-        return _bury_failed(claimed, failure.line(exception), exception)
+        return _bury_failed(claimed, handler, failure.line(exception), exception)
     if isinstance(exception, Snooze):
         return _snooze(claimed, handler, exception)
     return _fail(claimed, handler, exception, now_ms)
 
 
-def crash(claimed: Claimed, handler: Handler[Any, Any], death: str) -> Settlement:
+def crash(claimed: Claimed, handler: Handler[Any, Any], death: str, started_ms: int) -> Settlement:
     """How the lease of a message ends whose process died."""
     if _at_most_once(claimed, handler):
-        return _bury(claimed, f"{death}; at_most_once: it may have run in part")
-    return _end(claimed, Verb.CRASH, error=death)
+        settlement = _bury(claimed, f"{death}; at_most_once: it may have run in part")
+    else:
+        settlement = _end(claimed, Verb.CRASH, error=death)
+    settlement.started_ms = started_ms
+    return settlement
 
 
 def bury_foreign(claimed: Claimed) -> Settlement:
@@ -116,11 +127,14 @@ def release(claimed: Claimed) -> Settlement:
     return _end(claimed, Verb.RELEASE)
 
 
-def interrupt(claimed: Claimed, handler: Handler[Any, Any]) -> Settlement:
+def interrupt(claimed: Claimed, handler: Handler[Any, Any], started_ms: int | None) -> Settlement:
     """The end of what runs while its worker stops: it runs again soon, or never when it must not start twice."""
     if _at_most_once(claimed, handler):
-        return _bury(claimed, "at_most_once: interrupted by the stop of its worker; it may have run in part")
-    return _end(claimed, Verb.INTERRUPT)
+        settlement = _bury(claimed, "at_most_once: interrupted by the stop of its worker; it may have run in part")
+    else:
+        settlement = _end(claimed, Verb.INTERRUPT)
+    settlement.started_ms = started_ms
+    return settlement
 
 
 def _snooze(claimed: Claimed, handler: Handler[Any, Any], snooze: Snooze) -> Settlement:
@@ -133,13 +147,15 @@ def _fail(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException
     error = failure.line(exception)
     attempt = claimed.failures + 1
     if _at_most_once(claimed, handler) or attempt >= _max_attempts(claimed, handler):
-        return _bury_failed(claimed, error, exception)
+        return _bury_failed(claimed, handler, error, exception)
     given = exception.delay_ms if isinstance(exception, Retry) else None
     delay_ms = failure.wait_ms(handler, attempt, exception) if given is None else given
     expires_at_ms = claimed.header.expires_at_ms if claimed.header else None
     if expires_at_ms is not None and now_ms + delay_ms >= expires_at_ms:
-        return _bury_failed(claimed, f"{error} (the next try would be after it expires)", exception)
-    return _end(claimed, Verb.RETRY, delay_ms, error)
+        return _bury_failed(claimed, handler, f"{error} (the next try would be after it expires)", exception)
+    settlement = _end(claimed, Verb.RETRY, delay_ms, error)
+    settlement.detail = failure.traceback_of(exception)
+    return settlement
 
 
 def _at_most_once(claimed: Claimed, handler: Handler[Any, Any]) -> bool:
@@ -156,9 +172,10 @@ def _bury(claimed: Claimed, error: str) -> Settlement:
     return _end(claimed, Verb.BURY, error=error)
 
 
-def _bury_failed(claimed: Claimed, error: str, exception: BaseException) -> Settlement:
+def _bury_failed(claimed: Claimed, handler: Handler[Any, Any], error: str, exception: BaseException) -> Settlement:
     settlement = _end(claimed, Verb.BURY, error=error)
     settlement.detail, settlement.failed = failure.traceback_of(exception), True
+    settlement.fingerprint = failure.fingerprint(exception, handler.func)
     return settlement
 
 

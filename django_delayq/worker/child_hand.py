@@ -59,9 +59,10 @@ class ChildHand:
                 sleep(RESTART_PAUSE_S)
                 return attempt.release(claimed)
             case HandlerTimeout():
-                settlement = attempt.settle_for(claimed, handler, ending.with_traceback(None), lease.now_ms())
+                ending = ending.with_traceback(None)
+                settlement = attempt.settle_for(claimed, handler, ending, lease.ms_of(lease.started_at), lease.now_ms())
             case ChildDiedError() if lease.is_held():
-                settlement = attempt.crash(claimed, handler, str(ending))
+                settlement = attempt.crash(claimed, handler, str(ending), lease.ms_of(lease.started_at))
             case ChildDiedError() | ChildGaveUpError():
                 _logger.warning(
                     "Message %r (%s): its lease ended, and so did the process that ran it.",

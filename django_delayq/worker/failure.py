@@ -1,17 +1,22 @@
-"""What is kept of a failure: one line, a traceback, and how long to wait before the next attempt."""
+"""What is kept of a failure: one line, a traceback, a fingerprint, and how long to wait before the next attempt."""
 
 import logging
 import re
+import sysconfig
 import traceback
+from collections.abc import Callable
+from types import CodeType, TracebackType
 from typing import Any
 
 from django_delayq.handlers import Handler
 from django_delayq.retry import Exponential, backoff_ms
+from django_delayq.values import MAX_NAME
 
 MAX_LINE = 300
 MAX_TRACEBACK = 16_000
 
 _logger = logging.getLogger("django_delayq")
+_LIBRARIES = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
@@ -34,6 +39,28 @@ def traceback_of(exception: BaseException) -> str:
         return line(exception)
     text = _encodable(text)
     return text if len(text) <= MAX_TRACEBACK else "… (shortened)\n" + text[-MAX_TRACEBACK:]
+
+
+def fingerprint(exception: BaseException, handler: Callable[..., Any]) -> str:
+    """The same text for failures of one kind: the exception's type and the innermost function of the site's code.
+
+    That is what is neither of a library nor of this package; the handler, where nothing else of the site's was running.
+    """
+    place = f"{handler.__module__}.{handler.__qualname__}"
+    package = handler.__module__.partition(".")[0]  # a site may be installed as a library
+    frames: TracebackType | None = exception.__traceback__
+    while frames is not None:
+        module = frames.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] == package or _is_of_the_site(module, frames.tb_frame.f_code):
+            place = f"{module}.{frames.tb_frame.f_code.co_qualname}"
+        frames = frames.tb_next
+    return shorten(_CONTROL.sub(" ", _encodable(f"{type(exception).__qualname__} in {place}")), MAX_NAME)
+
+
+def _is_of_the_site(module: str, code: CodeType) -> bool:
+    if module.partition(".")[0] == "django_delayq" or code.co_filename.startswith(("<", *_LIBRARIES)):
+        return False
+    return "/site-packages/" not in code.co_filename and "/dist-packages/" not in code.co_filename
 
 
 def wait_ms(handler: Handler[Any, Any], attempt: int, exception: BaseException) -> int:

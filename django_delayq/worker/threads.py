@@ -47,7 +47,7 @@ class ThreadHand:
             return begun
         self._outcome.begun(lease, begun)
         exception = attempt.run_sync(handler, begun, self._database)
-        settlement = attempt.settle_for(claimed, handler, exception, lease.now_ms())
+        settlement = attempt.settle_for(claimed, handler, exception, begun.started_ms, lease.now_ms())
         self._outcome.ended(lease, settlement, begun, exception)
         if exception is not None:
             self._check_at = 0.0  # before the next message: it may have been the connection

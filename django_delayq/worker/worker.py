@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
-from django_delayq.brokers.base import BATCH, Broker, pages
+from django_delayq.brokers.base import BATCH, Broker, Settlement, pages
 from django_delayq.conf import Alias
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import Handler
@@ -24,7 +24,7 @@ from django_delayq.worker.child_hand import in_child
 from django_delayq.worker.claiming import Claiming, HandsOf
 from django_delayq.worker.hands import Hands, Run
 from django_delayq.worker.heartbeat import Heartbeat
-from django_delayq.worker.lanes import Lane
+from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.loop import Loop
 from django_delayq.worker.options import Options
@@ -160,7 +160,7 @@ class Worker:
         self._leases.lose(leases)
         for page in pages(leases, BATCH):
             with contextlib.suppress(DelayqError):  # then they lapse
-                self._broker.settle([attempt.interrupt(lease.claimed, lease.lane.handler) for lease in page])
+                self._broker.settle([_interrupted(lease) for lease in page])
 
     def _sync_hands(
         self, lanes: Sequence[Lane], most: int, make_run: Callable[[], AbstractContextManager[Run]]
@@ -169,6 +169,11 @@ class Worker:
 
     def _wake(self) -> None:
         self._loop.wake()
+
+
+def _interrupted(lease: Lease) -> Settlement:
+    started_ms = lease.ms_of(lease.started_at) if lease.started_at else None
+    return attempt.interrupt(lease.claimed, lease.lane.handler, started_ms)
 
 
 def _by_key(all_hands: Sequence[Hands]) -> HandsOf:

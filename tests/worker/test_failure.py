@@ -1,7 +1,12 @@
 """What is kept of a failure, whatever was raised."""
 
-import pytest
+import json
 
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from django_delayq.conf import get_alias
+from django_delayq.values import MAX_NAME
 from django_delayq.worker import failure
 
 
@@ -60,3 +65,38 @@ def test_endless_recursion_has_a_short_traceback() -> None:
         text = failure.traceback_of(error)
     assert "RecursionError" in text
     assert "more times" in text
+
+
+def handler() -> None:
+    """Stands for a handler."""
+
+
+def test_a_fingerprint_names_the_type_and_the_innermost_function_of_the_site() -> None:
+    def parse() -> None:
+        json.loads("{")  # raises in the standard library
+
+    with pytest.raises(ValueError, match="Expecting") as raised:
+        parse()
+    text = failure.fingerprint(raised.value, handler)
+    name = "test_a_fingerprint_names_the_type_and_the_innermost_function_of_the_site.<locals>.parse"
+    assert text == f"JSONDecodeError in {__name__}.{name}"
+
+
+def test_a_failure_outside_of_the_site_has_the_fingerprint_of_its_handler() -> None:
+    assert failure.fingerprint(KeyError("x"), handler) == f"KeyError in {__name__}.handler"
+
+
+def test_a_fingerprint_passes_by_libraries_and_this_package() -> None:
+    def fail() -> None:
+        get_alias("nowhere")
+
+    with pytest.raises(ImproperlyConfigured) as raised:
+        fail()
+    assert failure.fingerprint(raised.value, handler).endswith("fail")
+
+
+def test_a_fingerprint_fits_its_column_and_one_line() -> None:
+    kind = type("Long\n" + "x" * 300, (Exception,), {})
+    text = failure.fingerprint(kind(), handler)
+    assert len(text) <= MAX_NAME
+    assert text.isprintable()

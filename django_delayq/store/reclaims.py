@@ -1,0 +1,69 @@
+"""reclaim: leases that ran out are ended and counted, before their rows can be leased again."""
+
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from django_delayq.history import Ended, PastAttempt, add
+from django_delayq.store.database import Database, marks
+from django_delayq.store.moves import Burial, bury
+from django_delayq.store.rows import CRASHES_NOW, UNLEASED
+
+LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
+PAGE = 100
+
+
+def reclaim(database: Database, pks: Sequence[int]) -> dict[int, bool]:
+    """End those leases that ran out: their rows are ready again, or buried where they must not start twice.
+
+    Gives the pks of those ended, and whether each was buried. A row that another transaction holds is left alone.
+    """
+    if not pks:
+        return {}
+    dialect = database.dialect
+    with transaction.atomic(database.using):
+        lapsed = database.rows(
+            f"SELECT r.id, r.at_most_once, {CRASHES_NOW.format(least=dialect.least)}, r.failures, r.worker,"
+            " r.started_at, r.lease_until, r.history FROM delayq_ready r"
+            f" WHERE r.id IN ({marks(len(pks))}) AND r.token IS NOT NULL AND r.lease_until <= {dialect.now}"
+            f" ORDER BY r.id{dialect.skip_locked}",
+            pks,
+        )
+        return {pk: _reclaim(database, pk, bool(once), *row) for pk, once, *row in lapsed}
+
+
+def _reclaim(
+    database: Database,
+    pk: int,
+    at_most_once: bool,
+    crashes: int,
+    failures: int,
+    worker: str,
+    claimed_ms: int,
+    lease_until_ms: int,
+    history: str,
+) -> bool:
+    """Whether it was buried."""
+    if at_most_once:
+        bury(database, pk, Burial(LAPSED_AT_MOST_ONCE, claimed_ms, lease_until_ms, crashes=1))
+        return True
+    outcome = Ended.INTERRUPTED if worker.startswith("!") else Ended.LOST
+    lost = PastAttempt(failures + 1, claimed_ms, lease_until_ms, worker.removeprefix("!"), outcome)
+    database.changed(
+        f"UPDATE delayq_ready SET crashes = %s, history = %s, {UNLEASED} WHERE id = %s",
+        [crashes, add(history, lost), pk],
+    )
+    return False
+
+
+def reclaim_lapsed(database: Database) -> int:
+    """Reclaim what no alarm may lead to: suspects, and what must not start twice. Gives how many were buried.
+
+    At most `PAGE` in one call.
+    """
+    lapsed = database.rows(
+        "SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND (r.at_most_once OR r.crashes >= 1)"
+        f" AND r.token IS NOT NULL AND r.lease_until <= {database.dialect.now} LIMIT {PAGE}",
+        [database.alias],
+    )
+    return sum(reclaim(database, [pk for (pk,) in lapsed]).values())
