@@ -1,0 +1,215 @@
+"""What is in a message is data: no view runs it. Nobody sees or does more than he may, and looking changes nothing."""
+
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.apps import apps
+from django.contrib.admin.models import LogEntry
+from django.test import Client
+
+from django_delayq.admin import actions, jobs
+from django_delayq.brokers.base import Verb
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.store import StoredBroker
+from tests.admin.support import LISTS, ask, bury, claim, confirm, finish, page, pk_of, send, settle, url
+
+CORPUS = [
+    "<x-inject>",
+    "</script><x-inject>",
+    "</pre></textarea></title><x-inject>",
+    "\" onx-inject='1' x=\"",
+    "' onx-inject=1 '",
+    "--><x-inject><!--",
+    "javascript:x-inject()",
+    "{{ x-inject }}{% include 'x-inject' %}",
+    "&lt;x-inject&gt;",
+    "\\u003cx-inject\\u003e",
+]
+
+
+class Finder(HTMLParser):
+    """Collects what the corpus would have made of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "x-inject":
+            self.found.append(tag)
+        for name, value in attrs:
+            runs = name == "onx-inject" or (name in ("href", "src", "action") and (value or "").startswith("java"))
+            if runs or name == "style" or name.startswith("on"):
+                self.found.append(f"{tag} {name}={value}")
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem == "script" and data.strip():
+            self.found.append(f"inline script: {data}")
+
+
+def injected(html: str) -> list[str]:
+    """What of a page runs that should be text. Inline scripts and styles count: a strict policy forbids them."""
+    finder = Finder()
+    finder.feed(html.split("<body", 1)[1])
+    return finder.found
+
+
+def send_hostile(broker: StoredBroker, text: str) -> None:
+    """A message in each table, and one that runs, with the text in every field."""
+    names: dict[str, Any] = {"tag": text, "trace_id": text, "queue": text.replace(":", " ")}
+    for kind in ("waits", "runs", "failed", "finished"):
+        key = f"{kind} {text}"
+        send(key, {text: text}, key=key, **names)
+        if kind != "waits":
+            held = claim(broker, key, worker=text, queue=names["queue"])
+        if kind == "failed":
+            settle(broker, held, Verb.BURY, error=text, detail=text, failed=True)
+        if kind == "finished":
+            settle(broker, held, Verb.FINISH)
+
+
+def test_no_view_takes_what_is_in_a_message_for_its_own(
+    broker: StoredBroker, superuser: Client, database: str, registry: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for text in CORPUS:
+        send_hostile(broker, text)
+    shown = [
+        superuser.get(url("readymessage"), {"q": text, "key": text, "queue": text, "alias": text}) for text in CORPUS
+    ]
+    for model, name in LISTS.items():
+        pks = list(model._default_manager.using(database).values_list("pk", flat=True))
+        shown.append(superuser.get(url(name)))
+        shown += [superuser.get(url(name, pk, "change")) for pk in pks]
+        shown += [ask(superuser, model, action, pks) for action in model_actions(model)]
+    for pk in ErrorMessage.objects.using(database).values_list("pk", flat=True):
+        editor = url("errormessage", pk, "payload")
+        shown += [superuser.get(editor), superuser.post(editor, {"payload": f"no JSON {CORPUS[pk % len(CORPUS)]}"})]
+    monkeypatch.setattr(actions, "AT_ONCE", 0)
+    jobs.register("default")
+    for text in CORPUS:
+        query = f"?{urlencode({'q': text})}"
+        shown.append(confirm(superuser, ErrorMessage, "rescue", [pk], all_that_match=True, query=query))
+        assert shown[-1]["Refresh"]  # it is the page of a job
+    assert [found for response in shown for found in injected(page(response))] == []
+
+
+def model_actions(model: type[MessageRow]) -> list[str]:
+    """The actions that ask before they do something."""
+    return {
+        ReadyMessage: ["run_now", "reschedule", "cancel", "purge"],
+        ErrorMessage: ["rescue", "purge_errors"],
+        FinishMessage: [],
+    }[model]
+
+
+@pytest.fixture
+def one_of_each(broker: StoredBroker, database: str) -> dict[type[MessageRow], int]:
+    """A message in each table: its primary key."""
+    send("waits", "secret", delay="1h")
+    bury(broker, "failed", data="secret")
+    finish(broker, "finished", data="secret")
+    return {
+        ReadyMessage: pk_of(database, "waits"),
+        ErrorMessage: pk_of(database, "failed", ErrorMessage),
+        FinishMessage: pk_of(database, "finished", FinishMessage),
+    }
+
+
+def addresses(pks: dict[type[MessageRow], int]) -> Iterator[str]:
+    """Every address of the app's admin."""
+    for model, pk in pks.items():
+        name = LISTS[model]
+        yield url(name)
+        yield url(name, "add")
+        yield url(name, "job", "none")
+        for view in ("change", "history", "delete", *(["payload"] if model is ErrorMessage else [])):
+            yield url(name, pk, view)
+
+
+def content(database: str) -> dict[str, list[Any]]:
+    """All that is in the tables."""
+    return {
+        model._meta.db_table: list(model._default_manager.using(database).order_by("pk").values())
+        for model in apps.get_app_config("delayq").get_models()
+    }
+
+
+def attempts_to_act(client: Client, pks: dict[type[MessageRow], int]) -> None:
+    """POST to every address, and ask for and confirm every action."""
+    for address in addresses(pks):
+        client.post(address, {"payload": "1", "post": "yes"})
+    for model, pk in pks.items():
+        for action in (*model_actions(model), "delete_selected"):
+            ask(client, model, action, [pk])
+            confirm(client, model, action, [pk], how="shift", length="1h")
+            confirm(client, model, action, [pk], all_that_match=True, how="shift", length="1h")
+
+
+def test_anonymous_is_sent_to_log_in(one_of_each: dict[type[MessageRow], int], database: str) -> None:
+    before = content(database)
+    for address in addresses(one_of_each):
+        assert Client().get(address)["Location"].startswith("/admin/login/?next=")
+    attempts_to_act(Client(), one_of_each)
+    assert content(database) == before
+
+
+def test_staff_without_permission_sees_and_does_nothing(
+    one_of_each: dict[type[MessageRow], int], staff: Callable[..., Client], database: str
+) -> None:
+    client, before = staff(), content(database)
+    for address in addresses(one_of_each):
+        assert client.get(address).status_code == 403, address
+    for model, pk in one_of_each.items():
+        for action in model_actions(model):
+            assert ask(client, model, action, [pk]).status_code == 403
+    assert content(database) == before
+
+
+def test_read_only_staff_sees_and_can_do_nothing(
+    one_of_each: dict[type[MessageRow], int], staff: Callable[..., Client], database: str
+) -> None:
+    client, before = staff(*(f"view_{name}" for name in LISTS.values())), content(database)
+    for address in addresses(one_of_each):
+        response = client.get(address)
+        allowed = 404 if "/job/" in address else 403 if "/add/" in address else 200
+        if "/delete/" in address or "/payload/" in address:
+            allowed = 403
+        assert response.status_code == allowed, address
+        if allowed == 200:
+            assert "secret" not in page(response)
+    attempts_to_act(client, one_of_each)
+    assert content(database) == before
+    assert not LogEntry.objects.exists()
+
+
+def test_no_get_changes_anything(one_of_each: dict[type[MessageRow], int], superuser: Client, database: str) -> None:
+    before = content(database)
+    for address in addresses(one_of_each):
+        assert superuser.get(address).status_code in (200, 403, 404), address
+    for model, pk in one_of_each.items():
+        for action in model_actions(model):
+            query: dict[str, Any] = {
+                "action": action,
+                "index": "0",
+                "post": "yes",
+                "select_across": "1",
+                "_selected_action": pk,
+            }
+            superuser.get(url(LISTS[model]), query, follow=True)
+    assert content(database) == before
+    assert not LogEntry.objects.exists()
+
+
+def test_a_post_without_its_token_is_refused(
+    one_of_each: dict[type[MessageRow], int], superuser: Client, database: str
+) -> None:
+    before = content(database)
+    careful = Client(enforce_csrf_checks=True)
+    careful.cookies = superuser.cookies
+    for model, pk in one_of_each.items():
+        for action in model_actions(model):
+            assert ask(careful, model, action, [pk]).status_code == 403
+    assert content(database) == before
