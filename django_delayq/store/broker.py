@@ -36,7 +36,7 @@ from django_delayq.store import byid, claims, looks, pauses, puts, reclaims, rep
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
-from django_delayq.store.feed import Feed
+from django_delayq.store.feed import Feed, claim_due
 from django_delayq.store.short_cut import ShortCut
 
 
@@ -101,6 +101,14 @@ class StoredBroker:
         self._forget(rows.over, rows.again)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
         return Claims([*found.messages, *rows.messages], [], rows.now_ms, next_due_ms, found.left)
+
+    def claim_all(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        """As `claim`, and of the tables what the clock was not told of, or has lost."""
+        found = self.claim(wants, lease_ms=lease_ms, worker=worker)
+        if found.messages:
+            return found
+        with self.database.available():
+            return claim_due(self.database, wants, lease_ms, worker)[0]
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():

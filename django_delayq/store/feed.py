@@ -27,11 +27,10 @@ class Feed:
         """As the broker's."""
         if monotonic() < self._due_at:
             return Claims([], [], 0, None)
-        alarms, full = due(self._database, wants)
-        rows = claims.claim(self._database, alarms, lease_ms, worker, from_alarms=False)
+        found, full = claim_due(self._database, wants, lease_ms, worker)
         # Where others took, or hold, all that was found, more of the same is in the way.
-        self._due_at = 0.0 if full and rows.messages else monotonic() + EVERY_S
-        return Claims(rows.messages, [], rows.now_ms, None)
+        self._due_at = 0.0 if full and found.messages else monotonic() + EVERY_S
+        return found
 
     def wait(self, timeout: float) -> None:
         """Sleep until the next look, `wake`, or `timeout` seconds."""
@@ -41,6 +40,13 @@ class Feed:
     def wake(self) -> None:
         """End the running or the next sleep."""
         self._woken.set()
+
+
+def claim_due(database: Database, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, bool]:
+    """Lease what is due, and whether there may be more of a wanted set."""
+    alarms, full = due(database, wants)
+    rows = claims.claim(database, alarms, lease_ms, worker, from_alarms=False)
+    return Claims(rows.messages, [], rows.now_ms, None), full
 
 
 def due(database: Database, wants: Sequence[Want]) -> tuple[list[Alarm], bool]:

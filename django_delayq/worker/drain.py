@@ -2,14 +2,20 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from django_delayq.brokers.base import Broker, SetCount, Verb, covering
+from django_delayq.brokers.base import Broker, Claims, SetCount, Verb, covering
+from django_delayq.store import StoredBroker
 from django_delayq.worker.settling import Settling
 
 EVERY_S = 0.2
 Sets = set[tuple[str, str]]
+
+
+def claim_of(broker: Broker) -> Callable[..., Claims]:
+    """The claim of a worker that drains. With a store, what is due is what the tables say."""
+    return broker.claim_all if isinstance(broker, StoredBroker) else broker.claim
 
 
 def summary(broker: Broker, settling: Settling, served: Sets) -> str:

@@ -22,6 +22,7 @@ from django_delayq.worker import attempt
 from django_delayq.worker.async_hands import AsyncHands
 from django_delayq.worker.child_hand import in_child
 from django_delayq.worker.claiming import Claiming, HandsOf
+from django_delayq.worker.drain import claim_of
 from django_delayq.worker.hands import Hands, Run
 from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.lanes import Lane, Lease
@@ -79,8 +80,9 @@ class Worker:
 
         lease_ms = alias.options.lease
         pauses = Pauses(broker)
+        claim = claim_of(broker) if options.drain else broker.claim
         self._claiming = Claiming(
-            partial(broker.claim, lease_ms=lease_ms, worker=self.name),
+            partial(claim, lease_ms=lease_ms, worker=self.name),
             _by_key([sync_hands, async_hands]),
             pauses,
             self._leases,

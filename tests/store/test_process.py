@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from django_delayq.brokers.base import Want
+from django_delayq.models import ReadyMessage
+from django_delayq.store import StoredBroker
 from tests.servers import Server
 from tests.store.support import site_on
 from tests.worker.processes import Site
@@ -53,6 +56,21 @@ def test_a_flushed_redis_costs_no_message(site: Site, redis_server: Server) -> N
 
 def test_drain_runs_what_is_due(site: Site) -> None:
     site.send(*(f"{n}" for n in range(20)))
+    worker = site.worker("--drain")
+    assert worker.wait() == 0
+    assert "Drained: 20 finished" in worker.text
+    assert site.totals()["finished"] == 20
+
+
+def test_drain_runs_what_is_due_by_the_tables_though_the_broker_has_lost_it(site: Site, database: str) -> None:
+    assert isinstance(site.broker, StoredBroker)
+    site.send(*(f"{n}" for n in range(20)))
+    lost = 0
+    while lost < 20:
+        alarms = site.broker.clock.claim([Want("default", "run", 20)], lease_ms=60_000, worker="w").alarms
+        site.broker.clock.drop_alarms(alarms)
+        lost += len(alarms)
+    ReadyMessage.objects.using(database).update(placed=True)  # so the relay has nothing to do with them
     worker = site.worker("--drain")
     assert worker.wait() == 0
     assert "Drained: 20 finished" in worker.text
