@@ -37,6 +37,7 @@ class Store:
 
     horizon: int = 3_600_000
     degraded_after: int = 10_000
+    retention: int | None = 30 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,10 @@ def _length_ms(path: str, value: Any) -> int:
     return to_ms(value, path)
 
 
+def _retention_ms(path: str, value: Any) -> int | None:
+    return None if value is None else to_ms(value, path)
+
+
 def _horizon_ms(path: str, value: Any) -> int:
     milliseconds = to_ms(value, path)
     if milliseconds < 60_000:
@@ -207,7 +212,11 @@ _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "error_max": _count,
     "mask": _mask,
 }
-_STORE_PARSERS: dict[str, Callable[[str, Any], Any]] = {"HORIZON": _horizon_ms, "DEGRADED_AFTER": _length_ms}
+_STORE_PARSERS: dict[str, Callable[[str, Any], Any]] = {
+    "HORIZON": _horizon_ms,
+    "DEGRADED_AFTER": _length_ms,
+    "RETENTION": _retention_ms,
+}
 _cache: dict[str, Alias] = {}
 
 

@@ -64,7 +64,7 @@ def _happens_next(info: Info, now_ms: int, parked: bool) -> str:
         case State.RUNNING:
             return _when_run(info, now_ms)
         case _:
-            return "Nothing until it is rescued or purged; it is dropped when the retention of errors ends."
+            return "Nothing until it is rescued or purged; without a store it is dropped when error_retention ends."
 
 
 def _when_due(info: Info, parked: bool) -> str:

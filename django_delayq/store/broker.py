@@ -38,6 +38,7 @@ from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
 from django_delayq.store.feed import Feed, claim_due
 from django_delayq.store.short_cut import ShortCut
+from django_delayq.store.sweep import Unfed
 
 
 class StoredBroker:
@@ -52,6 +53,7 @@ class StoredBroker:
         self.database = Database(alias.name, alias.database)
         self.degraded = Degraded(store.degraded_after)
         self._feed = Feed(self.database)
+        self.unfed = Unfed()
         self._carried = Carried(clock)
         self._short_cut = ShortCut(clock)
         self._is_fit = False
@@ -98,6 +100,7 @@ class StoredBroker:
         self._carried.add(found)
         with self.database.available():
             rows = claims.claim(self.database, found.alarms, lease_ms, worker)
+        self.unfed.note(wants, rows.messages)
         self._forget(rows.over, rows.again)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
         return Claims([*found.messages, *rows.messages], [], rows.now_ms, next_due_ms, found.left)

@@ -49,31 +49,34 @@ def claim_due(database: Database, wants: Sequence[Want], lease_ms: int, worker: 
     return Claims(rows.messages, [], rows.now_ms, None), full
 
 
-def due(database: Database, wants: Sequence[Want]) -> tuple[list[Alarm], bool]:
-    """Alarms for what a claim of rows would lease, at most `BATCH`, and whether there may be more of a wanted set."""
+def due(database: Database, wants: Sequence[Want], late_ms: int = 0) -> tuple[list[Alarm], bool]:
+    """Alarms for what a claim of rows would lease, at most `BATCH`, and whether there may be more of a wanted set.
+
+    Of what has been due for `late_ms` at least.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     for want in wants:
         counts[want.queue, want.key] += want.count
     sets = [(queue, key, count) for (queue, key), count in counts.items() if count > 0]
-    found = [alarm for page in pages(sets, SETS) for alarm in _due_of(database, page)]
+    found = [alarm for page in pages(sets, SETS) for alarm in _due_of(database, page, late_ms)]
     given = Counter((alarm.queue, alarm.key) for alarm in found)
     full = len(found) > BATCH or any(given[queue, key] >= count for queue, key, count in sets)
     return found[:BATCH], full
 
 
-def _due_of(database: Database, sets: Sequence[tuple[str, str, int]]) -> list[Alarm]:
+def _due_of(database: Database, sets: Sequence[tuple[str, str, int]], late_ms: int) -> list[Alarm]:
     """Rows that another claim is at are skipped, else all workers would look at the same."""
     if not sets:
         return []
     dialect = database.dialect
     of_set = (
         "SELECT * FROM (SELECT r.id, r.queue, r.key FROM delayq_ready r WHERE r.alias = %s AND r.queue = %s"
-        f" AND r.key = %s AND r.due_at <= {dialect.now} AND {FREE.format(now=dialect.now)}"
+        f" AND r.key = %s AND r.due_at <= {dialect.now} - %s AND {FREE.format(now=dialect.now)}"
         f" AND {CRASHES_NOW.format(least=dialect.least)} < 2 AND NOT (r.token IS NOT NULL AND r.at_most_once)"
         f" ORDER BY r.due_at LIMIT %s{dialect.skip_locked}) AS due{{i}}"
     )
     rows = database.rows(
         " UNION ALL ".join(of_set.format(i=i) for i in range(len(sets))),
-        [value for queue, key, count in sets for value in (database.alias, queue, key, min(count, BATCH))],
+        [value for queue, key, count in sets for value in (database.alias, queue, key, late_ms, min(count, BATCH))],
     )
     return [Alarm(queue, key, str(pk)) for pk, queue, key in rows]

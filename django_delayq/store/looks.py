@@ -97,7 +97,9 @@ def _ended(database: Database) -> tuple[int, dict[str, int]]:
         " UNION ALL SELECT name, count FROM delayq_tally WHERE alias = %s",
         [database.alias] * 3,
     )
-    totals = {str(name): int(number) for name, number in ended}
+    totals: dict[str, int] = {}
+    for name, number in ended:  # of what was pruned a part is in the table and a part in the tally
+        totals[str(name)] = totals.get(str(name), 0) + int(number)
     return totals.pop("error", 0), totals
 
 

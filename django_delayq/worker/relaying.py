@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Callable
 from time import monotonic
 
 from django.db import connections
@@ -9,9 +10,12 @@ from django.db import connections
 from django_delayq.brokers.base import BATCH
 from django_delayq.store.broker import StoredBroker
 from django_delayq.store.relay import rebuild, relay
+from django_delayq.store.sweep import sweep
 from django_delayq.worker.outage import Outage
+from django_delayq.worker.pruning import Pruning
 
 EVERY_S = 1.0
+SWEEP_EVERY_S = 60.0
 
 _logger = logging.getLogger("django_delayq")
 
@@ -19,13 +23,16 @@ _logger = logging.getLogger("django_delayq")
 class Relaying:
     """Relays on a connection of its own, so that neither claims nor settlements wait for it.
 
-    It is also who asks a clock that is away whether it is back, so that nothing else has to wait for its answer.
+    It is also who asks a clock that is away whether it is back, so that nothing else has to wait for its answer; who
+    sweeps; and who prunes.
     """
 
     def __init__(self, broker: StoredBroker, lease_ms: int, outage: Outage) -> None:
         self._broker = broker
         self._lease_ms = lease_ms
         self._outage = outage
+        self._pruning = Pruning(broker)
+        self._sweep_at = monotonic() + SWEEP_EVERY_S
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._relay_forever, name="delayq-relay", daemon=True)
 
@@ -41,23 +48,36 @@ class Relaying:
         try:
             while not self._closed.is_set():
                 started_at = monotonic()
-                if not self._relay_page():
+                pages = [self._try("relaying", self._relay_page), self._try("pruning", self._pruning.prune_due)]
+                if not any(pages):
                     self._closed.wait(EVERY_S - (monotonic() - started_at))
         finally:
             connections.close_all()
 
-    def _relay_page(self) -> bool:
-        """Place one page. Whether there is more."""
+    def _try(self, what: str, page: Callable[[], bool]) -> bool:
+        """Do one page of something. Whether there is more."""
         try:
             with self._broker.database.available():
-                self._come_back()
-                count = relay(self._broker.database, self._broker.clock, self._broker.store.horizon)
+                is_full = page()
         except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
-            self._outage.begin("relaying", error)
+            self._outage.begin(what, error)
             self._broker.degraded.begin_if_due()
             return False
-        self._outage.end("relaying")
-        return count >= BATCH
+        self._outage.end(what)
+        return is_full
+
+    def _relay_page(self) -> bool:
+        self._come_back()
+        self._sweep_due()
+        return relay(self._broker.database, self._broker.clock, self._broker.store.horizon) >= BATCH
+
+    def _sweep_due(self) -> None:
+        if monotonic() < self._sweep_at:
+            return
+        self._sweep_at = monotonic() + SWEEP_EVERY_S
+        found = sweep(self._broker.database, self._broker.clock, self._broker.unfed.wants())
+        if found:
+            _logger.warning("The broker had lost the alarms of %d overdue message(s): they are put again.", found)
 
     def _come_back(self) -> None:
         """After an absence: the clock must answer, and have every alarm, before workers rely on it."""

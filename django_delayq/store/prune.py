@@ -1,0 +1,41 @@
+"""Pruning: what ended long ago leaves its table, a batch at a time, and is counted in the tally."""
+
+from collections import Counter
+
+from django.db import transaction
+
+from django_delayq.brokers.base import BATCH
+from django_delayq.store.database import Database, marks
+from django_delayq.store.moves import count
+
+
+def prune_finished(database: Database, before_ms: int) -> int:
+    """Remove a batch of what finished or was cancelled before then. Gives how many; 0 when nothing is left."""
+    return _prune(database, "delayq_finish", "r.outcome", before_ms)
+
+
+def prune_errors(database: Database, before_ms: int) -> int:
+    """As `prune_finished`, for what was buried before then. Counted as dropped."""
+    return _prune(database, "delayq_error", "'dropped'", before_ms)
+
+
+def prunable(database: Database, table: str, before_ms: int) -> int:
+    """How many rows a table has that ended before then."""
+    ((number,),) = database.rows(
+        f"SELECT count(*) FROM {table} r WHERE r.alias = %s AND r.ended_at < %s", [database.alias, before_ms]
+    )
+    return int(number)
+
+
+def _prune(database: Database, table: str, counted_as: str, before_ms: int) -> int:
+    with transaction.atomic(database.using):
+        rows = database.rows(  # what another prunes now is left to it
+            f"SELECT r.id, {counted_as} FROM {table} r WHERE r.alias = %s AND r.ended_at < %s"
+            f" ORDER BY r.ended_at LIMIT {BATCH}{database.dialect.skip_locked}",
+            [database.alias, before_ms],
+        )
+        if rows:
+            database.changed(f"DELETE FROM {table} WHERE id IN ({marks(len(rows))})", [pk for pk, _ in rows])
+        for name, number in sorted(Counter(name for _, name in rows).items()):  # in one order: no deadlock
+            count(database, name, number)
+    return len(rows)

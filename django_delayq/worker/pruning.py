@@ -1,0 +1,27 @@
+"""RETENTION: a worker prunes what finished long ago by itself, a batch at a time, also under load."""
+
+from time import monotonic
+
+from django_delayq.brokers.base import BATCH
+from django_delayq.store import StoredBroker
+from django_delayq.store.prune import prune_finished
+
+EVERY_S = 60.0
+
+
+class Pruning:
+    """Prunes once a minute, and on as long as batches are full."""
+
+    def __init__(self, broker: StoredBroker) -> None:
+        self._broker = broker
+        self._due_at = 0.0
+
+    def prune_due(self) -> bool:
+        """Prune a batch when that is due. Whether there is more."""
+        retention_ms = self._broker.store.retention
+        if retention_ms is None or monotonic() < self._due_at:
+            return False
+        database = self._broker.database
+        is_full = prune_finished(database, database.now_ms() - retention_ms) >= BATCH
+        self._due_at = 0.0 if is_full else monotonic() + EVERY_S
+        return is_full

@@ -1,0 +1,66 @@
+"""The sweep: an overdue row whose alarm is gone gets it again, if its key has hands free."""
+
+import pytest
+from django.db.models import F
+
+from django_delayq import send_delay_message
+from django_delayq.brokers.base import Claimed, Header, Want
+from django_delayq.models import ReadyMessage
+from django_delayq.store import StoredBroker
+from django_delayq.store.sweep import LATE_MS, Unfed, sweep
+from tests.servers import Server
+from tests.store.support import LEASE_MS, WANT, alarms, claim
+
+
+def _lose(redis_server: Server, broker: StoredBroker, *ids: str, key: str = "k") -> None:
+    """Send messages whose alarms the broker loses without a word, and let them become late."""
+    for id in ids:
+        send_delay_message(key, 1, id=id, delay="30m")
+    rows = ReadyMessage.objects.using(broker.database.using).filter(message_id__in=ids)
+    rows.update(placed=True, due_at=F("due_at") - 1_800_000 - LATE_MS - 1)
+    with redis_server.client() as client:
+        client.delete("{delayq:0}:wait:default:k")
+
+
+def test_an_overdue_row_without_an_alarm_gets_one(broker: StoredBroker, redis_server: Server) -> None:
+    _lose(redis_server, broker, "a", "b")
+    assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
+    assert sweep(broker.database, broker.clock, broker.unfed.wants()) == 2
+    assert {each.id for each in claim(broker)} == {"a", "b"}
+
+
+def test_what_is_late_by_less_leased_or_of_an_unwanted_key_is_left_alone(
+    broker: StoredBroker, redis_server: Server, database: str
+) -> None:
+    _lose(redis_server, broker, "leased", "young")
+    _lose(redis_server, broker, "unwanted", key="other")
+    rows = ReadyMessage.objects.using(database)
+    rows.filter(message_id="leased").update(lease_until=F("due_at") + 10 * LATE_MS)
+    rows.filter(message_id="young").update(due_at=F("due_at") + 30_000)
+    assert sweep(broker.database, broker.clock, WANT) == 0
+    assert alarms(broker) == 0
+
+
+def test_without_a_hungry_key_nothing_is_looked_for(broker: StoredBroker, redis_server: Server) -> None:
+    _lose(redis_server, broker, "a")
+    assert sweep(broker.database, broker.clock, []) == 0
+
+
+def test_a_key_is_unfed_from_an_empty_claim_until_one_that_gives(broker: StoredBroker) -> None:
+    unfed = Unfed()
+    wants = [Want("default", "a", 1), Want("default", "b", 1), Want("default", "busy", 0)]
+    given = [Claimed("id", 1, 0, Header("default", "a"), b"1")]
+    unfed.note(wants, given)
+    assert [want.key for want in unfed.wants()] == ["b"]
+    unfed.note(wants, [])
+    assert sorted(want.key for want in unfed.wants()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
+def test_a_sweep_is_bounded(broker: StoredBroker, redis_server: Server, database: str) -> None:
+    _lose(redis_server, broker, "a")
+    row = ReadyMessage.objects.using(database).values().get()
+    del row["id"]
+    rows = [ReadyMessage(**row | {"message_id": f"{n}"}) for n in range(1_500)]
+    ReadyMessage.objects.using(database).bulk_create(rows)
+    assert sweep(broker.database, broker.clock, [Want("default", "k", 5_000)]) == 1_000
