@@ -60,7 +60,6 @@ def test_a_key_is_unfed_from_an_empty_claim_until_one_that_gives(broker: StoredB
 def test_a_sweep_is_bounded(broker: StoredBroker, redis_server: Server, database: str) -> None:
     _lose(redis_server, broker, "a")
     row = ReadyMessage.objects.using(database).values().get()
-    del row["id"]
-    rows = [ReadyMessage(**row | {"message_id": f"{n}"}) for n in range(1_500)]
+    rows = [ReadyMessage(**row | {"id": None, "message_id": f"{n}"}) for n in range(1_500)]
     ReadyMessage.objects.using(database).bulk_create(rows)
     assert sweep(broker.database, broker.clock, [Want("default", "k", 5_000)]) == 1_000
