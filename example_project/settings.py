@@ -69,7 +69,7 @@ DATABASES: dict[str, dict[str, Any]] = {
 DELAYQ: dict[str, dict[str, Any]] = {
     "default": {
         "LOCATION": f"embedded://{REDIS_DIR}",
-        "STORE": None,
+        "STORE": {},
     }
 }
 

@@ -14,8 +14,10 @@ from django_delayq.brokers import get_broker
 from django_delayq.brokers.redis import embedded
 from django_delayq.monitor import status
 from example_project.demo import report
+from example_project.demo.broker import flush
 from example_project.demo.figures import Figures, count, differences_to
 from example_project.demo.promises import Promises, open_orders, open_stores, send_departures
+from example_project.demo.tables import kinds_by_table
 from example_project.demo.waiting import NotInTime, wait_for
 from example_project.demo.workers import Worker, await_workers, kill_amid_handlers, start_worker
 from example_project.shop.departures import NEW_YORK, read_departures
@@ -38,6 +40,7 @@ def play() -> int:
         workers += [start_worker(settings.VAR / f"worker-{number}.log") for number in range(1, WORKERS + 1)]
         figures = play_week(workers)
         stop(workers)
+        report.show_tables(kinds_by_table())
         report.show_figures(figures)
         differences = differences_to(figures, status().totals)
         report.show_differences(differences)
@@ -61,7 +64,7 @@ def set_up() -> None:
 
 
 def play_week(workers: Sequence[Worker]) -> Figures:
-    """Send the messages of a week, kill a worker amid its handlers, and count when all is done."""
+    """Send the messages of a week, kill a worker amid its handlers, empty Redis, and count when all is done."""
     promises = Promises()
     await_workers(len(workers))
     report.say(f"{len(workers)} workers are up. A day lasts {report.day()}.")
@@ -71,6 +74,7 @@ def play_week(workers: Sequence[Worker]) -> Figures:
     report.say(f"{len(promises.due)} messages are sent. The check-ins of the first day close.")
     killed = kill_amid_handlers(workers)
     report.say(f"Worker {killed.pid} is killed (SIGKILL) while it sends texts. The other one goes on.")
+    report.say(f"Redis is emptied (FLUSHALL): {flush()} keys are gone. The tables have every message.")
     wait_for("the end of all messages", nothing_is_left, seconds=25)
     buried = {error.id for error in get_broker().errors(len(promises.due))}
     return count(promises, list(Run.objects.all()), buried, killed.pid)

@@ -1,13 +1,14 @@
 """What the demo says."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from django.conf import settings
 
 from example_project.demo.figures import Figures
 from example_project.demo.pace import DAY
+from example_project.demo.tables import Kind
 
 LOOK_AROUND = """
 To look around, with the demo's data and at its pace (an order closes in 42 ms and is reminded within 14 s):
@@ -44,6 +45,17 @@ def show_figures(figures: Figures) -> None:
     say("")
     for name, figure in rows.items():
         say(f"  {name:<14}{figure:>10}")
+
+
+def show_tables(kinds_by_table: Iterable[tuple[str, Sequence[Kind]]]) -> None:
+    """How many rows each table has of what, and the last few of each."""
+    say("\nThe tables:")
+    for name, kinds in kinds_by_table:
+        say(f"  {name:<14}{sum(kind.count for kind in kinds):>10}")
+        for kind in kinds:
+            say(f"    {kind.count} × {kind.says}, the last of them:")
+            for id, key, due_at in kind.last:
+                say(f"      {id:<22} {key:<15} due {due_at:%H:%M:%S.%f}"[:-3])
 
 
 def show_differences(differences: Sequence[str]) -> None:
