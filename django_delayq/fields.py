@@ -51,10 +51,14 @@ class InstantField(models.BigIntegerField):  # type: ignore[type-arg]  # not gen
 
 
 class NameField(models.CharField):  # type: ignore[type-arg]  # not generic at run time
-    """Text that is compared by its characters: "a" and "A" are two ids, on MySQL and MariaDB too."""
+    """Text that is compared by its characters: "a" and "A" are two ids, on MySQL and MariaDB too.
+
+    In an index it is ordered by them as well, so that the start of a name can be looked up, on PostgreSQL too.
+    """
 
     def db_parameters(self, connection: Any) -> dict[str, Any]:
         parameters = super().db_parameters(connection)
-        if connection.vendor == "mysql":
-            parameters["collation"] = "utf8mb4_bin"
+        collation = {"mysql": "utf8mb4_bin", "postgresql": "C"}.get(connection.vendor)
+        if collation:
+            parameters["collation"] = collation
         return parameters

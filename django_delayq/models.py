@@ -75,6 +75,8 @@ class ReadyMessage(MessageRow):
             models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
             models.Index(fields=["alias", "due_at"], condition=models.Q(crashes__gte=1), name="delayq_ready_suspect"),
             models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_ready_tag"),
+            models.Index(fields=["alias", "due_at", "id"], name="delayq_ready_list"),
+            models.Index(fields=["alias", "due_at"], condition=models.Q(failures__gt=0), name="delayq_ready_retried"),
         ]
 
 
@@ -95,7 +97,11 @@ class FinishMessage(MessageRow):
         db_table = "delayq_finish"
         verbose_name = _("finished message")
         verbose_name_plural = _("finished messages")
-        indexes = [models.Index(fields=["alias", "ended_at"], name="delayq_finish_ended")]
+        indexes = [
+            models.Index(fields=["alias", "ended_at"], name="delayq_finish_ended"),
+            models.Index(fields=["alias", "message_id"], name="delayq_finish_id"),
+            models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_finish_tag"),
+        ]
 
 
 class ErrorMessage(MessageRow):
@@ -116,6 +122,9 @@ class ErrorMessage(MessageRow):
         indexes = [
             models.Index(fields=["alias", "ended_at"], name="delayq_error_ended"),
             models.Index(fields=["alias", "message_id"], name="delayq_error_id"),
+            models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_error_tag"),
+            models.Index(fields=["alias", "key", "ended_at"], name="delayq_error_key"),
+            models.Index(fields=["alias", "fingerprint", "ended_at"], name="delayq_error_kind"),
         ]
 
 

@@ -114,10 +114,22 @@ def last_error(row: MessageRow) -> str:
     return row.error if len(row.error) <= LONGEST else f"{row.error[: LONGEST - 1]}…"
 
 
-@admin.display(description=gettext_lazy("after its due time"))
-def lateness(row: FinishMessage | ErrorMessage) -> str:
-    """How long after its last due time it ended."""
-    return between(row.due_at, row.ended_at) if row.ended_at > row.due_at else "-"
+@admin.display(description=gettext_lazy("kind of failure"), empty_value="-")
+def fingerprint(row: ErrorMessage) -> Any:
+    """The exception's type, and where in the site's code it was."""
+    return row.fingerprint or None
+
+
+@admin.display(description=gettext_lazy("late by"))
+def lateness(row: MessageRow) -> str:
+    """How long after its due time its last attempt started."""
+    return "-" if row.started_at is None else between(row.due_at, max(row.due_at, row.started_at))
+
+
+@admin.display(description=gettext_lazy("took"))
+def duration(row: FinishMessage) -> str:
+    """How long its last attempt took."""
+    return "-" if row.started_at is None else between(row.started_at, row.ended_at)
 
 
 @admin.display(description=gettext_lazy("tag"))

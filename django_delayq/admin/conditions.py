@@ -67,6 +67,7 @@ _CONDITIONS: Mapping[str, Callable[[str, datetime], Q]] = {
     "queue": _is("queue"),
     "key": _is("key"),
     "outcome": _is("outcome"),
+    "fingerprint": _is("fingerprint"),
     "state": _state,
     "due": _due,
     "ended": _ended,

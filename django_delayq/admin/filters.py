@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_delayq.admin.aliases import PARAMETER, alias_of, stored_aliases
 from django_delayq.admin.conditions import MANY, condition, now_utc
+from django_delayq.admin.groups import fingerprints
 from django_delayq.admin.pairs import known_keys, known_queues, waiting_pairs
 from django_delayq.conf import get_alias
 from django_delayq.models import FinishMessage, ReadyMessage
@@ -78,6 +79,19 @@ class KeyFilter(NameFilter):
 
     def names(self) -> set[str]:
         return known_keys(self.alias) | {key for _, key in self.waiting}
+
+
+class FingerprintFilter(NameFilter):
+    """By the kind of failure: the exception's type, and where in the site's code it was."""
+
+    title = _("kind of failure")
+    parameter_name = "fingerprint"
+
+    def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
+        return [(name, name or _("unknown")) for name, _same in super().lookups(request, model_admin)]
+
+    def names(self) -> set[str]:
+        return set(fingerprints(self.alias))
 
 
 class StateFilter(ConditionFilter):

@@ -23,11 +23,13 @@ from django_delayq.admin.filters import (
     DueFilter,
     EndedFilter,
     FailuresFilter,
+    FingerprintFilter,
     KeyFilter,
     OutcomeFilter,
     QueueFilter,
     StateFilter,
 )
+from django_delayq.admin.groups_page import groups_page
 from django_delayq.admin.job_page import job_page
 from django_delayq.admin.limits import LIMIT_S, CappedPaginator, TooSlow, time_limit
 from django_delayq.admin.message_page import message_page
@@ -41,6 +43,8 @@ class MessageList(ChangeList):
     """A page of messages, found within the time limit or not at all."""
 
     def get_results(self, request: HttpRequest) -> None:
+        admin: Any = self.model_admin
+        self.queryset = self.queryset.defer(*admin.not_in_lists)
         try:
             with time_limit(self.queryset.db):
                 super().get_results(request)
@@ -70,6 +74,7 @@ class MessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
     )
     change_list_template = "admin/delayq/change_list.html"
     moves: tuple[Move, ...] = ()
+    not_in_lists: tuple[str, ...] = ("data", "history")  # may be large, and no column shows them
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -194,6 +199,7 @@ class FinishMessageAdmin(MessageAdmin):
         columns.ended,
         columns.due,
         columns.lateness,
+        columns.duration,
         columns.failed_attempts,
         columns.tag,
     )
@@ -211,16 +217,28 @@ class ErrorMessageAdmin(MessageAdmin):
         "key",
         "queue",
         columns.last_error,
+        columns.fingerprint,
         columns.buried,
         columns.due,
         columns.failed_attempts,
         columns.tag,
     )
-    list_filter = (AliasFilter, EndedFilter, FailuresFilter, QueueFilter, KeyFilter)
+    list_filter = (AliasFilter, EndedFilter, FingerprintFilter, FailuresFilter, QueueFilter, KeyFilter)
+    not_in_lists = ("data", "history", "detail")
 
     def get_urls(self) -> list[Any]:
         edit = self.admin_site.admin_view(partial(edit_page, self))
-        return [path("<path:object_id>/payload/", edit, name="delayq_errormessage_payload"), *super().get_urls()]
+        groups = self.admin_site.admin_view(partial(groups_page, self))
+        return [
+            path("<path:object_id>/payload/", edit, name="delayq_errormessage_payload"),
+            path("groups/", groups, name="delayq_errormessage_groups"),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        address = reverse("admin:delayq_errormessage_groups", current_app=self.admin_site.name)
+        groups = {"groups_address": address + query_of(alias_of(request))}
+        return super().changelist_view(request, groups | (extra_context or {}))
 
     def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
         if not self.has_edit_permission(request):

@@ -15,6 +15,7 @@ from django_delayq.admin.aliases import alias_of, query_of
 from django_delayq.admin.log import entries_of
 from django_delayq.admin.payload import may_view, payload_of
 from django_delayq.admin.story import facts, what_next
+from django_delayq.admin.timeline import timeline
 from django_delayq.conf import get_alias
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 
@@ -39,6 +40,7 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
         "change": True,
         "facts": list(facts(row)),
         "what_next": what_next(row),
+        "attempts": timeline(row),
         "payload": payload_of(row, request),
         "same_tag": list(_same_tag(admin, row)),
         "entries": list(entries_of(row, TABLES, with_payloads=may_view(request))),

@@ -70,14 +70,13 @@ def what_next(row: MessageRow) -> str:
 
 
 def _lateness(row: MessageRow) -> Iterator[Fact]:
-    ended = row.ended_at if isinstance(row, FinishMessage | ErrorMessage) else now_utc()
-    if isinstance(row, ReadyMessage) and is_running(row):
-        return
-    if ended > row.due_at:
-        name = _("late by") if isinstance(row, ReadyMessage) else _("ended after its due time by")
-        yield Fact(name, between(row.due_at, ended))
+    now = now_utc()
+    if row.started_at is not None and (not isinstance(row, ReadyMessage) or is_running(row)):
+        yield Fact(_("started late by"), between(row.due_at, max(row.due_at, row.started_at)))
+    elif isinstance(row, ReadyMessage) and row.due_at <= now:
+        yield Fact(_("late by"), between(row.due_at, now))
     elif isinstance(row, ReadyMessage):
-        yield Fact(_("due in"), between(ended, row.due_at))
+        yield Fact(_("due in"), between(now, row.due_at))
 
 
 def _when(name: str, moment: datetime) -> Fact:

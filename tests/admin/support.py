@@ -53,12 +53,13 @@ def bury(
     key: str = "order.close",
     error: str = "ValueError: no",
     detail: str = "Traceback: no",
+    fingerprint: str = "",
     **options: Any,
 ) -> None:
     """Messages that were sent, claimed and buried."""
     for id in ids:
         send(id, data, key=key, **options)
-        settle(broker, claim(broker, key), Verb.BURY, error=error, detail=detail, failed=True)
+        settle(broker, claim(broker, key), Verb.BURY, error=error, detail=detail, failed=True, fingerprint=fingerprint)
 
 
 def finish(broker: StoredBroker, *ids: str, data: Any = None, key: str = "order.close") -> None:

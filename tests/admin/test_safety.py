@@ -66,7 +66,7 @@ def send_hostile(broker: StoredBroker, text: str) -> None:
         if kind != "waits":
             held = claim(broker, key, worker=text, queue=names["queue"])
         if kind == "failed":
-            settle(broker, held, Verb.BURY, error=text, detail=text, failed=True)
+            settle(broker, held, Verb.BURY, error=text, detail=text, failed=True, fingerprint=text)
         if kind == "finished":
             settle(broker, held, Verb.FINISH)
 
@@ -84,6 +84,7 @@ def test_no_view_takes_what_is_in_a_message_for_its_own(
         shown.append(superuser.get(url(name)))
         shown += [superuser.get(url(name, pk, "change")) for pk in pks]
         shown += [ask(superuser, model, action, pks) for action in model_actions(model)]
+    shown.append(superuser.get(url("errormessage", "groups")))
     for pk in ErrorMessage.objects.using(database).values_list("pk", flat=True):
         editor = url("errormessage", pk, "payload")
         shown += [superuser.get(editor), superuser.post(editor, {"payload": f"no JSON {CORPUS[pk % len(CORPUS)]}"})]
@@ -125,6 +126,8 @@ def addresses(pks: dict[type[MessageRow], int]) -> Iterator[str]:
         yield url(name)
         yield url(name, "add")
         yield url(name, "job", "none")
+        if model is ErrorMessage:
+            yield url(name, "groups")
         for view in ("change", "history", "delete", *(["payload"] if model is ErrorMessage else [])):
             yield url(name, pk, view)
 

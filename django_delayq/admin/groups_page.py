@@ -1,0 +1,61 @@
+"""The page of failed messages by their kind, each with a sparkline and a way to run all of it again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from django_delayq.admin.aliases import PARAMETER, alias_of
+from django_delayq.admin.conditions import now_utc
+from django_delayq.admin.groups import HOURS, groups
+
+HEIGHT = 24
+BAR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One hour of a sparkline, in the units of its drawing."""
+
+    x: int
+    y: int
+    height: int
+
+
+def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
+    """The groups of the alias that the address names."""
+    if not admin.has_view_permission(request):
+        raise PermissionDenied
+    alias = alias_of(request)
+    changelist = reverse("admin:delayq_errormessage_changelist", current_app=admin.admin_site.name)
+    shown = [
+        (group, bars(group.by_hour), f"{changelist}?{urlencode({'fingerprint': group.fingerprint, PARAMETER: alias})}")
+        for group in groups(alias, now_utc())
+    ]
+    context = {
+        **admin.admin_site.each_context(request),
+        "title": _("Failed messages by kind"),
+        "opts": admin.opts,
+        "media": admin.media,
+        "groups": shown,
+        "list_address": changelist,
+        "width": HOURS * BAR,
+        "height": HEIGHT,
+        "bar": BAR - 1,
+        "may_rescue": admin.has_rescue_permission(request),
+    }
+    request.current_app = admin.admin_site.name
+    return TemplateResponse(request, "admin/delayq/groups.html", context)
+
+
+def bars(by_hour: Sequence[int]) -> list[Bar]:
+    """A bar for each hour, the most as high as the drawing; what there is at all can be seen."""
+    most = max(by_hour, default=0)
+    heights = [0 if not count else max(2, round(count / most * HEIGHT)) for count in by_hour]
+    return [Bar(number * BAR, HEIGHT - height, height) for number, height in enumerate(heights) if height]

@@ -1,0 +1,92 @@
+"""Failures by their kind: how many, since when, and all of a kind run again."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connections
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from django_delayq.admin import groups
+from django_delayq.admin.conditions import now_utc
+from django_delayq.admin.groups_page import HEIGHT, bars
+from django_delayq.models import ErrorMessage, ReadyMessage
+from django_delayq.store import StoredBroker
+from tests.admin.support import bury, confirm, ids_in, page, shown_ids, text_of, url
+
+CARD = "ValueError in shop.delayed.pay"
+BANK = "TimeoutError in shop.bank.ask"
+
+
+@pytest.fixture
+def failures(broker: StoredBroker) -> None:
+    """Three of one kind, one of another, one unknown."""
+    bury(broker, "a1", "a2", "a3", fingerprint=CARD)
+    bury(broker, "b1", fingerprint=BANK)
+    bury(broker, "c1")
+
+
+def test_each_kind_is_shown_once_with_its_count(failures: None, superuser: Client) -> None:
+    response = superuser.get(url("errormessage", "groups"))
+    for words in (f"{CARD} 3", f"{BANK} 1", "unknown 1"):
+        assert words in text_of(response)
+    for button in ("Run these 3 again", "Run this 1 again"):
+        assert f'value="{button}"' in page(response)
+
+
+def test_a_group_knows_its_first_and_last_and_its_hours(failures: None, database: str) -> None:
+    now = now_utc()
+    rows = ErrorMessage.objects.using(database).filter(fingerprint=CARD).order_by("pk")
+    first, second, last = rows
+    for row, ago in (
+        (first, timedelta(days=3)),
+        (second, timedelta(hours=4, minutes=30)),
+        (last, timedelta(minutes=1)),
+    ):
+        rows.filter(pk=row.pk).update(ended_at=now - ago)
+    (card,) = (group for group in groups.groups("default", now) if group.fingerprint == CARD)
+    assert (card.count, card.is_more) == (3, False)
+    assert now - card.first - timedelta(days=3) < timedelta(seconds=1)
+    assert now - card.last - timedelta(minutes=1) < timedelta(seconds=1)
+    assert [hour for hour, count in enumerate(card.by_hour) if count] == [19, 23]
+
+
+def test_counts_are_capped(failures: None, superuser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "COUNTED", 2)
+    response = superuser.get(url("errormessage", "groups"))
+    assert f"{CARD} over 2" in text_of(response)
+    assert 'value="Run all of these again"' in page(response)
+
+
+def test_all_of_a_kind_run_again(failures: None, superuser: Client, database: str) -> None:
+    html = page(superuser.get(url("errormessage", "groups")))
+    query = "?fingerprint=ValueError+in+shop.delayed.pay"
+    assert f"{query}&amp;alias=default" in html
+    done = confirm(superuser, ErrorMessage, "rescue", [0], all_that_match=True, query=query)
+    assert "Run again: 3 messages." in text_of(done)
+    assert ids_in(database, ReadyMessage) == {"a1", "a2", "a3"}
+
+
+def test_the_list_is_narrowed_to_a_kind(failures: None, superuser: Client) -> None:
+    assert shown_ids(superuser.get(url("errormessage"), {"fingerprint": BANK})) == ["b1"]
+    assert shown_ids(superuser.get(url("errormessage"), {"fingerprint": ""})) == ["c1"]
+
+
+def test_the_page_costs_the_same_however_many_kinds_there_are(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    for number in range(12):
+        bury(broker, f"a{number}", fingerprint=f"Error{number} in shop")
+    with CaptureQueriesContext(connections[database]) as queries:
+        page(superuser.get(url("errormessage", "groups")))
+    assert len(queries) <= 10, [query["sql"] for query in queries]
+
+
+def test_without_failures_the_page_says_so(broker: StoredBroker, superuser: Client) -> None:
+    assert "Nothing has failed." in text_of(superuser.get(url("errormessage", "groups")))
+
+
+def test_a_single_failure_among_many_can_be_seen() -> None:
+    drawn = bars([0, 1, 10_000])
+    assert [bar.height for bar in drawn] == [2, HEIGHT]
+    assert all(bar.y + bar.height == HEIGHT for bar in drawn)

@@ -1,0 +1,71 @@
+"""The attempts of a message on its page: each with its worker, its times, how it ended and its traceback."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from django_delayq.admin.timeline import timeline
+from django_delayq.brokers.base import Verb
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.store import StoredBroker
+from tests.admin.support import claim, finish, page, pk_of, send, settle, text_of, url
+
+
+@pytest.fixture
+def failed_twice(broker: StoredBroker, database: str) -> ErrorMessage:
+    """A message that failed once, was tried again at once, and failed for good."""
+    send("a")
+    settle(broker, claim(broker, worker="host:1"), Verb.RETRY, error="TimeoutError: bank", detail="Traceback: one")
+    settle(
+        broker, claim(broker, worker="host:2"), Verb.BURY, error="ValueError: no", detail="Traceback: two", failed=True
+    )
+    return ErrorMessage.objects.using(database).get()
+
+
+def test_every_attempt_is_there_with_its_worker_and_error(failed_twice: ErrorMessage) -> None:
+    steps = timeline(failed_twice)
+    assert [(step.number, step.worker, step.error) for step in steps] == [
+        (1, "host:1", "TimeoutError: bank"),
+        (2, "host:2", "ValueError: no"),
+    ]
+    assert [str(step.outcome) for step in steps] == ["failed", "failed for good"]
+
+
+def test_the_page_shows_the_tracebacks_of_all_attempts(failed_twice: ErrorMessage, superuser: Client) -> None:
+    response = superuser.get(url("errormessage", failed_twice.pk, "change"))
+    shown = text_of(response)
+    assert "failed: TimeoutError: bank" in shown
+    assert page(response).count("Traceback: one") == page(response).count("Traceback: two") == 1
+
+
+def test_an_attempt_tells_how_long_it_waited_and_took(broker: StoredBroker, database: str) -> None:
+    finish(broker, "a")
+    row = FinishMessage.objects.using(database).get()
+    row.started_at = row.sent_at + timedelta(minutes=5)
+    row.ended_at = row.started_at + timedelta(seconds=90)
+    (step,) = timeline(row)
+    assert (step.waited, step.took, step.outcome) == ("5m", "1m30s", "finished")
+
+
+def test_the_attempt_that_runs_is_the_last(broker: StoredBroker, superuser: Client, database: str) -> None:
+    send("a")
+    claim(broker, worker="host:9")
+    (step,) = timeline(ReadyMessage.objects.using(database).get())
+    assert (step.number, step.worker, step.took, str(step.outcome)) == (1, "host:9", "-", "runs")
+
+
+def test_a_message_that_never_ran_has_no_attempts(broker: StoredBroker, superuser: Client, database: str) -> None:
+    send("a", delay="1h")
+    assert timeline(ReadyMessage.objects.using(database).get()) == []
+    assert "Attempts" not in text_of(superuser.get(url("readymessage", pk_of(database, "a"), "change")))
+
+
+@pytest.mark.parametrize("history", ["", "nonsense", "[1]", '[{"attempt": 1}]'])
+def test_a_history_that_somebody_else_wrote_breaks_no_page(
+    broker: StoredBroker, superuser: Client, database: str, history: Any
+) -> None:
+    send("a", delay="1h")
+    ReadyMessage.objects.using(database).update(history=history)
+    page(superuser.get(url("readymessage", pk_of(database, "a"), "change")))
