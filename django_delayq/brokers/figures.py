@@ -76,13 +76,14 @@ class AlarmInfo:
 
 @dataclass(slots=True)
 class SetCount:
-    """What waits for one (queue, key), alarms too."""
+    """What waits for one (queue, key), alarms too. `capped`: there are more than were counted."""
 
     queue: str
     key: str
     pending: int
     ready: int
     next_due_ms: int | None
+    capped: bool = False
 
 
 @dataclass(slots=True)

@@ -1,6 +1,22 @@
 """Read-only figures about one alias: the one source for the admin, the commands and the metrics."""
 
+from django_delayq.monitor.carried import Carried, carried
 from django_delayq.monitor.explain import Explanation, explain
-from django_delayq.monitor.status import Status, WaitingSet, status
+from django_delayq.monitor.forecast import Hour
+from django_delayq.monitor.status import Status, now_ms, status
+from django_delayq.monitor.throughput import Lateness, Throughput
+from django_delayq.monitor.waiting import WaitingSet
 
-__all__ = ["Explanation", "Status", "WaitingSet", "explain", "status"]
+__all__ = [
+    "Carried",
+    "Explanation",
+    "Hour",
+    "Lateness",
+    "Status",
+    "Throughput",
+    "WaitingSet",
+    "carried",
+    "explain",
+    "now_ms",
+    "status",
+]

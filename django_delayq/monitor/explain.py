@@ -8,7 +8,7 @@ from django_delayq.brokers.base import SUSPECT_CRASHES, Info, Pause, covering
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.handlers import get_handler
 from django_delayq.message import State
-from django_delayq.monitor.status import is_asked_for
+from django_delayq.monitor.waiting import is_asked_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,38 +1,39 @@
 """How one alias is doing, in one frozen value."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Capability, Pause, ServerReport, SetCount, WorkerInfo, covering
+from django_delayq.brokers.base import Broker, Capability, Info, Pause, ServerReport, WorkerInfo
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.durations import to_text
-from django_delayq.errors import BrokerUnavailable
-from django_delayq.store import StoredBroker
+from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.monitor.forecast import Hour, forecast
+from django_delayq.monitor.patience import within
+from django_delayq.monitor.throughput import Throughput, measure
+from django_delayq.monitor.waiting import WaitingSet, waiting_sets
+from django_delayq.store import StoredBroker, figures
 
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 
-@dataclass(frozen=True, slots=True)
-class WaitingSet:
-    """What waits for one (queue, key). `parked`: no live worker asks for it. `paused`: no worker starts it for now."""
-
-    queue: str
-    key: str
-    pending: int
-    ready: int
-    next_due_ms: int | None
-    lag_ms: int
-    parked: bool
-    paused: bool
+_ERRORS_PAGE = 100
+_MOST_ERRORS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Every figure of one alias at `now_ms`, by the broker's clock. Instants are epoch milliseconds, lengths ms.
+    """Every figure of one alias at `now_ms`, by the clock that decides. Instants are epoch milliseconds, lengths ms.
 
-    Suspects wait apart: they are in no set, and count as neither pending nor ready. `clock_skew_ms` is how far the
-    broker's clock is at least ahead of this machine's (negative: behind), None for a broker without a clock.
+    Suspects wait apart: they are in no set, and count as neither pending nor ready. `clock_skew_ms` is how far that
+    clock is at least ahead of this machine's (negative: behind), None for a broker without a clock.
     `broker_away`: the broker of a store does not answer. Then its workers are not known, and nothing is told as parked.
+
+    With a store, large numbers are counted in part: `capped` tells that there may be more waiting, ready or running,
+    and what is buried or `retried` (waits or runs after a failure) counts up to `store.figures.MOST`; the `totals` are
+    left to the audit. Without a store, what only rows tell is None, and there is no forecast.
     """
 
     now_ms: int
@@ -42,10 +43,15 @@ class Status:
     running: int
     suspects: int
     error: int
+    errors_last_hour: int
     totals: Mapping[str, int]
     workers: tuple[WorkerInfo, ...]
     server: ServerReport
     broker_away: bool = False
+    retried: int | None = None
+    last_hour: Throughput | None = None
+    last_day: Throughput | None = None
+    forecast: tuple[Hour, ...] = ()
 
     @property
     def pending(self) -> int:
@@ -56,6 +62,11 @@ class Status:
     def ready(self) -> int:
         """How many messages are due and held by nobody, parked ones included."""
         return sum(each.ready for each in self.waiting)
+
+    @property
+    def capped(self) -> bool:
+        """Whether there may be more of what waits and runs."""
+        return any(each.capped for each in self.waiting)
 
     @property
     def parked(self) -> tuple[WaitingSet, ...]:
@@ -73,73 +84,115 @@ class Status:
         return max((each.lag_ms for each in self.waiting), default=0)
 
 
-def status(using: str = DEFAULT_ALIAS) -> Status:
-    """Look at everything of an alias once. Changes nothing; raises what the broker's looks raise."""
+def status(using: str = DEFAULT_ALIAS, *, patience_s: float | None = None) -> Status:
+    """Look at everything of an alias once. Changes nothing.
+
+    Raises `BrokerUnavailable`, `BrokerRefused` or `Unsupported` where a broker without a store can't tell, or has not
+    done so in `patience_s` seconds; and `StoreUnavailable`. The broker of a store may be away.
+    """
     broker = get_broker(using)
+    if isinstance(broker, StoredBroker):
+        return _with_store(broker, patience_s)
+    return within(patience_s, partial(_without_store, broker))
+
+
+def now_ms(using: str = DEFAULT_ALIAS) -> int:
+    """The clock that decides."""
+    broker = get_broker(using)
+    if isinstance(broker, StoredBroker):
+        with broker.database.available():
+            return broker.database.now_ms()
+    return broker.counts().now_ms
+
+
+def _without_store(broker: Broker) -> Status:
     before_ms = _wall_clock_ms()
     counts = broker.counts()
-    after_ms = _wall_clock_ms()
-    pauses = broker.pauses()
-    away = _unanswered(broker)
-    workers = [] if away else broker.workers()
+    skew_ms = _skew(counts.now_ms, before_ms, _wall_clock_ms())
+    workers, pauses = broker.workers(), broker.pauses()
     return Status(
         now_ms=counts.now_ms,
-        clock_skew_ms=_skew(counts.now_ms, before_ms, after_ms) if Capability.CLOCK in broker.capabilities else None,
-        waiting=tuple(
-            _waiting_set(each, counts.now_ms, None if away else workers, pauses) for each in _by_name(counts.waiting)
-        ),
+        clock_skew_ms=skew_ms if Capability.CLOCK in broker.capabilities else None,
+        waiting=waiting_sets(counts, workers, pauses),
         pauses=tuple(pauses),
         running=counts.running,
         suspects=counts.suspects,
         error=counts.error,
+        errors_last_hour=_errors_since(broker, counts.now_ms - HOUR_MS, counts.error),
         totals=counts.totals,
         workers=tuple(sorted(workers, key=lambda worker: worker.name)),
-        server=away or broker.report(),
-        broker_away=away is not None,
+        server=broker.report(),
     )
 
 
-def _unanswered(broker: Broker) -> ServerReport | None:
-    """What is to be said of a store's broker that does not answer; None for one that does."""
-    if not isinstance(broker, StoredBroker):
-        return None
+def _with_store(broker: StoredBroker, patience_s: float | None) -> Status:
+    database = broker.database
+    with database.available():
+        before_ms = _wall_clock_ms()
+        decides_ms = database.now_ms()
+        skew_ms = _skew(decides_ms, before_ms, _wall_clock_ms())
+        found = figures.waiting(database, decides_ms)
+        hour, day = measure(database, decides_ms, (HOUR_MS, DAY_MS))
+    pauses, workers, server = broker.pauses(), None, None
     try:
-        broker.clock.open()
-    except BrokerUnavailable as error:
-        after = to_text(broker.store.degraded_after)
-        told = f"{error} After {after} of this workers are degraded: they go on from the tables alone, a second later."
-        return ServerReport("the broker is away", "loses no message: they are in the database", problems=[told])
-    return None
-
-
-def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
-    """Whether a live worker runs messages of this queue and key."""
-    return any(queue in worker.queues and key in worker.keys for worker in workers)
-
-
-def _waiting_set(count: SetCount, now_ms: int, workers: list[WorkerInfo] | None, pauses: list[Pause]) -> WaitingSet:
-    return WaitingSet(
-        queue=count.queue,
-        key=count.key,
-        pending=count.pending,
-        ready=count.ready,
-        next_due_ms=count.next_due_ms,
-        lag_ms=0 if count.next_due_ms is None else max(now_ms - count.next_due_ms, 0),
-        parked=workers is not None and not is_asked_for(count.queue, count.key, workers),
-        paused=bool(covering(pauses, count.queue, count.key)),
+        workers, server = within(patience_s, partial(_worked_by, broker.clock))
+    except (BrokerUnavailable, BrokerRefused) as error:
+        server = _away(broker, error)
+    counts = found.counts
+    ready = sum(each.ready for each in counts.waiting)
+    rate_per_s = max(hour.busiest_per_s, day.busiest_per_s)
+    return Status(
+        now_ms=decides_ms,
+        clock_skew_ms=skew_ms,
+        waiting=waiting_sets(counts, workers, pauses),
+        pauses=tuple(pauses),
+        running=counts.running,
+        suspects=counts.suspects,
+        error=counts.error,
+        errors_last_hour=found.errors_last_hour,
+        totals={},
+        workers=tuple(sorted(workers or (), key=lambda worker: worker.name)),
+        server=server,
+        broker_away=workers is None,
+        retried=found.retried,
+        last_hour=hour,
+        last_day=day,
+        forecast=forecast(decides_ms, ready, found.pending_by_hour, found.known_until_ms, rate_per_s),
     )
 
 
-def _by_name(counts: Iterable[SetCount]) -> list[SetCount]:
-    return sorted(counts, key=lambda count: (count.queue, count.key))
+def _worked_by(broker: Broker) -> tuple[Sequence[WorkerInfo], ServerReport]:
+    return broker.workers(), broker.report()
 
 
-def _skew(broker_ms: int, before_ms: int, after_ms: int) -> int:
-    """How far the broker's clock is at least ahead of this machine's (negative: behind).
+def _away(broker: StoredBroker, error: Exception) -> ServerReport:
+    after = to_text(broker.store.degraded_after)
+    told = f"{error} After {after} of this workers are degraded: they go on from the tables alone, a second later."
+    return ServerReport("the broker is away", "loses no message: they are in the database", problems=[told])
 
-    The broker read its clock somewhere between our two readings, so that anything in between is no skew.
+
+def _errors_since(broker: Broker, since_ms: int, most: int) -> int:
+    """How many were buried since then, of the newest thousand."""
+    number = 0
+    for offset in range(0, min(most, _MOST_ERRORS), _ERRORS_PAGE):
+        page = broker.errors(_ERRORS_PAGE, offset)
+        recent = [info for info in page if _buried_ms(info) > since_ms]
+        number += len(recent)
+        if len(recent) < _ERRORS_PAGE:
+            break
+    return number
+
+
+def _buried_ms(info: Info) -> int:
+    return info.buried_ms or 0
+
+
+def _skew(decides_ms: int, before_ms: int, after_ms: int) -> int:
+    """How far the clock that decides is at least ahead of this machine's (negative: behind).
+
+    It was read somewhere between our two readings, so that anything in between is no skew.
     """
-    return broker_ms - min(max(broker_ms, before_ms), after_ms)
+    return decides_ms - min(max(decides_ms, before_ms), after_ms)
 
 
 def _wall_clock_ms() -> int:

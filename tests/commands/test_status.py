@@ -80,13 +80,14 @@ def test_the_json_has_one_shape_whatever_there_is(broker: Broker) -> None:
     serve(broker, "order.close")
     seen = delayq_json("status")
     assert list(seen) == [
-        *("alias", "now_at", "now_ms", "server", "states", "suspects", "totals", "next_due_at", "next_due_ms"),
-        *("lag_ms", "clock_skew_ms", "waiting", "pauses", "workers"),
+        *("alias", "now_at", "now_ms", "server", "broker_away", "states", "capped", "suspects", "retried"),
+        *("errors_last_hour", "totals", "next_due_at", "next_due_ms", "lag_ms", "clock_skew_ms"),
+        *("last_hour", "last_day", "forecast", "waiting", "pauses", "workers"),
     ]
     assert list(seen["server"]) == ["server", "durability", "warnings", "problems"]
     assert list(seen["waiting"][0]) == [
-        *("queue", "key", "pending", "ready", "next_due_at", "next_due_ms", "lag_ms", "parked", "paused"),
+        *("queue", "key", "pending", "ready", "capped", "next_due_at", "next_due_ms", "lag_ms", "parked", "paused"),
     ]
     assert list(seen["workers"][0]) == [
-        *("name", "queues", "keys", "running", "started_at", "started_ms", "seen_at", "seen_ms"),
+        *("name", "queues", "keys", "running", "runs", "started_at", "started_ms", "seen_at", "seen_ms"),
     ]

@@ -2,15 +2,15 @@
 
 from argparse import ArgumentParser
 from collections.abc import Mapping
-from typing import Any
 
 from django_delayq.brokers.base import Pause, WorkerInfo
 from django_delayq.durations import to_text
 from django_delayq.management.delayq.arguments import Options, add_json
-from django_delayq.management.delayq.shapes import pause_shape, write_json
+from django_delayq.management.delayq.shapes import write_json
+from django_delayq.management.delayq.status_shape import status_shape
 from django_delayq.management.delayq.terminal import Write, write_table
-from django_delayq.management.delayq.times import end_words, instant, to_words
-from django_delayq.monitor import Status, WaitingSet, status
+from django_delayq.management.delayq.times import end_words, to_words
+from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, status
 
 HELP = "Counts per state, queue and key, what is parked, what is paused, next due, lag, clock skew, live workers."
 
@@ -22,7 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Options, write: Write) -> None:
     seen = status(options["using"])
     if options["json"]:
-        write_json(write, {"alias": options["using"], **_shape(seen)})
+        write_json(write, {"alias": options["using"], **status_shape(seen)})
         return
     write(f"{options['using']}: {seen.server.server}")
     _write_server(write, seen)
@@ -57,13 +57,38 @@ def _write_server(write: Write, seen: Status) -> None:
 
 
 def _write_figures(write: Write, seen: Status) -> None:
-    write(_listed({"pending": seen.pending, "ready": seen.ready, "running": seen.running, "error": seen.error}))
-    write(f"totals: {_listed(seen.totals)}")
+    counted = {"pending": seen.pending, "ready": seen.ready, "running": seen.running, "error": seen.error}
+    write(_listed(counted) + (" (and more: large tables are counted in part)" if seen.capped else ""))
+    write(f"errors in the last hour: {seen.errors_last_hour}")
+    if seen.retried is not None:
+        write(f"retried: {seen.retried}")
+    if seen.totals:
+        write(f"totals: {_listed(seen.totals)}")
     write(f"suspects: {seen.suspects}")
     write(f"parked keys: {len(seen.parked)}")
     write(f"next due: {to_words(seen.next_due_ms, seen.now_ms)}")
     write(f"lag: {to_text(seen.lag_ms)}")
     write(f"clock skew: {_skew_words(seen.clock_skew_ms)}")
+    for name, throughput in (("hour", seen.last_hour), ("day", seen.last_day)):
+        if throughput is not None:
+            write(f"last {name}: {_throughput_words(throughput)}")
+    for hour in seen.forecast:
+        if hour.due:
+            write(f"due from {to_words(hour.starts_ms, seen.now_ms)}: {_hour_words(hour)}")
+
+
+def _throughput_words(throughput: Throughput) -> str:
+    about = "about " if throughput.estimated else ""
+    finished = f"{about}{throughput.finished} finished, {throughput.per_s:.3g}/s"
+    if throughput.lateness is None:
+        return finished
+    late = throughput.lateness
+    return f"{finished}, lateness p50 {to_text(late.p50)}, p95 {to_text(late.p95)}, p99 {to_text(late.p99)}"
+
+
+def _hour_words(hour: Hour) -> str:
+    due = str(hour.due) if hour.complete else f"{hour.due} or more"
+    return due if hour.drain_ms is None else f"{due}, {to_text(hour.drain_ms)} to drain"
 
 
 def _skew_words(skew_ms: int | None) -> str:
@@ -83,7 +108,7 @@ def _waiting_row(each: WaitingSet, now_ms: int) -> tuple[str, ...]:
     return (
         each.queue,
         each.key,
-        str(each.pending),
+        f"{each.pending}+" if each.capped else str(each.pending),
         str(each.ready),
         to_text(each.lag_ms),
         to_words(each.next_due_ms, now_ms),
@@ -104,49 +129,3 @@ def _worker_row(worker: WorkerInfo, now_ms: int) -> tuple[str, ...]:
         to_words(worker.started_ms, now_ms),
         to_words(worker.seen_ms, now_ms),
     )
-
-
-def _shape(seen: Status) -> dict[str, Any]:
-    """The documented JSON shape."""
-    return {
-        **instant("now", seen.now_ms),
-        "server": {
-            "server": seen.server.server,
-            "durability": seen.server.durability,
-            "warnings": seen.server.warnings,
-            "problems": seen.server.problems,
-        },
-        "states": {"pending": seen.pending, "ready": seen.ready, "running": seen.running, "error": seen.error},
-        "suspects": seen.suspects,
-        "totals": dict(seen.totals),
-        **instant("next_due", seen.next_due_ms),
-        "lag_ms": seen.lag_ms,
-        "clock_skew_ms": seen.clock_skew_ms,
-        "waiting": [_waiting_shape(each) for each in seen.waiting],
-        "pauses": [pause_shape(each) for each in seen.pauses],
-        "workers": [_worker_shape(each) for each in seen.workers],
-    }
-
-
-def _waiting_shape(each: WaitingSet) -> dict[str, Any]:
-    return {
-        "queue": each.queue,
-        "key": each.key,
-        "pending": each.pending,
-        "ready": each.ready,
-        **instant("next_due", each.next_due_ms),
-        "lag_ms": each.lag_ms,
-        "parked": each.parked,
-        "paused": each.paused,
-    }
-
-
-def _worker_shape(worker: WorkerInfo) -> dict[str, Any]:
-    return {
-        "name": worker.name,
-        "queues": worker.queues,
-        "keys": worker.keys,
-        "running": worker.running,
-        **instant("started", worker.started_ms),
-        **instant("seen", worker.seen_ms),
-    }

@@ -1,0 +1,89 @@
+"""`delayq status --json`: the documented shape."""
+
+from typing import Any
+
+from django_delayq.brokers.base import RunInfo, WorkerInfo
+from django_delayq.management.delayq.shapes import pause_shape
+from django_delayq.management.delayq.times import instant
+from django_delayq.monitor import Hour, Status, Throughput, WaitingSet
+
+
+def status_shape(seen: Status) -> dict[str, Any]:
+    """All figures."""
+    return {
+        **instant("now", seen.now_ms),
+        "server": {
+            "server": seen.server.server,
+            "durability": seen.server.durability,
+            "warnings": seen.server.warnings,
+            "problems": seen.server.problems,
+        },
+        "broker_away": seen.broker_away,
+        "states": {"pending": seen.pending, "ready": seen.ready, "running": seen.running, "error": seen.error},
+        "capped": seen.capped,
+        "suspects": seen.suspects,
+        "retried": seen.retried,
+        "errors_last_hour": seen.errors_last_hour,
+        "totals": dict(seen.totals),
+        **instant("next_due", seen.next_due_ms),
+        "lag_ms": seen.lag_ms,
+        "clock_skew_ms": seen.clock_skew_ms,
+        "last_hour": _throughput_shape(seen.last_hour),
+        "last_day": _throughput_shape(seen.last_day),
+        "forecast": [_hour_shape(each) for each in seen.forecast],
+        "waiting": [_waiting_shape(each) for each in seen.waiting],
+        "pauses": [pause_shape(each) for each in seen.pauses],
+        "workers": [_worker_shape(each) for each in seen.workers],
+    }
+
+
+def _throughput_shape(throughput: Throughput | None) -> dict[str, Any] | None:
+    if throughput is None:
+        return None
+    late = throughput.lateness
+    return {
+        "finished": throughput.finished,
+        "estimated": throughput.estimated,
+        "per_s": round(throughput.per_s, 3),
+        "busiest_per_s": round(throughput.busiest_per_s, 3),
+        "lateness_ms": None if late is None else {"p50": late.p50, "p95": late.p95, "p99": late.p99},
+    }
+
+
+def _hour_shape(hour: Hour) -> dict[str, Any]:
+    return {
+        **instant("starts", hour.starts_ms),
+        "due": hour.due,
+        "complete": hour.complete,
+        "drain_ms": hour.drain_ms,
+    }
+
+
+def _waiting_shape(each: WaitingSet) -> dict[str, Any]:
+    return {
+        "queue": each.queue,
+        "key": each.key,
+        "pending": each.pending,
+        "ready": each.ready,
+        "capped": each.capped,
+        **instant("next_due", each.next_due_ms),
+        "lag_ms": each.lag_ms,
+        "parked": each.parked,
+        "paused": each.paused,
+    }
+
+
+def _worker_shape(worker: WorkerInfo) -> dict[str, Any]:
+    return {
+        "name": worker.name,
+        "queues": worker.queues,
+        "keys": worker.keys,
+        "running": worker.running,
+        "runs": [_run_shape(each) for each in worker.runs],
+        **instant("started", worker.started_ms),
+        **instant("seen", worker.seen_ms),
+    }
+
+
+def _run_shape(run: RunInfo) -> dict[str, Any]:
+    return {"id": run.id, "queue": run.queue, "key": run.key, **instant("started", run.started_ms)}

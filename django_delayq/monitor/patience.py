@@ -1,0 +1,31 @@
+"""Looks at a broker that are given up after a while: a page about a hung server must not hang too."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TypeVar
+
+from django_delayq.errors import BrokerUnavailable
+
+T = TypeVar("T")
+
+
+def within(seconds: float | None, look: Callable[[], T]) -> T:
+    """What `look` gives or raises. Raises `BrokerUnavailable` after so many seconds; None waits for it.
+
+    It goes on in a thread of its own then, until the time-outs of the broker end it: it must not use the database.
+    """
+    if seconds is None:
+        return look()
+    answer: Future[T] = Future()
+    threading.Thread(target=_answer, args=(answer, look), name="delayq-look", daemon=True).start()
+    if not wait([answer], seconds).done:
+        raise BrokerUnavailable(f"The broker gave no answer within {seconds:g} s.")
+    return answer.result()
+
+
+def _answer(answer: "Future[T]", look: Callable[[], T]) -> None:
+    try:
+        answer.set_result(look())
+    except BaseException as error:  # noqa: BLE001  raised again in the thread that asked
+        answer.set_exception(error)

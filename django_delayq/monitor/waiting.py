@@ -1,0 +1,53 @@
+"""What waits, queue by queue and key by key, and whether a worker asks for it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from django_delayq.brokers.base import Counts, Pause, SetCount, WorkerInfo, covering
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingSet:
+    """What waits for one (queue, key).
+
+    `parked`: no live worker asks for it. `paused`: no worker starts it for now. `capped`: there are more than counted.
+    """
+
+    queue: str
+    key: str
+    pending: int
+    ready: int
+    next_due_ms: int | None
+    lag_ms: int
+    parked: bool
+    paused: bool
+    capped: bool = False
+
+
+def waiting_sets(
+    counts: Counts, workers: Sequence[WorkerInfo] | None, pauses: Sequence[Pause]
+) -> tuple[WaitingSet, ...]:
+    """By queue and key. Without knowing the workers nothing is told as parked."""
+    ordered = sorted(counts.waiting, key=lambda count: (count.queue, count.key))
+    return tuple(_waiting_set(count, counts.now_ms, workers, pauses) for count in ordered)
+
+
+def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
+    """Whether a live worker runs messages of this queue and key."""
+    return any(queue in worker.queues and key in worker.keys for worker in workers)
+
+
+def _waiting_set(
+    count: SetCount, now_ms: int, workers: Sequence[WorkerInfo] | None, pauses: Sequence[Pause]
+) -> WaitingSet:
+    return WaitingSet(
+        queue=count.queue,
+        key=count.key,
+        pending=count.pending,
+        ready=count.ready,
+        next_due_ms=count.next_due_ms,
+        lag_ms=0 if count.next_due_ms is None else max(now_ms - count.next_due_ms, 0),
+        parked=workers is not None and not is_asked_for(count.queue, count.key, workers),
+        paused=bool(covering(pauses, count.queue, count.key)),
+        capped=count.capped,
+    )

@@ -1,0 +1,37 @@
+"""A store on each database that it can use, with the memory broker as its clock."""
+
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from django_delayq.brokers import get_broker
+from django_delayq.store import StoredBroker
+
+
+@pytest.fixture(params=["sqlite_database", "postgres_database"], ids=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str:
+    """The alias of a database that the store can use."""
+    alias: str = request.getfixturevalue(request.param)
+    return alias
+
+
+@pytest.fixture
+def stored_delayq(settings: Settings, database: str) -> dict[str, Any]:
+    """DELAYQ["default"] with a store for this test."""
+    alias = {
+        "BROKER": "django_delayq.brokers.memory.MemoryBroker",
+        "DATABASE": database,
+        "STORE": {},
+        "OPTIONS": {"unknown_keys": "allow"},
+    }
+    settings.DELAYQ = {"default": alias}
+    return alias
+
+
+@pytest.fixture
+def broker(stored_delayq: dict[str, Any]) -> StoredBroker:
+    """The broker of that alias."""
+    found = get_broker()
+    assert isinstance(found, StoredBroker)
+    return found

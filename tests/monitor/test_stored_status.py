@@ -1,0 +1,131 @@
+"""The figures of a store, against rows that real sends and runs made."""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.core.management import call_command
+from django.db.models import F
+
+from django_delayq import Send, send_delay_message, send_delay_messages
+from django_delayq.brokers.base import Verb, WorkerInfo
+from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.fields import to_epoch_ms
+from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.monitor import Lateness, status, throughput
+from django_delayq.store import StoredBroker
+from tests.brokers.rig import settlement
+from tests.store.support import claim
+
+HOUR_MS = 3_600_000
+
+
+def send(database: str, *ids: str) -> None:
+    """Messages that are ready on return: due times are rounded up."""
+    for id in ids:
+        send_delay_message("k", 1, id=id)
+    ReadyMessage.objects.using(database).filter(message_id__in=ids).update(due_at=F("due_at") - 1)
+
+
+def finish(broker: StoredBroker, database: str, *ids: str) -> None:
+    """Messages that were sent, claimed and finished at once."""
+    send(database, *ids)
+    left = set(ids)
+    while left:
+        claimed = claim(broker)
+        assert broker.settle([settlement(each, Verb.FINISH) for each in claimed]) == [True] * len(claimed)
+        left -= {each.id for each in claimed}
+    rows = FinishMessage.objects.using(database).filter(message_id__in=ids)
+    rows.update(ended_at=max(row.ended_at for row in rows))
+
+
+def age(database: str, ms: int, *, late_ms: int) -> None:
+    """What finished so far ended that long ago, and had started so late."""
+    rows = FinishMessage.objects.using(database)
+    rows.update(ended_at=F("ended_at") - ms, due_at=F("ended_at") - ms - late_ms, started_at=F("ended_at") - ms)
+
+
+def test_what_finished_is_told_for_the_hour_and_the_day(broker: StoredBroker, database: str) -> None:
+    finish(broker, database, "a", "b")
+    age(database, 2 * HOUR_MS, late_ms=40)
+    finish(broker, database, "c")
+    FinishMessage.objects.using(database).filter(message_id="c").update(started_at=F("due_at") + 7)
+    seen = status()
+    assert seen.last_hour is not None
+    assert seen.last_day is not None
+    assert (seen.last_hour.finished, seen.last_hour.lateness) == (1, Lateness(7, 7, 7))
+    assert (seen.last_day.finished, seen.last_day.lateness) == (3, Lateness(40, 40, 40))
+    assert seen.last_day.busiest_per_s == 0.2
+    assert not seen.last_day.estimated
+
+
+def test_many_are_estimated(broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throughput, "MOST_COUNTED", 300)
+    finish(broker, database, "a")
+    (row,) = FinishMessage.objects.using(database)
+    ended_ms = to_epoch_ms(row.ended_at)
+    rows = []
+    for i in range(1, 3_000):
+        row.pk, row.message_id, row.ended_at = -i, str(i), ended_ms - i * 1_000
+        row.due_at, row.started_at = ended_ms - i * 1_000 - 30, ended_ms - i * 1_000 - 10
+        rows.append(FinishMessage(**{field.attname: getattr(row, field.attname) for field in row._meta.fields}))
+    FinishMessage.objects.using(database).bulk_create(rows)
+    hour = status().last_hour
+    assert hour is not None
+    assert hour.estimated
+    assert hour.finished == pytest.approx(3_000, rel=0.25)
+    assert hour.lateness == Lateness(20, 20, 20)
+
+
+def test_the_forecast_holds_what_falls_due_against_the_busiest_rate(broker: StoredBroker, database: str) -> None:
+    finish(broker, database, *(f"done {i}" for i in range(20)))
+    send(database, "ready")
+    at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
+    send_delay_messages(Send("k", 1, at=at) for _ in range(40))
+    seen = status()
+    assert sum(hour.due for hour in seen.forecast) == 40
+    assert seen.forecast[0].drain_ms == 500
+    assert [hour.drain_ms for hour in seen.forecast if hour.due] == [20_000]
+    assert all(hour.complete for hour in seen.forecast)
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailable("nobody there"), BrokerRefused("wrong password")])
+def test_with_the_broker_away_the_rows_are_still_counted(
+    broker: StoredBroker, database: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise error
+
+    send(database, "a")
+    monkeypatch.setattr(broker.clock, "workers", fail)
+    seen = status()
+    assert (seen.broker_away, seen.ready, seen.parked) == (True, 1, ())
+    assert str(error) in seen.server.problems[0]
+    call_command("delayq", "status")
+
+
+@pytest.fixture
+def hang(monkeypatch: pytest.MonkeyPatch, broker: StoredBroker) -> Iterator[None]:
+    """The broker does not answer while the test runs."""
+    ends = threading.Event()
+    monkeypatch.setattr(broker.clock, "workers", ends.wait)
+    yield
+    ends.set()
+
+
+@pytest.mark.usefixtures("hang")
+def test_a_broker_that_hangs_is_waited_for_as_long_as_was_said(broker: StoredBroker, database: str) -> None:
+    send(database, "a")
+    seen = status(patience_s=0.05)
+    assert (seen.broker_away, seen.ready) == (True, 1)
+    assert "no answer within 0.05 s" in seen.server.problems[0]
+
+
+def test_what_a_live_worker_asks_for_is_not_parked(broker: StoredBroker, database: str) -> None:
+    send(database, "a")
+    assert [each.parked for each in status().waiting] == [True]
+    broker.announce(WorkerInfo("w", ["default"], ["k"], 0, 0))
+    seen = status()
+    assert [each.parked for each in seen.waiting] == [False]
+    assert [worker.name for worker in seen.workers] == ["w"]
