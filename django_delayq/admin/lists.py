@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path, reverse
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin import columns
+from django_delayq.admin import columns, dashboard
 from django_delayq.admin.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHEDULE, RESCUE, RUN_NOW, Move, action_of
 from django_delayq.admin.aliases import alias_of, query_of
 from django_delayq.admin.edit_page import edit_page
@@ -121,7 +121,8 @@ class MessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
     def get_urls(self) -> list[Any]:
         name = self.opts.model_name
         job = self.admin_site.admin_view(partial(job_page, self))
-        return [path("job/<str:name>/", job, name=f"delayq_{name}_job"), *super().get_urls()]
+        own = [path("job/<str:name>/", job, name=f"delayq_{name}_job"), *dashboard.urls(self.admin_site)]
+        return [*own, *super().get_urls()]
 
     def buttons(self, request: HttpRequest) -> list[Move]:
         """The moves that this user may make, for a message's page."""

@@ -1,0 +1,149 @@
+"""Without a store there are no lists: the dashboard shows what the broker carries that somebody may have to see to."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin import AdminSite
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _, gettext_lazy, ngettext
+
+from django_delayq.admin.access import address, alias_of, back, check_may, may
+from django_delayq.admin.log import log_selection
+from django_delayq.admin.words import moment
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Broker, Info
+from django_delayq.conf import get_alias
+from django_delayq.errors import DelayqError
+from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
+from django_delayq.monitor import carried
+from django_delayq.monitor.carried import MOST
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What may be done to chosen messages, and which permission that takes."""
+
+    name: str
+    label: Any
+    permission: str
+    model: type[MessageRow]
+    verb: Callable[[Broker, Sequence[str]], list[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A message in a list."""
+
+    id: str
+    queue: str
+    key: str
+    when: str | SafeString
+    failures: int
+    error: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Messages of one kind, and what whoever looks may do to them."""
+
+    name: str
+    title: Any
+    when: Any
+    rows: list[Row]
+    moves: list[Move]
+
+
+RESCUE = Move(
+    "rescue", gettext_lazy("Run again"), "rescue_message", ErrorMessage, lambda broker, ids: broker.rescue(ids)
+)
+DELETE_ERRORS = Move(
+    "delete-errors",
+    gettext_lazy("Delete"),
+    "delete_errormessage",
+    ErrorMessage,
+    lambda broker, ids: broker.purge_errors(ids),
+)
+DELETE_WAITING = Move(
+    "delete-waiting", gettext_lazy("Delete"), "delete_readymessage", ReadyMessage, lambda broker, ids: broker.purge(ids)
+)
+MOVES = {move.name: move for move in (RESCUE, DELETE_ERRORS, DELETE_WAITING)}
+
+
+def groups(request: HttpRequest, alias: str, patience_s: float) -> list[Group]:
+    """What the broker of an alias without a store carries, as far as whoever asks may see it. Raises `DelayqError`."""
+    may_see_errors, may_see_waiting = may(request, "view_errormessage"), may(request, "view_readymessage")
+    if get_alias(alias).store is not None or not (may_see_errors or may_see_waiting):
+        return []
+    found = carried(alias, patience_s=patience_s)
+    due, waiting = gettext_lazy("Due"), _allowed(request, DELETE_WAITING)
+    shown = []
+    if may_see_errors:
+        rows = [_row(info, info.buried_ms) for info in found.buried]
+        moves = _allowed(request, RESCUE, DELETE_ERRORS)
+        shown.append(Group("buried", _("Failed messages, newest first"), gettext_lazy("Buried"), rows, moves))
+    if may_see_waiting:
+        for name, title, infos in (
+            ("retried", _("Messages that wait for their next attempt"), found.retried),
+            ("parked", _("Messages that no live worker asks for"), found.parked),
+        ):
+            shown.append(Group(name, title, due, [_row(info, info.due_ms) for info in infos], waiting))
+    return [group for group in shown if group.rows]
+
+
+def carried_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
+    """Ask whether it is meant; then move the chosen messages."""
+    move = MOVES.get(request.POST.get("move", ""))
+    if move is None:
+        raise BadRequest("No such move.")
+    check_may(site, request, move.permission)
+    alias, ids = alias_of(request), request.POST.getlist("id")[: 2 * MOST]
+    if not ids:
+        messages.warning(request, _("No message was chosen."))
+        return back(request, alias)
+    if "sure" not in request.POST:
+        context = {
+            **site.each_context(request),
+            "title": move.label,
+            "move": move,
+            "ids": ids,
+            "index_address": address(request, "app_list", alias, "delayq"),
+        }
+        return TemplateResponse(request, "admin/delayq/carried.html", context)
+    try:
+        answers = move.verb(get_broker(alias), ids)
+    except DelayqError as error:
+        messages.error(request, str(error))
+    else:
+        _tell(request, move, [id for id, moved in zip(ids, answers, strict=True) if moved], len(ids))
+    return back(request, alias)
+
+
+def _tell(request: HttpRequest, move: Move, moved: Sequence[str], chosen: int) -> None:
+    if moved:
+        ids = ", ".join(moved)
+        log_selection(request.user.pk, move.model, ids, f"{move.name}: {len(moved)} of {chosen} messages: {ids}")
+    done = ngettext("Done for %(number)d message.", "Done for %(number)d messages.", len(moved))
+    messages.success(request, done % {"number": len(moved)})
+    left = chosen - len(moved)
+    if left:
+        kept = ngettext(
+            "%(number)d was left as it is: it was somewhere else by then, or its id waits again.",
+            "%(number)d were left as they are: they were somewhere else by then, or their ids wait again.",
+            left,
+        )
+        messages.warning(request, kept % {"number": left})
+
+
+def _allowed(request: HttpRequest, *moves: Move) -> list[Move]:
+    return [move for move in moves if may(request, move.permission)]
+
+
+def _row(info: Info, when_ms: int | None) -> Row:
+    header = info.header
+    return Row(info.id, header.queue, header.key, moment(when_ms), info.failures, info.error, info.detail)

@@ -1,0 +1,39 @@
+"""The charts of the dashboard. Each has a table beside it that says the same."""
+
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from django_delayq.admin.panels import due_of
+from django_delayq.admin.svg import Bar, bars
+from django_delayq.admin.words import length, number
+from django_delayq.monitor import Hour, Status
+from django_delayq.monitor.forecast import HOUR_MS
+
+
+def throughput(seen: Status) -> SafeString | None:
+    """What finished in each minute of the last hour, oldest first."""
+    if seen.last_hour is None:
+        return None
+    parts = seen.last_hour.parts
+    return bars(
+        [Bar(part, _minute(len(parts) - place, part)) for place, part in enumerate(parts)],
+        _("Messages finished in each minute of the last hour"),
+    )
+
+
+def _minute(ago: int, finished: int) -> str:
+    return _("%(ago)d min ago: %(number)s finished") % {"ago": ago, "number": number(finished)}
+
+
+def forecast(seen: Status) -> SafeString | None:
+    """What falls due in each of the next hours."""
+    if not seen.forecast:
+        return None
+    hours = [_hour(place, hour) for place, hour in enumerate(seen.forecast)]
+    return bars(hours, _("Messages that fall due, by the hour"))
+
+
+def _hour(place: int, hour: Hour) -> Bar:
+    said = _("in %(hours)d h: %(number)s due, %(time)s to drain")
+    title = said % {"hours": place, "number": due_of(hour), "time": length(hour.drain_ms)}
+    return Bar(hour.due, title, "delayq-over" if (hour.drain_ms or 0) > HOUR_MS else "")

@@ -1,0 +1,127 @@
+"""The dashboard: what it shows, and the addresses of its parts."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.admin import AdminSite
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import URLPattern, path
+from django.utils.translation import gettext as _, ngettext
+from django.views.decorators.http import require_POST, require_safe
+
+from django_delayq.admin import charts, panels
+from django_delayq.admin.access import address, alias_of, check_may_look
+from django_delayq.admin.aliases import PARAMETER
+from django_delayq.admin.carried import Group, carried_view, groups
+from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
+from django_delayq.admin.pausing import pause_view, resume_view
+from django_delayq.admin.words import moment
+from django_delayq.conf import alias_names, get_alias
+from django_delayq.durations import to_text
+from django_delayq.errors import DelayqError
+from django_delayq.monitor import Status, status
+
+PATIENCE_S = 1.0
+"""How long a page waits for a broker."""
+
+SKEW_MS = 100
+"""From here on it is said how far two clocks differ."""
+
+
+def urls(site: AdminSite) -> list[URLPattern]:
+    """The addresses below one of the messages' lists; each asks for the permission that it needs."""
+    views = {
+        "": require_safe(partial(_fragment, site)),
+        "pause/": partial(pause_view, site),
+        "resume/": partial(resume_view, site),
+        "carried/": require_POST(partial(carried_view, site)),
+    }
+    return [
+        path(f"dashboard/{route}", site.admin_view(view), name=f"delayq_dashboard{route and '_' + route[:-1]}")
+        for route, view in views.items()
+    ]
+
+
+def page_context(request: HttpRequest) -> dict[str, Any]:
+    """What the app's index shows: the figures, and around them what is not updated in place."""
+    context = figures_context(request)
+    alias = context["alias"]
+    names = alias_names()
+    return context | {
+        "aliases": [(name, f"?{urlencode({PARAMETER: name})}") for name in names] if len(names) > 1 else [],
+        "update_address": address(request, "delayq_dashboard", alias),
+        "groups": [] if context["trouble"] else _groups(request, alias),
+        "move_address": address(request, "delayq_dashboard_carried", alias),
+        "request": request,
+    }
+
+
+def figures_context(request: HttpRequest) -> dict[str, Any]:
+    """The figures of the alias that the address names, or why there are none."""
+    alias = alias_of(request)
+    context = {"alias": alias, "trouble": "", "summary": _("The figures can't be had.")}
+    try:
+        seen = _look(alias)
+    except (DelayqError, ImproperlyConfigured) as error:
+        return context | {"trouble": str(error)}
+    except TooSlow:
+        return context | {"trouble": _("Finding the figures took over %(limit)g s.") % {"limit": LIMIT_S}}
+    return context | {
+        "seen": seen,
+        "checked_at": moment(seen.now_ms),
+        "summary": _summary(seen),
+        "warnings": list(_warnings(seen)),
+        "tiles": panels.tiles(request, alias, seen),
+        "throughput": panels.throughput(seen),
+        "throughput_chart": charts.throughput(seen),
+        "forecast": panels.forecast(seen),
+        "forecast_chart": charts.forecast(seen),
+        "sets": panels.sets(request, alias, seen),
+        "pauses": panels.pauses(request, alias, seen),
+        "pause_address": panels.pause_address(request, alias),
+        "workers": panels.workers(request, alias, seen),
+    }
+
+
+def _groups(request: HttpRequest, alias: str) -> list[Group]:
+    try:
+        return groups(request, alias, PATIENCE_S)
+    except DelayqError:  # it went away just now: the next update says so
+        return []
+
+
+def _fragment(site: AdminSite, request: HttpRequest) -> HttpResponse:
+    """The figures alone, for the script that updates them in place."""
+    check_may_look(site, request)
+    return render(request, "admin/delayq/dashboard/figures.html", figures_context(request))
+
+
+def _look(alias: str) -> Status:
+    found = get_alias(alias)
+    if found.store is None:
+        return status(alias, patience_s=PATIENCE_S)
+    with time_limit(found.database):
+        return status(alias, patience_s=PATIENCE_S)
+
+
+def _warnings(seen: Status) -> Iterator[str]:
+    """What somebody should do something about."""
+    yield from seen.server.problems
+    yield from seen.server.warnings
+    if seen.clock_skew_ms is not None and abs(seen.clock_skew_ms) > SKEW_MS:
+        skew = to_text(abs(seen.clock_skew_ms))
+        yield _("The clock that decides is %(skew)s off from this machine's.") % {"skew": skew}
+    if not seen.workers and not seen.broker_away:
+        yield _("No worker is alive: start one with manage.py run_delayq.")
+
+
+def _summary(seen: Status) -> str:
+    """What a screen reader is told when it changes."""
+    errors, workers = seen.errors_last_hour, len(seen.workers)
+    said_of_errors = ngettext("%(number)d error in the last hour.", "%(number)d errors in the last hour.", errors)
+    said_of_workers = ngettext("%(number)d worker is alive.", "%(number)d workers are alive.", workers)
+    return " ".join([said_of_errors % {"number": errors}, said_of_workers % {"number": workers}, *_warnings(seen)])

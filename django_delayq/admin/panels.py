@@ -1,0 +1,189 @@
+"""The parts of the dashboard, as rows that its templates show."""
+
+from dataclasses import dataclass
+
+from django.http import HttpRequest
+from django.urls import NoReverseMatch
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from django_delayq.admin.access import address, may
+from django_delayq.admin.words import length, moment, number
+from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo, covering
+from django_delayq.monitor import Hour, Status, Throughput, WaitingSet
+from django_delayq.store.figures import MOST
+
+PAUSE = "pause_queue"
+
+
+def list_address(request: HttpRequest, model: str, alias: str, **query: str) -> str:
+    """The list of a store's table narrowed to this, for who may see it; else nothing."""
+    if not may(request, f"view_{model}"):
+        return ""
+    try:
+        return address(request, f"delayq_{model}_changelist", alias, **query)
+    except NoReverseMatch:  # not on this site
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One number, and where its messages are listed."""
+
+    name: str
+    number: str
+    address: str
+    alarming: bool = False
+
+
+def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Tile]:
+    """The numbers to look at first."""
+    stored = seen.last_hour is not None
+
+    def listed(model: str, **query: str) -> str:
+        return list_address(request, model, alias, **query) if stored else ""
+
+    errors = number(seen.errors_last_hour, capped=seen.errors_last_hour >= MOST)
+    return [
+        Tile(_("Waiting"), number(seen.pending + seen.ready, capped=seen.capped), listed("readymessage")),
+        Tile(_("Due now"), number(seen.ready, capped=seen.capped), listed("readymessage", state="ready")),
+        Tile(_("Running"), number(seen.running), listed("readymessage", state="running")),
+        Tile(_("Retried"), number(seen.retried), listed("readymessage", failures="any")),
+        Tile(_("Errors in the last hour"), errors, listed("errormessage", ended="1h"), seen.errors_last_hour > 0),
+    ]
+
+
+def throughput(seen: Status) -> list[tuple[str, ...]]:
+    """What finished, a row for each span: how many, how many a second, how late they had started."""
+    spans = ((_("Last hour"), seen.last_hour), (_("Last day"), seen.last_day))
+    return [(name, *_throughput(span)) for name, span in spans if span is not None]
+
+
+def _throughput(span: Throughput) -> tuple[str, ...]:
+    late = span.lateness
+    lateness = (late.p50, late.p95, late.p99) if late else (None, None, None)
+    about = span.estimated
+    rates = number(span.per_s, about=about), number(span.busiest_per_s, about=about)
+    return number(span.finished, about=about), *rates, *map(length, lateness)
+
+
+def forecast(seen: Status) -> list[tuple[str | SafeString, str, str]]:
+    """The hours ahead: from when, how many fall due, and how long they take."""
+    return [(moment(hour.starts_ms), due_of(hour), length(hour.drain_ms)) for hour in seen.forecast]
+
+
+def due_of(hour: Hour) -> str:
+    """How many messages fall due in an hour."""
+    return number(hour.due, capped=not hour.complete)
+
+
+@dataclass(frozen=True, slots=True)
+class SetRow:
+    """A queue and key that messages wait for."""
+
+    queue: str
+    key: str
+    pending: str
+    ready: str
+    next_due: str | SafeString
+    lag: str
+    states: list[str]
+    pause_address: str
+
+
+def sets(request: HttpRequest, alias: str, seen: Status) -> list[SetRow]:
+    """The queues and keys, where the oldest message is latest first."""
+    late_first = sorted(seen.waiting, key=lambda each: (-each.lag_ms, each.queue, each.key))
+    return [_set(request, alias, seen, each) for each in late_first]
+
+
+def _set(request: HttpRequest, alias: str, seen: Status, each: WaitingSet) -> SetRow:
+    reasons = [_("paused: %(reason)s") % {"reason": one.reason} for one in covering(seen.pauses, each.queue, each.key)]
+    return SetRow(
+        each.queue,
+        each.key,
+        number(each.pending, capped=each.capped),
+        number(each.ready, capped=each.capped),
+        moment(each.next_due_ms),
+        length(each.lag_ms) if each.lag_ms else "–",
+        ([_("parked: no live worker asks for it")] if each.parked else []) + reasons,
+        "" if reasons else pause_address(request, alias, queue=each.queue, key=each.key),
+    )
+
+
+def pause_address(request: HttpRequest, alias: str, **of: str) -> str:
+    """Where somebody pauses a queue or key who may; else nothing."""
+    return address(request, "delayq_dashboard_pause", alias, **of) if may(request, PAUSE) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRow:
+    """A pause in force."""
+
+    names: str
+    reason: str
+    since: str | SafeString
+    until: str | SafeString
+    resume_address: str
+
+
+def pauses(request: HttpRequest, alias: str, seen: Status) -> list[PauseRow]:
+    """What is paused, also where nothing waits."""
+    return [_pause(request, alias, each) for each in seen.pauses]
+
+
+def _pause(request: HttpRequest, alias: str, pause: Pause) -> PauseRow:
+    of = {name: value for name, value in (("queue", pause.queue), ("key", pause.key)) if value is not None}
+    return PauseRow(
+        pause.names,
+        pause.reason,
+        moment(pause.paused_ms),
+        _("it is resumed") if pause.until_ms is None else moment(pause.until_ms),
+        address(request, "delayq_dashboard_resume", alias, **of) if may(request, PAUSE) else "",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A handler that runs, for how long, and its message for who may see it."""
+
+    key: str
+    time: str
+    id: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A live worker, and what it told of that it runs."""
+
+    name: str
+    queues: str
+    running: str
+    up: str
+    runs: list[RunRow]
+
+
+def workers(request: HttpRequest, alias: str, seen: Status) -> list[WorkerRow]:
+    """The live workers by name."""
+    return [_worker(request, alias, seen, each) for each in seen.workers]
+
+
+def _worker(request: HttpRequest, alias: str, seen: Status, worker: WorkerInfo) -> WorkerRow:
+    return WorkerRow(
+        worker.name,
+        ", ".join(worker.queues),
+        number(worker.running),
+        length(max(seen.now_ms - worker.started_ms, 0)),
+        [_run(request, alias, seen, each) for each in worker.runs],
+    )
+
+
+def _run(request: HttpRequest, alias: str, seen: Status, run: RunInfo) -> RunRow:
+    may_see = may(request, "view_readymessage")
+    return RunRow(
+        run.key,
+        length(max(seen.now_ms - run.started_ms, 0)),
+        run.id if may_see else "",
+        list_address(request, "readymessage", alias, q=run.id) if seen.last_hour is not None else "",
+    )

@@ -1,0 +1,123 @@
+"""Pausing and resuming a queue or a key, each on a page of its own: it works without a script, and asks first."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin import AdminSite
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _, gettext_lazy
+
+from django_delayq.admin.access import address, alias_of, back, check_may
+from django_delayq.admin.log import log_selection
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Pause
+from django_delayq.errors import DelayqError
+from django_delayq.models import ReadyMessage
+from django_delayq.monitor import now_ms
+from django_delayq.values import MAX_NAME, positive_ms
+
+
+class PauseForm(forms.Form):
+    """What to pause, why, and for how long. `pause` is there when it is valid."""
+
+    queue = forms.CharField(
+        label=gettext_lazy("Queue"),
+        required=False,
+        strip=False,
+        max_length=MAX_NAME,
+        help_text=gettext_lazy("Empty: in every queue."),
+    )
+    key = forms.CharField(
+        label=gettext_lazy("Key"),
+        required=False,
+        strip=False,
+        max_length=MAX_NAME,
+        help_text=gettext_lazy("Empty: every key of the queue."),
+    )
+    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=MAX_NAME)
+    length = forms.CharField(
+        label=gettext_lazy("For how long"),
+        required=False,
+        max_length=20,
+        help_text=gettext_lazy("Such as 30m, 2h30m or 7d. Empty: until it is resumed."),
+    )
+
+    def __init__(self, alias: str, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.alias = alias
+
+    def clean_length(self) -> int | None:
+        """In milliseconds."""
+        text = self.cleaned_data["length"]
+        try:
+            return positive_ms(text, _("For how long")) if text else None
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if not self.errors:
+            try:
+                self.pause = self._pause(**cleaned)
+            except (ValueError, DelayqError) as error:
+                raise forms.ValidationError(str(error)) from error
+        return cleaned
+
+    def _pause(self, queue: str, key: str, reason: str, length: int | None) -> Pause:
+        until_ms = None if length is None else now_ms(self.alias) + length
+        return Pause(queue or None, key or None, reason, until_ms)
+
+
+def pause_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
+    """Ask for a reason; then pause."""
+    check_may(site, request, "pause_queue")
+    alias = alias_of(request)
+    if request.method == "POST":
+        form = PauseForm(alias, request.POST)
+        if form.is_valid() and _paused(request, alias, form):
+            return back(request, alias)
+    else:
+        form = PauseForm(alias, initial={name: request.GET.get(name, "") for name in ("queue", "key")})
+    return _page(site, request, "admin/delayq/pause.html", title=_("Pause"), form=form)
+
+
+def _paused(request: HttpRequest, alias: str, form: PauseForm) -> bool:
+    pause = form.pause
+    try:
+        get_broker(alias).pause(pause)
+    except DelayqError as error:
+        form.add_error(None, str(error))
+        return False
+    log_selection(request.user.pk, ReadyMessage, pause.names, f"Paused: {pause.reason}")
+    messages.success(request, _("Paused %(what)s. What runs, runs to its end.") % {"what": pause.names})
+    return True
+
+
+def resume_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
+    """Ask; then resume."""
+    check_may(site, request, "pause_queue")
+    alias = alias_of(request)
+    queue, key = request.GET.get("queue") or None, request.GET.get("key") or None
+    try:
+        found = [pause for pause in get_broker(alias).pauses() if (pause.queue, pause.key) == (queue, key)]
+        if not found:
+            messages.warning(request, _("It is not paused any more."))
+            return back(request, alias)
+        if request.method == "POST":
+            get_broker(alias).resume(queue, key)
+            log_selection(
+                request.user.pk, ReadyMessage, found[0].names, f"Resumed; it was paused for: {found[0].reason}"
+            )
+            messages.success(request, _("Resumed %(what)s.") % {"what": found[0].names})
+            return back(request, alias)
+    except DelayqError as error:
+        messages.error(request, str(error))
+        return back(request, alias)
+    return _page(site, request, "admin/delayq/resume.html", title=_("Resume"), pause=found[0])
+
+
+def _page(site: AdminSite, request: HttpRequest, template: str, **context: Any) -> HttpResponse:
+    index = address(request, "app_list", alias_of(request), "delayq")
+    return TemplateResponse(request, template, {**site.each_context(request), "index_address": index, **context})

@@ -1,0 +1,29 @@
+"""Numbers, lengths of time and moments as a person reads them on a page."""
+
+from django.utils.formats import number_format
+from django.utils.safestring import SafeString
+
+from django_delayq.admin.columns import instant
+from django_delayq.durations import to_text
+from django_delayq.message import from_ms
+
+
+def number(value: float | None, *, capped: bool = False, about: bool = False) -> str:
+    """With its thousands apart; `capped`: there may be more."""
+    if value is None:
+        return "–"
+    shown = number_format(value, 0 if value == int(value) else 2, use_l10n=True, force_grouping=True)
+    return f"{'≈ ' if about else ''}{shown}{'+' if capped else ''}"
+
+
+def length(milliseconds: int | None) -> str:
+    """The two largest units: 1h30m."""
+    return "–" if milliseconds is None else to_text(milliseconds)
+
+
+def moment(milliseconds: int | None) -> str | SafeString:
+    """In the viewer's zone."""
+    try:
+        return "–" if milliseconds is None else instant(from_ms(milliseconds))
+    except (OverflowError, ValueError):  # someone else wrote it
+        return str(milliseconds)

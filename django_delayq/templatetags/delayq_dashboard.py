@@ -1,0 +1,16 @@
+"""`{% delayq_dashboard %}`: the dashboard, in a template of any `AdminSite`."""
+
+from typing import Any
+
+from django import template
+from django.template import Context
+
+from django_delayq.admin.dashboard import page_context
+
+register = template.Library()
+
+
+@register.inclusion_tag("admin/delayq/dashboard.html", takes_context=True)
+def delayq_dashboard(context: Context) -> dict[str, Any]:
+    """The dashboard of the alias that the address names, for whoever looks at the page."""
+    return page_context(context["request"])

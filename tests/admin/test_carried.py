@@ -1,0 +1,186 @@
+"""Without a store the dashboard lists what the broker carries that somebody may have to see to."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from pytest_django import Settings
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Broker, Claimed, Header, Put, Settlement, Verb, Want, WorkerInfo
+from django_delayq.message import State
+from tests.admin.support import page, text_of, url
+
+INDEX = "/admin/delayq/"
+MOVE = url("readymessage", "dashboard", "carried")
+FAR = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture
+def broker(settings: Settings, db: None) -> Broker:
+    """A broker that carries whole messages."""
+    settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
+    return get_broker()
+
+
+@pytest.fixture
+def staff(db: None) -> Callable[..., Client]:
+    """Logs in a member of staff with these permissions of ours."""
+
+    def log_in(*codenames: str) -> Client:
+        user = User.objects.create_user(f"staff {len(codenames)}", is_staff=True)
+        user.user_permissions.set(Permission.objects.filter(content_type__app_label="delayq", codename__in=codenames))
+        client = Client()
+        client.force_login(user)
+        return client
+
+    return log_in
+
+
+@pytest.fixture
+def superuser(db: None) -> Client:
+    """A client of somebody who may do everything."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+def send(broker: Broker, *ids: str, key: str = "k") -> None:
+    broker.put([Put(id, Header("mail", key), b"1", at_ms=0) for id in ids])
+
+
+def end(broker: Broker, id: str, verb: Verb, **ending: Any) -> None:
+    """A message that was sent, claimed and settled so."""
+    send(broker, id)
+    (claimed,) = broker.claim([Want("mail", "k", 1)], lease_ms=60_000, worker="w").messages
+    assert broker.settle([_settlement(claimed, verb, **ending)]) == [True]
+
+
+def _settlement(claimed: Claimed, verb: Verb, **ending: Any) -> Settlement:
+    return Settlement(claimed.id, claimed.token, verb, "mail", "k", **ending)
+
+
+def listed(response: Any) -> dict[str, list[str]]:
+    """The ids in each list."""
+    sections = re.findall(r'<section id="delayq-(buried|retried|parked)".*?</section>', page(response), re.DOTALL)
+    found = {}
+    for name in sections:
+        (section,) = re.findall(rf'<section id="delayq-{name}".*?</section>', page(response), re.DOTALL)
+        found[name] = re.findall(r'<th scope="row">([^<]*)</th>', section)
+    return found
+
+
+def states(broker: Broker, *ids: str) -> Sequence[State | None]:
+    found = [broker.get(id) for id in ids]
+    return [info.state if info else None for info in found]
+
+
+def test_what_is_buried_retried_and_parked_is_listed(broker: Broker, superuser: Client) -> None:
+    end(broker, "buried", Verb.BURY, error="ValueError: no", detail="Traceback: here", failed=True)
+    end(broker, "retried", Verb.RETRY, delay_ms=60_000, error="OSError: no")
+    send(broker, "parked", key="other")
+    broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+    response = superuser.get(INDEX)
+    assert listed(response) == {"buried": ["buried"], "retried": ["retried"], "parked": ["parked"]}
+    for said in ("ValueError: no", "Traceback: here", "OSError: no"):
+        assert said in text_of(response)
+
+
+def test_the_tiles_count_without_a_store(broker: Broker, superuser: Client) -> None:
+    end(broker, "buried", Verb.BURY)
+    send(broker, "a", "b")
+    numbers = re.findall(r"<dd>(.*?)</dd>", page(superuser.get(INDEX)))
+    assert numbers == ["2", "2", "0", "–", "1"]
+
+
+@pytest.mark.parametrize(
+    ("move", "id", "after"),
+    [("rescue", "buried", State.READY), ("delete-errors", "buried", None), ("delete-waiting", "waiting", None)],
+)
+def test_messages_are_moved_after_a_question(
+    broker: Broker, superuser: Client, move: str, id: str, after: State | None
+) -> None:
+    end(broker, "buried", Verb.BURY)
+    send(broker, "waiting")
+    before = states(broker, "buried", "waiting")
+    asked = superuser.post(MOVE, {"move": move, "id": [id]})
+    assert "1 message." in text_of(asked)
+    assert states(broker, "buried", "waiting") == before
+    done = superuser.post(MOVE, {"move": move, "id": [id], "sure": "yes"}, follow=True)
+    assert "Done for 1 message." in text_of(done)
+    assert states(broker, id) == [after]
+    (entry,) = LogEntry.objects.all()
+    assert (entry.object_repr, entry.change_message) == (id, f"{move}: 1 of 1 messages: {id}")
+
+
+def test_what_could_not_be_moved_is_told(broker: Broker, superuser: Client) -> None:
+    end(broker, "buried", Verb.BURY)
+    done = superuser.post(MOVE, {"move": "rescue", "id": ["buried", "gone"], "sure": "yes"}, follow=True)
+    assert "Done for 1 message." in text_of(done)
+    assert "1 was left as it is" in text_of(done)
+
+
+@pytest.mark.parametrize(
+    ("move", "permission"),
+    [
+        ("rescue", "rescue_message"),
+        ("delete-errors", "delete_errormessage"),
+        ("delete-waiting", "delete_readymessage"),
+    ],
+)
+def test_each_move_takes_its_own_permission(
+    broker: Broker, staff: Callable[..., Client], move: str, permission: str
+) -> None:
+    end(broker, "a", Verb.BURY)
+    send(broker, "b")
+    views = ("view_readymessage", "view_errormessage")
+    others = {"rescue_message", "delete_errormessage", "delete_readymessage"} - {permission}
+    asked = {"move": move, "id": ["a", "b"], "sure": "yes"}
+    assert staff(*views, *others).post(MOVE, asked).status_code == 403
+    assert states(broker, "a", "b") == [State.ERROR, State.READY]
+    client = staff(*views, permission, "view_payload", "cancel_message")
+    assert f'value="{move}"' in page(client.get(INDEX))
+    assert client.post(MOVE, asked).status_code == 302
+    assert states(broker, "a", "b") != [State.ERROR, State.READY]
+
+
+def test_who_may_not_see_messages_is_shown_none(broker: Broker, staff: Callable[..., Client]) -> None:
+    end(broker, "a", Verb.BURY)
+    send(broker, "b")
+    assert listed(staff("view_readymessage").get(INDEX)) == {"parked": ["b"]}
+    assert listed(staff("view_errormessage", "pause_queue").get(INDEX)) == {"buried": ["a"]}
+    assert listed(staff("view_finishmessage", "pause_queue", "view_payload").get(INDEX)) == {}
+
+
+def test_who_may_only_look_is_offered_no_move(broker: Broker, staff: Callable[..., Client]) -> None:
+    end(broker, "a", Verb.BURY)
+    assert 'name="move"' not in page(staff("view_readymessage", "view_errormessage").get(INDEX))
+
+
+def test_no_get_moves_anything(broker: Broker, superuser: Client) -> None:
+    end(broker, "a", Verb.BURY)
+    assert superuser.get(MOVE, {"move": "rescue", "id": "a", "sure": "yes"}).status_code == 405
+    assert superuser.post(MOVE, {"move": "x", "id": "a", "sure": "yes"}).status_code == 400
+    assert "No message was chosen." in text_of(superuser.post(MOVE, {"move": "rescue"}, follow=True))
+    assert states(broker, "a") == [State.ERROR]
+
+
+@pytest.mark.parametrize("text", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 }}"])
+def test_what_messages_say_is_text(broker: Broker, superuser: Client, text: str) -> None:
+    end(broker, text, Verb.BURY, error=text, detail=text, failed=True)
+    for response in (superuser.get(INDEX), superuser.post(MOVE, {"move": "rescue", "id": [text]})):
+        assert text in text_of(response)
+        assert not re.search(r"<script>|<img", page(response))
+
+
+def test_a_broker_that_is_away_is_told(settings: Settings, superuser: Client) -> None:
+    redis = "django_delayq.brokers.redis.RedisBroker"
+    settings.DELAYQ = {"default": {"BROKER": redis, "LOCATION": FAR, "STORE": None}}
+    response = superuser.get(INDEX)
+    assert "Away" in text_of(response)
+    assert re.search(r"no answer within 1 s|127\.0\.0\.1:1", text_of(response))
+    assert superuser.post(MOVE, {"move": "rescue", "id": ["a"], "sure": "yes"}).status_code == 302

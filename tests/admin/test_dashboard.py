@@ -1,0 +1,182 @@
+"""The dashboard: right figures, for who may see them, whatever names say and whatever is away."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.db import connections
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+
+from django_delayq.brokers.base import Pause, RunInfo, Verb, WorkerInfo
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.models import FinishMessage
+from django_delayq.store import StoredBroker
+from tests.admin.support import bury, claim, finish, page, send, settle, text_of, url
+
+INDEX = "/admin/delayq/"
+FIGURES = url("readymessage", "dashboard")
+VIEW = ("view_readymessage", "view_errormessage")
+MOST_QUERIES = 16
+
+
+def tiles(response: Any) -> dict[str, str]:
+    """The numbers by their names."""
+    found = re.findall(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>", page(response), re.DOTALL)
+    return {name: re.sub(r"<[^>]*>", "", number).strip() for name, number in found}
+
+
+@pytest.mark.parametrize("address", [INDEX, FIGURES])
+def test_the_tiles_count_what_was_really_sent_and_run(broker: StoredBroker, superuser: Client, address: str) -> None:
+    bury(broker, "e")
+    finish(broker, "f")
+    send("retried")
+    settle(broker, claim(broker), Verb.RETRY, delay_ms=60_000, error="ValueError: no")
+    send("running")
+    claim(broker)
+    send("ready")
+    send("pending", delay="1d")
+    assert tiles(superuser.get(address)) == {
+        "Waiting": "3",
+        "Due now": "1",
+        "Running": "1",
+        "Retried": "1",
+        "Errors in the last hour": "1",
+    }
+
+
+def test_a_queue_tells_what_waits_and_why_it_does_not_run(broker: StoredBroker, superuser: Client) -> None:
+    send("a", queue="mail", delay="1h")
+    assert "parked: no live worker asks for it" in text_of(superuser.get(INDEX))
+    broker.announce(WorkerInfo("host:1", ["mail"], ["order.close"], 0, 0))
+    broker.pause(Pause("mail", None, "the gateway is down"))
+    shown = text_of(superuser.get(INDEX))
+    assert "parked" not in shown
+    assert "mail order.close 1 0" in shown
+    assert "paused: the gateway is down" in shown
+
+
+def test_a_worker_tells_what_it_runs_and_for_how_long(
+    broker: StoredBroker, superuser: Client, staff: Callable[..., Client]
+) -> None:
+    now_ms = broker.counts().now_ms
+    runs = [RunInfo("order:42", "default", "order.close", now_ms - 90_000)]
+    broker.announce(WorkerInfo("host:1", ["default"], ["order.close"], 3, now_ms - 3_600_000, runs=runs))
+    assert re.search(r"host:1 default 1h 3 order\.close for 1m30s order:42", text_of(superuser.get(INDEX)))
+    assert "order:42" not in page(staff("view_errormessage").get(INDEX))
+
+
+def test_what_falls_due_is_told_by_the_hour(broker: StoredBroker, superuser: Client, database: str) -> None:
+    finish(broker, *(f"done {i}" for i in range(10)))
+    done = FinishMessage.objects.using(database)
+    done.update(ended_at=max(row.ended_at for row in done))  # in one stretch of ten seconds, and no other
+    at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
+    for i in range(20):
+        send(f"pending {i}", delay=None, at=at)
+    shown = page(superuser.get(INDEX))
+    row = r'<td class="delayq-number">20</td><td class="delayq-number">20s</td>'
+    assert re.search(row, shown)
+    assert shown.count('<svg class="delayq-chart" role="img" aria-label="Messages') == 2
+
+
+@pytest.mark.parametrize("address", [INDEX, FIGURES])
+def test_the_number_of_queries_does_not_grow_with_what_there_is(
+    broker: StoredBroker, superuser: Client, database: str, address: str
+) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connections[database]) as captured:
+            superuser.get(address)
+        return len(captured)
+
+    send("one", delay="1h")
+    broker.pause(Pause(None, "one", "x"))
+    before = queries()
+    for i in range(20):
+        send(str(i), key=f"key {i}", delay="1h")
+        broker.pause(Pause(None, f"key {i}", "x"))
+        broker.announce(WorkerInfo(f"host:{i}", ["default"], ["k"], 1, 0, runs=[RunInfo(str(i), "default", "k", 0)]))
+    assert queries() == before <= MOST_QUERIES
+
+
+def test_a_broker_that_is_away_is_told_and_the_rows_are_counted(
+    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> None:
+        raise BrokerUnavailable("Redis at host:6379: nobody there.")
+
+    send("a")
+    monkeypatch.setattr(broker.clock, "workers", away)
+    response = superuser.get(INDEX)
+    assert "Redis at host:6379: nobody there." in text_of(response)
+    assert tiles(response)["Due now"] == "1"
+
+
+@pytest.mark.parametrize("address", [INDEX, FIGURES])
+def test_who_is_nobody_is_sent_to_log_in(broker: StoredBroker, address: str) -> None:
+    response = Client().get(address)
+    assert (response.status_code, response["Location"].partition("?")[0]) == (302, "/admin/login/")
+
+
+def test_staff_without_a_permission_of_ours_see_nothing(broker: StoredBroker, staff: Callable[..., Client]) -> None:
+    client = staff()
+    assert client.get(INDEX).status_code == 404  # as Django has it for an app of which one may see nothing
+    assert client.get(FIGURES).status_code == 403
+
+
+def test_who_may_only_look_is_offered_nothing_else(broker: StoredBroker, staff: Callable[..., Client]) -> None:
+    send("a")
+    broker.pause(Pause("mail", None, "x"))
+    client = staff(*VIEW)
+    assert tiles(client.get(INDEX))["Waiting"] == "1"
+    assert "/dashboard/pause/" not in page(client.get(INDEX))
+    assert "/dashboard/resume/" not in page(client.get(INDEX))
+    assert "/dashboard/pause/" in page(staff(*VIEW, "pause_queue").get(INDEX))
+
+
+def test_links_lead_to_lists_that_one_may_see(broker: StoredBroker, staff: Callable[..., Client]) -> None:
+    shown = page(staff("view_readymessage").get(INDEX))
+    assert f'href="{url("readymessage", query="?state=ready")}"' in shown
+    assert url("errormessage", query="?ended=1h") not in shown
+
+
+def test_the_figures_are_only_read(broker: StoredBroker, superuser: Client) -> None:
+    assert superuser.post(FIGURES).status_code == 405
+
+
+NAMES = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "'-alert(1)-'", "{{ 7 }}", "%s&lt;b&gt;"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_text_in_every_part(broker: StoredBroker, superuser: Client, name: str) -> None:
+    send(name, key=name, queue=name)
+    broker.pause(Pause(None, name, name))
+    broker.announce(WorkerInfo(name, [name], [name], 1, 0, runs=[RunInfo(name, name, name, 0)]))
+    for address in (INDEX, FIGURES, url("readymessage", "dashboard", "resume", query=f"?{urlencode({'key': name})}")):
+        response = superuser.get(address)
+        assert name in text_of(response) or response.status_code == 302
+        assert not re.search(r"<script>|<img|<b>", page(response))
+
+
+@pytest.mark.parametrize("address", [INDEX, FIGURES, url("readymessage", "dashboard", "pause")])
+def test_nothing_needs_more_than_a_policy_of_self(broker: StoredBroker, superuser: Client, address: str) -> None:
+    send("a", delay="1h")
+    finish(broker, "f")
+    shown = page(superuser.get(address))
+    assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)|javascript:", shown)
+
+
+def test_several_aliases_are_shown_one_at_a_time(
+    settings: Settings, stored_delayq: dict[str, Any], broker: StoredBroker, superuser: Client
+) -> None:
+    settings.DELAYQ = {"default": stored_delayq, "b&b": stored_delayq}
+    send("a")
+    assert tiles(superuser.get(INDEX))["Waiting"] == "1"
+    other = superuser.get(INDEX, {"alias": "b&b"})
+    assert tiles(other)["Waiting"] == "0"
+    assert 'href="?alias=b%26b" aria-current="page"' in page(other)
+    assert 'data-address="/admin/delayq/errormessage/dashboard/?alias=b%26b"' in page(other)
+    assert tiles(superuser.get(INDEX, {"alias": "unknown"}))["Waiting"] == "1"
