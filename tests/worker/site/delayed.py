@@ -46,6 +46,20 @@ async def ahold(message: Message[str]) -> None:
     tell(message).close()
 
 
+@delay_execute(key="crowd", concurrency=500)
+async def crowd(message: Message[str]) -> None:
+    await ahold(message)
+
+
+@delay_execute(key="journal")
+def journal(message: Message[str]) -> None:
+    """Write "<id> <lateness in ms>" at the start and "<id>" at the end, as cheaply as can be, beside the line."""
+    journal = os.open(f"{os.environ['DELAYQ_TEST_LINE']}.journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(journal, f"{message.id} {message.lateness.total_seconds() * 1000:.0f}\n".encode())
+    os.write(journal, f"{message.id}\n".encode())
+    os.close(journal)
+
+
 @delay_execute(key="spin", max_attempts=1)
 def spin(message: Message[str]) -> None:
     tell(message, "spins").close()
