@@ -183,11 +183,15 @@ def covering(pauses: Iterable[Pause], queue: str, key: str) -> list[Pause]:
 
 @dataclass(slots=True)
 class Audit:
-    """The totals held against the sets: `differences` is empty when each message is in exactly one place."""
+    """The totals held against the sets: `differences` is empty when each message is in exactly one place.
+
+    `notes` tell of what is as it may be, and is good to know.
+    """
 
     totals: dict[str, int]
     places: dict[str, int]  # pending, ready, running, error
     differences: list[str]
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ from django_delayq.brokers.base import (
 from django_delayq.conf import Alias, Store
 from django_delayq.errors import BrokerUnavailable, DelayqError
 from django_delayq.sending.commit import is_in_transaction
-from django_delayq.store import byid, claims, looks, pauses, puts, reclaims, report, settles
+from django_delayq.store import audit, byid, claims, looks, pauses, puts, reclaims, report, settles
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
@@ -277,7 +277,11 @@ class StoredBroker:
         return looks.counts(self.database)
 
     def audit(self) -> Audit:
-        return looks.audit(self.database)
+        return audit.audit(self.database, self.clock, self.store.horizon)
+
+    def repair(self) -> list[str]:
+        """Mend the differences of an audit that have one right answer. Gives what was mended, in words."""
+        return audit.repair(self.database, self.clock, self.store.horizon)
 
     def announce(self, worker: WorkerInfo) -> None:
         if not self.degraded.on:

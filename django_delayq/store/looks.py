@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django_delayq.brokers.base import Audit, Counts, Info, SetCount
+from django_delayq.brokers.base import Counts, Info, SetCount
 from django_delayq.message import State
 from django_delayq.store.database import Database, Row
 from django_delayq.store.rows import CRASHES_NOW, FREE, MESSAGE, info_of
@@ -63,30 +63,6 @@ def counts(database: Database) -> Counts:
     totals["sent"] = sum(one.pending + one.ready for one in waiting) + running + suspects + error
     totals["sent"] += sum(number for name, number in totals.items() if name != "sent")
     return Counts(database.now_ms(), waiting, int(running), int(suspects), error, totals)
-
-
-def audit(database: Database) -> Audit:
-    """Hold the tables against one another: a message is in exactly one of them."""
-    figures = counts(database)
-    places = {
-        "pending": sum(one.pending for one in figures.waiting),
-        "ready": sum(one.ready for one in figures.waiting) + figures.suspects,
-        "running": figures.running,
-        "error": figures.error,
-    }
-    return Audit(figures.totals, places, _differences(database))
-
-
-def _differences(database: Database) -> list[str]:
-    differences = []
-    for one, other in (("ready", "finish"), ("ready", "error"), ("finish", "error")):
-        twice = database.rows(
-            f"SELECT one.message_id FROM delayq_{one} one JOIN delayq_{other} other ON one.id = other.id"
-            " WHERE one.alias = %s ORDER BY one.id LIMIT 10",
-            [database.alias],
-        )
-        differences += [f"message {id!r} is in the tables {one} and {other}" for (id,) in twice]
-    return differences
 
 
 def _ended(database: Database) -> tuple[int, dict[str, int]]:

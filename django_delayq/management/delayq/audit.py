@@ -5,10 +5,11 @@ from argparse import ArgumentParser
 from django.core.management.base import CommandError
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Audit
-from django_delayq.management.delayq.arguments import Options, add_json
+from django_delayq.brokers.base import Audit, Broker
+from django_delayq.management.delayq.arguments import USAGE, Options, add_json
 from django_delayq.management.delayq.shapes import write_json
 from django_delayq.management.delayq.terminal import Write, counted
+from django_delayq.store import StoredBroker
 
 HELP = "Hold what was sent against where it is now. Exit 1 when it does not add up."
 
@@ -18,10 +19,15 @@ _ENDS = ("finished", "cancelled", "purged", "dropped")
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_json(parser)
+    parser.add_argument(
+        "--repair", action="store_true", help="First mend what has one right answer, with a store: put missing alarms."
+    )
 
 
 def run(options: Options, write: Write) -> None:
-    audit = get_broker(options["using"]).audit()
+    broker = get_broker(options["using"])
+    repaired = _repair(broker, options["using"]) if options["repair"] else []
+    audit = broker.audit()
     if options["json"]:
         write_json(
             write,
@@ -31,18 +37,33 @@ def run(options: Options, write: Write) -> None:
                 "totals": audit.totals,
                 "places": audit.places,
                 "differences": audit.differences,
+                "repaired": repaired,
+                "notes": audit.notes,
             },
         )
     else:
+        for mended in repaired:
+            write(f"repaired: {mended}")
         _write_sum(write, audit)
     if audit.differences:
         raise CommandError(f"audit: {counted(len(audit.differences), 'difference')}, named above.")
+
+
+def _repair(broker: Broker, using: str) -> list[str]:
+    if not isinstance(broker, StoredBroker):
+        raise CommandError(
+            f"{using!r} has no store, so nothing says what is right: look at the differences that audit names.",
+            returncode=USAGE,
+        )
+    return broker.repair()
 
 
 def _write_sum(write: Write, audit: Audit) -> None:
     parts = [f"{name} {audit.places.get(name, 0)}" for name in _PLACES]
     parts += [f"{name} {audit.totals.get(name, 0)}" for name in _ENDS]
     write(f"sent {audit.totals.get('sent', 0)}: {', '.join(parts)}")
+    for note in audit.notes:
+        write(f"note: {note}")
     for difference in audit.differences:
         write(f"difference: {difference}")
     if not audit.differences:

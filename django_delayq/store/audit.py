@@ -1,0 +1,129 @@
+"""The audit of a store: the tables against one another, their tally, and the clock's alarms.
+
+A store counts no sends, since a shared counter would make every send wait for the others. So "sent" is what was found,
+added up. What can be held against something else: each row is in one table, what was removed for good is counted, and
+each near row that nobody holds has its alarm.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from django_delayq.brokers.base import BATCH, SUSPECT_CRASHES, Alarm, Audit, Broker, pages
+from django_delayq.brokers.figures import LEFT
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.store.database import Database, Row, marks
+from django_delayq.store.looks import counts
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A row that is due within the horizon and was placed, and for which the clock has no alarm."""
+
+    id: str
+    alarm: Alarm
+
+    @property
+    def text(self) -> str:
+        """The difference in words."""
+        return f"message {self.id!r} was placed, and the broker has no alarm for it"
+
+
+def audit(database: Database, clock: Broker, horizon_ms: int) -> Audit:
+    """Name what does not add up. Alarms are looked at in pages, twice where one seems to be missing."""
+    figures = counts(database)
+    places = {
+        "pending": sum(one.pending for one in figures.waiting),
+        "ready": sum(one.ready for one in figures.waiting) + figures.suspects,
+        "running": figures.running,
+        "error": figures.error,
+    }
+    differences = [*_in_two_tables(database), *_wrong_tallies(database)]
+    notes = []
+    try:
+        differences += [silent.text for silent in without_alarm(database, clock, horizon_ms)]
+        stale = sum(_stale(database, clock, {(one.queue, one.key) for one in clock.counts().waiting}))
+        if stale:
+            notes.append(f"alarms of messages that are gone: {stale}; each is dropped when it is due")
+    except BrokerUnavailable as error:
+        differences.append(f"the alarms can't be looked at: {error}")
+    return Audit(figures.totals, places, differences, notes)
+
+
+def repair(database: Database, clock: Broker, horizon_ms: int) -> list[str]:
+    """Mend the differences that have one right answer: put the alarms that are missing. Gives what was mended."""
+    found = list(without_alarm(database, clock, horizon_ms))
+    for page in pages(found, BATCH):
+        clock.put_alarms([silent.alarm for silent in page])
+    return [f"{silent.text}: it is put again" for silent in found]
+
+
+def without_alarm(database: Database, clock: Broker, horizon_ms: int) -> Iterator[Silent]:
+    """The rows that only a sweep would find."""
+    after_pk = 0
+    while rows := _placed(database, horizon_ms, f"r.id > %s ORDER BY r.id LIMIT {BATCH}", [after_pk]):
+        after_pk = rows[-1][0]
+        seems = _unheard(clock, rows)
+        if seems:
+            # It may have been claimed meanwhile, or be on its way back: only what stays so is a difference.
+            still = _placed(database, horizon_ms, f"r.id IN ({marks(len(seems))})", [row[0] for row in seems])
+            yield from (_silent(row) for row in _unheard(clock, still))
+
+
+def _placed(database: Database, horizon_ms: int, condition: str, parameters: list[int]) -> list[Row]:
+    now = database.dialect.now
+    return database.rows(
+        f"SELECT r.id, r.message_id, r.queue, r.key, r.due_at - {now} FROM delayq_ready r WHERE r.alias = %s"
+        f" AND r.placed AND r.token IS NULL AND r.crashes < {SUSPECT_CRASHES} AND r.due_at <= {now} + %s"
+        f" AND {condition}",
+        [database.alias, horizon_ms, *parameters],
+    )
+
+
+def _unheard(clock: Broker, rows: list[Row]) -> list[Row]:
+    """Those of the rows that have no alarm."""
+    heard: set[str] = set()
+    for queue, key in dict.fromkeys((row[2], row[3]) for row in rows):
+        pks = [str(row[0]) for row in rows if (row[2], row[3]) == (queue, key)]
+        heard.update(alarm.pk for alarm in clock.find_alarms(queue, key, pks))
+    return [row for row in rows if str(row[0]) not in heard]
+
+
+def _silent(row: Row) -> Silent:
+    pk, id, queue, key, wait_ms = row
+    return Silent(id, Alarm(queue, key, str(pk), max(wait_ms, 0)))
+
+
+def _stale(database: Database, clock: Broker, sets: Iterable[tuple[str, str]]) -> Iterator[int]:
+    """How many alarms, of each page, have no row. A cancel leaves its alarm behind, as it needs no broker."""
+    for queue, key in sets:
+        after = ""
+        while True:
+            alarms, after = clock.alarms(queue, key, after=after)
+            for page in pages([int(alarm.pk) for alarm in alarms if alarm.pk.isdecimal()], BATCH):
+                ((there,),) = database.rows(
+                    f"SELECT count(*) FROM delayq_ready WHERE id IN ({marks(len(page))})", list(page)
+                )
+                yield len(page) - there
+            if not after:
+                break
+
+
+def _in_two_tables(database: Database) -> list[str]:
+    differences = []
+    for one, other in (("ready", "finish"), ("ready", "error"), ("finish", "error")):
+        twice = database.rows(
+            f"SELECT one.message_id FROM delayq_{one} one JOIN delayq_{other} other ON one.id = other.id"
+            f" WHERE one.alias = %s ORDER BY one.id LIMIT {BATCH}",
+            [database.alias],
+        )
+        differences += [f"message {id!r} is in the tables {one} and {other}" for (id,) in twice]
+    return differences
+
+
+def _wrong_tallies(database: Database) -> list[str]:
+    rows = database.rows("SELECT name, count FROM delayq_tally WHERE alias = %s ORDER BY name", [database.alias])
+    return [
+        f"the tally has {number} {name!r}, which nothing writes"
+        for name, number in rows
+        if name not in LEFT or number < 0
+    ]

@@ -1,0 +1,151 @@
+"""The audit of a store: what it names, what it mends, and what it lets be."""
+
+import io
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from pytest_django import Settings
+
+from django_delayq import cancel_delay_messages, send_delay_message
+from django_delayq.brokers.base import Claimed, Verb
+from django_delayq.models import FinishMessage, ReadyMessage, Tally
+from django_delayq.store import StoredBroker
+from django_delayq.store.relay import relay
+from tests.brokers.rig import settlement
+from tests.servers import Server
+from tests.store.support import LEASE_MS, WANT, alarms, claim
+
+
+def _audit(*options: str) -> dict[str, Any]:
+    """What `delayq audit --json` says, whatever its exit code."""
+    out = io.StringIO()
+    with suppress(CommandError):
+        call_command("delayq", "audit", "--json", *options, stdout=out)
+    seen: dict[str, Any] = json.loads(out.getvalue())
+    return seen
+
+
+def _place(broker: StoredBroker, *ids: str, **options: Any) -> None:
+    for id in ids:
+        send_delay_message("k", 1, id=id, delay="10m", **options)
+    relay(broker.database, broker.clock, broker.store.horizon)
+
+
+def _forget_alarms(redis_server: Server) -> None:
+    with redis_server.client() as client:
+        client.delete("{delayq:0}:wait:default:k")
+
+
+def test_in_every_state_all_adds_up(broker: StoredBroker) -> None:
+    _place(broker, "waiting")
+    send_delay_message("k", 1, id="far", delay="30d")
+    for id in ("finished", "buried", "held"):
+        send_delay_message("k", 1, id=id)
+    held: dict[str, Claimed] = {}
+    while len(held) < 3:
+        held |= {one.id: one for one in claim(broker)}
+    broker.settle([settlement(held["finished"], Verb.FINISH), settlement(held["buried"], Verb.BURY)])
+    seen = _audit()
+    assert (seen["ok"], seen["differences"], seen["notes"]) == (True, [], [])
+    assert seen["places"] == {"pending": 2, "ready": 0, "running": 1, "error": 1}
+    assert (seen["totals"]["sent"], seen["totals"]["finished"]) == (5, 1)
+
+
+def test_a_placed_row_without_an_alarm_is_named_and_mended(broker: StoredBroker, redis_server: Server) -> None:
+    _place(broker, "a", "b")
+    _forget_alarms(redis_server)
+    seen = _audit()
+    assert not seen["ok"]
+    assert seen["differences"] == [
+        "message 'a' was placed, and the broker has no alarm for it",
+        "message 'b' was placed, and the broker has no alarm for it",
+    ]
+    seen = _audit("--repair")
+    assert (seen["ok"], len(seen["repaired"])) == (True, 2)
+    assert alarms(broker) == 2
+    assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # for when it is due
+    assert _audit("--repair")["repaired"] == []
+
+
+def test_a_row_that_is_not_placed_is_the_relays_and_one_that_is_held_its_holders(
+    broker: StoredBroker, redis_server: Server
+) -> None:
+    send_delay_message("k", 1, id="not placed", delay="10m")
+    send_delay_message("k", 1, id="held")
+    claim(broker)
+    with redis_server.client() as client:
+        client.delete("{delayq:0}:running")
+    assert _audit()["differences"] == []
+
+
+def test_alarms_are_held_against_rows_a_page_at_a_time(
+    broker: StoredBroker, redis_server: Server, database: str
+) -> None:
+    _place(broker, "a")
+    row = ReadyMessage.objects.using(database).values().get()
+    rows = [ReadyMessage(**row | {"id": None, "message_id": f"{n}"}) for n in range(2_500)]
+    ReadyMessage.objects.using(database).bulk_create(rows)
+    assert len(_audit("--repair")["repaired"]) == 2_500
+    assert alarms(broker) == 2_501
+    assert _audit()["ok"]
+
+
+def test_what_a_cancel_leaves_behind_is_noted_and_no_difference(broker: StoredBroker) -> None:
+    _place(broker, "a", "b")
+    cancel_delay_messages("a")
+    seen = _audit()
+    assert (seen["ok"], seen["differences"]) == (True, [])
+    assert seen["notes"] == ["alarms of messages that are gone: 1; each is dropped when it is due"]
+
+
+def test_a_row_in_two_tables_is_named_and_left_to_people(broker: StoredBroker, database: str) -> None:
+    _place(broker, "a")
+    row: dict[str, Any] = {**ReadyMessage.objects.using(database).values().get()}
+    shared = {field.name: row[field.name] for field in FinishMessage._meta.fields if field.name in row}
+    FinishMessage.objects.using(database).create(**shared, outcome="finished", ended_at=row["due_at"])
+    seen = _audit("--repair")
+    assert seen["differences"] == ["message 'a' is in the tables ready and finish"]
+    assert seen["repaired"] == []
+
+
+@pytest.mark.parametrize(("name", "count"), [("finished", -1), ("made up", 1)])
+def test_a_tally_that_nothing_writes_is_named(broker: StoredBroker, database: str, name: str, count: int) -> None:
+    Tally.objects.using(database).create(alias="default", name=name, count=count)
+    Tally.objects.using(database).create(alias="other", name="x", count=1)
+    assert _audit()["differences"] == [f"the tally has {count} {name!r}, which nothing writes"]
+
+
+def test_without_its_broker_the_audit_can_not_say_that_all_is_well(
+    stored_delayq: dict[str, Any], settings: Settings
+) -> None:
+    settings.DELAYQ = {"default": {**stored_delayq, "LOCATION": "unix:///nowhere/redis.sock"}}
+    send_delay_message("k", 1, id="a", delay="1h")
+    ReadyMessage.objects.using(stored_delayq["DATABASE"]).update(placed=True)
+    (difference,) = _audit()["differences"]
+    assert difference.startswith("the alarms can't be looked at: Redis at unix:///nowhere/redis.sock is away")
+
+
+def test_without_a_store_there_is_nothing_to_repair_by(redis_delayq: dict[str, Any]) -> None:
+    with pytest.raises(CommandError, match="'default' has no store") as raised:
+        call_command("delayq", "audit", "--repair")
+    assert raised.value.returncode == 2
+
+
+def test_people_read_what_was_mended_and_what_is_noted(broker: StoredBroker, redis_server: Server) -> None:
+    _place(broker, "a", "b")
+    _forget_alarms(redis_server)
+    _place(broker, "c")
+    cancel_delay_messages("c")
+    out = io.StringIO()
+    call_command("delayq", "audit", "--repair", stdout=out)
+    assert out.getvalue().splitlines() == [
+        "repaired: message 'a' was placed, and the broker has no alarm for it: it is put again",
+        "repaired: message 'b' was placed, and the broker has no alarm for it: it is put again",
+        "sent 3: pending 2, ready 0, running 0, error 0, finished 0, cancelled 1, purged 0, dropped 0",
+        "note: alarms of messages that are gone: 1; each is dropped when it is due",
+        "audit: ok",
+    ]

@@ -1,0 +1,141 @@
+"""A row leaves its table only for another one, or for the tally: triggers see every statement of every move."""
+
+from collections.abc import Callable
+
+import pytest
+from django.db import connections
+
+from django_delayq import cancel_delay_messages, send_delay_message
+from django_delayq.brokers.base import Claimed, Verb
+from django_delayq.models import ReadyMessage
+from django_delayq.store import StoredBroker
+from django_delayq.store.prune import prune_errors, prune_finished
+from tests.brokers.rig import settlement
+from tests.store.support import LEASE_MS, WANT, claim
+
+FAR_MS = 4_000_000_000_000
+
+TABLES = ("delayq_ready", "delayq_finish", "delayq_error")
+WATCH = [
+    "CREATE TABLE seen (txid bigint, pk bigint, change int)",
+    """CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF TG_TABLE_NAME = 'delayq_tally' THEN
+            INSERT INTO seen VALUES (
+                txid_current(), NULL, NEW.count - CASE WHEN TG_OP = 'UPDATE' THEN OLD.count ELSE 0 END);
+        ELSIF TG_OP = 'DELETE' THEN INSERT INTO seen VALUES (txid_current(), OLD.id, -1);
+        ELSE INSERT INTO seen VALUES (txid_current(), NEW.id, 1);
+        END IF;
+        RETURN NULL;
+    END $$""",
+    *(f"CREATE TRIGGER see AFTER INSERT OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION see()" for table in TABLES),
+    "CREATE TRIGGER see AFTER INSERT OR UPDATE ON delayq_tally FOR EACH ROW EXECUTE FUNCTION see()",
+]
+# In each transaction: rows that were removed and put nowhere, against what the tally grew by.
+UNACCOUNTED = """
+    WITH rows AS (SELECT txid, pk, sum(change) AS left_over FROM seen WHERE pk IS NOT NULL GROUP BY txid, pk),
+    gone AS (SELECT txid, -sum(left_over) AS number FROM rows WHERE left_over < 0 GROUP BY txid),
+    told AS (SELECT txid, sum(change) AS number FROM seen WHERE pk IS NULL GROUP BY txid)
+    SELECT coalesce(gone.number, 0), coalesce(told.number, 0) FROM gone FULL JOIN told USING (txid)
+    WHERE coalesce(gone.number, 0) <> coalesce(told.number, 0)
+"""
+
+pytestmark = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+Move = Callable[[StoredBroker], object]
+
+
+@pytest.fixture
+def watched(broker: StoredBroker, database: str) -> StoredBroker:
+    """A store whose tables are watched from here on."""
+    with connections[database].cursor() as cursor:
+        for statement in WATCH:
+            cursor.execute(statement)
+    return broker
+
+
+def _unaccounted(broker: StoredBroker) -> list[tuple[int, ...]]:
+    return broker.database.rows(UNACCOUNTED)
+
+
+def _removals(broker: StoredBroker) -> int:
+    ((number,),) = broker.database.rows("SELECT count(*) FROM seen WHERE change = -1")
+    return int(number)
+
+
+def _held(broker: StoredBroker) -> Claimed:
+    send_delay_message("k", 1, id="a")
+    (held,) = claim(broker)
+    return held
+
+
+def _end(verb: Verb, broker: StoredBroker) -> None:
+    assert broker.settle([settlement(_held(broker), verb, error="no", failed=True)]) == [True]
+
+
+def _cancel(broker: StoredBroker) -> None:
+    send_delay_message("k", 1, id="a", delay="1h")
+    assert cancel_delay_messages("a") == 1
+
+
+def _die_three_times(broker: StoredBroker) -> None:
+    broker.settle([settlement(_held(broker), Verb.CRASH, error="died")])
+    for claim_again in (broker.claim, broker.claim_suspect):
+        broker.put_alarms([])
+        (held,) = claim_again(WANT, lease_ms=LEASE_MS, worker="w").messages
+        broker.settle([settlement(held, Verb.CRASH, error="died")])
+
+
+def _lapse_at_most_once(broker: StoredBroker) -> None:
+    send_delay_message("k", 1, id="a", at_most_once=True)
+    claim(broker)
+    ReadyMessage.objects.using(broker.database.using).update(lease_until=1)
+    assert broker.upkeep(lease_ms=LEASE_MS).buried == 1
+
+
+def _rescue(broker: StoredBroker) -> None:
+    _end(Verb.BURY, broker)
+    assert broker.rescue(["a"]) == [True]
+
+
+def _purge(broker: StoredBroker) -> None:
+    send_delay_message("k", 1, id="a", delay="1h")
+    assert broker.purge(["a"]) == [True]
+
+
+def _purge_errors(broker: StoredBroker) -> None:
+    _end(Verb.BURY, broker)
+    assert broker.purge_errors(["a"]) == [True]
+
+
+def _prune(broker: StoredBroker) -> None:
+    _cancel(broker)
+    _end(Verb.FINISH, broker)
+    _end(Verb.BURY, broker)
+    assert prune_finished(broker.database, FAR_MS) == 2
+    assert prune_errors(broker.database, FAR_MS) == 1
+
+
+def _finish(broker: StoredBroker) -> None:
+    _end(Verb.FINISH, broker)
+
+
+def _bury(broker: StoredBroker) -> None:
+    _end(Verb.BURY, broker)
+
+
+MOVES: list[Move] = [
+    *(_finish, _bury, _cancel, _die_three_times, _lapse_at_most_once, _rescue, _purge, _purge_errors, _prune)
+]
+
+
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__.strip("_"))
+def test_a_row_is_removed_only_by_what_writes_it_elsewhere_or_counts_it(watched: StoredBroker, move: Move) -> None:
+    move(watched)
+    assert _removals(watched)
+    assert _unaccounted(watched) == []
+
+
+def test_any_other_removal_would_be_seen(watched: StoredBroker) -> None:
+    send_delay_message("k", 1, id="a", delay="1h")
+    ReadyMessage.objects.using(watched.database.using).all().delete()
+    assert _unaccounted(watched) == [(1, 0)]
