@@ -78,11 +78,12 @@ def _cancel(broker: StoredBroker) -> None:
 
 
 def _die_three_times(broker: StoredBroker) -> None:
-    broker.settle([settlement(_held(broker), Verb.CRASH, error="died")])
-    for claim_again in (broker.claim, broker.claim_suspect):
-        broker.put_alarms([])
-        (held,) = claim_again(WANT, lease_ms=LEASE_MS, worker="w").messages
-        broker.settle([settlement(held, Verb.CRASH, error="died")])
+    for held in (_held, lambda broker: claim(broker)[0], _held_suspect):
+        assert broker.settle([settlement(held(broker), Verb.CRASH, error="died")]) == [True]
+
+
+def _held_suspect(broker: StoredBroker) -> Claimed:
+    return broker.claim_suspect(WANT, lease_ms=LEASE_MS, worker="w").messages[0]
 
 
 def _lapse_at_most_once(broker: StoredBroker) -> None:
