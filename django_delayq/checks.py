@@ -64,6 +64,13 @@ def _check_broker(alias: Alias) -> Iterator[CheckMessage]:
         yield _wrong_setting(f'DELAYQ["{alias.name}"]: {error}')
 
 
+def _has_store(handler: Handler[Any, Any]) -> bool:
+    try:
+        return get_alias(handler.using).store is not None
+    except ImproperlyConfigured:
+        return True  # E001 or E004 tells of it
+
+
 def _wrong_setting(text: str) -> CheckMessage:
     return Error(text, hint="The reference of settings in the docs lists them all.", id="delayq.E001")
 
@@ -90,10 +97,10 @@ def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:
             obj=handler,
             id="delayq.E005",
         )
-    if handler.atomic:
+    if handler.atomic and not _has_store(handler):
         yield Warning(
             f"{name} is atomic, but without a store its transaction and the end of its message are two things.",
-            hint="It may run a second time after its commit: make it idempotent.",
+            hint='It may run a second time after its commit: make it idempotent, or set up a store ("STORE": {}).',
             obj=handler,
             id="delayq.W001",
         )

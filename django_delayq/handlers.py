@@ -119,7 +119,8 @@ def delay_execute(
     `former_keys` are older keys that it still serves. A failure is tried again after `backoff`, `max_attempts` runs
     in all; one run may take `timeout`, and at most `concurrency` run at once in a worker (its own default when None).
     A message that has not started `expires` after its due time is buried. `atomic` runs the handler in a transaction
-    of the alias's database. `at_most_once` never starts a message a second time.
+    of the alias's database; with a store that ends the message too, so that it takes effect exactly once.
+    `at_most_once` never starts a message a second time.
 
     Raises `ImproperlyConfigured`, naming the function, the value and the fix.
     """

@@ -70,6 +70,12 @@ def test_a_wrong_handler_is_found_and_named(func: Any, options: dict[str, Any], 
     assert message.hint
 
 
+def test_atomic_with_a_store_is_exactly_once_and_no_matter_for_a_warning(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}}}
+    delay_execute("k", atomic=True)(handle)
+    assert "delayq.W001" not in [message.id for message in found()]
+
+
 def test_every_alias_is_checked(settings: Settings) -> None:
     settings.DELAYQ = {"default": {"BROKER": MEMORY}, "a": {"OPTIONS": {"lease": 0}}, "b": {"DATABASE": "none"}}
     assert [message.id for message in found()] == ["delayq.E001", "delayq.E003"]

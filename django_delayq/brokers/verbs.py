@@ -63,6 +63,7 @@ class Claimed:
     body: bytes
     failures: int = 0
     crashes: int = 0
+    pk: str = ""  # of its row, where a store has it
 
 
 @dataclass(slots=True)
@@ -95,6 +96,8 @@ class Settlement:
     `failed` tells a bury that ends a failed attempt, which counts as a failure, from one that never started. When the
     handler started (None where it did not) and ended, what its failure is like (`fingerprint`), and the traceback of a
     retry are for the history, which a store keeps; a broker alone forgets them.
+
+    `finished_pk` is the row that the handler's own transaction has finished: only its alarm is left to forget.
     """
 
     id: str
@@ -109,3 +112,4 @@ class Settlement:
     started_ms: int | None = None
     ended_ms: int | None = None
     fingerprint: str = ""
+    finished_pk: str = ""

@@ -54,7 +54,7 @@ def claim(
     )
     claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
     for pk, _, *row in sorted(leased, key=lambda row: (row[8], row[0])):  # by due time
-        claimed.messages.append(claimed_of(tuple(row), token))
+        claimed.messages.append(claimed_of(pk, tuple(row), token))
         del by_pk[pk]
     _look_at_others(database, by_pk, claimed)
     _claim_lapsed(database, claimed, lease_ms, worker, from_alarms=from_alarms)
@@ -111,11 +111,11 @@ def claim_suspect(database: Database, wants: Iterable[Want], lease_ms: int, work
         f"WITH due AS (SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND {SUSPECT.format(now=dialect.now)}"
         f" AND ({_any_of(sets)}) ORDER BY r.due_at, r.id LIMIT 1{dialect.skip_locked})"
         f" UPDATE delayq_ready AS r SET {LEASED.format(now=dialect.now)}, placed = %s"
-        f" WHERE r.id IN (SELECT id FROM due) RETURNING {dialect.now}, {MESSAGE}",
+        f" WHERE r.id IN (SELECT id FROM due) RETURNING id, {dialect.now}, {MESSAGE}",
         [database.alias, *chain.from_iterable(sets), lease_ms, token, worker, True],
     )
-    claimed = ClaimedRows(int(leased[0][0]) if leased else database.now_ms())
-    claimed.messages = [claimed_of(tuple(row), token) for _, *row in leased]
+    claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
+    claimed.messages = [claimed_of(pk, tuple(row), token) for pk, _, *row in leased]
     return claimed
 
 

@@ -71,9 +71,9 @@ def header_of(row: Row) -> Header:
     )
 
 
-def claimed_of(row: Row, token: int) -> Claimed:
+def claimed_of(pk: int, row: Row, token: int) -> Claimed:
     """What a worker gets of a row of `MESSAGE`."""
-    return Claimed(row[0], token, row[6], header_of(row), row[3].encode(), row[13], row[14])
+    return Claimed(row[0], token, row[6], header_of(row), row[3].encode(), row[13], row[14], str(pk))
 
 
 def info_of(row: Row, state: State) -> Info:

@@ -68,7 +68,17 @@ class Settled:
 
 
 def settle(database: Database, settlements: Sequence[Settlement]) -> Settled:
-    """End leases in one transaction."""
+    """End leases in one transaction. Of those that the handler's own has ended, only the alarm is left."""
+    finished = [Alarm(one.queue, one.key, one.finished_pk) for one in settlements if one.finished_pk]
+    rest = [one for one in settlements if not one.finished_pk]
+    settled = _settle(database, rest) if rest else Settled([], [], [])
+    answers = iter(settled.answers)
+    settled.answers = [True if one.finished_pk else next(answers) for one in settlements]
+    settled.over += finished
+    return settled
+
+
+def _settle(database: Database, settlements: Sequence[Settlement]) -> Settled:
     with transaction.atomic(database.using):
         locked = _lock(database, settlements)
         held = {
@@ -118,14 +128,6 @@ def _passed_over(database: Database, leases: Sequence[Lease]) -> set[Lease]:
         [*(value for lease in leases for value in lease), database.alias],
     )
     return {(id, token) for id, token in rows}
-
-
-def finish_here(database: Database, id: str, token: int) -> bool:
-    """Finish one message in the caller's transaction. False where its lease was lost."""
-    settlement = Settlement(id, token, Verb.FINISH, "", "")
-    held = _lock(database, [settlement])
-    _finish(database, list(held.values()))
-    return bool(held)
 
 
 def _lock(database: Database, settlements: Sequence[Settlement]) -> dict[Lease, Held]:

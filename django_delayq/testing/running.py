@@ -128,7 +128,7 @@ def _attempt(time: Timeline, claimed: Claimed, handler: AnyHandler) -> tuple[Set
     if isinstance(begun, Message):
         message = begun
         outcome.begun(lease, message)
-        exception = _run(handler, message)
+        exception = _run(claimed, handler, message)
         settlement = attempt.settle_for(claimed, handler, exception, now_ms, time.now_ms)
     else:
         settlement = begun
@@ -139,12 +139,12 @@ def _attempt(time: Timeline, claimed: Claimed, handler: AnyHandler) -> tuple[Set
     return settlement, made
 
 
-def _run(handler: AnyHandler, message: Message[Any]) -> BaseException | None:
+def _run(claimed: Claimed, handler: AnyHandler, message: Message[Any]) -> BaseException | None:
     using = get_alias(handler.using).database
     if not connections[using].in_atomic_block:
-        return _call(handler, message, using)
+        return _call(claimed, handler, message, using)
     savepoint = transaction.savepoint(using)
-    exception = _call(handler, message, using)
+    exception = _call(claimed, handler, message, using)
     if isinstance(exception, DatabaseError):  # it may have spoilt the test's transaction
         transaction.set_rollback(False, using)
         transaction.savepoint_rollback(savepoint, using)
@@ -153,8 +153,8 @@ def _run(handler: AnyHandler, message: Message[Any]) -> BaseException | None:
     return exception
 
 
-def _call(handler: AnyHandler, message: Message[Any], database: str) -> BaseException | None:
+def _call(claimed: Claimed, handler: AnyHandler, message: Message[Any], database: str) -> BaseException | None:
     if handler.is_async:
         # Not asyncio.run: through this the sync code that the handler calls is back in this thread, and its database.
         return async_to_sync(attempt.run_async)(handler, message)
-    return attempt.run_sync(handler, message, database)
+    return attempt.run_sync(claimed, handler, message, database)

@@ -6,6 +6,7 @@ The shape follows Oban's executor: small functions, each with one reason to end 
 import asyncio
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -16,7 +17,9 @@ from django_delayq.durations import to_text
 from django_delayq.errors import Bury, DataMismatch, Retry, Snooze
 from django_delayq.handlers import Handler
 from django_delayq.message import Message
+from django_delayq.store.database import Database
 from django_delayq.worker import failure
+from django_delayq.worker.exactly_once import run_and_finish
 
 
 def begin(
@@ -52,25 +55,33 @@ def begin(
     )
 
 
-def run_sync(handler: Handler[Any, Any], message: Message[Any], database: str) -> BaseException | None:
+def run_sync(
+    claimed: Claimed, handler: Handler[Any, Any], message: Message[Any], database: str
+) -> BaseException | None:
     """Run a handler in this thread and give what it raised; an async one gets an event loop of its own.
+
+    Where it is atomic and its message is a row, that has ended when nothing was raised.
 
     Nothing that a handler raises may end its thread.
     """
     try:
         if handler.is_async:
             asyncio.run(handler.func(message))
-        elif handler.atomic:
-            with transaction.atomic(using=database):
-                _refuse_awaitable(handler.func(message))
+        elif not handler.atomic:
+            _call(handler, message)
+        elif claimed.pk:
+            store = Database(handler.using, database)
+            run_and_finish(partial(_call, handler, message), message, int(claimed.pk), store)
         else:
-            _refuse_awaitable(handler.func(message))
+            with transaction.atomic(using=database):
+                _call(handler, message)
     except BaseException as exception:  # noqa: BLE001 - SystemExit in a handler fails its message, not the worker
         return exception
     return None
 
 
-def _refuse_awaitable(returned: object) -> None:
+def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
+    returned = handler.func(message)
     # What a plain function hands on of an async one has not run: it must not count as finished.
     if returned is None or not inspect.isawaitable(returned):
         return
@@ -99,7 +110,9 @@ def settle_for(
 
 def _end_for(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException | None, now_ms: int) -> Settlement:
     if exception is None:
-        return _end(claimed, Verb.FINISH)
+        settlement = _end(claimed, Verb.FINISH)
+        settlement.finished_pk = claimed.pk if handler.atomic else ""
+        return settlement
     if isinstance(exception, Bury):
         return _bury_failed(claimed, handler, failure.line(exception), exception)
     if isinstance(exception, Snooze):

@@ -25,7 +25,6 @@ from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.orphans import die_with_parent
 from django_delayq.worker.outcome import Outcome
 from django_delayq.worker.own_signals import taken_signals
-from django_delayq.worker.threads import ThreadHand
 
 LEASE_ENDED = 76
 """The exit code of a child whose parent didn't renew the lease in time."""
@@ -42,6 +41,8 @@ def main(fd: int, parent: int) -> None:
         os.set_inheritable(fd, False)
         connection = socket.socket(fileno=fd)
         django.setup()
+        from django_delayq.worker.threads import ThreadHand  # it imports models, which the apps must be ready for
+
         hello = frames.receive(connection)
         logs.start(hello["level"])
         database = get_alias(hello["using"]).database

@@ -142,7 +142,7 @@ class Settling:
         now = monotonic()
         held = []
         for lease, settlement in batch:
-            if lease.lost or lease.held_until <= now:
+            if not settlement.finished_pk and (lease.lost or lease.held_until <= now):
                 _tell_refused(lease, settlement, repeated=False)
             else:
                 held.append((lease, settlement))

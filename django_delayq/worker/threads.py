@@ -46,7 +46,7 @@ class ThreadHand:
             self._outcome.ended(lease, begun, None, None)
             return begun
         self._outcome.begun(lease, begun)
-        exception = attempt.run_sync(handler, begun, self._database)
+        exception = attempt.run_sync(claimed, handler, begun, self._database)
         settlement = attempt.settle_for(claimed, handler, exception, begun.started_ms, lease.now_ms())
         self._outcome.ended(lease, settlement, begun, exception)
         if exception is not None:

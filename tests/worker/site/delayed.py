@@ -9,6 +9,8 @@ import socket
 import sys
 import threading
 
+from django.db import connection
+
 from django_delayq import Message, delay_execute
 
 
@@ -108,3 +110,18 @@ def record(message: Message[str]) -> None:
     """Add a line to a file."""
     with open(os.environ["DELAYQ_TEST_RECORD"], "ab", buffering=0) as file:
         file.write(f"{message.data}\n".encode())
+
+
+@delay_execute(key="credit", atomic=True)
+def credit(message: Message[int]) -> None:
+    """Put one more on the account."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE account SET balance = balance + 1")
+
+
+@delay_execute(key="once", at_most_once=True)
+def once(message: Message[int]) -> None:
+    """Add a line to a file, and go on for a while: long enough to be killed at it."""
+    with open(os.environ["DELAYQ_TEST_RECORD"], "ab", buffering=0) as file:
+        file.write(f"{message.data}\n".encode())
+    threading.Event().wait(0.01)

@@ -1,0 +1,50 @@
+"""Exactly once: a handler runs in a transaction whose last statement ends its message.
+
+Whoever dies, and whenever, both happened or neither did. Who lost its lease finds no row to end, and rolls back.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from django.db import DatabaseError, InterfaceError, transaction
+
+from django_delayq.errors import LeaseLost
+from django_delayq.message import Message
+from django_delayq.store.database import Database
+from django_delayq.store.exactly_once import finish_here, is_finished
+
+_logger = logging.getLogger("django_delayq")
+
+
+def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, database: Database) -> None:
+    """Run a handler and finish the row of its message. Raises what it raises, `LeaseLost`, or what the commit raises.
+
+    A commit that raises may have taken place all the same: its connection was lost before the answer, or what was to
+    be done after it failed. The row tells.
+    """
+    connection = database.connection
+    ended = False
+    try:
+        with transaction.atomic(using=database.using):
+            run()
+            if not finish_here(database, pk, message.token, message.started_ms):
+                raise LeaseLost(
+                    f"Message {message.id!r} (key {message.key!r}) is another's by now: all is rolled back."
+                )
+            ended = True
+    except Exception as error:
+        if not ended or connection.in_atomic_block or not _is_finished(database, pk):
+            raise
+        _logger.warning(
+            "Message %r (%s) is finished: its transaction was committed, then %s was raised.",
+            message.id, message.key, type(error).__name__,
+            exc_info=error, extra={"id": message.id, "key": message.key, "token": message.token},
+        )  # fmt: skip
+
+
+def _is_finished(database: Database, pk: int) -> bool:
+    try:
+        return is_finished(database, pk)
+    except (DatabaseError, InterfaceError):
+        return False  # away: the end of the lease asks again, until it knows

@@ -1,0 +1,168 @@
+"""An atomic handler and the end of its message are one commit, whatever happens around it."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import OperationalError, connections, transaction
+
+from django_delayq import Message, Retry, send_delay_message
+from django_delayq.brokers.base import Claimed, Settlement, Verb
+from django_delayq.errors import LeaseLost
+from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.store import StoredBroker
+from django_delayq.worker import attempt
+from tests.store.support import alarms, claim
+from tests.worker.rig import make_handler
+
+Run = Callable[..., tuple[BaseException | None, Settlement]]
+
+
+@pytest.fixture
+def claimed(broker: StoredBroker) -> Claimed:
+    """A message that this process holds."""
+    send_delay_message("k", 1, id="a")
+    (one,) = claim(broker, "w")
+    return one
+
+
+@pytest.fixture
+def run(claimed: Claimed, database: str) -> Iterator[Run]:
+    """Runs it as a hand does: the handler writes a row, and does what is given."""
+
+    def run(work: Callable[[], object] = lambda: None) -> tuple[BaseException | None, Settlement]:
+        def func(message: Message[Any]) -> None:
+            Group.objects.using(database).create(name="written")
+            work()
+
+        handler = make_handler(func, atomic=True)
+        message = attempt.begin(claimed, handler, claimed.due_ms, lambda: True)
+        assert isinstance(message, Message)
+        exception = attempt.run_sync(claimed, handler, message, database)
+        return exception, attempt.settle_for(claimed, handler, exception, message.started_ms, message.started_ms)
+
+    yield run
+    connections[database].close()
+
+
+def written(database: str) -> bool:
+    return Group.objects.using(database).exists()
+
+
+def test_what_it_wrote_and_its_end_are_committed_together(
+    broker: StoredBroker, database: str, claimed: Claimed, run: Run
+) -> None:
+    def look() -> None:
+        transaction.on_commit(lambda: seen.append(FinishMessage.objects.using(database).exists()), using=database)
+
+    seen: list[bool] = []
+    exception, settlement = run(look)
+    assert exception is None
+    assert (written(database), seen) == (True, [True])
+    row = FinishMessage.objects.using(database).get()
+    assert (row.pk, row.outcome, row.worker, row.history) == (int(claimed.pk), "finished", "w", "[]")
+    assert row.started_at is not None
+    assert broker.clock.counts().running == 1
+    assert broker.settle([settlement]) == [True]  # its alarm is all that was left
+    assert (broker.clock.counts().running, alarms(broker)) == (0, 0)
+
+
+def test_one_batch_may_have_both_kinds_of_ends(broker: StoredBroker, claimed: Claimed, run: Run) -> None:
+    send_delay_message("k", 1, id="b")
+    (other,) = claim(broker)
+    _, settlement = run()
+    both = [settlement, Settlement("b", other.token, Verb.FINISH, "default", "k")]
+    assert broker.settle([*both, Settlement("c", 1, Verb.FINISH, "default", "k")]) == [True, True, False]
+
+
+def test_a_failure_takes_back_what_it_wrote_and_is_tried_again(broker: StoredBroker, database: str, run: Run) -> None:
+    def fail() -> None:
+        raise Retry("1m")
+
+    exception, settlement = run(fail)
+    assert isinstance(exception, Retry)
+    assert not written(database)
+    assert broker.settle([settlement]) == [True]
+    assert ReadyMessage.objects.using(database).get().failures == 1
+
+
+def test_who_lost_the_lease_takes_back_what_it_wrote(broker: StoredBroker, database: str, run: Run) -> None:
+    rows = ReadyMessage.objects.using(database)
+
+    def lose() -> None:
+        rows.update(token=7)
+
+    # As another's claim would, but from the same connection: undone with the rest.
+    exception, settlement = run(lose)
+    assert isinstance(exception, LeaseLost)
+    assert not written(database)
+    rows.update(token=7)
+    assert broker.settle([settlement]) == [False]
+    assert rows.get().token == 7
+
+
+@pytest.fixture
+def lose_answer(database: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Has the next commit lose its connection: after it took place, or before."""
+    connection = connections[database]
+    commit = connection._commit  # type: ignore[attr-defined]
+
+    def lose(took_place: bool) -> None:
+        def commit_and_lose() -> None:
+            monkeypatch.setattr(connection, "_commit", commit)
+            if took_place:
+                commit()
+            connection.connection.close()
+            raise OperationalError("the connection was lost")
+
+        monkeypatch.setattr(connection, "_commit", commit_and_lose)
+
+    return lose
+
+
+def test_a_commit_whose_answer_was_lost_is_asked_for(
+    broker: StoredBroker, database: str, run: Run, lose_answer: Callable[[bool], None]
+) -> None:
+    exception, settlement = run(lambda: lose_answer(True))
+    assert exception is None
+    assert written(database)
+    assert broker.settle([settlement]) == [True]
+
+
+def test_a_commit_that_did_not_take_place_is_a_failure_of_the_attempt(
+    broker: StoredBroker, database: str, run: Run, lose_answer: Callable[[bool], None]
+) -> None:
+    exception, settlement = run(lambda: lose_answer(False))
+    assert isinstance(exception, OperationalError)
+    assert not written(database)
+    assert broker.settle([settlement]) == [True]
+    assert ReadyMessage.objects.using(database).get().failures == 1
+
+
+def test_what_fails_after_the_commit_undoes_nothing_and_is_told(
+    database: str, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail_later() -> None:
+        transaction.on_commit(lambda: [][0], using=database)
+
+    with caplog.at_level(logging.WARNING, "django_delayq"):
+        exception, _ = run(fail_later)
+    assert exception is None
+    assert "is finished: its transaction was committed, then IndexError was raised" in caplog.text
+
+
+def test_a_message_that_the_broker_carries_from_before_the_store_runs_in_a_transaction_alone(
+    broker: StoredBroker, database: str, claimed: Claimed
+) -> None:
+    def func(message: Message[Any]) -> None:
+        assert connections[database].in_atomic_block
+
+    handler = make_handler(func, atomic=True)
+    carried = Claimed(claimed.id, claimed.token, claimed.due_ms, claimed.header, claimed.body)
+    message = attempt.begin(carried, handler, claimed.due_ms, lambda: True)
+    assert isinstance(message, Message)
+    assert attempt.run_sync(carried, handler, message, database) is None
+    assert attempt.settle_for(carried, handler, None, 1, 2).finished_pk == ""
+    assert ReadyMessage.objects.using(database).exists()
