@@ -1,0 +1,54 @@
+"""A check for django-health-check 4 (https://codingjoe.dev/django-health-check/), which a site installs for itself."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import DatabaseError, connections
+from health_check.base import HealthCheck
+from health_check.exceptions import ServiceUnavailable, ServiceWarning
+
+from django_delayq.conf import DEFAULT_ALIAS, get_alias
+from django_delayq.durations import to_text
+from django_delayq.errors import DelayqError
+from django_delayq.monitor import Status, status
+
+PATIENCE_S = 1.0
+
+
+@dataclass
+class Delayq(HealthCheck):  # type: ignore[misc]  # untyped
+    """Whether an alias works: its figures can be had, its broker answers, a worker lives, and nothing is too late.
+
+    `max_lag`: how late the oldest ready message may be, None for any. `needs_worker`: whether one must live.
+    A store whose broker is away is a warning, since its workers go on from the tables.
+    """
+
+    alias: str = DEFAULT_ALIAS
+    max_lag: timedelta | None = None
+    needs_worker: bool = True
+
+    def run(self) -> None:
+        """Raise `ServiceUnavailable` or `ServiceWarning`."""
+        seen = self._look()
+        if seen.broker_away:
+            raise ServiceWarning(f"The broker of {self.alias!r} is away; workers go on from the tables.")
+        if self.needs_worker and not seen.workers:
+            raise ServiceUnavailable(f"No worker of {self.alias!r} is alive.")
+        if self.max_lag is not None and seen.lag_ms > self.max_lag / timedelta(milliseconds=1):
+            raise ServiceUnavailable(f"The oldest ready message of {self.alias!r} is {to_text(seen.lag_ms)} late.")
+
+    def _look(self) -> Status:
+        try:
+            with self._connection():
+                return status(self.alias, patience_s=PATIENCE_S)
+        except DelayqError as error:
+            raise ServiceUnavailable(str(error)) from error
+        except DatabaseError as error:
+            raise ServiceUnavailable(f"The database of {self.alias!r} can't be asked.") from error
+
+    def _connection(self) -> AbstractContextManager[Any]:
+        """The checks run in threads that end: a connection that one opens is closed."""
+        alias = get_alias(self.alias)
+        return nullcontext() if alias.store is None else connections[alias.database].temporary_connection()

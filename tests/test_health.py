@@ -1,0 +1,77 @@
+"""The check for django-health-check."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.urls import path
+from health_check.exceptions import ServiceUnavailable, ServiceWarning
+from health_check.views import HealthCheckView
+from pytest_django import Settings
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Broker, Header, Put, WorkerInfo
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.health import Delayq
+
+MEMORY = "django_delayq.brokers.memory.MemoryBroker"
+HOUR_MS = 3_600_000
+urlpatterns = [path("health/", HealthCheckView.as_view(checks=["django_delayq.health.Delayq"]))]
+
+
+@pytest.fixture
+def broker(settings: Settings) -> Broker:
+    """A broker without a store."""
+    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": None}}
+    return get_broker()
+
+
+def serve(broker: Broker) -> None:
+    broker.announce(WorkerInfo("w", ["default"], ["k"], 0, 0))
+
+
+def test_a_live_worker_is_health(broker: Broker) -> None:
+    with pytest.raises(ServiceUnavailable, match="No worker of 'default' is alive"):
+        Delayq().run()
+    Delayq(needs_worker=False).run()
+    serve(broker)
+    Delayq().run()
+
+
+def test_what_is_too_late_is_none(broker: Broker) -> None:
+    serve(broker)
+    now_ms = broker.counts().now_ms
+    broker.put([Put("a", Header("default", "k"), b"1", at_ms=now_ms - HOUR_MS)])
+    Delayq().run()
+    Delayq(max_lag=timedelta(hours=2)).run()
+    with pytest.raises(ServiceUnavailable, match="late"):
+        Delayq(max_lag=timedelta(0)).run()
+
+
+def test_a_broker_that_is_away_is_none(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> None:
+        raise BrokerUnavailable("nobody there")
+
+    monkeypatch.setattr(broker, "counts", away)
+    with pytest.raises(ServiceUnavailable, match="nobody there"):
+        Delayq().run()
+
+
+@pytest.mark.django_db
+def test_the_broker_of_a_store_may_be_away_for_a_while(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> None:
+        raise BrokerUnavailable("nobody there")
+
+    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}}}
+    monkeypatch.setattr(get_broker().clock, "workers", away)  # type: ignore[attr-defined]
+    with pytest.raises(ServiceWarning, match="go on from the tables"):
+        Delayq().run()
+
+
+def test_the_page_of_the_site_shows_it(broker: Broker, settings: Settings) -> None:
+    settings.ROOT_URLCONF = __name__
+    assert Client().get("/health/?format=json").status_code == 500
+    serve(broker)
+    response = Client().get("/health/?format=json")
+    assert response.status_code == 200
+    assert "Delayq" in response.content.decode()

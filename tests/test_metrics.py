@@ -1,0 +1,103 @@
+"""What Prometheus scrapes: the same figures, for each alias, whatever is away."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.test.utils import override_settings
+from django.urls import path
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from pytest_django import Settings
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Header, Pause, Put, Settlement, Verb, Want, WorkerInfo
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.metrics import DelayqCollector, metrics
+
+MEMORY = "django_delayq.brokers.memory.MemoryBroker"
+urlpatterns = [path("metrics", metrics)]
+
+
+@pytest.fixture(autouse=True)
+def page(settings: Settings) -> None:
+    """The site of this test, with two aliases: a store, and a broker alone."""
+    settings.ROOT_URLCONF = __name__
+    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}}, "plain": {"BROKER": MEMORY, "STORE": None}}
+
+
+def scraped() -> dict[tuple[str, ...], float]:
+    """Each sample by its name and the values of its labels, in the order of their names."""
+    response = Client().get("/metrics")
+    assert response.status_code == 200
+    assert response["Content-Type"].startswith("text/plain")
+    families = text_string_to_metric_families(response.content.decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {(one.name, *(value for _, value in sorted(one.labels.items()))): one.value for one in samples}
+
+
+def run(using: str, id: str, verb: Verb) -> None:
+    """A message that was sent and run."""
+    broker = get_broker(using)
+    broker.put([Put(id, Header("mail", "k"), b"1", at_ms=0)])
+    while not (messages := broker.claim([Want("mail", "k", 1)], lease_ms=60_000, worker="w").messages):
+        broker.wait(1)  # due times are rounded up
+    (claimed,) = messages
+    assert broker.settle([Settlement(id, claimed.token, verb, "mail", "k")]) == [True]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_figures_of_each_alias(settings: Settings) -> None:
+    for using in ("default", "plain"):
+        broker = get_broker(using)
+        run(using, "done", Verb.FINISH)
+        run(using, "buried", Verb.BURY)
+        broker.put([Put("a", Header("mail", 'k"\\<b>'), b"1", at_ms=0)])
+        broker.pause(Pause("mail", None, "x"))
+        broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+    seen = scraped()
+    for using in ("default", "plain"):
+        of = (using, 'k"\\<b>', "mail")
+        for name, value in (("pending", 0), ("ready", 1), ("parked", 1), ("paused", 1)):
+            assert seen[f"delayq_{name}", *of] == value
+        for name, value in (("up", 1), ("broker_up", 1), ("workers", 1), ("running", 0), ("buried", 1)):
+            assert seen[f"delayq_{name}", using] == value
+        assert seen["delayq_buried_last_hour", using] == 1
+    assert seen["delayq_finished", "default", "hour"] == seen["delayq_finished", "default", "day"] == 1
+    assert seen["delayq_lateness_seconds", "default", "0.99", "hour"] >= 0
+    assert seen["delayq_retried", "default"] == 0
+    assert seen["delayq_moves_total", "plain", "finished"] == 1
+    assert ("delayq_moves_total", "default", "finished") not in seen
+    assert ("delayq_retried", "plain") not in seen
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_alias_that_is_away_is_told_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*arguments: object) -> None:
+        raise BrokerUnavailable("nobody there")
+
+    monkeypatch.setattr(get_broker("plain"), "counts", away)
+    monkeypatch.setattr(get_broker("default").clock, "workers", away)  # type: ignore[attr-defined]
+    seen = scraped()
+    assert (seen["delayq_up", "plain"], seen["delayq_up", "default"]) == (0, 1)
+    assert seen["delayq_broker_up", "default"] == 0
+    assert ("delayq_workers", "default") not in seen
+    assert [name for name, alias, *_ in seen if alias == "plain"] == ["delayq_up"]
+
+
+def test_registering_the_collector_asks_nobody() -> None:
+    registry = CollectorRegistry(auto_describe=True)
+    registry.register(DelayqCollector())  # without access to a database
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        registry.register(DelayqCollector())
+
+
+@override_settings(DELAYQ={})
+def test_the_figures_are_only_read() -> None:
+    assert Client().post("/metrics").status_code == 405
+
+
+@override_settings(DELAYQ={})
+def test_no_proxy_keeps_the_figures() -> None:
+    response: Any = Client().get("/metrics")
+    assert "no-store" in response["Cache-Control"]
