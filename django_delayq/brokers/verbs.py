@@ -45,11 +45,16 @@ class Alarm:
 
 @dataclass(slots=True)
 class Want:
-    """Free hands for one (queue, key): at most `count` messages are wanted."""
+    """Free hands for one (queue, key): at most `count` messages are wanted, of which `at_once` would start at once.
+
+    A message whose header says `at_most_once` is given only among those: leased to wait for a hand, it would be buried
+    if its worker died, though it had never started.
+    """
 
     queue: str
     key: str
     count: int
+    at_once: int = BATCH
 
 
 @dataclass(slots=True)

@@ -99,7 +99,7 @@ class StoredBroker:
             found = self.clock.claim(wants, lease_ms=lease_ms, worker=worker)
         self._carried.add(found)
         with self.database.available():
-            rows = claims.claim(self.database, found.alarms, lease_ms, worker)
+            rows = claims.claim(self.database, found.alarms, wants, lease_ms, worker)
         self.unfed.note(wants, rows.messages)
         self._forget(rows.over, rows.again)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms

@@ -1,7 +1,8 @@
 """claim: the only thing that gives the right to run. An alarm says where to look; the row decides."""
 
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -30,11 +31,18 @@ class ClaimedRows:
 
 
 def claim(
-    database: Database, alarms: Sequence[Alarm], lease_ms: int, worker: str, *, from_alarms: bool = True
+    database: Database,
+    alarms: Sequence[Alarm],
+    wants: Sequence[Want],
+    lease_ms: int,
+    worker: str,
+    *,
+    from_alarms: bool = True,
 ) -> ClaimedRows:
     """Lease the rows of `alarms` that are due and free, in one statement; look at the others once, without a lock.
 
-    `from_alarms` tells that the clock gave them: then it knows of their rows, which are marked as placed.
+    `alarms` are for what `wants` asks for, of each set in order. `from_alarms` tells that the clock gave them: then it
+    knows of their rows, which are marked as placed.
 
     Leases that ran out are reclaimed, and their rows claimed again.
     """
@@ -44,21 +52,36 @@ def claim(
     token = secrets.randbits(63)
     dialect = database.dialect
     sets = {(alarm.queue, alarm.key) for alarm in by_pk.values()}
+    later = _not_at_once(by_pk, wants)
+    may_wait = f" AND NOT (r.at_most_once AND r.id IN ({marks(len(later))}))" if later else ""
     leased = database.rows(
         f"WITH due AS (SELECT r.id FROM delayq_ready r WHERE r.id IN ({marks(len(by_pk))}) AND r.alias = %s"
         f" AND r.due_at <= {dialect.now} AND r.token IS NULL AND r.crashes < {SUSPECT_CRASHES}"
-        f" AND ({_any_of(sets)}){dialect.skip_locked})"
+        f"{may_wait} AND ({_any_of(sets)}){dialect.skip_locked})"
         f" UPDATE delayq_ready AS r SET {LEASED.format(now=dialect.now)}, placed = (r.placed OR %s)"
         f" WHERE r.id IN (SELECT id FROM due) RETURNING id, {dialect.now}, {MESSAGE}",
-        [*by_pk, database.alias, *chain.from_iterable(sets), lease_ms, token, worker, from_alarms],
+        [*by_pk, database.alias, *later, *chain.from_iterable(sets), lease_ms, token, worker, from_alarms],
     )
     claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
     for pk, _, *row in sorted(leased, key=lambda row: (row[8], row[0])):  # by due time
         claimed.messages.append(claimed_of(pk, tuple(row), token))
         del by_pk[pk]
     _look_at_others(database, by_pk, claimed)
-    _claim_lapsed(database, claimed, lease_ms, worker, from_alarms=from_alarms)
+    _claim_lapsed(database, claimed, wants, lease_ms, worker, from_alarms=from_alarms)
     return claimed
+
+
+def _not_at_once(by_pk: Mapping[int, Alarm], wants: Iterable[Want]) -> list[int]:
+    """The pks whose messages would have to wait for a hand: they are not leased if they must not start twice."""
+    hands: Counter[tuple[str, str]] = Counter()
+    for want in wants:
+        hands[want.queue, want.key] += want.at_once
+    later = []
+    for pk, alarm in by_pk.items():
+        hands[alarm.queue, alarm.key] -= 1
+        if hands[alarm.queue, alarm.key] < 0:
+            later.append(pk)
+    return later
 
 
 def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: ClaimedRows) -> None:
@@ -80,13 +103,15 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
         if crashes < SUSPECT_CRASHES:
             wait_ms = max(due_ms, lease_until_ms) - now
             if wait_ms <= 0 and (queue, key) == (alarm.queue, alarm.key):
-                # Another transaction holds the row: it may commit a cancel, or roll it back.
+                # Another transaction holds the row, and may commit a cancel or roll it back; or no hand is free for it.
                 wait_ms = min(max(now - due_ms, LEAST_LOCKED_WAIT_MS), MOST_LOCKED_WAIT_MS)
             claimed.again.append(Alarm(queue, key, alarm.pk, max(wait_ms, 0)))
     claimed.over.extend(by_pk.values())
 
 
-def _claim_lapsed(database: Database, claimed: ClaimedRows, lease_ms: int, worker: str, *, from_alarms: bool) -> None:
+def _claim_lapsed(
+    database: Database, claimed: ClaimedRows, wants: Sequence[Want], lease_ms: int, worker: str, *, from_alarms: bool
+) -> None:
     """Reclaim what lapsed, and claim it; what another transaction holds has to wait."""
     reclaimed = reclaim(database, [int(alarm.pk) for alarm in claimed.lapsed])
     free = [alarm for alarm in claimed.lapsed if int(alarm.pk) in reclaimed]
@@ -94,7 +119,7 @@ def _claim_lapsed(database: Database, claimed: ClaimedRows, lease_ms: int, worke
     claimed.over += held
     claimed.again += [Alarm(alarm.queue, alarm.key, alarm.pk, LEAST_LOCKED_WAIT_MS) for alarm in held]
     if free:
-        more = claim(database, free, lease_ms, worker, from_alarms=from_alarms)
+        more = claim(database, free, wants, lease_ms, worker, from_alarms=from_alarms)
         claimed.messages += more.messages
         claimed.over += more.over
         claimed.again += more.again

@@ -45,7 +45,7 @@ class Feed:
 def claim_due(database: Database, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, bool]:
     """Lease what is due, and whether there may be more of a wanted set."""
     alarms, full = due(database, wants)
-    rows = claims.claim(database, alarms, lease_ms, worker, from_alarms=False)
+    rows = claims.claim(database, alarms, wants, lease_ms, worker, from_alarms=False)
     return Claims(rows.messages, [], rows.now_ms, None), full
 
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 
 from django.db.models import F
 
-from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Settlement
+from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Settlement, Want
 from django_delayq.fields import InstantField, to_epoch_ms
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
@@ -60,7 +60,8 @@ class AgedRows:
         if leap_ms > within_ms:
             return None
         self.leap(leap_ms)
-        claimed = claim(database, [Alarm(row.queue, row.key, str(row.pk))], LEASE_MS, RUN_DUE).messages
+        want = Want(row.queue, row.key, 1)
+        claimed = claim(database, [Alarm(row.queue, row.key, str(row.pk))], [want], LEASE_MS, RUN_DUE).messages
         if not claimed:
             raise RuntimeError(
                 f"Message {row.message_id!r} is locked by a transaction of another thread: end it first."

@@ -54,6 +54,39 @@ def test_at_most_what_is_wanted_of_each_set(rig: Rig) -> None:
     assert claims.left
 
 
+def once(n: int) -> Put:
+    return Put(f"once-{n}", Header("q", "k", at_most_once=True), b"1", at_ms=n)
+
+
+def plain(n: int) -> Put:
+    return Put(f"plain-{n}", Header("q", "k"), b"1", at_ms=n)
+
+
+def test_what_must_not_start_twice_is_given_only_where_it_would_start_at_once(rig: Rig) -> None:
+    in_order = [once, plain, plain, plain, once, plain]
+    for n, put in enumerate(in_order):  # one at a time: the past means now
+        rig.broker.put([put(n)])
+        rig.advance(1)
+    claimed = rig.broker.claim([Want("q", "k", 100, at_once=1)], lease_ms=LEASE_MS, worker="w")
+    assert ids(claimed.messages)[:4] == ["once-0", "plain-1", "plain-2", "plain-3"]
+    rig.advance(1_000)  # for a store, which looks again at what it passed over
+    none_free = rig.broker.claim([Want("q", "k", 1, at_once=0)], lease_ms=LEASE_MS, worker="w")
+    assert none_free.messages == []
+    assert rig.get("once-4").state is State.READY
+    rig.advance(1_000)
+    free = rig.broker.claim([Want("q", "k", 100, at_once=2)], lease_ms=LEASE_MS, worker="w")
+    assert ids(free.messages)[0] == "once-4"
+    assert not free.left
+
+
+def test_each_set_has_its_own_hands_for_what_must_not_start_twice(rig: Rig) -> None:
+    for key in ("a", "b", "c"):
+        rig.send(f"{key}1", f"{key}2", key=key, at_most_once=key != "c")
+    wants = [Want("q", "a", 9, at_once=1), Want("q", "b", 9, at_once=2), Want("q", "c", 9, at_once=0)]
+    claims = rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")
+    assert sorted(ids(claims.messages)) == ["a1", "b1", "b2", "c1", "c2"]
+
+
 def test_a_full_set_does_not_starve_another(rig: Rig) -> None:
     rig.send(*(f"{n}" for n in range(200)), key="flood")
     rig.send("other", key="other")

@@ -55,7 +55,9 @@ steps = st.sampled_from([0, 0, 0, STEP_MS, 2 * STEP_MS, 4 * STEP_MS])
 verbs = st.sampled_from([verb for verb in Verb if verb != Verb.INTERRUPT])
 alarms = st.builds(lambda name, pk, wait: Alarm(name[0], name[1], pk, wait), sets, st.sampled_from(PKS), steps)
 wants = st.lists(
-    st.builds(lambda name, count: Want(name[0], name[1], count), sets, st.integers(0, 3)),
+    st.builds(
+        lambda name, count, at_once: Want(name[0], name[1], count, at_once), sets, st.integers(0, 3), st.integers(0, 3)
+    ),
     max_size=len(SETS),
     unique_by=lambda want: (want.queue, want.key),
 )

@@ -1,13 +1,14 @@
 """Sleeping until a claim may find something. Each test would hang, and then fail, without the wake-up it names."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from django_delayq.brokers.base import Alarm, Want
-from tests.brokers.rig import LEASE_MS, Rig, ids
+from tests.brokers.rig import LEASE_MS, Rig, ids, memory_rig
 
 LONG_S = 60.0  # far longer than a test may take: only a wake-up ends such a wait
 HOUR = 3_600_000
@@ -101,6 +102,15 @@ def test_close_ends_the_wait_and_the_broker_can_be_used_again(rig: Rig) -> None:
         awake()
     rig.send("a")
     assert ids(rig.claim()) == ["a"]
+
+
+def test_what_was_left_for_want_of_a_hand_does_not_end_the_wait() -> None:
+    rig = memory_rig()  # Redis calls other workers then, once a second, and hears that too
+    rig.send("once", at_most_once=True)
+    rig.broker.claim([Want("q", "k", 9, at_once=0)], lease_ms=LEASE_MS, worker="w")
+    started = time.monotonic()
+    rig.broker.wait(0.01)
+    assert time.monotonic() - started >= 0.01
 
 
 def test_a_wait_ends_by_itself(rig: Rig) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from django_delayq.brokers.redis.links import Links
+from django_delayq.brokers.redis.locations import parse_location
 from tests.brokers.rig import Rig, redis_rig
 from tests.servers import Server
 
@@ -15,6 +17,14 @@ def rig(redis_server: Server) -> Iterator[Rig]:
         rig = redis_rig(redis_server.url, client)
         yield rig
         rig.broker.close()
+
+
+@pytest.fixture
+def links(redis_server: Server) -> Iterator[Links]:
+    """Connections to the shared server, to run single operations on."""
+    links = Links(parse_location(redis_server.url))
+    yield links
+    links.close()
 
 
 @pytest.fixture

@@ -1,14 +1,11 @@
 """A call whose reply was lost is made again: it takes nothing twice and gives the same messages."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from django_delayq.brokers.base import Header, Put, Settlement, Verb, Want
 from django_delayq.brokers.redis import byid, claims, puts, settles
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
-from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.brokers.redis.rebuild import Rebuild
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply
 from django_delayq.brokers.redis.slots import Slots
@@ -16,13 +13,6 @@ from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
 
 KEYS = Keys("delayq")
-
-
-@pytest.fixture
-def links(redis_server: Server) -> Iterator[Links]:
-    links = Links(parse_location(redis_server.url))
-    yield links
-    links.close()
 
 
 def ask(calls: list[Call]) -> Operation[list[Reply]]:

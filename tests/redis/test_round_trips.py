@@ -1,25 +1,12 @@
 """How often a put asks the server."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from django_delayq.brokers.base import Header, Placed, Put
 from django_delayq.brokers.redis import puts
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
-from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.brokers.redis.scripts import Operation
 from django_delayq.brokers.redis.slots import Slots
 from tests.brokers.rig import Rig
-from tests.servers import Server
-
-
-@pytest.fixture
-def links(redis_server: Server) -> Iterator[Links]:
-    links = Links(parse_location(redis_server.url))
-    yield links
-    links.close()
 
 
 def counted(operation: Operation[list[Placed]], calls_of_each: list[int]) -> Operation[list[Placed]]:

@@ -6,6 +6,10 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import Want
+from django_delayq.brokers.redis.claims import Claimant, claim
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.links import Links
+from django_delayq.brokers.redis.slots import Slots
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
 
@@ -80,6 +84,15 @@ def test_due_messages_left_behind_call_others_once_a_second(rig: Rig, published:
     rig.claim(1)
     rig.claim(1)
     assert len(published()) == 1
+
+
+def test_a_worker_sleeps_over_what_was_left_for_want_of_a_hand(rig: Rig, links: Links) -> None:
+    rig.send("a", at_most_once=True)
+    by = Claimant("w", LEASE_MS)
+    wants = [Want("q", "k", 9, at_once=0)]
+    claimed, sleep_until_ms = links.run(claim(Keys("delayq"), Slots(), wants, by))
+    assert (claimed.messages, claimed.left) == ([], True)
+    assert sleep_until_ms > claimed.now_ms
 
 
 def test_a_claim_over_many_sets_raises_all_their_marks(rig: Rig, published: Published) -> None:

@@ -120,25 +120,28 @@ class MemoryBroker:
         with self._changed:
             claims = Claims([], [], self._now_ms(), None)
             wants = [want for want in wants if want.count > 0]
-            given = [self._claim_set(want, claims, lease_ms, worker) for want in wants]
+            filled = [self._claim_set(want, claims, lease_ms, worker) for want in wants]
             claims.next_due_ms = earliest(*(self._places.next_due((want.queue, want.key)) for want in wants))
             claims.left = claims.next_due_ms is not None and claims.next_due_ms <= claims.now_ms
             # A set that filled its hands is not waited for: waiting would end at once for what is left in it.
-            self._wanted = [(want.queue, want.key) for want, n in zip(wants, given, strict=True) if n < want.count]
+            self._wanted = [(want.queue, want.key) for want, full in zip(wants, filled, strict=True) if not full]
             return claims
 
-    def _claim_set(self, want: Want, claims: Claims, lease_ms: int, worker: str) -> int:
+    def _claim_set(self, want: Want, claims: Claims, lease_ms: int, worker: str) -> bool:
+        """Whether the set gave all that hands are free for."""
         name = (want.queue, want.key)
         room = BATCH - len(claims.messages) - len(claims.alarms)
         due = self._places.due(name, claims.now_ms, min(want.count, room))
-        for _, member, is_alarm in due:
+        for position, (_, member, is_alarm) in enumerate(due):
+            if position >= want.at_once and not is_alarm and self._places.entries[member].header.at_most_once:
+                return True
             if is_alarm:
                 self._places.alarms[name].drop(member)
                 self._places.running_alarms.put((*name, member), claims.now_ms + lease_ms)
                 claims.alarms.append(Alarm(*name, member))
             else:
                 claims.messages.append(self._lease(self._places.entries[member], lease_ms, worker))
-        return len(due)
+        return len(due) >= want.count
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         with self._changed:

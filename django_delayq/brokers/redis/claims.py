@@ -45,9 +45,11 @@ def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Oper
 def _each_set_once(wants: Sequence[Want]) -> list[Want]:
     """The script reads a set and then takes as many out: named twice, it would give the same and take out others."""
     counts: Counter[tuple[str, str]] = Counter()
+    at_once: Counter[tuple[str, str]] = Counter()
     for want in wants:
         counts[want.queue, want.key] += max(want.count, 0)
-    return [Want(queue, key, count) for (queue, key), count in counts.items() if count]
+        at_once[want.queue, want.key] += max(want.at_once, 0)
+    return [Want(*name, count, at_once[name]) for name, count in counts.items() if count]
 
 
 def _look(keys: Keys, wants: Sequence[Want]) -> Operation[tuple[list[Want], int | None]]:
@@ -71,7 +73,7 @@ def _claim_named(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) 
     call = Call(
         load("claim"),
         (keys.running, keys.msg, keys.state, keys.sets, keys.timer, keys.call(slot), keys.count, *waits),
-        (token, by.lease_ms, by.padded, keys.channel, *(want.count for want in wants)),
+        (token, by.lease_ms, by.padded, keys.channel, *(n for want in wants for n in (want.count, want.at_once))),
     )
     try:
         (reply,) = yield [call]

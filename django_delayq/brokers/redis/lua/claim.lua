@@ -1,31 +1,27 @@
--- uses: guard record sets call lease sleep
+-- uses: guard record sets call lease share sleep
 -- claim: ready -> running, of each named wait set what is due, earliest first.
 -- KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call slot 7 count 8.. the wait sets
--- ARGV  1 token (and number) 2 lease in ms 3 worker 4 channel 5.. how many of each set; 1000 at most in all
+-- ARGV  1 token (and number) 2 lease in ms 3 worker 4 channel 5.. of each set how many, 1000 at most in all, and how
+--       many of these would start at once: a message that must not start twice is taken only among them
 -- Gives now, next due or -1, until when a claim of the sets that had too little may sleep, 1 when something due was
 -- left behind, then four values per message (lib/lease.lua).
 local ids = answered(KEYS[6], ARGV[1])
-if ids then return { now, -1, now, 1, unpack(describe(ids, {})) } end
+if ids then return { now, -1, now, 1, unpack(describe(ids, {}, {})) } end
 probe({ 1, 4 }, { 2, 3, 5, 7 })
-local members, dues, counts, wanted = {}, {}, {}, {}
+local described, counts, filled = {}, {}, {}
 for s = 8, #KEYS do
-  wanted[s] = math.min(ARGV[s - 3], 1000 - #members)
-  local due = redis.pcall('ZRANGEBYSCORE', KEYS[s], '-inf', now, 'WITHSCORES', 'LIMIT', 0, wanted[s])
-  counts[s] = not due.err and #due / 2 -- false: a key of another type is someone else's, pass it over
-  for i = 1, #due, 2 do
-    local alarm = string.byte(due[i]) == 31 and '\31' .. string.gsub(set_name(KEYS[s]), ':', '\31', 1)
-    members[#members + 1], dues[#dues + 1] = (alarm or '') .. due[i], due[i + 1]
-  end
+  local most = math.min(ARGV[2 * s - 11], 1000 - #described / 4)
+  counts[s], filled[s] = share(KEYS[s], most, tonumber(ARGV[2 * s - 10]), described)
 end
-local described, next_due, sleep, unfilled, behind = describe(members, dues), math.huge, now + 1000, {}, {}
-for s, count in pairs(counts) do
-  local name = set_name(KEYS[s])
+local next_due, sleep, unfilled, behind = math.huge, now + 1000, {}, {}
+for s = 8, #KEYS do
+  local name, count = set_name(KEYS[s]), counts[s]
   if count and count > 0 then redis.call('ZREMRANGEBYRANK', KEYS[s], 0, count - 1) end
   local first = count and tonumber(redis.call('ZRANGE', KEYS[s], 0, 0, 'WITHSCORES')[2]) or math.huge
   redis.call('ZREM', KEYS[4], name) -- frees first: memory may be full
   if first < math.huge then redis.call('ZADD', KEYS[4], first, name) end
   if first <= now then behind[#behind + 1] = name end
-  if count and count < wanted[s] then unfilled[#unfilled + 1], sleep = name, math.min(sleep, first) end
+  if count and not filled[s] then unfilled[#unfilled + 1], sleep = name, math.min(sleep, first) end
   next_due = math.min(next_due, first)
 end
 if #described > 0 then lease(described, ARGV[1], now + ARGV[2], ARGV[3]) end

@@ -4,7 +4,7 @@
 -- ARGV  1 token (and number) 2 lease in ms 3 worker 4.. the names of the wanted sets
 -- Gives now, then four values for the one message, if there is one.
 local ids = answered(KEYS[6], ARGV[1])
-if ids then return { now, unpack(describe(ids, {})) } end
+if ids then return { now, unpack(describe(ids, {}, {})) } end
 probe({ 1, 4 }, { 2, 3, 7 })
 local wanted = {}
 for i = 4, #ARGV do wanted[ARGV[i]] = true end
@@ -12,7 +12,7 @@ local due = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'WITHSCORES', 'LIM
 for i = 1, #due, 2 do
   local name = read_header(redis.call('HGET', KEYS[2], due[i]))
   if wanted[name or ''] then
-    local described = describe({ due[i] }, { due[i + 1] })
+    local described = describe({ due[i] }, { due[i + 1] }, {})
     redis.call('ZREM', KEYS[4], due[i])
     lease(described, ARGV[1], now + ARGV[2], ARGV[3])
     return { now, unpack(described) }

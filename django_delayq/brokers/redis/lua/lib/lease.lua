@@ -1,8 +1,8 @@
 -- Leasing, shared by claim and claim_suspect. KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call slot 7 count
 
--- Four values per message: member, due, message, state. An alarm's member carries its set: US queue US key US pk.
-local function describe(members, dues)
-  local reply = {}
+-- Four values per message, appended to `reply`: member, due, message, state. An alarm's member carries its set: US queue
+-- US key US pk.
+local function describe(members, dues, reply)
   if #members == 0 then return reply end
   local messages, states = redis.call('HMGET', KEYS[2], unpack(members)), redis.call('HMGET', KEYS[3], unpack(members))
   for i, member in ipairs(members) do

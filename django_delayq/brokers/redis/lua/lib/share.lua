@@ -1,0 +1,21 @@
+-- What a claim may take of one wait set: appended to `described`. Gives how many, and whether more would find no hand;
+-- nothing for a key of another type: it is someone else's, pass it over.
+local function share(set, most, at_once, described)
+  local due = redis.pcall('ZRANGEBYSCORE', set, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
+  if due.err then return nil end
+  local members, dues, name = {}, {}, set_name(set)
+  for i = 1, #due, 2 do
+    local alarm = string.byte(due[i]) == 31 and '\31' .. string.gsub(name, ':', '\31', 1)
+    members[#members + 1], dues[#dues + 1] = (alarm or '') .. due[i], due[i + 1]
+  end
+  local before = #described
+  describe(members, dues, described)
+  for i = at_once + 1, #members do -- those that would wait for a hand, and must not where they are flagged 'o'
+    -- Flags follow '1 US queue US key US'. Not by read_header: it is asked for most messages.
+    if string.byte(described[before + 4 * i - 1], #name + 4) == 111 then
+      for n = #described, before + 4 * i - 3, -1 do described[n] = nil end
+      return i - 1, true
+    end
+  end
+  return #members, #members >= most
+end
