@@ -55,6 +55,11 @@ class AsyncHands:
         """How many messages run."""
         return sum(lane.active for lane in self.lanes)
 
+    @property
+    def free(self) -> int:
+        """More tasks than a claim gives: only the concurrency of its lane limits a message."""
+        return BATCH
+
     def want(self, lane: Lane) -> int:
         """How many messages to claim now for a lane."""
         lane.unmet = True  # until the claim has answered: a task that ends meanwhile asks for another

@@ -29,7 +29,7 @@ def begin(
     header = claimed.header
     if header is None:
         return bury_foreign(claimed)
-    if _at_most_once(claimed, handler) and (claimed.crashes or claimed.failures):
+    if at_most_once(claimed, handler) and (claimed.crashes or claimed.failures):
         return _bury(claimed, "at_most_once: it was handed out before, and may have run in part")
     if header.expires_ms is not None and header.scheduled_ms + header.expires_ms <= started_ms:
         return _bury(claimed, f"expired {to_text(started_ms - header.scheduled_ms - header.expires_ms)} ago")
@@ -122,7 +122,7 @@ def _end_for(claimed: Claimed, handler: Handler[Any, Any], exception: BaseExcept
 
 def crash(claimed: Claimed, handler: Handler[Any, Any], death: str, started_ms: int) -> Settlement:
     """How the lease of a message ends whose process died."""
-    if _at_most_once(claimed, handler):
+    if at_most_once(claimed, handler):
         settlement = _bury(claimed, f"{death}; at_most_once: it may have run in part")
     else:
         settlement = _end(claimed, Verb.CRASH, error=death)
@@ -142,7 +142,7 @@ def release(claimed: Claimed) -> Settlement:
 
 def interrupt(claimed: Claimed, handler: Handler[Any, Any], started_ms: int | None) -> Settlement:
     """The end of what runs while its worker stops: it runs again soon, or never when it must not start twice."""
-    if _at_most_once(claimed, handler):
+    if at_most_once(claimed, handler):
         settlement = _bury(claimed, "at_most_once: interrupted by the stop of its worker; it may have run in part")
     else:
         settlement = _end(claimed, Verb.INTERRUPT)
@@ -151,7 +151,7 @@ def interrupt(claimed: Claimed, handler: Handler[Any, Any], started_ms: int | No
 
 
 def _snooze(claimed: Claimed, handler: Handler[Any, Any], snooze: Snooze) -> Settlement:
-    if _at_most_once(claimed, handler):
+    if at_most_once(claimed, handler):
         return _bury(claimed, "asked to snooze, but at_most_once never starts a second time")
     return _end(claimed, Verb.SNOOZE, snooze.delay_ms)
 
@@ -159,7 +159,7 @@ def _snooze(claimed: Claimed, handler: Handler[Any, Any], snooze: Snooze) -> Set
 def _fail(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException, now_ms: int) -> Settlement:
     error = failure.line(exception)
     attempt = claimed.failures + 1
-    if _at_most_once(claimed, handler) or attempt >= _max_attempts(claimed, handler):
+    if at_most_once(claimed, handler) or attempt >= _max_attempts(claimed, handler):
         return _bury_failed(claimed, handler, error, exception)
     given = exception.delay_ms if isinstance(exception, Retry) else None
     delay_ms = failure.wait_ms(handler, attempt, exception) if given is None else given
@@ -171,7 +171,8 @@ def _fail(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException
     return settlement
 
 
-def _at_most_once(claimed: Claimed, handler: Handler[Any, Any]) -> bool:
+def at_most_once(claimed: Claimed, handler: Handler[Any, Any]) -> bool:
+    """Whether the message must not start twice, whoever said so."""
     return handler.at_most_once or (claimed.header is not None and claimed.header.at_most_once)
 
 

@@ -57,7 +57,12 @@ class Claiming:
         self.wanted = any(asked.values())
         if not self.wanted:
             return False
-        wants = [want for lane, count in asked.items() if count for want in wants_of(lane, count)]
+        wants = [
+            want
+            for lane, hands in self._lanes
+            if asked[lane]
+            for want in wants_of(lane, asked[lane], lane.at_once(hands.free))
+        ]
         # Claimed also when all is paused: that has the broker sleep for no message, but for word of a resume.
         wants = [want for want in wants if not self._pauses.cover(want.queue, want.key)]
         sent_at = monotonic()
@@ -65,10 +70,11 @@ class Claiming:
         given, foreign = self._deal(claims, sent_at)
         for lane, hands in self._lanes:
             leases = given.pop(lane, [])
-            if leases:
-                self._keep(lane, hands, leases, asked[lane])
+            once, others = _parted(leases)
+            kept = self._keep(lane, hands, once, others)
             if asked[lane]:
-                lane.note_claim(filled=len(leases) >= asked[lane])
+                left = claims.left or kept < len(leases)
+                lane.note_claim(filled=len(leases) >= asked[lane], left=left, once=bool(once))
         self._bury(foreign)
         return bool(claims.messages)
 
@@ -110,11 +116,30 @@ class Claiming:
         for lease in foreign:
             self._settling.add(lease, attempt.bury_foreign(lease.claimed))
 
-    def _keep(self, lane: Lane, hands: Hands, leases: list[Lease], asked: int) -> None:
-        # A lane asks each of its sets for all that it wants, since any of them may have something.
-        keep = min(asked if lane.handler.at_most_once else len(leases), self._room())
-        self._kept += keep
-        self._leases.add(leases)
-        self._settling.release(leases[keep:])
-        lane.leases.extend(leases[:keep])
+    def _keep(self, lane: Lane, hands: Hands, once: list[Lease], others: list[Lease]) -> int:
+        """Deal out what a lane can take, and give back the rest. How many it keeps.
+
+        Of what must not start twice more may have come than hands are free: a lane asks each of its sets for all that
+        it wants, since any of them may have something, and lanes share hands.
+        """
+        if not once and not others:
+            return 0
+        at_once = lane.at_once(hands.free)
+        leases = [*once[:at_once], *others]
+        kept = leases[: self._room()]
+        surplus = [*leases[len(kept) :], *once[at_once:]]
+        self._kept += len(kept)
+        self._leases.add([*kept, *surplus])
+        self._settling.release(surplus)
+        lane.leases.extend(kept)
         hands.offer(lane)
+        return len(kept)
+
+
+def _parted(leases: list[Lease]) -> tuple[list[Lease], list[Lease]]:
+    """What must not start twice, and the others."""
+    once: list[Lease] = []
+    others: list[Lease] = []
+    for lease in leases:
+        (once if attempt.at_most_once(lease.claimed, lease.lane.handler) else others).append(lease)
+    return once, others

@@ -19,6 +19,10 @@ class Hands(Protocol):
     def running(self) -> int:
         """How many messages run, or threads are in a lane."""
 
+    @property
+    def free(self) -> int:
+        """How many hands no message waits for: so many more would start at once."""
+
     def want(self, lane: Lane) -> int:
         """How many messages to claim now for a lane."""
 

@@ -68,6 +68,8 @@ class Lane:
     ended: int = 0
     mean_s: float | None = None
     """The mean run time of late; None while unknown."""
+    once: bool = False
+    """Whether the last claim gave what must not start twice: there may be more of it, so nothing is claimed ahead."""
     unmet: bool = False
     """Whether the last claim may have left something behind: then a freed hand is worth another claim."""
     low: int = -1
@@ -80,18 +82,22 @@ class Lane:
 
         Hands that are busy count only while they move: behind a handler that stalls nothing is heaped up.
         """
+        if self.handler.at_most_once:
+            return self.at_once(free)
         hands = min(self.concurrency - self.active, free)
         waiting = len(self.leases)
-        if self.handler.at_most_once:
-            return max(hands - waiting, 0)
         per_hand = self._per_hand()
         if per_hand > 1 and (self.ended != self.seen[0] or waiting < self.seen[1]):
             hands += self.active
         wanted = hands * per_hand - waiting
         return wanted if wanted * 2 >= hands * per_hand else 0  # half a run at least: small claims cost as much
 
+    def at_once(self, free: int) -> int:
+        """How many more messages would start at once, with `free` threads or tasks that none waits for."""
+        return max(min(self.concurrency - self.active, free) - len(self.leases), 0)
+
     def _per_hand(self) -> int:
-        if self.mean_s is None:
+        if self.once or self.mean_s is None:
             return 1
         return int(min(max(RUN_S / max(self.mean_s, 1e-6), 1), MOST_PER_HAND))
 
@@ -102,17 +108,18 @@ class Lane:
         # One slow run counts at once: what was prefetched for a fast handler would wait behind it.
         self.mean_s = mean if self.mean_s is None or mean > self.mean_s else 0.7 * self.mean_s + 0.3 * mean
 
-    def note_claim(self, filled: bool) -> None:
-        """Remember where the lane stood when it was last claimed for."""
+    def note_claim(self, *, filled: bool, left: bool, once: bool) -> None:
+        """Remember where the lane stood when it was last claimed for, and what the claim gave and left behind."""
         waiting = len(self.leases)
         self.seen = (self.ended, waiting)
+        self.once = once
         self.low = waiting // 2 if filled and self._per_hand() > 1 else -1
-        self.unmet = filled
+        self.unmet = filled or left
 
 
-def wants_of(lane: Lane, count: int) -> list[Want]:
+def wants_of(lane: Lane, count: int, at_once: int) -> list[Want]:
     """A claim of `count` from each of the lane's sets."""
-    return [Want(queue, key, count) for queue, key in lane.sets]
+    return [Want(queue, key, count, at_once) for queue, key in lane.sets]
 
 
 def take_unstarted(lane: Lane, claimed_before: float) -> list[Lease]:

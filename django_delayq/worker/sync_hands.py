@@ -52,6 +52,13 @@ class SyncHands:
         """How many hands are in a lane."""
         return len(self._threads) - self._idle
 
+    @property
+    def free(self) -> int:
+        """How many hands, those not started included, no message waits for."""
+        with self._changed:
+            waits = sum(min(len(lane.leases), lane.concurrency - lane.active) for lane in self._ready)
+            return self._most - self.running - max(waits - self._called, 0)
+
     def want(self, lane: Lane) -> int:
         """How many messages to claim now for a lane."""
         with self._changed:

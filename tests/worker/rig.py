@@ -117,10 +117,10 @@ class Rig:
         body = codec.dumps(data)
         self.broker.put([Put(id, Header(queue, key, **header), body, delay_ms) for id in ids])
 
-    def send_together(self, *ids: str) -> None:
-        """Send messages that are all due at one instant, soon."""
+    def send_together(self, *ids: str, once: Sequence[str] = ()) -> None:
+        """Send messages that are all due at one instant, soon; those named in `once` must not start twice."""
         at_ms = self.broker.counts().now_ms + 50
-        self.broker.put([Put(id, Header("default", "k"), b"null", at_ms=at_ms) for id in ids])
+        self.broker.put([Put(id, Header("default", "k", id in once), b"null", at_ms=at_ms) for id in ids])
 
     def make(self, *handlers: Handler[Any, Any], **options: Any) -> Worker:
         """A worker that does not run yet."""

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from django_delayq import Message
+from django_delayq.brokers.base import Claimed, Header, Put
 from django_delayq.message import State
 from django_delayq.worker import loop, upkeep
-from django_delayq.worker.lanes import MOST_PER_HAND, Lane
+from django_delayq.worker.claiming import Claiming
+from django_delayq.worker.lanes import MOST_PER_HAND, Lane, Lease
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import lanes_of
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
@@ -38,7 +40,7 @@ def test_a_lane_wants_no_more_than_there_are_hands_free() -> None:
 def test_nothing_is_heaped_up_behind_a_handler_that_stalls() -> None:
     lane = make_lane(0.001)
     lane.active = lane.concurrency
-    lane.note_claim(filled=True)
+    lane.note_claim(filled=True, left=False, once=False)
     assert lane.want(free=28) == 0
     lane.note_run(10, 0.01)
     assert lane.want(free=28) == 80
@@ -47,7 +49,7 @@ def test_nothing_is_heaped_up_behind_a_handler_that_stalls() -> None:
 def test_nothing_is_claimed_for_busy_hands_of_a_slow_handler() -> None:
     lane = make_lane(1.0)
     lane.active = lane.concurrency
-    lane.note_claim(filled=True)
+    lane.note_claim(filled=True, left=False, once=False)
     lane.note_run(1, 1.0)
     assert lane.want(free=28) == 0
 
@@ -63,6 +65,30 @@ def test_at_most_once_is_claimed_one_for_each_free_hand() -> None:
     assert lane.want(free=32) == 4
     lane.active = 3
     assert lane.want(free=29) == 1
+
+
+def test_after_what_must_not_start_twice_nothing_is_claimed_ahead_until_a_claim_gives_none() -> None:
+    lane = make_lane(0.0001)
+    lane.note_claim(filled=True, left=False, once=True)
+    assert lane.want(free=32) == 4
+    lane.note_claim(filled=True, left=False, once=False)
+    assert lane.want(free=32) == 4 * MOST_PER_HAND
+
+
+def test_what_would_start_at_once_are_the_hands_that_nothing_waits_for() -> None:
+    lane = make_lane(0.0001)
+    assert lane.at_once(free=32) == 4
+    assert lane.at_once(free=3) == 3
+    lane.active = 1
+    assert lane.at_once(free=32) == 3
+    lane.leases.extend(make_leases(lane, 2))
+    assert lane.at_once(free=32) == 1
+    lane.leases.extend(make_leases(lane, 50))
+    assert lane.at_once(free=32) == 0
+
+
+def make_leases(lane: Lane, count: int) -> list[Lease]:
+    return [Lease(Claimed(f"{n}", 1, 0, None, b""), lane, 0.0, 0.0, 0.0) for n in range(count)]
 
 
 def test_a_handler_with_two_keys_has_one_lane_with_one_concurrency() -> None:
@@ -111,6 +137,54 @@ def test_what_no_hand_starts_within_a_second_is_given_back(rig: Rig, gate: threa
     rig.broker.until(lambda: rig.broker.counts().running == 1)
     assert rig.see("a-slow").state is State.RUNNING
     assert {rig.see(f"later-{n}").failures for n in range(20)} == {0}
+
+
+def test_what_must_not_start_twice_is_not_leased_behind_what_runs(
+    rig: Rig, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "UNSTARTED_LOOK_S", 3_600)  # nothing but a hand that frees wakes it
+    monkeypatch.setattr(upkeep, "EVERY_S", 3_600)
+
+    def handler(message: Message[Any]) -> None:
+        if message.id == "a-slow":
+            gate.wait(PATIENCE_S)
+
+    rig.send(*(f"fast-{n:03}" for n in range(50)))
+    rig.start(make_handler(handler), threads=1)
+    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 50)
+    # The handler is known as fast by now: what may start twice would be claimed along with the slow one.
+    rig.send_together("a-slow", "b-plain", "c-once", "d-once", once=("c-once", "d-once"))
+    rig.until_state("a-slow", State.RUNNING)
+    assert [rig.see(id).state for id in ("b-plain", "c-once", "d-once")] == [State.RUNNING, State.READY, State.READY]
+    gate.set()
+    rig.until_gone("a-slow", "b-plain", "c-once", "d-once")
+
+
+def test_lanes_that_share_a_hand_keep_one_message_that_must_not_start_twice(
+    rig: Rig, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else what is kept and not started would be given back too, a second later.
+    monkeypatch.setattr(Claiming, "release_unstarted", lambda self, older_than_s=0: None)
+    for key in ("one", "two"):
+        rig.send(key, key=key, at_most_once=True)
+    rig.broker.advance(1)
+    rig.start(*(make_handler(lambda message: gate.wait(PATIENCE_S), key) for key in ("one", "two")), max_threads=1)
+    rig.broker.until(lambda: rig.broker.counts().totals["released"] == 1)
+    assert sorted(rig.see(id).state for id in ("one", "two")) == [State.READY, State.RUNNING]
+    gate.set()
+    rig.until_gone("one", "two")
+
+
+def test_a_lane_that_is_claimed_ahead_for_takes_no_hand_from_what_must_not_start_twice(rig: Rig) -> None:
+    rig.send(*(f"warm-{n}" for n in range(50)), key="fast")
+    rig.start(make_handler(nothing, "fast"), make_handler(nothing, "once"), max_threads=8)
+    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 50)
+    at_ms = rig.broker.counts().now_ms + 50
+    fast = [Put(f"fast-{n}", Header("default", "fast"), b"null", at_ms=at_ms) for n in range(300)]
+    once = [Put(f"once-{n}", Header("default", "once", at_most_once=True), b"null", at_ms=at_ms) for n in range(2)]
+    rig.broker.put([*fast, *once])
+    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 352)
+    assert rig.broker.counts().totals["released"] == 0
 
 
 def test_at_most_once_gives_back_what_came_from_a_second_set_without_a_free_hand(rig: Rig) -> None:

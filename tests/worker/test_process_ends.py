@@ -79,6 +79,29 @@ def test_the_messages_of_a_killed_worker_run_again_each_once(site: Site) -> None
     assert site.totals()["reclaimed"] == 4
 
 
+def test_a_killed_worker_buries_nothing_that_must_not_start_twice_and_had_not_started(site: Site) -> None:
+    site.send(*(f"{n}" for n in range(100)), key="brisk")  # a fast handler's messages are claimed ahead
+    site.send(*(f"once-{n}" for n in range(30)), key="brisk", data="hold", at_most_once=True)
+    killed = site.worker("--threads", "2")
+    started = {site.line.next().id for _ in range(2)}
+    site.send("last", key="hold")  # leased after them: when it runs again their leases are over
+    assert site.line.next().id == "last"
+    killed.kill()
+    second = site.worker()
+    ran: set[str] = set()
+    while len(ran) < 29:
+        call = site.line.next()
+        call.release()
+        if call.what == "ran":
+            ran.add(call.id)
+    assert "last" in ran
+    assert not started & ran
+    assert second.stop() == 0
+    assert {site.see(id).state for id in started} == {State.ERROR}
+    totals = site.totals()
+    assert (totals["buried"], totals["finished"]) == (2, 129)
+
+
 def test_the_end_of_a_worker_frozen_past_its_lease_is_refused(site: Site) -> None:
     site.send("a", key="hold")
     frozen = site.worker()

@@ -34,8 +34,8 @@ class WaitingTold(threading.Condition):
 def nothing(message: Message[Any]) -> None: ...
 
 
-def make_lane(key: str) -> Lane:
-    return Lane(make_handler(nothing, key), [("default", key)], 1)
+def make_lane(key: str, concurrency: int = 1) -> Lane:
+    return Lane(make_handler(nothing, key), [("default", key)], concurrency)
 
 
 def fill(lane: Lane) -> None:
@@ -75,6 +75,31 @@ def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: thre
             fill(lane)
             hands.offer(lane)
     assert ended.wait(PATIENCE_S), "the second lane waits behind the first"
+    gate.set()
+    hands.close()
+
+
+def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: threading.Event) -> None:
+    started = threading.Semaphore(0)
+
+    def run(lease: Lease) -> Settlement | None:
+        started.release()
+        gate.wait(PATIENCE_S)
+        return None
+
+    lane = make_lane("k", concurrency=3)
+    hands, told = hands_of(rig, [lane], run)
+    assert hands.free == 32
+    with told:
+        for _ in range(3):
+            fill(lane)
+        hands.offer(lane)
+        free = [hands.free]  # one hand was called, and none is in the lane
+    for _ in range(3):
+        assert started.acquire(timeout=PATIENCE_S)
+        free.append(hands.free)
+    assert max(free) == 29  # fewer for a moment: a hand that has just begun is not yet in the lane that called it
+    assert free[-1] == 29
     gate.set()
     hands.close()
 

@@ -39,6 +39,13 @@ def hold(message: Message[str]) -> None:
     tell(message).close()
 
 
+@delay_execute(key="brisk")
+def brisk(message: Message[str]) -> None:
+    """Known as fast, and then it is not: told to hold, it does as `hold`."""
+    if message.data == "hold":
+        hold(message)
+
+
 @delay_execute(key="ahold")
 async def ahold(message: Message[str]) -> None:
     line = tell(message, "holds")
