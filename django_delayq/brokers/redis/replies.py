@@ -12,6 +12,7 @@ from django_delayq.errors import BrokerRefused, BrokerUnavailable
 _PASSES = re.compile(r"\b(LOADING|READONLY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED)\b")
 _READ_ONLY = "can't write against a read only"
 _FULL = re.compile(r"\bOOM\b|used memory > 'maxmemory'")
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 _HINTS = (
     (
         re.compile(r"WRONGPASS|NOAUTH|Authentication required|username-password|AUTH"),
@@ -45,6 +46,11 @@ def as_ours(error: Exception, shown: str) -> Exception:
     if isinstance(error, ResponseError | AuthenticationError):
         hint = next((f"; {hint}" for pattern, hint in _HINTS if pattern.search(text)), "")
         return BrokerRefused(f"Redis at {shown} refused: {text.rstrip('.')}{hint}.")
+    if _UNTRUSTED in text:
+        return BrokerRefused(
+            f"Redis at {shown} is not trusted: {text.rstrip('.')}; "
+            "give the file of its CA as ssl_ca_certs in LOCATION, and the host as its certificate names it."
+        )
     if isinstance(error, ConnectionError | TimeoutError | OSError):
         return Passing(f"Redis at {shown} is away: {text}")
     return BrokerRefused(f"Redis at {shown} does not answer as Redis does: {text}")

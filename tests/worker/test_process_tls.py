@@ -1,0 +1,97 @@
+"""A worker on a Redis that speaks TLS only, and on one that is not to be trusted."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.redis import RedisBroker
+from django_delayq.conf import get_alias, parse_alias
+from django_delayq.errors import BrokerRefused
+from tests import servers
+from tests.servers import Server, Servers
+from tests.worker.processes import Line, Site
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """Where the certificates of server and client are, that of their CA, and that of another."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    for name in ("server", "client"):
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
+    return tmp_path
+
+
+@pytest.fixture
+def tls_server(certificates: Path) -> Iterator[Server]:
+    """A Redis that asks for a client's certificate and a password."""
+    with servers.scope() as started:
+        yield _start_tls(started, certificates) or servers.missing("a redis-server that knows TLS")
+
+
+def _start_tls(started: Servers, certificates: Path) -> Server | None:
+    files = {"tls_cert_file": "server", "tls_key_file": "server", "tls_ca_cert_file": "ca"}
+    options = {option: str(certificates / f"{name}.pem") for option, name in files.items()}
+    for binary in servers.redis_binaries():
+        with contextlib.suppress(RuntimeError):  # one that was built without TLS does not know the options
+            return started.start(binary, tls_port=servers.free_port(), requirepass="hush-hush", **options)
+    return None
+
+
+@pytest.fixture
+def redis_url(tls_server: Server, certificates: Path) -> str:
+    files = {"ssl_ca_certs": "ca", "ssl_certfile": "client", "ssl_keyfile": "client"}
+    options = "&".join(f"{option}={certificates / name}.pem" for option, name in files.items())
+    return f"rediss://:hush-hush@127.0.0.1:{tls_server.options['tls_port']}/0?{options}"
+
+
+@pytest.fixture
+def site(redis_delayq: dict[str, Any], process_env: dict[str, str], tls_server: Server) -> Iterator[Site]:
+    """A site on it."""
+    line = Line(tls_server.directory / "line.sock")
+    env = {"DJANGO_SETTINGS_MODULE": "tests.worker.settings", "DELAYQ_TEST_LINE": str(line.path)}
+    broker = RedisBroker(get_alias())
+    site = Site(broker, process_env | env, line)
+    yield site
+    site.close()
+    broker.close()
+    line.close()
+
+
+def test_messages_are_sent_and_run_over_tls(site: Site) -> None:
+    worker = site.worker()
+    site.send("a")
+    assert site.line.next_of("a").what == "ran"
+    asyncio.run(site.broker.aput([Put("b", Header("default", "arun"), b'""')]))
+    assert site.line.next_of("b").what == "ran"
+    assert worker.stop() == 0
+    assert site.totals()["finished"] == 2
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "why"),
+    [("/ca.pem", "/other.pem", "certificate in certificate chain"), ("127.0.0.1", "localhost", "Hostname mismatch")],
+    ids=["another CA", "another host"],
+)
+def test_a_server_that_is_not_to_be_trusted_is_refused_with_the_fix(
+    site: Site, redis_delayq: dict[str, Any], redis_url: str, right: str, wrong: str, why: str
+) -> None:
+    options = redis_delayq | {"LOCATION": redis_url.replace(right, wrong)}
+    broker = RedisBroker(parse_alias("default", options))
+    with pytest.raises(BrokerRefused, match="give the file of its CA as ssl_ca_certs in LOCATION") as raised:
+        broker.open()
+    site.env["DELAYQ_TEST"] = json.dumps(options)
+    worker = site.worker()
+    assert worker.wait() == 1
+    for text in (str(raised.value), worker.text):
+        assert why in text
+        assert "hush-hush" not in text
+        assert "Traceback" not in text
