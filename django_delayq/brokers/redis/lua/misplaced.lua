@@ -3,17 +3,18 @@
 -- KEYS  1 msg 2 running 3 suspect 4 error 5 the place (one of 2 to 4, or a wait set)
 -- ARGV  members, read from the place or from msg a moment ago
 -- Gives two values per wrong one: the member, and 'no body', 'no place', 'two places' or 'not its wait set'.
-local reply, wait = {}, set_name(KEYS[5])
-for _, id in ipairs(ARGV) do
-  local message, places = redis.call('HGET', KEYS[1], id), 0
-  for i = 2, wait and 5 or 4 do
-    if redis.call('ZSCORE', KEYS[i], id) then places = places + 1 end
+local reply, wait, scores = {}, set_name(KEYS[5]), {}
+for i = 2, wait and 5 or 4 do scores[i] = redis.call('ZMSCORE', KEYS[i], unpack(ARGV)) end
+for n, id in ipairs(ARGV) do
+  local message, places = redis.call('HGET', KEYS[1], id), 0 -- one at a time: a page of large ones is much memory
+  for _, there in pairs(scores) do
+    if there[n] then places = places + 1 end
   end
   local wrong
   if places > 1 then wrong = 'two places'
   elseif places == 1 and not message then wrong = 'no body'
   elseif places == 0 and message then wrong = 'no place'
-  elseif places == 1 and wait and redis.call('ZSCORE', KEYS[5], id) and read_header(message) ~= wait then
+  elseif places == 1 and wait and scores[5][n] and read_header(message) ~= wait then
     wrong = 'not its wait set'
   end
   if wrong then reply[#reply + 1], reply[#reply + 2] = id, wrong end
