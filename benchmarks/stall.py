@@ -39,6 +39,7 @@ def run() -> list[Result]:
 def _longest(client: redis.Redis, what: str) -> Result:
     log: list[dict[str, Any]] = client.slowlog_get(MOST_LOGGED)
     client.slowlog_reset()
+    log = [call for call in log if not call["command"].startswith(b"SLOWLOG")]  # emptying a long log takes its time
     if not log:
         return at_most(what, LOGGED_US / 1000, MOST_MS, "ms", "none was so long as to be logged")
     longest = max(log, key=lambda call: call["duration"])
