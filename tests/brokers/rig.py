@@ -8,6 +8,7 @@ from typing import Any
 import redis
 
 from django_delayq.brokers.base import (
+    BATCH,
     Broker,
     Capability,
     Claimed,
@@ -57,6 +58,13 @@ class Rig:
     def claim(self, count: int = 100, *, key: str = "k", queue: str = "q", worker: str = "w") -> list[Claimed]:
         """The messages that a claim of one set gives."""
         return self.broker.claim([Want(queue, key, count)], lease_ms=LEASE_MS, worker=worker).messages
+
+    def claim_all(self, *, key: str = "k", queue: str = "q") -> list[Claimed]:
+        """The messages that claims of one set give until there are no more: one may give fewer than are wanted."""
+        claimed: list[Claimed] = []
+        while more := self.claim(BATCH, key=key, queue=queue):
+            claimed += more
+        return claimed
 
     def claim_one(self, key: str = "k", queue: str = "q") -> Claimed:
         """The one message that is due."""

@@ -137,8 +137,10 @@ def test_full_batches_of_alarms(rig: Rig) -> None:
     _put(rig, *(f"{n:04}" for n in range(BATCH)))
     rig.send("message")
     claims = _claim(rig, 5 * BATCH)
-    assert len(claims.alarms) + len(claims.messages) == BATCH
+    assert len(claims.alarms) + len(claims.messages) <= BATCH
     assert claims.left
-    rig.broker.drop_alarms(claims.alarms)
+    while claims.alarms:
+        rig.broker.drop_alarms(claims.alarms)
+        claims = _claim(rig, 5 * BATCH)
     rig.lapse()
-    assert len(_claim(rig, 5 * BATCH).alarms) <= 1
+    assert _claim(rig, 5 * BATCH).alarms == []

@@ -93,7 +93,7 @@ def test_each_answer_has_its_own_due_time(rig: Rig) -> None:
 def test_a_full_batch_is_taken(rig: Rig) -> None:
     many = [f"{n:04}" for n in range(BATCH)]
     assert all(answer.created for answer in rig.send(*many))
-    assert ids(rig.claim(BATCH)) == many
+    assert ids(rig.claim_all()) == many
 
 
 def test_an_instant_in_the_past_means_now(rig: Rig) -> None:

@@ -201,6 +201,6 @@ def test_a_mixed_batch_answers_in_order(rig: Rig) -> None:
 
 def test_a_full_batch_is_settled(rig: Rig) -> None:
     rig.send(*(f"{n}" for n in range(BATCH)))
-    claimed = rig.claim(BATCH)
+    claimed = rig.claim_all()
     assert all(rig.broker.settle([settlement(message, Verb.FINISH) for message in claimed]))
     assert rig.total("finished") == BATCH
