@@ -10,11 +10,12 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Count
 
+from django_delayq.brokers import get_broker
 from django_delayq.conf import Alias, alias_names, get_alias
-from django_delayq.errors import StoreUnavailable
+from django_delayq.errors import DelayqError, StoreUnavailable
 from django_delayq.handlers import handlers_by_key
 from django_delayq.models import ReadyMessage
-from django_delayq.store import report
+from django_delayq.store import StoredBroker, clocks, report
 from django_delayq.store.database import Database
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import STORE_CONNECTIONS, database_connections
@@ -29,7 +30,7 @@ _MOST_CONNECTIONS = {
 
 @register(Tags.database, deploy=True)
 def check_stores(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """E006 tables are not there, W002 SQLite for one process, W003 no handler, W004 too many connections.
+    """E006 tables are not there, W002 SQLite for one process, W003 no handler, W004 too many connections, W005 clocks.
 
     Of each alias with a store in one of `databases`.
     """
@@ -50,7 +51,12 @@ def _check_store(alias: Alias) -> Iterable[CheckMessage]:
     try:
         if problems := report.problems(database):
             return [_unfit(problem) for problem in problems]
-        return [*_check_settings(database), *_check_keys(alias), *_check_connections(alias, database)]
+        return [
+            *_check_settings(database),
+            *_check_keys(alias),
+            *_check_connections(alias, database),
+            *_check_clocks(alias),
+        ]
     except (StoreUnavailable, ImproperlyConfigured) as error:
         return [_unfit(str(error))]
 
@@ -92,3 +98,17 @@ def _check_connections(alias: Alias, database: Database) -> Iterator[CheckMessag
             hint="Run workers with fewer --threads or --max-threads, or raise max_connections.",
             id="delayq.W004",
         )
+
+
+def _check_clocks(alias: Alias) -> Iterator[CheckMessage]:
+    broker = get_broker(alias.name)
+    if not isinstance(broker, StoredBroker):
+        return
+    before_ms = broker.database.now_ms()
+    try:
+        now_ms = broker.clock.report().now_ms
+    except DelayqError:
+        return  # one that is away has no clock to compare, and a deploy need not wait for it
+    skew_ms = 0 if now_ms is None else clocks.skew(now_ms, before_ms, broker.database.now_ms())
+    for text in clocks.warnings(skew_ms):
+        yield Warning(text, hint="Let both servers follow one source of time (NTP).", id="delayq.W005")

@@ -196,9 +196,13 @@ class Audit:
 
 @dataclass(slots=True)
 class ServerReport:
-    """What the worker says at start: one line on durability, warnings, and problems that forbid starting."""
+    """What the worker says at start: one line on durability, warnings, and problems that forbid starting.
+
+    `now_ms` is the server's clock, None for a broker without one.
+    """
 
     server: str
     durability: str
     warnings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    now_ms: int | None = None

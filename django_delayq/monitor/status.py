@@ -14,7 +14,7 @@ from django_delayq.monitor.forecast import Hour, forecast
 from django_delayq.monitor.patience import within
 from django_delayq.monitor.throughput import Throughput, measure
 from django_delayq.monitor.waiting import WaitingSet, waiting_sets
-from django_delayq.store import StoredBroker, figures
+from django_delayq.store import StoredBroker, clocks, figures
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -33,7 +33,8 @@ class Status:
 
     With a store, large numbers are counted in part: `capped` tells that there may be more waiting, ready or running,
     and what is buried or `retried` (waits or runs after a failure) counts up to `store.figures.MOST`; the `totals` are
-    left to the audit. Without a store, what only rows tell is None, and there is no forecast.
+    left to the audit. `broker_skew_ms` is how far the broker's clock is at least ahead of the database's. Without a
+    store, what only rows tell is None, and there is no forecast.
     """
 
     now_ms: int
@@ -48,6 +49,7 @@ class Status:
     workers: tuple[WorkerInfo, ...]
     server: ServerReport
     broker_away: bool = False
+    broker_skew_ms: int | None = None
     retried: int | None = None
     last_hour: Throughput | None = None
     last_day: Throughput | None = None
@@ -108,7 +110,7 @@ def now_ms(using: str = DEFAULT_ALIAS) -> int:
 def _without_store(broker: Broker) -> Status:
     before_ms = _wall_clock_ms()
     counts = broker.counts()
-    skew_ms = _skew(counts.now_ms, before_ms, _wall_clock_ms())
+    skew_ms = clocks.skew(counts.now_ms, before_ms, _wall_clock_ms())
     workers, pauses = broker.workers(), broker.pauses()
     return Status(
         now_ms=counts.now_ms,
@@ -130,12 +132,16 @@ def _with_store(broker: StoredBroker, patience_s: float | None) -> Status:
     with database.available():
         before_ms = _wall_clock_ms()
         decides_ms = database.now_ms()
-        skew_ms = _skew(decides_ms, before_ms, _wall_clock_ms())
+        skew_ms = clocks.skew(decides_ms, before_ms, _wall_clock_ms())
         found = figures.waiting(database, decides_ms)
         hour, day = measure(database, decides_ms, (HOUR_MS, DAY_MS))
-    pauses, workers, server = broker.pauses(), None, None
+    pauses, workers, server, broker_skew_ms = broker.pauses(), None, None, None
     try:
+        before_ms = database.now_ms()
         workers, server = within(patience_s, partial(_worked_by, broker.clock))
+        if server.now_ms is not None:
+            broker_skew_ms = clocks.skew(server.now_ms, before_ms, database.now_ms())
+            server.warnings += clocks.warnings(broker_skew_ms)
     except (BrokerUnavailable, BrokerRefused) as error:
         server = _away(broker, error)
     counts = found.counts
@@ -154,6 +160,7 @@ def _with_store(broker: StoredBroker, patience_s: float | None) -> Status:
         workers=tuple(sorted(workers or (), key=lambda worker: worker.name)),
         server=server,
         broker_away=workers is None,
+        broker_skew_ms=broker_skew_ms,
         retried=found.retried,
         last_hour=hour,
         last_day=day,
@@ -185,14 +192,6 @@ def _errors_since(broker: Broker, since_ms: int, most: int) -> int:
 
 def _buried_ms(info: Info) -> int:
     return info.buried_ms or 0
-
-
-def _skew(decides_ms: int, before_ms: int, after_ms: int) -> int:
-    """How far the clock that decides is at least ahead of this machine's (negative: behind).
-
-    It was read somewhere between our two readings, so that anything in between is no skew.
-    """
-    return decides_ms - min(max(decides_ms, before_ms), after_ms)
 
 
 def _wall_clock_ms() -> int:

@@ -32,7 +32,7 @@ from django_delayq.brokers.base import (
 from django_delayq.conf import Alias, Store
 from django_delayq.errors import BrokerUnavailable, DelayqError
 from django_delayq.sending.commit import is_in_transaction
-from django_delayq.store import audit, byid, claims, looks, pauses, puts, reclaims, report, settles
+from django_delayq.store import audit, byid, claims, clocks, looks, pauses, puts, reclaims, report, settles
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
@@ -294,7 +294,8 @@ class StoredBroker:
         return self.clock.workers()
 
     def report(self) -> ServerReport:
-        found = self._report_of_clock()
+        with self.database.available():
+            found = self._report_of_clock()
         if not self._is_fit:  # tables that were there once are not looked for again
             found.problems += report.problems(self.database)
             self._is_fit = not found.problems
@@ -302,14 +303,18 @@ class StoredBroker:
         return found
 
     def _report_of_clock(self) -> ServerReport:
+        before_ms = self.database.now_ms()
         try:
             with self.degraded.asking():
-                return self.clock.report()
+                found = self.clock.report()
         except BrokerUnavailable as error:
             self.degraded.begin_if_due()
             if not self.degraded.on:
                 raise
             return ServerReport("a broker that is away", "nothing is known", [f"{error} The tables alone must do."])
+        if found.now_ms is not None:
+            found.warnings += clocks.warnings(clocks.skew(found.now_ms, before_ms, self.database.now_ms()))
+        return found
 
 
 def _answers(ids: Sequence[str], found: set[str]) -> list[bool]:

@@ -332,7 +332,9 @@ class MemoryBroker:
             return self._meta.workers(self._now_ms())
 
     def report(self) -> ServerReport:
-        return ServerReport("memory of this process", "everything is lost when this process ends")
+        return ServerReport(
+            "memory of this process", "everything is lost when this process ends", now_ms=self._now_ms()
+        )
 
     # Time
 

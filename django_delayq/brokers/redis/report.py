@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django_delayq.brokers.base import ServerReport
+from django_delayq.brokers.redis.looks import clock_ms
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 
 OLDEST = (6, 2)
@@ -27,6 +28,7 @@ def report_on(run: Run, shown: str) -> ServerReport:
         durability=_durability(run, info),
         warnings=_warnings(info),
         problems=_problems(info),
+        now_ms=clock_ms(run("TIME")),
     )
 
 

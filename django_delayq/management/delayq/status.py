@@ -11,6 +11,7 @@ from django_delayq.management.delayq.status_shape import status_shape
 from django_delayq.management.delayq.terminal import Write, write_table
 from django_delayq.management.delayq.times import end_words, to_words
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, status
+from django_delayq.store import clocks
 
 HELP = "Counts per state, queue and key, what is parked, what is paused, next due, lag, clock skew, live workers."
 
@@ -68,7 +69,9 @@ def _write_figures(write: Write, seen: Status) -> None:
     write(f"parked keys: {len(seen.parked)}")
     write(f"next due: {to_words(seen.next_due_ms, seen.now_ms)}")
     write(f"lag: {to_text(seen.lag_ms)}")
-    write(f"clock skew: {_skew_words(seen.clock_skew_ms)}")
+    write(f"clock skew: {_skew_words(seen.clock_skew_ms, 'broker' if seen.last_hour is None else 'database')}")
+    if seen.broker_skew_ms is not None:
+        write(f"between the two clocks: {clocks.in_words(seen.broker_skew_ms)}")
     for name, throughput in (("hour", seen.last_hour), ("day", seen.last_day)):
         if throughput is not None:
             write(f"last {name}: {_throughput_words(throughput)}")
@@ -91,13 +94,13 @@ def _hour_words(hour: Hour) -> str:
     return due if hour.drain_ms is None else f"{due}, {to_text(hour.drain_ms)} to drain"
 
 
-def _skew_words(skew_ms: int | None) -> str:
+def _skew_words(skew_ms: int | None, decides: str) -> str:
     if skew_ms is None:
         return "none to compare; this broker has no clock of its own"
     if skew_ms == 0:
         return "none"
     where = "ahead of" if skew_ms > 0 else "behind"
-    return f"the broker's clock is {to_text(abs(skew_ms))} {where} this machine's"
+    return f"the {decides}'s clock is {to_text(abs(skew_ms))} {where} this machine's"
 
 
 def _listed(figures: Mapping[str, int]) -> str:

@@ -28,6 +28,7 @@ def status_shape(seen: Status) -> dict[str, Any]:
         **instant("next_due", seen.next_due_ms),
         "lag_ms": seen.lag_ms,
         "clock_skew_ms": seen.clock_skew_ms,
+        "broker_skew_ms": seen.broker_skew_ms,
         "last_hour": _throughput_shape(seen.last_hour),
         "last_day": _throughput_shape(seen.last_day),
         "forecast": [_hour_shape(each) for each in seen.forecast],
