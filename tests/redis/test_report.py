@@ -39,6 +39,8 @@ def report_from(info: str, config: dict[str, str] | None = None) -> ServerReport
     def run(command: str, *arguments: str) -> Any:
         if command == "INFO":
             return info.replace("\n", "\r\n").encode() if arguments == ("server",) else b""
+        if command == "TIME":
+            return [b"1700000000", b"123456"]
         value = (config or {}).get(arguments[1])
         return [arguments[1].encode(), value.encode()] if value is not None else []
 
