@@ -14,8 +14,9 @@ MOST_BYTES = 65_536
 
 
 class Ended(StrEnum):
-    """How an attempt ended that was not the last."""
+    """How an attempt ended. One that finished was the last, and is in no history."""
 
+    FINISHED = "finished"
     FAILED = "failed"
     SNOOZED = "snoozed"
     CRASHED = "crashed"  # the process that ran it died

@@ -1,14 +1,17 @@
-"""Where one message is and what happens to it next."""
+"""Where one message is, what happened to it, and what happens next."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import SUSPECT_CRASHES, Info, Pause, covering
+from django_delayq.brokers.base import SUSPECT_CRASHES, AlarmInfo, Broker, Info, Pause, WorkerInfo, covering
 from django_delayq.conf import DEFAULT_ALIAS
+from django_delayq.errors import DelayqError
 from django_delayq.handlers import get_handler
 from django_delayq.message import State
 from django_delayq.monitor.waiting import is_asked_for
+from django_delayq.store import StoredBroker
+from django_delayq.store.story import Story, story as story_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +19,8 @@ class Explanation:
     """One message at `now_ms`, by the broker's clock.
 
     `parked`: it waits, and no live worker asks for its key. `pauses`: those of its queue and key. `max_attempts` is
-    None when neither the message nor a handler known here says it.
+    None when neither the message nor a handler known here says it. `story` is what a store tells beside. `alarms` are
+    those that the broker holds for a row; None without a store, and where the broker is away.
     """
 
     info: Info
@@ -25,17 +29,44 @@ class Explanation:
     pauses: tuple[Pause, ...]
     max_attempts: int | None
     happens_next: str
+    story: Story | None = None
+    alarms: tuple[AlarmInfo, ...] | None = None
 
 
 def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
-    """The message that waits or runs under `id`, else the one buried last, else None. Changes nothing."""
+    """The message that waits or runs under `id`, else the one buried last, else None. Changes nothing.
+
+    With a store also one that finished or was cancelled: what ended last.
+    """
     broker = get_broker(using)
+    if isinstance(broker, StoredBroker):
+        return _explain_row(broker, id, using)
     info = broker.get(id)
     if info is None:
         return None
-    now_ms = broker.counts().now_ms
+    return _explanation(broker, info, broker.counts().now_ms, broker.workers(), using)
+
+
+def _explain_row(broker: StoredBroker, id: str, using: str) -> Explanation | None:
+    story = story_of(broker.database, id)
+    if story is None:
+        return None
+    header = story.info.header
+    try:
+        alarms = tuple(broker.find_alarms(header.queue, header.key, [story.pk]))
+        workers = broker.workers()
+    except DelayqError:  # the row tells, also while the broker is away; who asks for its key can't be known
+        explanation = _explanation(broker, story.info, broker.database.now_ms(), None, using)
+        return replace(explanation, story=story)
+    explanation = _explanation(broker, story.info, broker.database.now_ms(), workers, using)
+    return replace(explanation, story=story, alarms=alarms)
+
+
+def _explanation(
+    broker: Broker, info: Info, now_ms: int, workers: Sequence[WorkerInfo] | None, using: str
+) -> Explanation:
     waits = info.state in (State.PENDING, State.READY)
-    parked = waits and not is_asked_for(info.header.queue, info.header.key, broker.workers())
+    parked = waits and workers is not None and not is_asked_for(info.header.queue, info.header.key, workers)
     pauses = tuple(covering(broker.pauses(), info.header.queue, info.header.key))
     happens_next = _unless_paused(info, pauses, _happens_next(info, now_ms, parked))
     return Explanation(info, now_ms, parked, pauses, _max_attempts(info, using), happens_next)
@@ -47,7 +78,7 @@ def _max_attempts(info: Info, using: str) -> int | None:
 
 
 def _unless_paused(info: Info, pauses: Sequence[Pause], happens_next: str) -> str:
-    if not pauses or info.state is State.ERROR:
+    if not pauses or info.state in (State.ERROR, State.FINISHED, State.CANCELLED):
         return happens_next
     paused = f"while {' and '.join(pause.names for pause in pauses)} {'is' if len(pauses) == 1 else 'are'} paused"
     if info.state is State.RUNNING:
@@ -63,6 +94,8 @@ def _happens_next(info: Info, now_ms: int, parked: bool) -> str:
             return _when_claimed(info, now_ms, parked)
         case State.RUNNING:
             return _when_run(info, now_ms)
+        case State.FINISHED | State.CANCELLED:
+            return "Nothing: it is over."
         case _:
             return "Nothing until it is rescued or purged; without a store it is dropped when error_retention ends."
 

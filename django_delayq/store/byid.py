@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from django.db import transaction
 
 from django_delayq.brokers.base import Alarm
-from django_delayq.history import Ended, PastAttempt, add
+from django_delayq.history import add
 from django_delayq.store import moves
 from django_delayq.store.database import Database, Row, marks
 from django_delayq.store.moves import count
-from django_delayq.store.rows import BARRED, FREE, SHARED, shared_with
+from django_delayq.store.rows import BARRED, FREE, SHARED, buried_attempt, shared_with
 
 
 def cancel(database: Database, ids: Sequence[str]) -> set[str]:
@@ -83,9 +83,7 @@ def _rescue(database: Database, id: str) -> Row | None:
     if not buried:
         return None
     ((pk, failures, worker, started_ms, ended_ms, error, detail, history),) = buried
-    # A failure that was counted has a traceback.
-    number = failures if detail else failures + 1
-    last = PastAttempt(number, started_ms, ended_ms, worker, Ended.BURIED, error, detail)
+    last = buried_attempt(failures, started_ms, ended_ms, worker, error, detail)
     now = database.dialect.now
     selected = shared_with(
         due_at=now,

@@ -12,10 +12,13 @@ from django_delayq.store.rows import CRASHES_NOW, FREE, MESSAGE, info_of
 def get(database: Database, id: str) -> Info | None:
     """The message that waits or runs under the id, else the one buried last."""
     found = _ready(database, "r.message_id = %s LIMIT 1", [id])
-    if found:
-        return found[0]
-    buried = _errors(database, "AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1", [id])
-    return buried[0] if buried else None
+    return found[0] if found else buried(database, id)
+
+
+def buried(database: Database, id: str) -> Info | None:
+    """The message that was buried last under the id."""
+    found = _errors(database, "AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1", [id])
+    return found[0] if found else None
 
 
 def tagged(database: Database, tag: str) -> list[str]:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from django_delayq.brokers.base import Claimed, Header, Info
+from django_delayq.history import Ended, PastAttempt
 from django_delayq.message import State
 from django_delayq.store.database import Row
 
@@ -79,3 +80,10 @@ def claimed_of(pk: int, row: Row, token: int) -> Claimed:
 def info_of(row: Row, state: State) -> Info:
     """What a look shows of a row of `MESSAGE`."""
     return Info(row[0], state, row[6], header_of(row), row[3].encode(), row[13], row[14], row[15])
+
+
+def buried_attempt(
+    failures: int, started_ms: int | None, ended_ms: int, worker: str, error: str, detail: str
+) -> PastAttempt:
+    """The last attempt of a buried row. A failure that was counted among its `failures` has a traceback."""
+    return PastAttempt(failures if detail else failures + 1, started_ms, ended_ms, worker, Ended.BURIED, error, detail)

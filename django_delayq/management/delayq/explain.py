@@ -7,12 +7,13 @@ from django.core.management.base import CommandError
 
 from django_delayq.management.delayq.arguments import Options, add_json
 from django_delayq.management.delayq.shapes import data_text, message_shape, pause_shape, write_json
+from django_delayq.management.delayq.story import story_lines, story_shape
 from django_delayq.management.delayq.terminal import Write
 from django_delayq.management.delayq.times import end_words, instant, to_words
 from django_delayq.message import State
 from django_delayq.monitor import Explanation, explain
 
-HELP = "Where a message is, when it is due, its failures, who holds it until when, and what happens next."
+HELP = "Where a message is, when it is due, its attempts, who holds it until when, and what happens next."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -53,8 +54,10 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     if info.buried_ms is not None:
         yield f"buried: {to_words(info.buried_ms, now_ms)}"
     yield f"data: {data_text(info.body)}"
+    yield from story_lines(explanation)
     yield f"next: {explanation.happens_next}"
-    yield from info.detail.splitlines()
+    if explanation.story is None:
+        yield from info.detail.splitlines()
 
 
 def _most(explanation: Explanation) -> str:
@@ -70,4 +73,5 @@ def _shape(explanation: Explanation) -> dict[str, object]:
         "pauses": [pause_shape(pause) for pause in explanation.pauses],
         "max_attempts": explanation.max_attempts,
         "happens_next": explanation.happens_next,
+        "story": story_shape(explanation),
     }

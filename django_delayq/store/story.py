@@ -1,0 +1,94 @@
+"""The whole story of an id: its newest row, wherever that is now, and every attempt of it."""
+
+from dataclasses import dataclass
+
+from django_delayq.brokers.base import Info
+from django_delayq.history import Ended, PastAttempt, read
+from django_delayq.message import State
+from django_delayq.store import looks
+from django_delayq.store.database import Database
+from django_delayq.store.rows import MESSAGE, buried_attempt, info_of
+
+MOST_ROWS = 100
+"""An id can be used again and again: so many of its rows are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What the tables tell of an id beside what a broker could.
+
+    `attempts` are all that are over, oldest first; `running_since_ms` is the claim of the one that is not. `placed`
+    tells that the broker was told of a waiting row. `rows` counts those of the id, this one too, to `MOST_ROWS`.
+    """
+
+    info: Info
+    pk: str
+    attempts: tuple[PastAttempt, ...]
+    rows: int
+    placed: bool | None = None
+    running_since_ms: int | None = None
+    ended_ms: int | None = None
+    fingerprint: str = ""
+
+
+def story(database: Database, id: str) -> Story | None:
+    """Of the message that waits or runs under the id, else of the one that ended last; None where there is no row."""
+    rows = _count(database, id)
+    waiting = _ready(database, id, rows)
+    if waiting is not None:
+        return waiting
+    ended = [found for found in (_finished(database, id, rows), _buried(database, id, rows)) if found is not None]
+    return max(ended, key=lambda found: found.ended_ms or 0, default=None)
+
+
+def _ready(database: Database, id: str, rows: int) -> Story | None:
+    found = database.rows(
+        "SELECT id, placed, started_at, history FROM delayq_ready WHERE alias = %s AND message_id = %s",
+        [database.alias, id],
+    )
+    info = looks.get(database, id)
+    if not found or info is None:
+        return None
+    ((pk, placed, claimed_ms, history),) = found
+    since_ms = claimed_ms if info.state is State.RUNNING else None
+    return Story(info, str(pk), tuple(read(history)), rows, bool(placed), since_ms)
+
+
+def _finished(database: Database, id: str, rows: int) -> Story | None:
+    found = database.rows(
+        f"SELECT r.id, r.outcome, r.started_at, r.ended_at, r.history, {MESSAGE} FROM delayq_finish r"
+        " WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1",
+        [database.alias, id],
+    )
+    for pk, outcome, started_ms, ended_ms, history, *row in found:
+        info = info_of(tuple(row), State(outcome))
+        attempts = read(history)
+        if started_ms is not None:  # of a message cancelled after its worker died, that attempt was lost
+            how = Ended.FINISHED if info.state is State.FINISHED else Ended.LOST
+            attempts.append(PastAttempt(info.failures + 1, started_ms, ended_ms, row[16], how))
+        return Story(info, str(pk), tuple(attempts), rows, ended_ms=ended_ms)
+    return None
+
+
+def _buried(database: Database, id: str, rows: int) -> Story | None:
+    found = database.rows(
+        "SELECT r.id, r.worker, r.started_at, r.ended_at, r.history, r.fingerprint, r.failures, r.error, r.detail"
+        " FROM delayq_error r WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1",
+        [database.alias, id],
+    )
+    info = looks.buried(database, id)
+    if not found or info is None:
+        return None
+    ((pk, worker, started_ms, ended_ms, history, fingerprint, failures, error, detail),) = found
+    last = buried_attempt(failures, started_ms, ended_ms, worker, error, detail)
+    return Story(info, str(pk), (*read(history), last), rows, ended_ms=ended_ms, fingerprint=fingerprint)
+
+
+def _count(database: Database, id: str) -> int:
+    tables = ("delayq_ready", "delayq_finish", "delayq_error")
+    each = [f"SELECT 1 FROM {table} WHERE alias = %s AND message_id = %s" for table in tables]
+    ((count,),) = database.rows(
+        f"SELECT count(*) FROM (SELECT * FROM ({' UNION ALL '.join(each)}) AS every_row LIMIT {MOST_ROWS}) AS counted",
+        [database.alias, id] * len(tables),
+    )
+    return int(count)
