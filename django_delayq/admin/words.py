@@ -7,11 +7,16 @@ from django_delayq.admin.columns import instant
 from django_delayq.durations import to_text
 from django_delayq.message import from_ms
 
+LEAST = 0.01
+"""A rate that is lower is only told as such."""
+
 
 def number(value: float | None, *, capped: bool = False, about: bool = False) -> str:
     """With its thousands apart; `capped`: there may be more."""
     if value is None:
         return "–"
+    if 0 < value < LEAST:
+        return f"< {number_format(LEAST, 2)}"
     shown = number_format(value, 0 if value == int(value) else 2, use_l10n=True, force_grouping=True)
     return f"{'≈ ' if about else ''}{shown}{'+' if capped else ''}"
 

@@ -9,7 +9,7 @@ from random import Random
 from django_delayq.store import figures
 from django_delayq.store.database import Database
 
-MOST_COUNTED = 10_000
+MOST_COUNTED = 5_000
 """So many messages are counted one by one. Of more, about as many are read, at random moments of each part."""
 PARTS = 60
 """A span is shown, and sampled, in so many parts."""

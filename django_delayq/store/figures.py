@@ -12,7 +12,9 @@ from django_delayq.store.rows import CRASHES_NOW, FREE
 HOUR_MS = 3_600_000
 
 MOST = 100_000
-"""So many rows are counted in one look, of what is due and of what is not, shared out among the queues and keys."""
+"""So many rows that are not due are counted in one look, shared out among the queues and keys; an index has them."""
+MOST_DUE = 20_000
+"""So many that are due, which cost more: the rows themselves tell whether they run."""
 LEAST = 500
 """And at least so many of each queue and key."""
 MOST_PAIRS = 200
@@ -48,12 +50,11 @@ def waiting(database: Database, now_ms: int) -> Waiting:
     There are no totals: the audit counts them.
     """
     sets = [SetCount(queue, key, 0, 0, None) for queue, key in waiting_pairs(database, MOST_PAIRS)]
-    most = max(MOST // max(len(sets), 1), LEAST)
     error, errors_last_hour, retried = _counted(database, now_ms)
     found = Waiting(Counts(now_ms, [], 0, 0, error), retried, errors_last_hour)
     if sets:
-        _count_pending(database, sets, most, found)
-        _count_due(database, sets, most, found.counts)
+        _count_pending(database, sets, max(MOST // len(sets), LEAST), found)
+        _count_due(database, sets, max(MOST_DUE // len(sets), LEAST), found.counts)
     found.counts.waiting = [one for one in sets if one.pending or one.ready]
     return found
 
