@@ -33,6 +33,7 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "buried": ("Messages in error", ("alias",)),
     "buried_last_hour": ("Messages that were buried in the last hour", ("alias",)),
     "clock_skew_seconds": ("How far the clock that decides is ahead of this machine's", ("alias",)),
+    "broker_skew_seconds": ("How far the broker's clock is ahead of the database's; only with a store", ("alias",)),
     "pending": ("Messages that are not due yet", _SET),
     "ready": ("Messages that are due and held by nobody", _SET),
     "lag_seconds": ("How late the oldest ready message is", _SET),
@@ -113,6 +114,8 @@ def _samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
 def _of_a_store(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
     if seen.retried is not None:
         yield "retried", (), seen.retried
+    if seen.broker_skew_ms is not None:
+        yield "broker_skew_seconds", (), seen.broker_skew_ms / 1000
     for span, throughput in (("hour", seen.last_hour), ("day", seen.last_day)):
         if throughput is None:
             continue

@@ -1,5 +1,7 @@
 """What Prometheus scrapes: the same figures, for each alias, whatever is away."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,6 +68,7 @@ def test_the_figures_of_each_alias(settings: Settings) -> None:
     assert seen["delayq_finished", "default", "hour"] == seen["delayq_finished", "default", "day"] == 1
     assert seen["delayq_lateness_seconds", "default", "0.99", "hour"] >= 0
     assert seen["delayq_retried", "default"] == 0
+    assert abs(seen["delayq_broker_skew_seconds", "default"]) < 60
     assert seen["delayq_moves_total", "plain", "finished"] == 1
     assert ("delayq_moves_total", "default", "finished") not in seen
     assert ("delayq_retried", "plain") not in seen
@@ -82,6 +85,7 @@ def test_an_alias_that_is_away_is_told_and_hides_no_other(monkeypatch: pytest.Mo
     assert (seen["delayq_up", "plain"], seen["delayq_up", "default"]) == (0, 1)
     assert seen["delayq_broker_up", "default"] == 0
     assert ("delayq_workers", "default") not in seen
+    assert ("delayq_broker_skew_seconds", "default") not in seen
     assert [name for name, alias, *_ in seen if alias == "plain"] == ["delayq_up"]
 
 
@@ -101,3 +105,9 @@ def test_the_figures_are_only_read() -> None:
 def test_no_proxy_keeps_the_figures() -> None:
     response: Any = Client().get("/metrics")
     assert "no-store" in response["Cache-Control"]
+
+
+def test_the_docs_name_every_figure() -> None:
+    page = (Path(__file__).parent.parent / "docs/how-to/monitoring.md").read_text()
+    named = set(re.findall(r"`(delayq_\w+)` ?[|,]", page))
+    assert named == {metric.name for metric in DelayqCollector().describe()} - {"delayq_moves"} | {"delayq_moves_total"}
