@@ -8,13 +8,14 @@ import signal
 import socket
 import sys
 import threading
+from typing import Any
 
 from django.db import connection
 
 from django_delayq import Message, delay_execute
 
 
-def tell(message: Message[str], what: str = "ran") -> socket.socket:
+def tell(message: Message[Any], what: str = "ran") -> socket.socket:
     """Say "<what> <id> <attempt> <pid>" to the test that sent the message."""
     line = socket.socket(socket.AF_UNIX)
     line.connect(os.environ["DELAYQ_TEST_LINE"])
@@ -24,6 +25,14 @@ def tell(message: Message[str], what: str = "ran") -> socket.socket:
 
 @delay_execute(key="run")
 def run(message: Message[str]) -> None:
+    tell(message).close()
+
+
+@delay_execute(key="close", max_attempts=1)
+def close(message: Message[dict[str, int]]) -> None:
+    """Fails for what is no number of an order."""
+    if message.data["order"] < 1:
+        raise ValueError(f"there is no order {message.data['order']}")
     tell(message).close()
 
 

@@ -1,0 +1,83 @@
+"""What a person on call does, in a browser, with the worker running."""
+
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.worker.processes import Site
+
+LIST = "/admin/delayq/errormessage/"
+
+
+def test_a_failing_key_is_found_its_payload_mended_and_watched_until_it_finishes(page: Page, site: Site) -> None:
+    site.worker()
+    site.send("order:42:close", key="close", data={"order": -42})
+    site.send("order:7:close", key="close", data={"order": 7})
+    assert site.line.next().id == "order:7:close"
+
+    page.goto(LIST)
+    while not page.get_by_role("link", name="order:42:close").count():
+        page.reload()
+    page.get_by_role("link", name="By kind of failure").click()
+    page.get_by_role("link", name=re.compile("ValueError in tests.worker.site")).click()
+    page.get_by_role("link", name="order:42:close").click()
+    expect(page.get_by_role("region", name="Traceback")).to_contain_text("there is no order -42")
+
+    page.get_by_role("link", name="Change the payload and run again").click()
+    page.get_by_label("Payload").fill('{"order": "many"}')
+    page.get_by_role("button", name="Change and run again").click()
+    page.get_by_label("Payload").fill('{"order": 42}')
+    page.get_by_role("button", name="Change and run again").click()
+
+    assert site.line.next().id == "order:42:close"
+    while not page.get_by_text("Nothing: it is over.").count():
+        page.reload()
+    expect(page).to_have_url(re.compile("/finishmessage/"))
+    expect(page.get_by_text('+  "order": 42')).to_be_visible()
+
+
+def test_failed_messages_are_run_again_by_filter(page: Page, site: Site) -> None:
+    worker = site.worker()
+    site.send(*(f"a{number}" for number in range(60)), key="close", data={"order": -1})
+    worker.until_says_times("buried", 60)
+    assert worker.stop() == 0
+    page.goto(LIST)
+    page.get_by_role("link", name="close", exact=True).click()
+    page.locator("#action-toggle").check()
+    page.get_by_role("link", name=re.compile("Select all 60")).click()
+    page.get_by_label("Action:").select_option(label="Run again")
+    page.get_by_role("button", name=re.compile("Go|Run")).first.click()
+    expect(page.get_by_text("60 messages.")).to_be_visible()
+    page.get_by_role("button", name="Run again").click()
+    expect(page.get_by_text("Run again: 60 messages.")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(page: Page, site: Site, scheme: str) -> None:
+    worker = site.worker()
+    site.send("a", "b", key="close", data={"order": -1})
+    worker.until_says_times("buried", 2)
+    assert worker.stop() == 0
+    site.send("waits", tag="order:42")
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    found = {}
+    for address in ("", "readymessage/", "errormessage/", "errormessage/groups/"):
+        page.goto(f"/admin/delayq/{address}")
+        found[address] = violations(page)
+    page.goto(LIST)
+    page.get_by_role("link", name="a", exact=True).click()
+    found["message"] = violations(page)
+    page.get_by_role("link", name="Change the payload and run again").click()
+    found["edit"] = violations(page)
+    page.go_back()
+    page.get_by_role("button", name="Run again").click()
+    found["confirm"] = violations(page)
+    assert {address: rules for address, rules in found.items() if rules} == {}
+
+
+def violations(page: Page) -> list[str]:
+    """What axe has against a page."""
+    rules = Axe().run(page).response["violations"]
+    return [f"{rule['id']}: {node['html'][:200]}" for rule in rules for node in rule["nodes"]]
