@@ -13,10 +13,10 @@ from django.utils.translation import gettext_lazy as _
 
 from django_delayq.admin.aliases import PARAMETER, alias_of, stored_aliases
 from django_delayq.admin.conditions import MANY, condition, now_utc
-from django_delayq.admin.groups import fingerprints
+from django_delayq.admin.groups import names_of_failed
 from django_delayq.admin.pairs import known_keys, known_queues, waiting_pairs
 from django_delayq.conf import get_alias
-from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 
 Choices = Iterable[tuple[str, Any]]
 
@@ -43,8 +43,9 @@ class NameFilter(ConditionFilter):
     """A filter by a name that occurs, or that handlers know; the one in the address is offered too."""
 
     def __init__(self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: Any) -> None:
+        self.request = request
         self.alias = alias_of(request)
-        self.is_ready = model is ReadyMessage
+        self.model = model
         super().__init__(request, params, model, model_admin)
 
     def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
@@ -56,9 +57,12 @@ class NameFilter(ConditionFilter):
         raise NotImplementedError
 
     @cached_property
-    def waiting(self) -> list[tuple[str, str]]:
-        """Each (queue, key) that waits."""
-        return waiting_pairs(self.alias, get_alias(self.alias).database) if self.is_ready else []
+    def in_rows(self) -> dict[str, set[str]]:
+        """The names that rows have, by parameter, found once for all filters of a page."""
+        names: dict[str, set[str]] | None = getattr(self.request, "delayq_names", None)
+        if names is None:
+            names = self.request.delayq_names = _names_in_rows(self.model, self.alias)  # type: ignore[attr-defined]
+        return names
 
 
 class QueueFilter(NameFilter):
@@ -68,7 +72,7 @@ class QueueFilter(NameFilter):
     parameter_name = "queue"
 
     def names(self) -> set[str]:
-        return known_queues(self.alias)
+        return known_queues(self.alias) | self.in_rows.get("queue", set())
 
 
 class KeyFilter(NameFilter):
@@ -78,7 +82,7 @@ class KeyFilter(NameFilter):
     parameter_name = "key"
 
     def names(self) -> set[str]:
-        return known_keys(self.alias) | {key for _, key in self.waiting}
+        return known_keys(self.alias) | self.in_rows.get("key", set())
 
 
 class FingerprintFilter(NameFilter):
@@ -91,7 +95,7 @@ class FingerprintFilter(NameFilter):
         return [(name, name or _("unknown")) for name, _same in super().lookups(request, model_admin)]
 
     def names(self) -> set[str]:
-        return set(fingerprints(self.alias))
+        return self.in_rows["fingerprint"]
 
 
 class StateFilter(ConditionFilter):
@@ -162,3 +166,11 @@ class AliasFilter(SimpleListFilter):
         for name, shown in self.lookup_choices:
             query_string = changelist.get_query_string({PARAMETER: name})
             yield {"selected": name == self.shown, "query_string": query_string, "display": shown}
+
+
+def _names_in_rows(model: type[Model], alias: str) -> dict[str, set[str]]:
+    """What an index gives without reading each row; nothing of the finished ones, whose keys none has."""
+    if model is ReadyMessage:
+        pairs = waiting_pairs(alias, get_alias(alias).database)
+        return {"queue": {queue for queue, _key in pairs}, "key": {key for _queue, key in pairs}}
+    return names_of_failed(alias) if model is ErrorMessage else {}

@@ -17,24 +17,28 @@ MOST = 100
 HOURS = 24
 """The sparkline shows so many."""
 
-# The next fingerprint of the index, again and again: a probe for each, however many rows have it.
-_FINGERPRINTS = """
-WITH RECURSIVE kinds (fingerprint, number) AS (
-    SELECT min(fingerprint), 1 FROM delayq_error WHERE alias = %s
+# The next name of an index, again and again: a probe for each, however many rows have it.
+_NAMES = """
+WITH RECURSIVE {column}s (name, number) AS (
+    SELECT min({column}), 1 FROM delayq_error WHERE alias = %s
     UNION ALL
-    SELECT (SELECT min(e.fingerprint) FROM delayq_error e WHERE e.alias = %s AND e.fingerprint > kinds.fingerprint),
-           kinds.number + 1
-    FROM kinds WHERE kinds.fingerprint IS NOT NULL AND kinds.number < %s
+    SELECT (SELECT min(e.{column}) FROM delayq_error e WHERE e.alias = %s AND e.{column} > {column}s.name), number + 1
+    FROM {column}s WHERE name IS NOT NULL AND number < %s
 )
 """
-_NAMES = f"{_FINGERPRINTS} SELECT fingerprint FROM kinds WHERE fingerprint IS NOT NULL"  # noqa: S608  constants
+_FINGERPRINTS = _NAMES.format(column="fingerprint")
+_FINGERPRINTS_AND_KEYS = f"""
+SELECT * FROM ({_FINGERPRINTS} SELECT 'fingerprint', name FROM fingerprints WHERE name IS NOT NULL) AS of_fingerprints
+UNION ALL
+SELECT * FROM ({_NAMES.format(column="key")} SELECT 'key', name FROM keys WHERE name IS NOT NULL) AS of_keys
+"""  # noqa: S608  constants
 _GROUPS = f"""{_FINGERPRINTS}
-SELECT fingerprint,
+SELECT name,
     (SELECT count(*) FROM (
-        SELECT 1 FROM delayq_error e WHERE e.alias = %s AND e.fingerprint = kinds.fingerprint LIMIT %s) AS capped),
-    (SELECT min(e.ended_at) FROM delayq_error e WHERE e.alias = %s AND e.fingerprint = kinds.fingerprint),
-    (SELECT max(e.ended_at) FROM delayq_error e WHERE e.alias = %s AND e.fingerprint = kinds.fingerprint)
-FROM kinds WHERE fingerprint IS NOT NULL
+        SELECT 1 FROM delayq_error e WHERE e.alias = %s AND e.fingerprint = name LIMIT %s) AS capped),
+    (SELECT min(e.ended_at) FROM delayq_error e WHERE e.alias = %s AND e.fingerprint = name),
+    (SELECT max(e.ended_at) FROM delayq_error e WHERE e.alias = %s AND e.fingerprint = name)
+FROM fingerprints WHERE name IS NOT NULL
 """  # noqa: S608  constants
 
 _HOUR_MS = 3_600_000
@@ -57,11 +61,14 @@ class Group:
     by_hour: Sequence[int]
 
 
-def fingerprints(alias: str) -> list[str]:
-    """Each fingerprint there is, at most `MOST`."""
+def names_of_failed(alias: str) -> dict[str, set[str]]:
+    """Each fingerprint and each key that failed messages have, at most `MOST` of both, in one statement."""
+    names: dict[str, set[str]] = {"fingerprint": set(), "key": set()}
     with connections[get_alias(alias).database].cursor() as cursor:
-        cursor.execute(_NAMES, [alias, alias, MOST])
-        return [name for (name,) in cursor.fetchall()]
+        cursor.execute(_FINGERPRINTS_AND_KEYS, [alias, alias, MOST] * 2)
+        for column, name in cursor.fetchall():
+            names[column].add(name)
+    return names
 
 
 def groups(alias: str, now: datetime) -> list[Group]:
