@@ -8,6 +8,8 @@ from django.utils.translation import gettext as _
 
 from django_delayq.admin.columns import between, instant, is_running, most_attempts, state, worker_of
 from django_delayq.admin.conditions import now_utc
+from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
+from django_delayq.conf import get_alias
 from django_delayq.durations import to_text
 from django_delayq.errors import DelayqError
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
@@ -63,7 +65,10 @@ def what_next(row: MessageRow) -> str:
     if isinstance(row, ErrorMessage):
         return _("Nothing until it is run again or deleted.")
     try:
-        explanation = explain(row.message_id, row.alias)
+        with time_limit(get_alias(row.alias).database):
+            explanation = explain(row.message_id, row.alias)
+    except TooSlow:
+        return _("It can't be said within %(limit)g s.") % {"limit": LIMIT_S}
     except DelayqError as error:
         return _("It can't be said now: %(error)s") % {"error": error}
     return _("It has just moved on.") if explanation is None else explanation.happens_next

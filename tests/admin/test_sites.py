@@ -1,0 +1,46 @@
+"""A site's own AdminSite, its own templates, and what importing costs."""
+
+import subprocess
+import sys
+
+import pytest
+from django.contrib import admin
+from django.test import Client
+from django.urls import path
+from pytest_django import Settings
+
+from django_delayq.admin import register
+from django_delayq.models import ErrorMessage
+from django_delayq.store import StoredBroker
+from tests.admin.support import bury, page, pk_of
+
+operations = admin.AdminSite("operations")
+register(operations)
+urlpatterns = [path("ops/", operations.urls)]
+
+
+@pytest.mark.parametrize(
+    "address", ["errormessage/", "errormessage/groups/", "errormessage/{pk}/change/", "readymessage/"]
+)
+def test_another_admin_site_links_to_itself(
+    settings: Settings, broker: StoredBroker, superuser: Client, database: str, address: str
+) -> None:
+    settings.ROOT_URLCONF = "tests.admin.test_sites"
+    bury(broker, "a", fingerprint="ValueError in shop")
+    html = page(superuser.get(f"/ops/delayq/{address.format(pk=pk_of(database, 'a', ErrorMessage))}"))
+    assert 'href="/ops/delayq/' in html
+    assert '"/admin/' not in html
+
+
+IMPORT = """
+import django
+from django.db.backends.base.base import BaseDatabaseWrapper
+BaseDatabaseWrapper.ensure_connection = None
+django.setup()
+import tests.urls
+"""
+
+
+def test_importing_the_admin_connects_to_no_database() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
