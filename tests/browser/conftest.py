@@ -22,6 +22,12 @@ PATIENCE_MS = 30_000
 
 
 @pytest.fixture
+def redis_binary() -> str:
+    """One redis-server: what is tested here does not depend on its version."""
+    return next(iter(servers.redis_binaries()), "") or servers.missing("redis-server")
+
+
+@pytest.fixture
 def database(sqlite_database: str) -> str:
     """The alias of the database of the site and its store."""
     return sqlite_database
