@@ -70,15 +70,16 @@ def test_a_page_that_is_not_there_leads_to_the_list(broker: StoredBroker, superu
     assert "There is no message" in text_of(response)
 
 
-def test_a_broker_that_is_away_leaves_the_page_there(
+def test_a_broker_that_is_away_takes_nothing_from_the_page_but_who_would_run_it(
     broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away() -> None:
         raise BrokerUnavailable("Redis does not answer.")
 
-    send("a")
+    send("a", delay="1h")
     monkeypatch.setattr(broker.clock, "workers", away)
-    assert "It can't be said now: Redis does not answer." in text_of(open_page(superuser, database, "a"))
+    shown = text_of(open_page(superuser, database, "a"))
+    assert "When it is due the first worker with a free hand runs it." in shown
 
 
 def test_payloads_are_shown_to_those_who_may_see_them(
