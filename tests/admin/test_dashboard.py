@@ -180,3 +180,27 @@ def test_several_aliases_are_shown_one_at_a_time(
     assert 'href="?alias=b%26b" aria-current="page"' in page(other)
     assert 'data-address="/admin/delayq/errormessage/dashboard/?alias=b%26b"' in page(other)
     assert tiles(superuser.get(INDEX, {"alias": "unknown"}))["Waiting"] == "1"
+
+
+def test_it_works_on_an_admin_site_of_ones_own(broker: StoredBroker, superuser: Client, settings: Settings) -> None:
+    settings.ROOT_URLCONF = "tests.admin.own_site"
+    send("a")
+    response = superuser.get("/ops/delayq/")
+    assert tiles(response)["Waiting"] == "1"
+    assert 'data-address="/ops/delayq/errormessage/dashboard/"' in page(response)
+    assert 'href="/ops/delayq/errormessage/?ended=1h"' in page(response)
+    pause = "/ops/delayq/errormessage/dashboard/pause/"
+    done = superuser.post(pause, {"queue": "mail", "reason": "x"}, follow=True)
+    assert done.redirect_chain == [("/ops/delayq/", 302)]
+    assert "Paused queue 'mail'" in text_of(done)
+
+
+@pytest.mark.parametrize("use_tz", [True, False])
+def test_moments_are_in_the_viewers_zone(
+    broker: StoredBroker, superuser: Client, settings: Settings, use_tz: bool
+) -> None:
+    settings.USE_TZ = use_tz
+    settings.TIME_ZONE = "Asia/Shanghai"
+    send("a", delay=None, at=datetime(2040, 1, 1, 16, 30, tzinfo=UTC))
+    shown = page(superuser.get(INDEX))
+    assert 'title="2040-01-01T16:30:00.000Z">Jan. 2, 2040, 12:30 a.m.</time>' in shown
