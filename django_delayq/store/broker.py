@@ -36,7 +36,7 @@ from django_delayq.store import audit, byid, claims, clocks, looks, pauses, puts
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
-from django_delayq.store.feed import Feed, claim_due
+from django_delayq.store.feed import Feed, claim_until_none
 from django_delayq.store.short_cut import ShortCut
 from django_delayq.store.sweep import Unfed
 
@@ -111,7 +111,7 @@ class StoredBroker:
         if found.messages:
             return found
         with self.database.available():
-            return claim_due(self.database, wants, lease_ms, worker)[0]
+            return claim_until_none(self.database, wants, lease_ms, worker)
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():

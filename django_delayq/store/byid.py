@@ -1,44 +1,30 @@
 """Moves by id: cancel, reschedule, rescue, purge. They act in the caller's transaction, and need no broker."""
 
 from collections.abc import Sequence
-
-from django.db import transaction
+from functools import partial
 
 from django_delayq.brokers.base import Alarm
 from django_delayq.history import add
 from django_delayq.store import moves
-from django_delayq.store.database import Database, Row, marks
+from django_delayq.store.database import Database, Row, Sql, marks
 from django_delayq.store.moves import count
 from django_delayq.store.rows import BARRED, FREE, SHARED, buried_attempt, shared_with
+from django_delayq.store.statements import statements
 
 
 def cancel(database: Database, ids: Sequence[str]) -> set[str]:
     """ready -> finish with the outcome cancelled. Gives the ids that waited."""
-    with transaction.atomic(database.using):
-        rows = _lock_waiting(database, ids)
-        moves.cancel(database, [pk for pk, _ in rows])
-    return {id for _, id in rows}
+    return database.transaction(partial(_cancel, database, ids))
 
 
 def purge(database: Database, ids: Sequence[str]) -> set[str]:
     """Remove waiting rows for good, and count them. Gives the ids that waited."""
-    with transaction.atomic(database.using):
-        rows = _lock_waiting(database, ids)
-        _delete(database, "delayq_ready", [pk for pk, _ in rows])
-    return {id for _, id in rows}
+    return database.transaction(partial(_purge, database, ids))
 
 
 def purge_errors(database: Database, ids: Sequence[str]) -> set[str]:
     """Remove all that is buried under the ids, and count it."""
-    if not ids:
-        return set()
-    with transaction.atomic(database.using):
-        rows = database.rows(
-            f"SELECT id, message_id FROM delayq_error WHERE alias = %s AND message_id IN ({marks(len(ids))})",
-            [database.alias, *ids],
-        )
-        _delete(database, "delayq_error", [pk for pk, _ in rows])
-    return {id for _, id in rows}
+    return database.transaction(partial(_purge_errors, database, ids))
 
 
 def reschedule(
@@ -49,13 +35,17 @@ def reschedule(
         return set(), []
     dialect = database.dialect
     due, parameter = dialect.due(delay_ms, at_ms)
-    changed = database.rows(
-        f"UPDATE delayq_ready AS r SET due_at = {due}, scheduled_at = {due},"
-        f" expires_at = r.expires_at - r.scheduled_at + {due}, {BARRED}, placed = %s"
-        f" WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))}) AND {FREE.format(now=dialect.now)}"
-        f" RETURNING id, message_id, queue, key, due_at - {dialect.now}",
-        [parameter, parameter, parameter, False, database.alias, *sorted(ids)],
+    changes = Sql(
+        f"expires_at = r.expires_at - r.scheduled_at + {due}, {BARRED}, due_at = {due}, scheduled_at = {due},"
+        " placed = %s",
+        [parameter, parameter, parameter, False],
     )
+    where = Sql(
+        f"r.alias = %s AND r.message_id IN ({marks(len(ids))}) AND {FREE.format(now=dialect.now)}",
+        [database.alias, *sorted(ids)],
+    )
+    returning = f'id, message_id, queue, "key", due_at - {dialect.now}'
+    changed = statements(database).change(database, changes, where, returning)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, _, queue, key, wait_ms in changed]
     return {id for _, id, *_ in changed}, alarms
 
@@ -65,13 +55,35 @@ def rescue(database: Database, ids: Sequence[str]) -> tuple[set[str], list[Alarm
     rescued: set[str] = set()
     alarms: list[Alarm] = []
     for id in dict.fromkeys(ids):
-        with transaction.atomic(database.using):
-            row = _rescue(database, id)
+        row = database.transaction(partial(_rescue, database, id))
         if row is not None:
             rescued.add(id)
             pk, queue, key = row
             alarms.append(Alarm(queue, key, str(pk)))
     return rescued, alarms
+
+
+def _cancel(database: Database, ids: Sequence[str]) -> set[str]:
+    rows = _lock_waiting(database, ids)
+    moves.cancel(database, [pk for pk, _ in rows])
+    return {id for _, id in rows}
+
+
+def _purge(database: Database, ids: Sequence[str]) -> set[str]:
+    rows = _lock_waiting(database, ids)
+    _delete(database, "delayq_ready", [pk for pk, _ in rows])
+    return {id for _, id in rows}
+
+
+def _purge_errors(database: Database, ids: Sequence[str]) -> set[str]:
+    if not ids:
+        return set()
+    rows = database.rows(
+        f"SELECT id, message_id FROM delayq_error WHERE alias = %s AND message_id IN ({marks(len(ids))})",
+        [database.alias, *ids],
+    )
+    _delete(database, "delayq_error", [pk for pk, _ in rows])
+    return {id for _, id in rows}
 
 
 def _rescue(database: Database, id: str) -> Row | None:
@@ -96,11 +108,12 @@ def _rescue(database: Database, id: str) -> Row | None:
         started_at="NULL",
         history="%s",
     )
-    rows = database.rows(
+    database.changed(
         f"INSERT INTO delayq_ready (id, {SHARED}, placed) SELECT id, {selected}, %s FROM delayq_error WHERE id = %s"
-        " ON CONFLICT (alias, message_id) DO NOTHING RETURNING id, queue, key",
+        f" {database.dialect.unless_there}",
         [add(history, last), False, pk],
     )
+    rows = database.rows("SELECT r.id, r.queue, r.key FROM delayq_ready r WHERE r.id = %s", [pk])
     if not rows:
         return None
     database.changed("DELETE FROM delayq_error WHERE id = %s", [pk])
@@ -110,10 +123,9 @@ def _rescue(database: Database, id: str) -> Row | None:
 def _lock_waiting(database: Database, ids: Sequence[str]) -> list[Row]:
     if not ids:
         return []
-    lock = " FOR UPDATE" if database.dialect.skip_locked else ""
     return database.rows(
         f"SELECT r.id, r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))})"
-        f" AND {FREE.format(now=database.dialect.now)} ORDER BY r.message_id{lock}",
+        f" AND {FREE.format(now=database.dialect.now)} ORDER BY r.message_id{database.dialect.lock}",
         [database.alias, *ids],
     )
 

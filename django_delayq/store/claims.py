@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Claimed, Want
-from django_delayq.store.database import Database, marks
+from django_delayq.store.database import Database, Row, Sql, marks
 from django_delayq.store.reclaims import reclaim
 from django_delayq.store.rows import MESSAGE, claimed_of
+from django_delayq.store.statements import statements
 
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
 
-LEASED = "lease_until = {now} + %s, token = %s, worker = %s, started_at = {now}"
 SUSPECT = f"r.crashes >= {SUSPECT_CRASHES} AND r.token IS NULL AND r.due_at <= {{now}} AND NOT r.at_most_once"
 
 
@@ -54,14 +54,12 @@ def claim(
     sets = {(alarm.queue, alarm.key) for alarm in by_pk.values()}
     later = _not_at_once(by_pk, wants)
     may_wait = f" AND NOT (r.at_most_once AND r.id IN ({marks(len(later))}))" if later else ""
-    leased = database.rows(
-        f"WITH due AS (SELECT r.id FROM delayq_ready r WHERE r.id IN ({marks(len(by_pk))}) AND r.alias = %s"
-        f" AND r.due_at <= {dialect.now} AND r.token IS NULL AND r.crashes < {SUSPECT_CRASHES}"
-        f"{may_wait} AND ({_any_of(sets)}){dialect.skip_locked})"
-        f" UPDATE delayq_ready AS r SET {LEASED.format(now=dialect.now)}, placed = (r.placed OR %s)"
-        f" WHERE r.id IN (SELECT id FROM due) RETURNING id, {dialect.now}, {MESSAGE}",
-        [*by_pk, database.alias, *later, *chain.from_iterable(sets), lease_ms, token, worker, from_alarms],
+    found = Sql(
+        f"delayq_ready r WHERE r.id IN ({marks(len(by_pk))}) AND r.alias = %s AND r.due_at <= {dialect.now}"
+        f" AND r.token IS NULL AND r.crashes < {SUSPECT_CRASHES}{may_wait} AND ({_any_of(sets)})",
+        [*by_pk, database.alias, *later, *chain.from_iterable(sets)],
     )
+    leased = _lease(database, found, f"id, {dialect.now}, {MESSAGE}", lease_ms, token, worker, from_alarms)
     claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
     for pk, _, *row in sorted(leased, key=lambda row: (row[8], row[0])):  # by due time
         claimed.messages.append(claimed_of(pk, tuple(row), token))
@@ -132,16 +130,26 @@ def claim_suspect(database: Database, wants: Iterable[Want], lease_ms: int, work
     if not sets:
         return ClaimedRows(database.now_ms())
     token = secrets.randbits(63)
-    leased = database.rows(
-        f"WITH due AS (SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND {SUSPECT.format(now=dialect.now)}"
-        f" AND ({_any_of(sets)}) ORDER BY r.due_at, r.id LIMIT 1{dialect.skip_locked})"
-        f" UPDATE delayq_ready AS r SET {LEASED.format(now=dialect.now)}, placed = %s"
-        f" WHERE r.id IN (SELECT id FROM due) RETURNING id, {dialect.now}, {MESSAGE}",
-        [database.alias, *chain.from_iterable(sets), lease_ms, token, worker, True],
+    found = Sql(
+        f"delayq_ready r WHERE r.alias = %s AND {SUSPECT.format(now=dialect.now)} AND ({_any_of(sets)})"
+        " ORDER BY r.due_at, r.id LIMIT 1",
+        [database.alias, *chain.from_iterable(sets)],
     )
+    leased = _lease(database, found, f"id, {dialect.now}, {MESSAGE}", lease_ms, token, worker, True)
     claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
     claimed.messages = [claimed_of(pk, tuple(row), token) for pk, _, *row in leased]
     return claimed
+
+
+def _lease(
+    database: Database, found: Sql, returning: str, lease_ms: int, token: int, worker: str, placed: bool
+) -> list[Row]:
+    changes = Sql(
+        f"lease_until = {database.dialect.now} + %s, token = %s, worker = %s, started_at = {database.dialect.now},"
+        " placed = (r.placed OR %s)",
+        [lease_ms, token, worker, placed],
+    )
+    return statements(database).change_unlocked(database, changes, found, returning)
 
 
 def suspects_due(database: Database) -> int:

@@ -1,57 +1,34 @@
-"""The database of an alias: its connection, its clock, and what each vendor says differently."""
+"""The database of an alias: its connection, its clock, and its transactions."""
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from typing import Any, NamedTuple, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from django_delayq.errors import BrokerRefused, StoreUnavailable
+from django_delayq.store import given
+from django_delayq.store.dialects import DIALECTS, Dialect
 
 Row = tuple[Any, ...]
 _NOT_THERE = ("42P01", "42703", 1146, 1054)  # a table, a column: the codes of PostgreSQL, then those of MySQL
+T = TypeVar("T")
+
+DEADLOCKS = 5
+"""How often a transaction is tried again that was chosen as the victim of a deadlock."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """Fragments of SQL. `now` and `now_up` are the statement's time in epoch ms, rounded down and up: one time, however
-    often a statement names them."""
+class Sql(NamedTuple):
+    """A piece of a statement, and its parameters."""
 
-    now: str
-    now_up: str
-    greatest: str
-    least: str
-    skip_locked: str
-
-    def due(self, delay_ms: int, at_ms: int | None) -> tuple[str, int]:
-        """The due time by the clock of the statement, and its one parameter."""
-        if at_ms is None:
-            return f"({self.now_up} + %s)", delay_ms
-        return f"{self.greatest}({self.now}, %s)", at_ms
-
-
-_DIALECTS = {
-    "postgresql": Dialect(
-        now="floor(extract(epoch from statement_timestamp()) * 1000)::bigint",
-        now_up="ceil(extract(epoch from statement_timestamp()) * 1000)::bigint",
-        greatest="GREATEST",
-        least="LEAST",
-        skip_locked=" FOR UPDATE OF r SKIP LOCKED",
-    ),
-    "sqlite": Dialect(  # its clock counts whole ms, rounded down; it has one writer, so nothing is locked to skip
-        now="CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
-        now_up="CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) + 1",
-        greatest="max",
-        least="min",
-        skip_locked="",
-    ),
-}
+    text: str
+    parameters: Sequence[Any] = ()
 
 
 class Database:
@@ -67,27 +44,56 @@ class Database:
         return connections[self.using]
 
     @property
-    def dialect(self) -> Dialect:
-        """What this database says its own way. Raises `ImproperlyConfigured` for one that the store can't use."""
+    def vendor(self) -> str:
+        """A key of `DIALECTS`. Raises `ImproperlyConfigured` for a database that the store can't use."""
         vendor = self.connection.vendor
-        if vendor not in _DIALECTS:
+        if vendor not in DIALECTS:
             raise ImproperlyConfigured(
                 f'DELAYQ["{self.alias}"]["DATABASE"]={self.using!r} is {vendor}; the store needs one of '
-                f'{", ".join(sorted(_DIALECTS))}. Name another DATABASE, or write "STORE": None.'
+                f'{", ".join(sorted(DIALECTS))}. Name another DATABASE, or write "STORE": None.'
             )
-        return _DIALECTS[vendor]
+        return vendor
+
+    @property
+    def dialect(self) -> Dialect:
+        """What this database says its own way."""
+        return DIALECTS[self.vendor]
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Run one statement and give its rows."""
         with self._cursor() as cursor:
-            cursor.execute(sql, parameters)
-            return list(cursor.fetchall()) if cursor.description else []
+            cursor.execute(self._quoted(sql), parameters)
+            rows = list(cursor.fetchall()) if cursor.description else []
+        return [tuple(map(_whole, row)) for row in rows] if self.vendor == "mysql" else rows
 
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Run one statement and give how many rows it changed."""
         with self._cursor() as cursor:
-            cursor.execute(sql, parameters)
+            cursor.execute(self._quoted(sql), parameters)
             return int(cursor.rowcount)
+
+    def _quoted(self, sql: str) -> str:
+        # "key" is a word of MySQL's own, which quotes names its own way.
+        return sql.replace('"', "`") if self.connection.vendor == "mysql" else sql
+
+    def given(self, name: str, columns: given.Columns, rows: given.Rows) -> Sql:
+        """A table of `rows` for FROM."""
+        return Sql(*self.dialect.given(name, columns, rows))
+
+    def transaction(self, work: Callable[[], T]) -> T:
+        """What `work` gives, in a transaction, or as a part of the caller's, without a savepoint.
+
+        In one of its own it is tried again after a deadlock; the caller's was rolled back by that, and is told so.
+        """
+        tries_left = 0 if self.connection.in_atomic_block else DEADLOCKS
+        while True:
+            try:
+                with transaction.atomic(self.using, savepoint=False):
+                    return work()
+            except OperationalError as error:
+                if not (tries_left and _is_deadlock(error)):
+                    raise
+            tries_left -= 1
 
     def now_ms(self) -> int:
         """The clock that decides."""
@@ -118,6 +124,16 @@ class Database:
             if not connection.in_atomic_block:
                 connection.close()
             raise StoreUnavailable(f"Database {self.using!r}: {_first_line(error)}") from error
+
+
+def _whole(value: Any) -> Any:
+    # MySQL makes a Decimal of what it sums or compares; all our numbers are whole.
+    return int(value) if isinstance(value, Decimal) else value
+
+
+def _is_deadlock(error: OperationalError) -> bool:
+    code = getattr(error.__cause__, "sqlstate", None) or next(iter(error.args), None)
+    return code in ("40P01", 1213)
 
 
 def marks(count: int, one: str = "%s") -> str:

@@ -10,8 +10,9 @@ def finish_here(database: Database, pk: int, token: int, started_ms: int) -> boo
     Waits for a transaction that has the row: a renewal, or a cancel that may be rolled back.
     """
     dialect = database.dialect
-    lock = " FOR UPDATE" if dialect.skip_locked else ""
-    held = database.rows(f"SELECT {dialect.now} FROM delayq_ready WHERE id = %s AND token = %s{lock}", [pk, token])
+    held = database.rows(
+        f"SELECT {dialect.now} FROM delayq_ready r WHERE r.id = %s AND r.token = %s{dialect.lock}", [pk, token]
+    )
     finish(database, [Ran(pk, min(started_ms, now_ms), now_ms) for (now_ms,) in held])
     return bool(held)
 

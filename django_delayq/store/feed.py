@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from time import monotonic
+from time import monotonic, sleep
 
 from django_delayq.brokers.base import BATCH, Alarm, Claims, Want, pages
 from django_delayq.store import claims
@@ -11,6 +11,7 @@ from django_delayq.store.database import Database
 from django_delayq.store.rows import CRASHES_NOW, FREE
 
 EVERY_S = 1.0
+LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
 SETS = 50
 """The most sets that one statement looks at."""
 
@@ -49,23 +50,35 @@ def claim_due(database: Database, wants: Sequence[Want], lease_ms: int, worker: 
     return Claims(rows.messages, [], rows.now_ms, None), full
 
 
-def due(database: Database, wants: Sequence[Want], late_ms: int = 0) -> tuple[list[Alarm], bool]:
+def claim_until_none(database: Database, wants: Sequence[Want], lease_ms: int, worker: str) -> Claims:
+    """Lease what is due, for one who stops when there is none: what others hold is waited for, a second at most."""
+    give_up_at = monotonic() + LOCKED_S
+    while True:
+        found, _ = claim_due(database, wants, lease_ms, worker)
+        if found.messages or monotonic() > give_up_at or not due(database, wants, lock="")[0]:
+            return found
+        sleep(LOCKED_LOOK_S)
+
+
+def due(
+    database: Database, wants: Sequence[Want], late_ms: int = 0, lock: str | None = None
+) -> tuple[list[Alarm], bool]:
     """Alarms for what a claim of rows would lease, at most `BATCH`, and whether there may be more of a wanted set.
 
-    Of what has been due for `late_ms` at least.
+    Of what has been due for `late_ms` at least. With no other `lock`, rows that another claim is at are skipped, else
+    all workers would look at the same.
     """
     counts: Counter[tuple[str, str]] = Counter()
     for want in wants:
         counts[want.queue, want.key] += want.count
     sets = [(queue, key, count) for (queue, key), count in counts.items() if count > 0]
-    found = [alarm for page in pages(sets, SETS) for alarm in _due_of(database, page, late_ms)]
+    found = [alarm for page in pages(sets, SETS) for alarm in _due_of(database, page, late_ms, lock)]
     given = Counter((alarm.queue, alarm.key) for alarm in found)
     full = len(found) > BATCH or any(given[queue, key] >= count for queue, key, count in sets)
     return found[:BATCH], full
 
 
-def _due_of(database: Database, sets: Sequence[tuple[str, str, int]], late_ms: int) -> list[Alarm]:
-    """Rows that another claim is at are skipped, else all workers would look at the same."""
+def _due_of(database: Database, sets: Sequence[tuple[str, str, int]], late_ms: int, lock: str | None) -> list[Alarm]:
     if not sets:
         return []
     dialect = database.dialect
@@ -73,7 +86,7 @@ def _due_of(database: Database, sets: Sequence[tuple[str, str, int]], late_ms: i
         "SELECT * FROM (SELECT r.id, r.queue, r.key FROM delayq_ready r WHERE r.alias = %s AND r.queue = %s"
         f" AND r.key = %s AND r.due_at <= {dialect.now} - %s AND {FREE.format(now=dialect.now)}"
         f" AND {CRASHES_NOW.format(least=dialect.least)} < 2 AND NOT (r.token IS NOT NULL AND r.at_most_once)"
-        f" ORDER BY r.due_at LIMIT %s{dialect.skip_locked}) AS due{{i}}"
+        f" ORDER BY r.due_at LIMIT %s{dialect.skip_locked if lock is None else lock}) AS due{{i}}"
     )
     rows = database.rows(
         " UNION ALL ".join(of_set.format(i=i) for i in range(len(sets))),

@@ -97,7 +97,7 @@ def _count_pending(database: Database, sets: Sequence[SetCount], most: int, foun
     hour = f"due_at - due_at %% {HOUR_MS}"
     one = (
         f"SELECT {{i}}, {hour}, count(*), min(due_at), max(due_at) FROM (SELECT due_at FROM delayq_ready"
-        " WHERE alias = %s AND queue = %s AND key = %s AND due_at > %s ORDER BY due_at LIMIT %s) AS pending"
+        ' WHERE alias = %s AND queue = %s AND "key" = %s AND due_at > %s ORDER BY due_at LIMIT %s) AS pending'
         f" GROUP BY {hour}"
     )
     last_due: dict[int, int] = {}
@@ -121,7 +121,7 @@ def _count_due(database: Database, sets: Sequence[SetCount], most: int, counts: 
         f"SELECT {{i}}, count(*), sum(CASE WHEN {ready} THEN 1 ELSE 0 END), min(CASE WHEN {ready} THEN r.due_at END),"
         f" sum(CASE WHEN {free} THEN 0 ELSE 1 END), sum(CASE WHEN {suspect} THEN 1 ELSE 0 END) FROM ("
         " SELECT due_at, lease_until, token, worker, crashes FROM delayq_ready"
-        " WHERE alias = %s AND queue = %s AND key = %s AND due_at <= %s ORDER BY due_at LIMIT %s) AS r"
+        ' WHERE alias = %s AND queue = %s AND "key" = %s AND due_at <= %s ORDER BY due_at LIMIT %s) AS r'
     )
     for i, read, number, next_due_ms, running, suspects in _for_each(database, one, _of(database, sets, counts, most)):
         sets[i].ready = int(number or 0)

@@ -65,7 +65,7 @@ def counts(database: Database) -> Counts:
     error, totals = _ended(database)
     totals["sent"] = sum(one.pending + one.ready for one in waiting) + running + suspects + error
     totals["sent"] += sum(number for name, number in totals.items() if name != "sent")
-    return Counts(database.now_ms(), waiting, int(running), int(suspects), error, totals)
+    return Counts(database.now_ms(), waiting, running, suspects, error, totals)
 
 
 def _ended(database: Database) -> tuple[int, dict[str, int]]:

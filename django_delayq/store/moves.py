@@ -1,8 +1,7 @@
 """Rows from one table to another: each pk is in one of them at any time, since it moves within one transaction."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import astuple, dataclass
 
 from django_delayq.store.database import Database, marks
 from django_delayq.store.rows import HOLDER, SHARED, shared_with
@@ -33,12 +32,12 @@ class Burial:
 def finish(database: Database, rows: Sequence[Ran]) -> None:
     """ready -> finish, of rows that the caller's transaction has locked."""
     if rows:
+        ran = database.given("ran", {"pk": int, "started_ms": int, "ended_ms": int}, [astuple(row) for row in rows])
         selected = shared_with(worker=HOLDER, started_at="ran.started_ms")
         database.changed(
             f"INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
-            f" WITH ran (pk, started_ms, ended_ms) AS (VALUES {marks(len(rows), '(%s, %s, %s)')})"
-            f" SELECT id, {selected}, %s, ran.ended_ms FROM ran JOIN delayq_ready ON id = ran.pk",
-            [*chain.from_iterable((row.pk, row.started_ms, row.ended_ms) for row in rows), "finished"],
+            f" SELECT id, {selected}, 'finished', ran.ended_ms FROM {ran.text} JOIN delayq_ready ON id = ran.pk",
+            ran.parameters,
         )
         _remove(database, [row.pk for row in rows])
 
@@ -83,8 +82,7 @@ def count(database: Database, name: str, number: int) -> None:
     """Add to the tally of what is removed for good."""
     if number:
         database.changed(
-            "INSERT INTO delayq_tally (alias, name, count) VALUES (%s, %s, %s)"
-            " ON CONFLICT (alias, name) DO UPDATE SET count = delayq_tally.count + excluded.count",
+            f"INSERT INTO delayq_tally (alias, name, count) VALUES (%s, %s, %s) {database.dialect.counted}",
             [database.alias, name, number],
         )
 

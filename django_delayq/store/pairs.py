@@ -4,9 +4,9 @@ from django_delayq.store.database import Database
 
 # The next (queue, key) of the index, again and again: a probe for each, however many rows have it.
 _PAIRS = """
-WITH RECURSIVE pairs (queue, key, number) AS (
+WITH RECURSIVE pairs (queue, "key", number) AS (
     SELECT * FROM (
-        SELECT queue, key, 1 FROM delayq_ready WHERE alias = %s ORDER BY queue, key LIMIT 1
+        SELECT queue, "key", 1 FROM delayq_ready WHERE alias = %s ORDER BY queue, "key" LIMIT 1
     ) AS first_pair
     UNION ALL
     SELECT following.queue, following.key, pairs.number + 1
@@ -16,7 +16,7 @@ WITH RECURSIVE pairs (queue, key, number) AS (
     )
     WHERE pairs.number < %s
 )
-SELECT queue, key FROM pairs
+SELECT queue, "key" FROM pairs
 """
 
 

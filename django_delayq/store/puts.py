@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from django_delayq.brokers.base import Alarm, OnConflict, Placed, Put
-from django_delayq.store.database import Database, Dialect, Row
+from django_delayq.store.database import Database, Row, Sql
+from django_delayq.store.dialects import Dialect
 from django_delayq.store.rows import BARRED, FREE, UNLEASED
 from django_delayq.store.statements import statements
 
@@ -74,33 +75,32 @@ def _change(database: Database, put: Put, on_conflict: OnConflict) -> Row | None
         return None
     dialect = database.dialect
     due, due_parameter = dialect.due(put.delay_ms, put.at_ms)
-    changes, parameters = f"due_at = {due}, scheduled_at = {due}", [due_parameter, due_parameter]
+    waiting = f"r.alias = %s AND r.message_id = %s AND {FREE.format(now=dialect.now)}"
+    where = Sql(waiting, [database.alias, put.id])
     if on_conflict == "replace":
-        text, given = _replacement(dialect, put, due, due_parameter)
-        changes, parameters = f"{changes}, {text}", parameters + given
-        condition = ""
+        changes = _replacement(dialect, put, due, due_parameter)
     else:
-        changes += f", expires_at = r.expires_at - r.scheduled_at + {due}, {BARRED}"
-        parameters.append(due_parameter)
-        condition = f" AND {due} {'<' if on_conflict == 'earliest' else '>'} r.due_at"
-    changed = database.rows(
-        f"UPDATE delayq_ready AS r SET {changes}, placed = %s"
-        f" WHERE r.alias = %s AND r.message_id = %s AND {FREE.format(now=dialect.now)}{condition}"
-        f" RETURNING id, queue, key, due_at, due_at - {dialect.now}",
-        [*parameters, False, database.alias, put.id, *([due_parameter] if condition else [])],
+        changes = Sql(f"expires_at = r.expires_at - r.scheduled_at + {due}, {BARRED}", [due_parameter])
+        compared = "<" if on_conflict == "earliest" else ">"
+        where = Sql(f"{waiting} AND {due} {compared} r.due_at", [*where.parameters, due_parameter])
+    changes = Sql(
+        f"{changes.text}, due_at = {due}, scheduled_at = {due}, placed = %s",
+        [*changes.parameters, due_parameter, due_parameter, False],
     )
+    returning = f'id, queue, "key", due_at, due_at - {dialect.now}'
+    changed = statements(database).change(database, changes, where, returning)
     return changed[0] if changed else None
 
 
-def _replacement(dialect: Dialect, put: Put, due: str, due_parameter: int) -> tuple[str, list[Any]]:
+def _replacement(dialect: Dialect, put: Put, due: str, due_parameter: int) -> Sql:
     header = put.header
     text = (
-        "queue = %s, key = %s, data = %s, tag = %s, trace_id = %s, max_attempts = %s, timeout_ms = %s,"
+        'queue = %s, "key" = %s, data = %s, tag = %s, trace_id = %s, max_attempts = %s, timeout_ms = %s,'
         " at_most_once = %s, failures = 0, crashes = 0, error = '', history = '[]',"
         f" sent_at = {dialect.now}, {UNLEASED}"
     )
     parameters: list[Any] = [header.queue, header.key, put.body.decode(), header.tag, header.trace_id]
     parameters += [header.max_attempts, header.timeout_ms, header.at_most_once]
     if header.expires_ms is None:
-        return f"{text}, expires_at = NULL", parameters
-    return f"{text}, expires_at = {due} + %s", [*parameters, due_parameter, header.expires_ms]
+        return Sql(f"{text}, expires_at = NULL", parameters)
+    return Sql(f"{text}, expires_at = {due} + %s", [*parameters, due_parameter, header.expires_ms])

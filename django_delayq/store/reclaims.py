@@ -1,8 +1,7 @@
 """reclaim: leases that ran out are ended and counted, before their rows can be leased again."""
 
 from collections.abc import Sequence
-
-from django.db import transaction
+from functools import partial
 
 from django_delayq.history import Ended, PastAttempt, add
 from django_delayq.store.database import Database, marks
@@ -20,16 +19,19 @@ def reclaim(database: Database, pks: Sequence[int]) -> dict[int, bool]:
     """
     if not pks:
         return {}
+    return database.transaction(partial(_reclaim_all, database, pks))
+
+
+def _reclaim_all(database: Database, pks: Sequence[int]) -> dict[int, bool]:
     dialect = database.dialect
-    with transaction.atomic(database.using):
-        lapsed = database.rows(
-            f"SELECT r.id, r.at_most_once, {CRASHES_NOW.format(least=dialect.least)}, r.failures, r.worker,"
-            " r.started_at, r.lease_until, r.history FROM delayq_ready r"
-            f" WHERE r.id IN ({marks(len(pks))}) AND r.token IS NOT NULL AND r.lease_until <= {dialect.now}"
-            f" ORDER BY r.id{dialect.skip_locked}",
-            pks,
-        )
-        return {pk: _reclaim(database, pk, bool(once), *row) for pk, once, *row in lapsed}
+    lapsed = database.rows(
+        f"SELECT r.id, r.at_most_once, {CRASHES_NOW.format(least=dialect.least)}, r.failures, r.worker,"
+        " r.started_at, r.lease_until, r.history FROM delayq_ready r"
+        f" WHERE r.id IN ({marks(len(pks))}) AND r.token IS NOT NULL AND r.lease_until <= {dialect.now}"
+        f" ORDER BY r.id{dialect.skip_locked}",
+        pks,
+    )
+    return {pk: _reclaim(database, pk, bool(once), *row) for pk, once, *row in lapsed}
 
 
 def _reclaim(

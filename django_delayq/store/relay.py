@@ -5,7 +5,8 @@ while its due time is the one that was read. No lock is held across a call of th
 """
 
 from django_delayq.brokers.base import BATCH, Alarm, Broker
-from django_delayq.store.database import Database, Row, marks
+from django_delayq.store.database import Database, Row, Sql
+from django_delayq.store.statements import statements
 
 REBUILD_LOCK_MS = 30_000
 SHORT_CUT_MS = 1_000
@@ -28,13 +29,9 @@ def relay(database: Database, clock: Broker, horizon_ms: int) -> int:
 
 
 def _mark_placed(database: Database, placed: list[tuple[int, int]]) -> None:
-    lock = database.dialect.skip_locked
-    database.changed(
-        f"WITH seen (id, due_at) AS (VALUES {marks(len(placed), '(%s, %s)')}), still AS (SELECT r.id FROM seen"
-        f" JOIN delayq_ready r ON r.id = seen.id AND r.due_at = seen.due_at{lock})"
-        " UPDATE delayq_ready SET placed = %s WHERE id IN (SELECT id FROM still)",
-        [*(value for pair in placed for value in pair), True],
-    )
+    seen = database.given("seen", {"pk": int, "due_ms": int}, placed)
+    found = Sql(f"{seen.text} JOIN delayq_ready r ON r.id = seen.pk AND r.due_at = seen.due_ms", seen.parameters)
+    statements(database).change_unlocked(database, Sql("placed = %s", [True]), found, "id")
 
 
 def rebuild(database: Database, clock: Broker, horizon_ms: int) -> int | None:

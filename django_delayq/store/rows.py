@@ -8,7 +8,7 @@ from django_delayq.message import State
 from django_delayq.store.database import Row
 
 SHARED = (
-    "alias, message_id, queue, key, data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, "
+    'alias, message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, '
     "timeout_ms, at_most_once, failures, crashes, error, worker, started_at, history"
 )
 """The columns that a move from one table to another takes along."""
@@ -17,7 +17,7 @@ NEW = f"{SHARED}, placed"
 """The columns of a new row."""
 
 MESSAGE = (
-    "message_id, queue, key, data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, "
+    'message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, '
     "max_attempts, timeout_ms, at_most_once, failures, crashes, error, worker"
 )
 """A message, as the functions below read it."""

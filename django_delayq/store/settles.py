@@ -4,16 +4,16 @@ A row that another transaction holds, which may be a renewal, the relay or a cal
 waited for. Its lease may be as good as ever, so the answer for it is None: ask again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-
-from django.db import transaction
+from functools import partial
 
 from django_delayq.brokers.base import FATAL_CRASHES, Alarm, Settlement, Verb
 from django_delayq.history import Ended, PastAttempt, add
-from django_delayq.store.database import Database, marks
+from django_delayq.store.database import Database, Sql, marks
 from django_delayq.store.moves import Burial, Ran, bury, finish, storable
 from django_delayq.store.rows import UNLEASED
+from django_delayq.store.statements import statements
 
 INTERRUPTED_LEASE_MS = 1_000
 Lease = tuple[str, int]
@@ -71,27 +71,15 @@ def settle(database: Database, settlements: Sequence[Settlement]) -> Settled:
     """End leases in one transaction. Of those that the handler's own has ended, only the alarm is left."""
     finished = [Alarm(one.queue, one.key, one.finished_pk) for one in settlements if one.finished_pk]
     rest = [one for one in settlements if not one.finished_pk]
-    settled = _settle(database, rest) if rest else Settled([], [], [])
+    settled = _settle_rest(database, rest) if rest else Settled([], [], [])
     answers = iter(settled.answers)
     settled.answers = [True if one.finished_pk else next(answers) for one in settlements]
     settled.over += finished
     return settled
 
 
-def _settle(database: Database, settlements: Sequence[Settlement]) -> Settled:
-    with transaction.atomic(database.using):
-        locked = _lock(database, settlements)
-        held = {
-            lease: row
-            for lease, row in locked.items()
-            if not (row.settlement.verb is Verb.INTERRUPT and row.worker.startswith("!"))
-        }
-        again: list[Alarm] = []
-        by_verb: dict[Verb, list[Held]] = {}
-        for row in held.values():
-            by_verb.setdefault(row.settlement.verb, []).append(row)
-        for verb, rows in by_verb.items():
-            again += _MOVES[verb](database, rows)
+def _settle_rest(database: Database, settlements: Sequence[Settlement]) -> Settled:
+    locked, held, again = database.transaction(partial(_settle, database, settlements))
     over = [row.alarm() for row in held.values()]
     leases = [(settlement.id, settlement.token) for settlement in settlements]
     passed_over = _passed_over(database, [lease for lease in leases if lease not in locked])
@@ -100,19 +88,27 @@ def _settle(database: Database, settlements: Sequence[Settlement]) -> Settled:
     return Settled(answers, over, again)
 
 
+def _settle(database: Database, settlements: Sequence[Settlement]) -> tuple[set[Lease], dict[Lease, Held], list[Alarm]]:
+    """The leases whose rows could be locked, those ended, and alarms to put."""
+    locked = _lock(database, settlements)
+    held = {
+        lease: row
+        for lease, row in locked.items()
+        if not (row.settlement.verb is Verb.INTERRUPT and row.worker.startswith("!"))
+    }
+    by_verb: dict[Verb, list[Held]] = {}
+    for row in held.values():
+        by_verb.setdefault(row.settlement.verb, []).append(row)
+    again = [alarm for verb, rows in by_verb.items() for alarm in _MOVES[verb](database, rows)]
+    return set(locked), held, again
+
+
 def renew(database: Database, leases: Sequence[Lease], lease_ms: int) -> list[bool | None]:
     """Make leases end later."""
     if not leases:
         return []
-    dialect = database.dialect
-    renewed = database.rows(
-        f"WITH held (message_id, token) AS (VALUES {marks(len(leases), '(%s, %s)')})"
-        " , mine AS (SELECT r.id FROM held JOIN delayq_ready r ON r.alias = %s AND r.message_id = held.message_id"
-        f" AND r.token = held.token{dialect.skip_locked})"
-        f" UPDATE delayq_ready AS r SET lease_until = {dialect.now} + %s WHERE r.id IN (SELECT id FROM mine)"
-        " RETURNING message_id, token",
-        [*(value for lease in leases for value in lease), database.alias, lease_ms],
-    )
+    changes = Sql(f"lease_until = {database.dialect.now} + %s", [lease_ms])
+    renewed = statements(database).change_unlocked(database, changes, _rows_of(database, leases), "message_id, token")
     found = {(id, token) for id, token in renewed}
     passed_over = _passed_over(database, [lease for lease in leases if lease not in found])
     return [None if lease in passed_over else lease in found for lease in leases]
@@ -122,12 +118,18 @@ def _passed_over(database: Database, leases: Sequence[Lease]) -> set[Lease]:
     """Those of the leases that were not found unlocked which stand all the same."""
     if not leases:
         return set()
-    rows = database.rows(
-        f"WITH held (message_id, token) AS (VALUES {marks(len(leases), '(%s, %s)')}) SELECT r.message_id, r.token"
-        " FROM held JOIN delayq_ready r ON r.alias = %s AND r.message_id = held.message_id AND r.token = held.token",
-        [*(value for lease in leases for value in lease), database.alias],
-    )
+    found = _rows_of(database, leases)
+    rows = database.rows(f"SELECT r.message_id, r.token FROM {found.text}", found.parameters)
     return {(id, token) for id, token in rows}
+
+
+def _rows_of(database: Database, leases: Collection[Lease]) -> Sql:
+    """The rows `r` of leases, for FROM."""
+    held = database.given("held", {"message_id": str, "token": int}, list(leases))
+    return Sql(
+        f"{held.text} JOIN delayq_ready r ON r.alias = %s AND r.message_id = held.message_id AND r.token = held.token",
+        [*held.parameters, database.alias],
+    )
 
 
 def _lock(database: Database, settlements: Sequence[Settlement]) -> dict[Lease, Held]:
@@ -135,12 +137,11 @@ def _lock(database: Database, settlements: Sequence[Settlement]) -> dict[Lease, 
     by_lease = {(settlement.id, settlement.token): settlement for settlement in reversed(settlements)}
     if not by_lease:
         return {}
+    found = _rows_of(database, by_lease)
     rows = database.rows(
-        f"WITH held (message_id, token) AS (VALUES {marks(len(by_lease), '(%s, %s)')})"
-        " SELECT r.message_id, r.token, r.id, r.queue, r.key, r.failures, r.crashes, r.worker, r.started_at, r.history,"
-        f" {database.dialect.now} FROM held JOIN delayq_ready r ON r.alias = %s AND r.message_id = held.message_id"
-        f" AND r.token = held.token{database.dialect.skip_locked}",
-        [*(value for lease in by_lease for value in lease), database.alias],
+        "SELECT r.message_id, r.token, r.id, r.queue, r.key, r.failures, r.crashes, r.worker, r.started_at, r.history,"
+        f" {database.dialect.now} FROM {found.text}{database.dialect.skip_locked}",
+        found.parameters,
     )
     return {(id, token): Held(by_lease[id, token], *row) for id, token, *row in rows}
 
@@ -187,10 +188,11 @@ def _release(database: Database, rows: list[Held]) -> list[Alarm]:
 
 def _interrupt(database: Database, rows: list[Held]) -> list[Alarm]:
     # Not free at once: a thread that can't be stopped gets this second to end. The mark says to count no crash.
+    dialect = database.dialect
     database.changed(
-        f"UPDATE delayq_ready SET worker = '!' || worker, lease_until = {database.dialect.now} + {INTERRUPTED_LEASE_MS}"
+        f"UPDATE delayq_ready SET worker = {dialect.interrupted}, lease_until = {dialect.now} + %s"
         f" WHERE id IN ({marks(len(rows))})",
-        [row.pk for row in rows],
+        [INTERRUPTED_LEASE_MS, *[row.pk for row in rows]],
     )
     return [row.alarm(INTERRUPTED_LEASE_MS) for row in rows]
 

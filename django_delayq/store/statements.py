@@ -1,16 +1,19 @@
-"""Statements that not every database says alike: a module each for those that do."""
+"""Statements that not every database says alike: a module for each vendor."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from django_delayq.brokers.base import Put
-from django_delayq.store import portable, postgresql
-from django_delayq.store.database import Database
+from django_delayq.store import mysql, postgresql, sqlite
+from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.rows import Inserted
 
 
 class Statements(Protocol):
-    """What such a module has."""
+    """What such a module has. Rows of the table `delayq_ready` are `r`.
+
+    In `changes` no column may be read after it is set: to MySQL it has its new value by then.
+    """
 
     def insert(self, database: Database, puts: Sequence[Put]) -> list[Inserted]:
         """Make rows of messages whose ids differ, and give those made: what waits or runs already is left as it is.
@@ -18,7 +21,16 @@ class Statements(Protocol):
         In the order of ids, so that two of them can't deadlock.
         """
 
+    def change(self, database: Database, changes: Sql, where: Sql, returning: str) -> list[Row]:
+        """Set `changes` where a condition holds, once others are through with those rows. Gives columns as set."""
+
+    def change_unlocked(self, database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
+        """As `change`, of what is found (`found` is from FROM on), without what other transactions hold."""
+
+
+_STATEMENTS: dict[str, Statements] = {"postgresql": postgresql, "sqlite": sqlite, "mysql": mysql}
+
 
 def statements(database: Database) -> Statements:
     """The module for this database."""
-    return postgresql if database.connection.vendor == "postgresql" else portable
+    return _STATEMENTS[database.vendor]

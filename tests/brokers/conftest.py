@@ -9,7 +9,11 @@ from tests.brokers.rig import Rig, memory_rig, real_time_memory_rig, redis_rig, 
 from tests.servers import Servers
 
 WITHOUT_STORE = ["memory", *(servers.redis_binaries() or ["redis"])]
-STORES = {"store on sqlite": "sqlite_database", "store on postgresql": "postgres_database"}
+STORES = {
+    "store on sqlite": "sqlite_database",
+    "store on postgresql": "postgres_database",
+    "store on mariadb": "mariadb_database",
+}
 """Each with a memory broker as its clock."""
 BROKERS = [*WITHOUT_STORE, *STORES]
 

@@ -84,7 +84,9 @@ def test_a_failure_takes_back_what_it_wrote_and_is_tried_again(broker: StoredBro
     exception, settlement = run(fail)
     assert isinstance(exception, Retry)
     assert not written(database)
-    assert broker.settle([settlement]) == [True]
+    while (answers := broker.settle([settlement])) == [None]:
+        pass  # a server that was left holds the row for a moment more
+    assert answers == [True]
     assert ReadyMessage.objects.using(database).get().failures == 1
 
 
@@ -114,7 +116,8 @@ def lose_answer(database: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[boo
             monkeypatch.setattr(connection, "_commit", commit)
             if took_place:
                 commit()
-            connection.connection.close()
+            raw = connection.connection
+            getattr(raw, "_force_close", raw.close)()  # Django closes it again, which PyMySQL's own close() refuses
             raise OperationalError("the connection was lost")
 
         monkeypatch.setattr(connection, "_commit", commit_and_lose)
@@ -137,7 +140,9 @@ def test_a_commit_that_did_not_take_place_is_a_failure_of_the_attempt(
     exception, settlement = run(lambda: lose_answer(False))
     assert isinstance(exception, OperationalError)
     assert not written(database)
-    assert broker.settle([settlement]) == [True]
+    while (answers := broker.settle([settlement])) == [None]:
+        pass  # a server that was left holds the row for a moment more
+    assert answers == [True]
     assert ReadyMessage.objects.using(database).get().failures == 1
 
 

@@ -4,7 +4,7 @@ import logging
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from django.db import connections, transaction
@@ -18,7 +18,7 @@ from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage
 from django_delayq.worker.settling import Settling
 from tests.brokers.rig import settlement
-from tests.store.support import LEASE_MS, claim
+from tests.store.support import LEASE_MS, WANT, claim
 from tests.worker.rig import PATIENCE_S, make_handler
 
 pytestmark = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
@@ -102,3 +102,14 @@ def test_a_worker_settles_it_when_it_is_free(
     assert FinishMessage.objects.using(database).count() == 1
     assert leases.held() == []
     assert caplog.text == ""
+
+
+def test_who_drains_waits_for_a_row_that_another_transaction_holds(broker: StoredBroker, database: str) -> None:
+    send_delay_message("k", 1, id="a")
+    claim(broker)  # it is due
+    ReadyMessage.objects.using(database).update(token=None, lease_until=None)
+    with ExitStack() as held:
+        held.enter_context(locked(database, "a"))
+        threading.Timer(0.1, held.close).start()
+        found = broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w")
+    assert [one.id for one in found.messages] == ["a"]

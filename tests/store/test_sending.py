@@ -46,7 +46,8 @@ def test_one_statement_a_send_and_no_redis_command_before_the_commit(
         before = client.info("stats")["total_commands_processed"]
         with CaptureQueriesContext(connections[database]) as queries:
             send_delay_message("k", 1, delay="5m", expires="1h", tag="t")
-        assert len(queries) == 1
+        # What MySQL inserted it tells only when it is asked.
+        assert len(queries) == (2 if connections[database].vendor == "mysql" else 1)
         assert client.info("stats")["total_commands_processed"] == before + 1  # the INFO itself
 
 

@@ -1,29 +1,23 @@
-"""What databases without PostgreSQL's powers do: plain statements, a few to a short transaction."""
+"""New rows as VALUES, for databases that know nothing shorter."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from django_delayq.brokers.base import Put
 from django_delayq.store.database import Database
-from django_delayq.store.rows import NEW, Inserted
 
 
-def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
-    """See `Statements`."""
-    values, parameters = [], []
+def values_of(database: Database, puts: Sequence[Put]) -> tuple[str, list[Any]]:
+    """Rows of the columns `NEW` in the order of ids, as SQL and its parameters."""
+    rows, parameters = [], []
     for put in sorted(puts, key=lambda put: put.id):
-        text, given = _values(database, put)
-        values.append(text)
+        text, given = _row(database, put)
+        rows.append(text)
         parameters += given
-    rows = database.rows(
-        f"INSERT INTO delayq_ready ({NEW}) VALUES {', '.join(values)}"
-        " ON CONFLICT (alias, message_id) DO NOTHING RETURNING message_id, id, due_at, sent_at",
-        parameters,
-    )
-    return [Inserted(*row) for row in rows]
+    return ", ".join(rows), parameters
 
 
-def _values(database: Database, put: Put) -> tuple[str, list[Any]]:
+def _row(database: Database, put: Put) -> tuple[str, list[Any]]:
     """The row of one message, as SQL and its parameters."""
     header = put.header
     dialect = database.dialect

@@ -1,0 +1,78 @@
+"""Words and phrases that each vendor of a database says its own way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django_delayq.store import given
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Fragments of SQL. `now` and `now_up` are the statement's time in epoch ms, rounded down and up: one time, however
+    often a statement names them."""
+
+    now: str
+    now_up: str
+    greatest: str
+    least: str
+    lock: str
+    skip_locked: str
+    interrupted: str
+    """The worker of a row, marked."""
+    counted: str
+    """The end of an insert into the tally, where the name is there."""
+    unless_there: str
+    """The end of an insert into `delayq_ready` that does nothing where the id is there."""
+    given: Callable[[str, given.Columns, given.Rows], tuple[str, list[Any]]]
+    """See given.py."""
+
+    def due(self, delay_ms: int, at_ms: int | None) -> tuple[str, int]:
+        """The due time by the clock of the statement, and its one parameter."""
+        if at_ms is None:
+            return f"({self.now_up} + %s)", delay_ms
+        return f"{self.greatest}({self.now}, %s)", at_ms
+
+
+_COUNTED = "ON CONFLICT (alias, name) DO UPDATE SET count = delayq_tally.count + excluded.count"
+_UNLESS_THERE = "ON CONFLICT (alias, message_id) DO NOTHING"
+_US = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+DIALECTS = {
+    "postgresql": Dialect(
+        now="floor(extract(epoch from statement_timestamp()) * 1000)::bigint",
+        now_up="ceil(extract(epoch from statement_timestamp()) * 1000)::bigint",
+        greatest="GREATEST",
+        least="LEAST",
+        lock=" FOR UPDATE OF r",
+        skip_locked=" FOR UPDATE OF r SKIP LOCKED",
+        interrupted="'!' || worker",
+        counted=_COUNTED,
+        unless_there=_UNLESS_THERE,
+        given=given.on_postgresql,
+    ),
+    "sqlite": Dialect(  # its clock counts whole ms, rounded down; it has one writer, so nothing is locked to skip
+        now="CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
+        now_up="CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) + 1",
+        greatest="max",
+        least="min",
+        lock="",
+        skip_locked="",
+        interrupted="'!' || worker",
+        counted=_COUNTED,
+        unless_there=_UNLESS_THERE,
+        given=given.on_sqlite,
+    ),
+    "mysql": Dialect(  # and MariaDB. A time in the zone of the session would be ambiguous for an hour a year
+        now=f"({_US} DIV 1000)",
+        now_up=f"(({_US} + 999) DIV 1000)",
+        greatest="GREATEST",
+        least="LEAST",
+        lock=" FOR UPDATE",
+        skip_locked=" FOR UPDATE SKIP LOCKED",
+        interrupted="concat('!', worker)",
+        counted="ON DUPLICATE KEY UPDATE count = count + VALUES(count)",
+        unless_there="ON DUPLICATE KEY UPDATE id = delayq_ready.id",
+        given=given.on_mysql,
+    ),
+}

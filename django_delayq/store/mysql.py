@@ -1,0 +1,65 @@
+"""MySQL and MariaDB: an UPDATE gives nothing back there, so that a move is a short transaction of three statements."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from django.db import IntegrityError
+
+from django_delayq.brokers.base import Put
+from django_delayq.store.database import Database, Row, Sql, marks
+from django_delayq.store.rows import NEW, Inserted
+from django_delayq.store.values import values_of
+
+TRIES = 5
+"""How often an insert is tried again without the ids that were there."""
+
+
+def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
+    """See `Statements`."""
+    return database.transaction(partial(_insert, database, puts))
+
+
+def change(database: Database, changes: Sql, where: Sql, returning: str) -> list[Row]:
+    """See `Statements`."""
+    found = f"delayq_ready r WHERE {where.text}{database.dialect.lock}"
+    return database.transaction(partial(_change, database, changes, Sql(found, where.parameters), returning))
+
+
+def change_unlocked(database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
+    """See `Statements`."""
+    unlocked = Sql(f"{found.text}{database.dialect.skip_locked}", found.parameters)
+    return database.transaction(partial(_change, database, changes, unlocked, returning))
+
+
+def _change(database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
+    pks = [pk for (pk,) in database.rows(f"SELECT r.id FROM {found.text}", found.parameters)]
+    if not pks:
+        return []
+    of_pks = f"r.id IN ({marks(len(pks))})"
+    database.changed(f"UPDATE delayq_ready AS r SET {changes.text} WHERE {of_pks}", [*changes.parameters, *pks])
+    return database.rows(f"SELECT {returning} FROM delayq_ready r WHERE {of_pks}", pks)
+
+
+def _insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
+    """An INSERT that meets an id does nothing, and leaves the transaction as it was; IGNORE would hide other errors."""
+    for _ in range(TRIES):
+        if not puts:
+            return []
+        values, parameters = values_of(database, puts)
+        try:
+            database.changed(f"INSERT INTO delayq_ready ({NEW}) VALUES {values}", parameters)
+        except IntegrityError as error:
+            refused = error
+        else:
+            return [Inserted(*row) for row in _rows_of(database, puts, "")]
+        there = {id for id, *_ in _rows_of(database, puts, database.dialect.lock)}
+        puts = [put for put in puts if put.id not in there]
+    raise refused
+
+
+def _rows_of(database: Database, puts: Sequence[Put], lock: str) -> list[Row]:
+    return database.rows(
+        f"SELECT r.message_id, r.id, r.due_at, r.sent_at FROM delayq_ready r WHERE r.alias = %s"
+        f" AND r.message_id IN ({marks(len(puts))}){lock}",
+        [database.alias, *[put.id for put in puts]],
+    )

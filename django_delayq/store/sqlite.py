@@ -1,0 +1,20 @@
+"""SQLite: one statement to a move, and one writer at a time, so that there is nothing locked to skip."""
+
+from collections.abc import Sequence
+
+from django_delayq.brokers.base import Put
+from django_delayq.store.database import Database
+from django_delayq.store.returning import change as change, change_unlocked as change_unlocked  # part of `Statements`
+from django_delayq.store.rows import NEW, Inserted
+from django_delayq.store.values import values_of
+
+
+def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
+    """See `Statements`."""
+    values, parameters = values_of(database, puts)
+    rows = database.rows(
+        f"INSERT INTO delayq_ready ({NEW}) VALUES {values}"
+        " ON CONFLICT (alias, message_id) DO NOTHING RETURNING message_id, id, due_at, sent_at",
+        parameters,
+    )
+    return [Inserted(*row) for row in rows]
