@@ -1,0 +1,84 @@
+"""The relay's thread of a worker: what it does beside relaying, and that it does one where the other fails."""
+
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Any
+
+import pytest
+from django.db.models import F
+
+from django_delayq import send_delay_message
+from django_delayq.brokers.base import Verb
+from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.store import StoredBroker
+from django_delayq.store.sweep import LATE_MS
+from django_delayq.worker import relaying
+from django_delayq.worker.outage import Outage
+from django_delayq.worker.relaying import Relaying
+from tests.brokers.rig import settlement
+from tests.servers import Server
+from tests.store.support import LEASE_MS, WANT, claim
+from tests.worker.rig import PATIENCE_S
+
+MONTH_MS = 31 * 86_400_000
+
+
+@pytest.fixture
+def database(sqlite_database: str) -> str:
+    """One database: the thread is the same on each."""
+    return sqlite_database
+
+
+@pytest.fixture
+def server(start_redis: Callable[..., Server]) -> Server:
+    """A Redis of the test's own."""
+    return start_redis()
+
+
+@pytest.fixture
+def redis_url(server: Server) -> str:
+    """LOCATION of that one."""
+    return server.url
+
+
+@pytest.fixture
+def thread(broker: StoredBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relaying]:
+    """A thread that sweeps at once; ended with the test."""
+    monkeypatch.setattr(relaying, "SWEEP_EVERY_S", 0.0)
+    thread = Relaying(broker, LEASE_MS, Outage())
+    yield thread
+    thread.close(PATIENCE_S)
+
+
+def _until(broker: StoredBroker, is_so: Callable[[], object]) -> None:
+    until = monotonic() + PATIENCE_S
+    while not is_so():
+        assert monotonic() < until, "it did not come to that"
+        broker.wait(0.05)
+
+
+def _finish_long_ago(broker: StoredBroker) -> Any:
+    send_delay_message("k", 1, id="old")
+    broker.settle([settlement(one, Verb.FINISH) for one in claim(broker)])
+    rows = FinishMessage.objects.using(broker.database.using)
+    rows.update(ended_at=F("ended_at") - MONTH_MS)
+    return rows
+
+
+def test_it_prunes_and_sweeps(broker: StoredBroker, thread: Relaying) -> None:
+    finished = _finish_long_ago(broker)
+    send_delay_message("k", 1, id="lost", delay="30m")
+    rows = ReadyMessage.objects.using(broker.database.using)
+    rows.update(placed=True, due_at=F("due_at") - 1_800_000 - LATE_MS - 1)
+    assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
+    thread.start()
+    assert [one.id for one in claim(broker)] == ["lost"]
+    _until(broker, lambda: not finished.exists())
+
+
+def test_it_prunes_while_the_broker_is_away(broker: StoredBroker, server: Server, thread: Relaying) -> None:
+    finished = _finish_long_ago(broker)
+    broker.alarms_lost = True  # so that the relay has to ask the broker
+    server.kill()
+    thread.start()
+    _until(broker, lambda: not finished.exists())
