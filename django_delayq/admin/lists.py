@@ -98,7 +98,9 @@ class MessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
         text = search_term.strip()
         if not text:
             return queryset, False
-        if asks_for_data(text) and not may_search(request, alias_of(request)):
+        if not asks_for_data(text):
+            return find(queryset, text), False
+        if not may_search(request, alias_of(request)):
             messages.warning(request, _("Nothing is shown: you may not look into payloads, or they are masked."))
             return queryset.none(), False
         try:

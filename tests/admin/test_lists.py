@@ -133,6 +133,16 @@ def test_a_page_costs_at_most_ten_queries_however_many_rows_there_are(
     assert len(queries) <= 10, [query["sql"] for query in queries]
 
 
+def test_a_search_costs_no_more_queries_than_the_list(
+    broker: StoredBroker, staff: Callable[..., Client], database: str
+) -> None:
+    send("order:1")
+    client = staff("view_readymessage")
+    with CaptureQueriesContext(connections[database]) as queries:
+        assert shown_ids(client.get(url("readymessage"), {"q": "order:*"})) == ["order:1"]
+    assert len(queries) <= 10, [query["sql"] for query in queries]
+
+
 @pytest.mark.parametrize("name", ALL_LISTS)
 def test_a_list_never_counts_a_whole_table(
     broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch, name: str
