@@ -9,13 +9,6 @@ from django_delayq.brokers import get_broker
 from django_delayq.store import StoredBroker
 
 
-@pytest.fixture(params=["sqlite_database", "postgres_database"], ids=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest) -> str:
-    """The alias of a database that the store can use."""
-    alias: str = request.getfixturevalue(request.param)
-    return alias
-
-
 @pytest.fixture
 def stored_delayq(settings: Settings, database: str) -> dict[str, Any]:
     """DELAYQ["default"] with a store for this test."""
