@@ -13,14 +13,33 @@ from typing import Any
 from django.db import connection
 
 from django_delayq import Message, delay_execute
+from django_delayq.signals import message_finished, message_started
 
 
 def tell(message: Message[Any], what: str = "ran") -> socket.socket:
     """Say "<what> <id> <attempt> <pid>" to the test that sent the message."""
+    return say(what, message.id, message.attempt)
+
+
+def say(what: str, id: str, attempt: int) -> socket.socket:
+    """The same, for who has no message."""
     line = socket.socket(socket.AF_UNIX)
     line.connect(os.environ["DELAYQ_TEST_LINE"])
-    line.sendall(f"{what} {message.id} {message.attempt} {os.getpid()}\n".encode())
+    line.sendall(f"{what} {id} {attempt} {os.getpid()}\n".encode())
     return line
+
+
+def freeze(id: str, attempt: int, **_: object) -> None:
+    """Stop this process as it is, until the test lets it go on."""
+    say("freezes", id, attempt).close()
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+match os.environ.get("DELAYQ_TEST_FREEZE"):  # what a worker is about to do when it is frozen
+    case "start":
+        message_started.connect(freeze, weak=False)
+    case "settle":
+        message_finished.connect(freeze, weak=False)
 
 
 @delay_execute(key="run")
@@ -133,6 +152,14 @@ def credit(message: Message[int]) -> None:
     """Put one more on the account."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE account SET balance = balance + 1")
+
+
+@delay_execute(key="freeze")
+def freeze_in_handler(message: Message[int]) -> None:
+    """Frozen in the middle, in a worker that is to be."""
+    if os.environ.get("DELAYQ_TEST_FREEZE") == "run on":
+        freeze(message.id, message.attempt)
+    tell(message).close()
 
 
 @delay_execute(key="once", at_most_once=True)
