@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from django_delayq.brokers.base import BATCH
 from django_delayq.history import Ended, PastAttempt, add
 from django_delayq.store.database import Database, marks
 from django_delayq.store.moves import Burial, bury
@@ -61,11 +62,17 @@ def _reclaim(
 def reclaim_lapsed(database: Database) -> int:
     """Reclaim what no alarm may lead to: suspects, and what must not start twice. Gives how many were buried.
 
-    At most `PAGE` in one call.
+    At most `PAGE` of each in one call; of the second, among the `BATCH` that have been due for longest. To the others
+    their alarms lead.
     """
+    ran_out = f"r.token IS NOT NULL AND r.lease_until <= {database.dialect.now}"
+    # Each by its own index. Of what must not start twice a backlog may be due: who holds a lease is among the first.
     lapsed = database.rows(
-        "SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND (r.at_most_once OR r.crashes >= 1)"
-        f" AND r.token IS NOT NULL AND r.lease_until <= {database.dialect.now} LIMIT {PAGE}",
-        [database.alias],
+        "SELECT * FROM (SELECT r.id FROM delayq_ready r"
+        f" WHERE r.alias = %s AND r.crashes >= 1 AND {ran_out} LIMIT {PAGE}) AS suspects"
+        " UNION SELECT * FROM (SELECT r.id FROM (SELECT id, token, lease_until FROM delayq_ready"
+        f" WHERE alias = %s AND at_most_once AND due_at <= {database.dialect.now} ORDER BY due_at LIMIT {BATCH}) AS r"
+        f" WHERE {ran_out} LIMIT {PAGE}) AS once",
+        [database.alias, database.alias],
     )
     return sum(reclaim(database, [pk for (pk,) in lapsed]).values())
