@@ -48,7 +48,7 @@ class Alias:
     broker: str = BROKER
     location: str = field(default=LOCATION, repr=False)  # it may hold a password
     database: str = "default"
-    store: Store | None = None
+    store: Store | None = Store()
     options: Options = Options()
 
 
@@ -77,7 +77,7 @@ def parse_alias(name: str, configured: object) -> Alias:
         broker=_dotted_path(f'{path}["BROKER"]', settings_of_alias.get("BROKER", BROKER)),
         location=_text(f'{path}["LOCATION"]', settings_of_alias.get("LOCATION", LOCATION)),
         database=_public_text(f'{path}["DATABASE"]', settings_of_alias.get("DATABASE", "default")),
-        store=_parse_store(f'{path}["STORE"]', settings_of_alias.get("STORE")),
+        store=_parse_store(f'{path}["STORE"]', settings_of_alias.get("STORE", {})),
         options=Options(**_parse(f'{path}["OPTIONS"]', settings_of_alias.get("OPTIONS", {}), _OPTION_PARSERS)),
     )
 

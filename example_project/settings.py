@@ -65,11 +65,11 @@ DATABASES: dict[str, dict[str, Any]] = {
     }
 }
 
-# A real Redis server that starts by itself and keeps its data in REDIS_DIR. A site has "redis://…" here.
+# Messages are rows of that database. Their clock is a real Redis server that starts by itself and keeps its data in
+# REDIS_DIR; a site has "redis://…" here.
 DELAYQ: dict[str, dict[str, Any]] = {
     "default": {
         "LOCATION": f"embedded://{REDIS_DIR}",
-        "STORE": {},
     }
 }
 

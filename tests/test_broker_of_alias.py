@@ -1,6 +1,7 @@
 """Which broker an alias uses: one for the process, until the settings change or the process forks."""
 
 import os
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -9,7 +10,7 @@ from pytest_django import Settings
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.memory import MemoryBroker
 
-MEMORY = {"BROKER": "django_delayq.brokers.memory.MemoryBroker"}
+MEMORY: dict[str, Any] = {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}
 
 
 class ClosingBroker(MemoryBroker):
@@ -26,7 +27,7 @@ def test_an_alias_has_one_broker(settings: Settings) -> None:
 
 
 def test_changed_settings_close_the_broker(settings: Settings) -> None:
-    settings.DELAYQ = {"default": {"BROKER": f"{__name__}.ClosingBroker"}}
+    settings.DELAYQ = {"default": {"BROKER": f"{__name__}.ClosingBroker", "STORE": None}}
     before = get_broker()
     assert isinstance(before, ClosingBroker)
     settings.DELAYQ = {"default": MEMORY}

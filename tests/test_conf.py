@@ -6,7 +6,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 
-from django_delayq.conf import Alias, Options, alias_names, get_alias, parse_alias
+from django_delayq.conf import Alias, Options, Store, alias_names, get_alias, parse_alias
 
 
 def test_an_empty_alias_has_the_defaults_of_the_docs() -> None:
@@ -15,6 +15,7 @@ def test_an_empty_alias_has_the_defaults_of_the_docs() -> None:
         broker="django_delayq.brokers.redis.RedisBroker",
         location="redis://127.0.0.1:6379/0",
         database="default",
+        store=Store(),
         options=Options(
             prefix="delayq",
             shards=1,

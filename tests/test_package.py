@@ -20,7 +20,7 @@ SECRET_KEY = "not secret"
 INSTALLED_APPS = ["django_delayq", "greetings"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": BASE_DIR / "db.sqlite3"}}
 USE_TZ = True
-DELAYQ = {"default": {"LOCATION": "embedded://", "STORE": None}}
+DELAYQ = {"default": {"LOCATION": "embedded://"}}
 """
 
 HANDLER = """
@@ -98,6 +98,7 @@ def test_the_wheel_holds_every_file_that_the_package_needs(wheel: Path) -> None:
 
 
 def test_the_installed_wheel_sends_and_runs(python: str, site: Path) -> None:
+    run(python, "-m", "django", "migrate", site=site)
     run(python, "-m", "django", "check", "--fail-level", "WARNING", site=site)
     run(python, "-c", SEND, site=site)
     run(python, "-m", "django", "run_delayq", "--drain", site=site)

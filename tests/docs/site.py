@@ -23,7 +23,8 @@ class Order(models.Model):
 """
 DELAYQ = """
 INSTALLED_APPS += ["django_delayq"]
-DELAYQ = {"default": {"LOCATION": "embedded://", "STORE": None}}
+DELAYQ = {"default": {"LOCATION": "embedded://"}}
+DATABASES["default"]["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode=WAL"}
 """
 HANDLER = """from django_delayq import Message, delay_execute
 from shop.models import Order
@@ -60,8 +61,9 @@ class Site:
         self._do("python manage.py makemigrations shop && python manage.py migrate")
 
     def add_delayq(self) -> None:
-        """Add what the README says: the settings and a handler."""
+        """Add what the README says: the settings, the tables and a handler."""
         self._extend_settings(DELAYQ)
+        self._do("python manage.py migrate")
         (self.directory / "shop/delayed.py").write_text(HANDLER)
 
     def _extend_settings(self, lines: str) -> None:

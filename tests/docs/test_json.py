@@ -25,7 +25,7 @@ def told() -> dict[str, list[str]]:
 @pytest.fixture(autouse=True)
 def waiting_message(settings: Settings) -> None:
     """A message, a worker and a pause, on a memory broker of this test."""
-    settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker"}}
+    settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
     get_broker().put([Put(ID, Header(QUEUE, KEY), b"1")])
     get_broker().announce(WorkerInfo("w", [QUEUE], [KEY], 0, 0))
     get_broker().pause(Pause(QUEUE, None, "x"))

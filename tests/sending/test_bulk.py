@@ -131,7 +131,7 @@ def test_neighbours_with_another_way_to_meet_conflicts_are_another_batch(
 
 @both
 def test_each_message_goes_to_its_alias_unless_one_is_given(send_many: Any, settings: Any, registry: None) -> None:
-    memory = {"BROKER": "django_delayq.brokers.memory.MemoryBroker"}
+    memory = {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}
     settings.DELAYQ = {"default": memory, "reports": memory}
     for using in ("default", "reports"):
         delay_execute("k", using=using)(lambda message: None)

@@ -165,7 +165,7 @@ def test_a_transaction_on_another_database_is_not_joined_but_warned_of(close_ord
 
 def test_the_database_of_the_alias_decides(settings: Any, registry: None, broker: MemoryBroker) -> None:
     memory = "django_delayq.brokers.memory.MemoryBroker"
-    settings.DELAYQ = {"default": {"BROKER": memory, "DATABASE": "other"}}
+    settings.DELAYQ = {"default": {"BROKER": memory, "STORE": None, "DATABASE": "other"}}
 
     @delay_execute("k")
     def handler(message: Message[None]) -> None: ...

@@ -159,7 +159,7 @@ def test_an_unknown_key_is_refused(send: Any, close_order: Handler[int, None], b
 
 def test_an_unknown_key_is_sent_where_that_is_allowed(settings: Any, registry: None) -> None:
     memory = "django_delayq.brokers.memory.MemoryBroker"
-    settings.DELAYQ = {"default": {"BROKER": memory, "OPTIONS": {"unknown_keys": "allow"}}}
+    settings.DELAYQ = {"default": {"BROKER": memory, "STORE": None, "OPTIONS": {"unknown_keys": "allow"}}}
     sent = send_delay_message("elsewhere", {"a": 1})
     info = get_delay_message(sent.id)
     assert info is not None

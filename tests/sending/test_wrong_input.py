@@ -60,7 +60,7 @@ def test_it_is_refused_and_nothing_is_sent(
 
 def test_data_over_the_limit_is_refused(settings: Settings, any_data: Handler[Any, None]) -> None:
     memory = "django_delayq.brokers.memory.MemoryBroker"
-    settings.DELAYQ = {"default": {"BROKER": memory, "OPTIONS": {"max_data": "1KiB"}}}
+    settings.DELAYQ = {"default": {"BROKER": memory, "STORE": None, "OPTIONS": {"max_data": "1KiB"}}}
     any_data.send("x" * 1_022, on_commit=False)
     with pytest.raises(
         ValueError, match=r"data='x.*' takes 1025 bytes as JSON, over the 1024 of OPTIONS\['max_data'\]"
