@@ -14,6 +14,10 @@ from tests.worker.processes import Site, WorkerProcess
 
 DEGRADED, BACK = "Degraded: the broker has been away", "No longer degraded"
 
+pytestmark = pytest.mark.parametrize(  # what dies is the Redis: two databases will do
+    "database", ["sqlite_database", "postgres_database"], ids=["sqlite", "postgresql"], indirect=True
+)
+
 
 @pytest.fixture
 def redis_binary() -> str:

@@ -27,6 +27,10 @@ WAITING, RUNNING = scaled(200), min(scaled(20), 500)
 DELAY_S = 4 + WAITING // 1_500
 """Long enough for all alarms to be put, and lost, before the first message is due."""
 
+pytestmark = pytest.mark.parametrize(  # what dies is the Redis: two databases will do
+    "database", ["sqlite_database", "postgres_database"], ids=["sqlite", "postgresql"], indirect=True
+)
+
 
 @pytest.fixture
 def redis_binary() -> str:
