@@ -42,7 +42,7 @@ def play() -> int:
         stop(workers)
         report.show_tables(kinds_by_table())
         report.show_figures(figures)
-        differences = differences_to(figures, status().totals)
+        differences = differences_to(figures, get_broker().audit().totals)
         report.show_differences(differences)
         call_command("delayq", "audit")
     except (NotInTime, DelayqError, CommandError) as error:
