@@ -7,6 +7,13 @@ from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
 from django_delayq.store import StoredBroker
+from tests import servers
+
+
+@pytest.fixture
+def redis_binary() -> str:
+    """One will do: the brokers' suite holds each version of Redis to the promises that a clock makes to its store."""
+    return next(iter(servers.redis_binaries()), "") or servers.missing("redis-server")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from django_delayq.brokers.base import Pause
-from tests import servers
 from tests.scale import scaled
 from tests.servers import Server
 from tests.store.support import site_on
@@ -17,13 +16,6 @@ DEGRADED, BACK = "Degraded: the broker has been away", "No longer degraded"
 pytestmark = pytest.mark.parametrize(  # what dies is the Redis: two databases will do
     "database", ["sqlite_database", "postgres_database"], ids=["sqlite", "postgresql"], indirect=True
 )
-
-
-@pytest.fixture
-def redis_binary() -> str:
-    """One of those installed: what is shown here is the workers'."""
-    found = servers.redis_binaries()
-    return found[0] if found else servers.missing("redis-server")
 
 
 @pytest.fixture(params=[False, True], ids=["losing all", "keeping its data"])

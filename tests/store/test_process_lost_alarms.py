@@ -15,7 +15,6 @@ import pytest
 
 from django_delayq import Send, send_delay_messages
 from django_delayq.store import StoredBroker
-from tests import servers
 from tests.scale import scaled
 from tests.servers import Server
 from tests.store.support import alarms, site_on
@@ -30,13 +29,6 @@ DELAY_S = 4 + WAITING // 1_500
 pytestmark = pytest.mark.parametrize(  # what dies is the Redis: two databases will do
     "database", ["sqlite_database", "postgres_database"], ids=["sqlite", "postgresql"], indirect=True
 )
-
-
-@pytest.fixture
-def redis_binary() -> str:
-    """One of those installed: what is shown here is the workers'."""
-    found = servers.redis_binaries()
-    return found[0] if found else servers.missing("redis-server")
 
 
 @pytest.fixture
