@@ -7,6 +7,7 @@ from time import sleep
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from django_delayq import send_delay_message
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
@@ -66,3 +67,23 @@ def test_a_worker_that_was_frozen_past_its_lease_changes_no_row(
     late.until_says("overrun: message 'a'")
     assert [late.stop(), other.stop()] == [0, 0]
     assert rows(database) == before
+
+
+def test_an_atomic_handler_of_a_late_worker_takes_back_what_it_wrote(
+    broker: StoredBroker, site: Site, database: str
+) -> None:
+    with connections[database].cursor() as cursor:
+        cursor.execute("CREATE TABLE account (balance bigint NOT NULL)")
+        cursor.execute("INSERT INTO account VALUES (0)")
+    send_delay_message("credit", 1, id="a")
+    late = frozen_worker(site, "start")
+    other = take_over(site, database)
+    assert send_delay_message("credit", 2, id="a", delay="2h").created
+    before = rows(database)
+    late.signal(signal.SIGCONT)
+    late.until_says("overrun: message 'a'")
+    assert [late.stop(), other.stop()] == [0, 0]
+    assert rows(database) == before
+    with connections[database].cursor() as cursor:
+        cursor.execute("SELECT balance FROM account")
+        assert cursor.fetchone() == (1,)
