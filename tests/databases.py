@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
+from django.apps import apps
 from django.core.management import call_command
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -42,6 +43,7 @@ class DatabaseServer(Protocol):
 
 _numbers = count(1)
 _with_template: WeakSet[DatabaseServer] = WeakSet()
+_reused: WeakKeyDictionary[DatabaseServer, str] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -50,6 +52,31 @@ def database_on(server: DatabaseServer) -> Iterator[str]:
 
     The first one of a server costs its migrations, the others a copy.
     """
+    name = _copy(server)
+    try:
+        with registered(name, server.settings(name)) as alias:
+            yield alias
+    finally:
+        if server.running:
+            server.drop_database(name)
+
+
+@contextmanager
+def reused_database_on(server: DatabaseServer) -> Iterator[str]:
+    """The alias of a migrated database without messages, which the next test is given again: a copy costs more.
+
+    For tests that stay in this process, leave the tables as they are, and put rows into none but ours.
+    """
+    if server not in _reused:
+        _reused[server] = _copy(server)
+    with registered(f"delayq_{next(_numbers)}", server.settings(_reused[server])) as alias:
+        for model in apps.get_app_config("delayq").get_models():
+            model._default_manager.using(alias).delete()
+        yield alias
+
+
+def _copy(server: DatabaseServer) -> str:
+    """The name of a new, migrated database."""
     if server not in _with_template:
         server.create_database(TEMPLATE)
         with registered("delayq_template", server.settings(TEMPLATE)) as alias:
@@ -57,12 +84,7 @@ def database_on(server: DatabaseServer) -> Iterator[str]:
         _with_template.add(server)
     name = f"delayq_{next(_numbers)}"
     server.copy_database(name, TEMPLATE)
-    try:
-        with registered(name, server.settings(name)) as alias:
-            yield alias
-    finally:
-        if server.running:
-            server.drop_database(name)
+    return name
 
 
 @contextmanager

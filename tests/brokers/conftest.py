@@ -3,16 +3,17 @@
 from collections.abc import Iterator
 
 import pytest
+from pytest_django import DjangoDbBlocker
 
-from tests import servers
+from tests import databases, servers
 from tests.brokers.rig import Rig, memory_rig, real_time_memory_rig, redis_rig, stored_rig
 from tests.servers import Servers
 
 WITHOUT_STORE = ["memory", *(servers.redis_binaries() or ["redis"])]
 STORES = {
-    "store on sqlite": "sqlite_database",
-    "store on postgresql": "postgres_database",
-    "store on mariadb": "mariadb_database",
+    "store on sqlite": "sqlite_files",
+    "store on postgresql": "postgres_server",
+    "store on mariadb": "mariadb_server",
 }
 """Each with a memory broker as its clock."""
 BROKERS = [*WITHOUT_STORE, *STORES]
@@ -23,14 +24,17 @@ def name(broker: str) -> str:
 
 
 @pytest.fixture(params=BROKERS, ids=name)
-def rig(request: pytest.FixtureRequest, session_servers: Servers) -> Iterator[Rig]:
+def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_blocker: DjangoDbBlocker) -> Iterator[Rig]:
     """Each broker in turn. After the test, whatever it did, every message must be accounted for."""
     if request.param == "memory":
         yield from _audited(memory_rig())
         return
     if request.param in STORES:
-        database: str = request.getfixturevalue(STORES[request.param])
-        yield from _audited(stored_rig(real_time_memory_rig(), database))
+        with (
+            django_db_blocker.unblock(),
+            databases.reused_database_on(request.getfixturevalue(STORES[request.param])) as database,
+        ):
+            yield from _audited(stored_rig(real_time_memory_rig(), database))
         return
     if request.param == "redis":
         servers.missing("redis-server")
