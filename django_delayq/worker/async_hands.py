@@ -114,7 +114,10 @@ class AsyncHands:
             settlement = await self._attempt(loop, lease)
             seconds = monotonic() - lease.started_at
             lane.note_run(1, seconds)
-            self._settling.add(lease, settlement, urgent=seconds >= RUN_S)
+            if settlement is None:
+                self._leases.remove([lease])
+            else:
+                self._settling.add(lease, settlement, urgent=seconds >= RUN_S)
         except BaseException:  # what a handler raises is caught where it runs; this is for the code around it
             _logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
             self._leases.remove([lease])
@@ -124,7 +127,8 @@ class AsyncHands:
             if lane.unmet:
                 self._wake()
 
-    async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Settlement:
+    async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Settlement | None:
+        """How its lease ends; None when it ended before, so that the handler was cancelled."""
         claimed, handler = lease.claimed, lease.lane.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.is_held)
         if not isinstance(begun, Message):
@@ -133,6 +137,12 @@ class AsyncHands:
         await self._check_connections(after_s=LEAST_AGE_S)
         await self._outcome.abegun(lease, begun)
         exception = await self._run_limited(loop, lease, begun)
+        if lease.lost and isinstance(exception, asyncio.CancelledError | LeaseLost):
+            _logger.warning(
+                "Message %r (%s): its lease ended, and its handler was cancelled.",
+                claimed.id, handler.key, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
+            )  # fmt: skip
+            return None
         settlement = attempt.settle_for(claimed, handler, exception, begun.started_ms, lease.now_ms())
         await self._outcome.aended(lease, settlement, begun, exception)
         if exception is not None:

@@ -1,7 +1,9 @@
 """What a worker tells: structured log lines, Django signals, a heartbeat file."""
 
+import asyncio
 import logging
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from django.dispatch import Signal
 from django_delayq import Message, Snooze, signals
 from django_delayq.worker import heartbeat
 from django_delayq.worker.heartbeat import Heartbeat
-from tests.worker.rig import Rig, make_handler
+from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 
 def outcome(message: Message[Any]) -> None:
@@ -152,3 +154,24 @@ def test_a_heartbeat_that_cannot_be_written_is_said_once_until_it_works_again(
         beating.beat()
         said.append(caplog.text.count("can't be touched"))
     assert said == [1, 0, 0, 1]
+
+
+def test_an_async_handler_that_is_interrupted_is_told_as_no_failure(
+    rig: Rig, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    started = threading.Event()
+
+    async def handler(message: Message[Any]) -> None:
+        started.set()
+        await asyncio.sleep(PATIENCE_S)
+
+    rig.send("a")
+    with caplog.at_level(logging.WARNING, "django_delayq"):
+        worker = rig.start(make_handler(handler, max_attempts=1), shutdown_timeout=0.0)
+        assert started.wait(PATIENCE_S)
+        worker.stop()
+        rig.join()
+    assert heard.of(signals.message_failed) == heard.of(signals.message_retried) == []
+    assert [record.getMessage() for record in caplog.records] == [
+        "Message 'a' (k): its lease ended, and its handler was cancelled."
+    ]
