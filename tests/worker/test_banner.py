@@ -26,7 +26,8 @@ def lines(**options: Any) -> list[str]:
         make_handler(tasks, "page.fetch", concurrency=10),
     ]
     report = ServerReport("a server", "nothing is lost", [], [])
-    return banner(Alias("default"), report, {handler.key: handler for handler in handlers}, Options(**options))
+    by_key = {handler.key: handler for handler in handlers}
+    return banner(Alias("default", store=None), report, by_key, Options(**options))
 
 
 @pytest.mark.parametrize(
