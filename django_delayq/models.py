@@ -74,7 +74,9 @@ class ReadyMessage(MessageRow):
             models.Index(fields=["alias", "due_at"], condition=models.Q(placed=False), name="delayq_ready_unplaced"),
             models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
             models.Index(fields=["alias", "due_at"], condition=models.Q(crashes__gte=1), name="delayq_ready_suspect"),
-            models.Index(fields=["alias", "due_at"], condition=models.Q(at_most_once=True), name="delayq_ready_once"),
+            models.Index(
+                fields=["alias", "due_at", "id"], condition=models.Q(at_most_once=True), name="delayq_ready_once"
+            ),
             models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_ready_tag"),
             models.Index(fields=["alias", "due_at", "id"], name="delayq_ready_list"),
             models.Index(fields=["alias", "due_at"], condition=models.Q(failures__gt=0), name="delayq_ready_retried"),

@@ -168,7 +168,9 @@ class Migration(migrations.Migration):
                         condition=models.Q(("crashes__gte", 1)), fields=["alias", "due_at"], name="delayq_ready_suspect"
                     ),
                     models.Index(
-                        condition=models.Q(("at_most_once", True)), fields=["alias", "due_at"], name="delayq_ready_once"
+                        condition=models.Q(("at_most_once", True)),
+                        fields=["alias", "due_at", "id"],
+                        name="delayq_ready_once",
                     ),
                     models.Index(
                         condition=models.Q(("tag__isnull", False)), fields=["alias", "tag"], name="delayq_ready_tag"

@@ -13,6 +13,7 @@ from django_delayq.brokers.figures import LEFT
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.store.database import Database, Row, marks
 from django_delayq.store.looks import counts
+from django_delayq.store.rows import CRASHES_NOW, UNHELD
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,11 @@ def without_alarm(database: Database, clock: Broker, horizon_ms: int) -> Iterato
 
 
 def _placed(database: Database, horizon_ms: int, condition: str, parameters: list[int]) -> list[Row]:
-    now = database.dialect.now
+    now, least = database.dialect.now, database.dialect.least
     return database.rows(
         f"SELECT r.id, r.message_id, r.queue, r.key, r.due_at - {now} FROM delayq_ready r WHERE r.alias = %s"
-        f" AND r.placed AND r.token IS NULL AND r.crashes < {SUSPECT_CRASHES} AND r.due_at <= {now} + %s"
-        f" AND {condition}",
+        f" AND r.placed AND {UNHELD.format(now=now)} AND {CRASHES_NOW.format(least=least)} < {SUSPECT_CRASHES}"
+        f" AND r.due_at <= {now} + %s AND {condition}",
         [database.alias, horizon_ms, *parameters],
     )
 

@@ -57,6 +57,7 @@ class StoredBroker:
         self._carried = Carried(clock)
         self._short_cut = ShortCut(clock)
         self._is_fit = False
+        self._looked_to = reclaims.START
         self.alarms_lost = False
         """Whether the last upkeep found that the clock may have lost alarms."""
 
@@ -149,7 +150,8 @@ class StoredBroker:
     def upkeep(self, *, lease_ms: int) -> Upkept:
         upkept = Upkept(0) if self.degraded.on else self.ask_clock(lease_ms=lease_ms)
         with self.database.available():
-            upkept.buried += reclaims.reclaim_lapsed(self.database)
+            buried, self._looked_to = reclaims.reclaim_lapsed(self.database, self._looked_to)
+            upkept.buried += buried
             upkept.suspects_due += claims.suspects_due(self.database)
             now_ms = self.database.now_ms()
         if upkept.next_lease_end_ms is not None:

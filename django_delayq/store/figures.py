@@ -120,7 +120,7 @@ def _count_due(database: Database, sets: Sequence[SetCount], most: int, counts: 
     one = (
         f"SELECT {{i}}, count(*), sum(CASE WHEN {ready} THEN 1 ELSE 0 END), min(CASE WHEN {ready} THEN r.due_at END),"
         f" sum(CASE WHEN {free} THEN 0 ELSE 1 END), sum(CASE WHEN {suspect} THEN 1 ELSE 0 END) FROM ("
-        " SELECT due_at, lease_until, token, worker, crashes FROM delayq_ready"
+        " SELECT due_at, lease_until, at_most_once, token, worker, crashes FROM delayq_ready"
         ' WHERE alias = %s AND queue = %s AND "key" = %s AND due_at <= %s ORDER BY due_at LIMIT %s) AS r'
     )
     for i, read, number, next_due_ms, running, suspects in _for_each(database, one, _of(database, sets, counts, most)):

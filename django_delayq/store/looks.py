@@ -85,15 +85,16 @@ def _ended(database: Database) -> tuple[int, dict[str, int]]:
 def _ready(database: Database, condition: str, parameters: Sequence[Any]) -> list[Info]:
     dialect = database.dialect
     found = database.rows(
-        f"SELECT {dialect.now}, r.lease_until, {CRASHES_NOW.format(least=dialect.least)}, {MESSAGE}"
+        f"SELECT {dialect.now}, {FREE.format(now=dialect.now)}, r.lease_until,"
+        f" {CRASHES_NOW.format(least=dialect.least)}, {MESSAGE}"
         f" FROM delayq_ready r WHERE r.alias = %s AND {condition}",
         [database.alias, *parameters],
     )
-    return [_info(now_ms, lease_end_ms, crashes_now, tuple(row)) for now_ms, lease_end_ms, crashes_now, *row in found]
+    return [_info(now_ms, is_free, end_ms, crashes, tuple(row)) for now_ms, is_free, end_ms, crashes, *row in found]
 
 
-def _info(now_ms: int, lease_end_ms: int | None, crashes_now: int, row: Row) -> Info:
-    if lease_end_ms is not None and lease_end_ms > now_ms:
+def _info(now_ms: int, is_free: bool, lease_end_ms: int | None, crashes_now: int, row: Row) -> Info:
+    if not is_free:
         info = info_of(row, State.RUNNING)
         info.holder, info.lease_end_ms = row[16].removeprefix("!"), lease_end_ms
         return info

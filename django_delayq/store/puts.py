@@ -60,7 +60,7 @@ def _settle_conflict(
         alarms.append(Alarm(queue, key, str(pk), max(wait_ms, 0)))
         return True
     found = database.rows(
-        f"SELECT r.due_at, coalesce(r.lease_until > {database.dialect.now}, false) FROM delayq_ready r"
+        f"SELECT r.due_at, NOT {FREE.format(now=database.dialect.now)} FROM delayq_ready r"
         " WHERE r.alias = %s AND r.message_id = %s",
         [database.alias, put.id],
     )

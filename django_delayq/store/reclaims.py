@@ -11,6 +11,9 @@ from django_delayq.store.rows import CRASHES_NOW, UNLEASED
 
 LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 PAGE = 100
+Position = tuple[int, int]
+"""Due time and pk of the row that was looked at last."""
+START: Position = (0, 0)
 
 
 def reclaim(database: Database, pks: Sequence[int]) -> dict[int, bool]:
@@ -59,20 +62,38 @@ def _reclaim(
     return False
 
 
-def reclaim_lapsed(database: Database) -> int:
+def reclaim_lapsed(database: Database, after: Position = START) -> tuple[int, Position]:
     """Reclaim what no alarm may lead to: suspects, and what must not start twice. Gives how many were buried.
 
-    At most `PAGE` of each in one call; of the second, among the `BATCH` that have been due for longest. To the others
-    their alarms lead.
+    At most `PAGE` of each in one call. Of the second a backlog may be due: one call looks at `BATCH` of them, and gives
+    where the next one goes on, which starts anew at the end.
     """
-    ran_out = f"r.token IS NOT NULL AND r.lease_until <= {database.dialect.now}"
-    # Each by its own index. Of what must not start twice a backlog may be due: who holds a lease is among the first.
-    lapsed = database.rows(
-        "SELECT * FROM (SELECT r.id FROM delayq_ready r"
-        f" WHERE r.alias = %s AND r.crashes >= 1 AND {ran_out} LIMIT {PAGE}) AS suspects"
-        " UNION SELECT * FROM (SELECT r.id FROM (SELECT id, token, lease_until FROM delayq_ready"
-        f" WHERE alias = %s AND at_most_once AND due_at <= {database.dialect.now} ORDER BY due_at LIMIT {BATCH}) AS r"
-        f" WHERE {ran_out} LIMIT {PAGE}) AS once",
-        [database.alias, database.alias],
+    suspects = database.rows(
+        f"SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND r.crashes >= 1 AND {_ran_out(database)} LIMIT {PAGE}",
+        [database.alias],
     )
-    return sum(reclaim(database, [pk for (pk,) in lapsed]).values())
+    once, position = _lapsed_once(database, after)
+    return sum(reclaim(database, [*(pk for (pk,) in suspects), *once]).values()), position
+
+
+def _lapsed_once(database: Database, after: Position) -> tuple[list[int], Position]:
+    """Of the rows due after a position that must not start twice, those whose leases ran out, and the next position."""
+    after_ms, _ = after
+    found = database.rows(
+        "SELECT * FROM (SELECT looked_at.*, row_number() OVER (ORDER BY due_at, id) AS number FROM ("
+        f"SELECT r.id, r.due_at, {_ran_out(database)} AS ran_out FROM delayq_ready r"
+        " WHERE r.alias = %s AND r.at_most_once"
+        f" AND r.due_at >= %s AND (r.due_at, r.id) > (%s, %s) AND r.due_at <= {database.dialect.now}"
+        f" ORDER BY r.due_at, r.id LIMIT {BATCH}) AS looked_at) AS numbered"
+        f" WHERE ran_out OR number = {BATCH} ORDER BY number",
+        [database.alias, after_ms, *after],
+    )
+    lapsed = [(due_ms, pk) for pk, due_ms, ran_out, _ in found if ran_out]
+    if len(lapsed) > PAGE:
+        return [pk for _, pk in lapsed[:PAGE]], lapsed[PAGE - 1]
+    is_full = bool(found) and found[-1][3] == BATCH
+    return [pk for _, pk in lapsed], (found[-1][1], found[-1][0]) if is_full else START
+
+
+def _ran_out(database: Database) -> str:
+    return f"(r.token IS NOT NULL AND r.lease_until <= {database.dialect.now})"

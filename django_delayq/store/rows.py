@@ -22,7 +22,12 @@ MESSAGE = (
 )
 """A message, as the functions below read it."""
 
-FREE = "(r.lease_until IS NULL OR r.lease_until <= {now})"
+UNHELD = "(r.lease_until IS NULL OR r.lease_until <= {now})"
+"""A row that nobody holds. Its last lease may have run out, and be there to be reclaimed."""
+
+FREE = "(r.lease_until IS NULL OR r.lease_until <= {now} AND NOT r.at_most_once)"
+"""A row that waits, to any move. One that must not start twice runs until its lease is reclaimed, which buries it."""
+
 CRASHES_NOW = (
     "(CASE WHEN r.token IS NOT NULL AND substr(r.worker, 1, 1) <> '!'"
     " THEN {least}(r.crashes + 1, 2) ELSE r.crashes END)"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db.models import F
 from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages, send_delay_message
@@ -80,6 +81,20 @@ def test_a_row_that_is_not_placed_is_the_relays_and_one_that_is_held_its_holders
     with redis_server.client() as client:
         client.delete("{delayq:0}:running")
     assert _audit()["differences"] == []
+
+
+def test_a_row_whose_worker_died_is_named_where_no_alarm_leads_to_it(
+    broker: StoredBroker, redis_server: Server, database: str
+) -> None:
+    send_delay_message("k", 1, id="a")
+    claim(broker)
+    ReadyMessage.objects.using(database).update(lease_until=F("due_at"))
+    assert _audit()["ok"], "the claimed alarm rings again"
+    with redis_server.client() as client:
+        client.delete("{delayq:0}:running")
+    assert _audit()["differences"] == ["message 'a' was placed, and the broker has no alarm for it"]
+    assert len(_audit("--repair")["repaired"]) == 1
+    assert [one.id for one in claim(broker)] == ["a"]
 
 
 def test_alarms_are_held_against_rows_a_page_at_a_time(
