@@ -149,8 +149,11 @@ class Broker(Protocol):
         the first time; where a lost reply made the broker itself repeat it, True is answered for all, since nobody can
         tell any more."""
 
-    def drop_alarms(self, alarms: Sequence[Alarm]) -> None:
-        """Forget claimed alarms: their rows were settled, or will be put again."""
+    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
+        """Forget claimed alarms, and hold others for rows that wait again, also in the place of claimed ones.
+
+        At no moment is there none for a row of `again`, whoever dies or claims it meanwhile.
+        """
 
     def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> Sequence[bool | None]:
         """Make each lease (id, token) end `lease_ms` from now. False where it was lost, None as for `settle`."""

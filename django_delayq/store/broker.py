@@ -136,8 +136,8 @@ class StoredBroker:
         of_rows = iter(settled.answers)
         return [next(of_clock if carried else of_rows) for carried in is_carried]
 
-    def drop_alarms(self, alarms: Sequence[Alarm]) -> None:
-        self.clock.drop_alarms(alarms)
+    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
+        self.clock.drop_alarms(alarms, again)
 
     def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
@@ -184,17 +184,14 @@ class StoredBroker:
         self.clock.wake()
 
     def _forget(self, over: Sequence[Alarm], again: Sequence[Alarm]) -> None:
-        """Drop claimed alarms, then put those of rows that wait again.
+        """Drop claimed alarms, and put those of rows that wait again.
 
         The rows have moved already, and alarms prove nothing: those that can't be dropped lapse, and are found stale.
         """
-        if self.degraded.away:
+        if self.degraded.away or not (over or again):
             return
         with contextlib.suppress(DelayqError), self.degraded.asking():
-            if over:
-                self.clock.drop_alarms(over)
-            if again:
-                self.clock.put_alarms(again)
+            self.clock.drop_alarms(over, again)
 
     # Moves by id
 

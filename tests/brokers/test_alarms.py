@@ -58,6 +58,21 @@ def test_a_dropped_alarm_is_forgotten(rig: Rig) -> None:
     assert _pks(rig) == [claimed[1].pk]
 
 
+def test_alarms_go_back_in_the_step_that_drops_them(rig: Rig) -> None:
+    _put(rig, "1", "2", "3")
+    claimed = _claim(rig).alarms
+    rig.broker.drop_alarms(claimed[:2], [Alarm("q", "k", claimed[0].pk, HOUR), Alarm("q", "other", claimed[1].pk)])
+    rig.advance(1)
+    assert _pks(rig) == []
+    assert _pks(rig, key="other") == [claimed[1].pk]
+    assert [rig.broker.find_alarms("q", "k", [one.pk])[0].lease_end_ms is None for one in (claimed[0], claimed[2])] == [
+        True,
+        False,
+    ]
+    rig.advance(HOUR)
+    assert _pks(rig) == [claimed[0].pk]
+
+
 def test_a_lapsed_alarm_is_ready_again_and_counts_nothing(rig: Rig) -> None:
     _put(rig, "1")
     for _ in range(5):

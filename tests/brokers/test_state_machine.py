@@ -5,7 +5,7 @@ here is a multiple of it, and an example ends long before real time adds up to h
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings, strategies as st
@@ -142,6 +142,10 @@ class MemoryAndRedis(RuleBasedStateMachine):
     @rule(alarm=consumes(rung))
     def drop_alarm(self, alarm: Alarm) -> None:
         self.both(lambda broker: broker.drop_alarms([alarm]))
+
+    @rule(alarm=consumes(rung), delay_ms=steps)
+    def put_alarm_back(self, alarm: Alarm, delay_ms: int) -> None:
+        self.both(lambda broker: broker.drop_alarms([alarm], [replace(alarm, wait_ms=delay_ms)]))
 
     @rule(target=spent, lease=consumes(leases), verb=verbs, delay_ms=steps)
     def settle(self, lease: Lease, verb: Verb, delay_ms: int) -> Lease:

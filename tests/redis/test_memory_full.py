@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Pause, Verb, WorkerInfo
+from django_delayq.brokers.base import Alarm, Pause, Verb, Want, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig
@@ -40,6 +40,16 @@ def test_a_send_fails_clearly_and_changes_nothing(own_rig: Rig, full: Full) -> N
 def test_alarms_fail_clearly(own_rig: Rig, full: Full) -> None:
     with full(), pytest.raises(BrokerUnavailable, match="no memory left"):
         own_rig.broker.put_alarms([Alarm("q", "k", "1")])
+
+
+def test_a_claimed_alarm_goes_back(own_rig: Rig, full: Full) -> None:
+    own_rig.broker.put_alarms([Alarm("q", "k", "1")])
+    own_rig.advance(1)
+    claimed = own_rig.broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w").alarms
+    with full():
+        own_rig.broker.drop_alarms(claimed, claimed)
+    (alarm,) = own_rig.broker.find_alarms("q", "k", ["1"])
+    assert (alarm.due_ms is None, alarm.lease_end_ms) == (False, None)
 
 
 @pytest.mark.parametrize("verb", list(Verb))

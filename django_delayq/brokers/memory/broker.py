@@ -108,11 +108,7 @@ class MemoryBroker:
         self._places.put_waiting(Entry(put.id, header, put.body), due_ms)
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
-        check_batch(alarms)
-        with self._changed:
-            for alarm in alarms:
-                self._places.alarms[alarm.queue, alarm.key].put_earlier(alarm.pk, self._due_ms(alarm.wait_ms))
-            self._changed.notify_all()
+        self.drop_alarms((), alarms)
 
     # The worker's moves
 
@@ -169,11 +165,15 @@ class MemoryBroker:
             self._changed.notify_all()
             return held
 
-    def drop_alarms(self, alarms: Sequence[Alarm]) -> None:
+    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
+        check_batch(again)
         with self._changed:
             for alarm in alarms:
                 self._places.running_alarms.drop((alarm.queue, alarm.key, alarm.pk))
+            for alarm in again:
+                self._places.alarms[alarm.queue, alarm.key].put_earlier(alarm.pk, self._due_ms(alarm.wait_ms))
+            self._changed.notify_all()
 
     def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
         check_batch(leases)

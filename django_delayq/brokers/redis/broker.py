@@ -117,9 +117,10 @@ class RedisBroker:
         check_batch(settlements)
         return self._links.run(settles.settle(self._keys, settlements))
 
-    def drop_alarms(self, alarms: Sequence[Alarm]) -> None:
+    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
-        self._links.run(settles.drop_alarms(self._keys, alarms))
+        check_batch(again)
+        self._links.run(puts.drop_alarms(self._keys, alarms, again))
 
     def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
         check_batch(leases)

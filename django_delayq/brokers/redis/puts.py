@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from django_delayq.brokers.base import Alarm, Header, OnConflict, Placed, Put, pages
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, flags_of, pack_options
-from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load
+from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load, plain
 from django_delayq.brokers.redis.slots import Slots
 
 CALL = 500
@@ -81,7 +81,31 @@ def due_text(delay_ms: int, at_ms: int | None) -> str:
 
 
 def put_alarms(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
-    """Hold alarms, a call per wait set and `CALL` of them."""
+    """Hold alarms."""
+    calls = _alarm_calls(keys, "put_alarms", alarms)
+    if calls:
+        yield calls
+
+
+def drop_alarms(keys: Keys, alarms: Sequence[Alarm], again: Sequence[Alarm]) -> Operation[None]:
+    """Hold `again`, and take claimed alarms out of running: what is in both goes back in one step."""
+    claimed = {_name(alarm) for alarm in alarms}
+    calls = _alarm_calls(keys, "put_alarms", [alarm for alarm in again if _name(alarm) not in claimed])
+    calls += _alarm_calls(keys, "put_back_alarms", [alarm for alarm in again if _name(alarm) in claimed], keys.running)
+    over = claimed.difference(map(_name, again))
+    if over:
+        calls.append(plain("ZREM", keys.running, *over))
+    if calls:
+        yield calls
+
+
+def _name(alarm: Alarm) -> bytes:
+    """The member of a claimed alarm."""
+    return US + US.join((alarm.queue.encode(), alarm.key.encode(), alarm.pk.encode()))
+
+
+def _alarm_calls(keys: Keys, script: str, alarms: Sequence[Alarm], *names: str) -> list[Call]:
+    """A call per wait set and `CALL` of its alarms."""
     by_set: defaultdict[str, list[Alarm]] = defaultdict(list)
     for alarm in alarms:
         by_set[set_name(alarm.queue, alarm.key)].append(alarm)
@@ -91,6 +115,5 @@ def put_alarms(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
             arguments: list[Argument] = [keys.channel]
             for alarm in page:
                 arguments += (US + alarm.pk.encode(), alarm.wait_ms)
-            calls.append(Call(load("put_alarms"), [keys.sets, keys.timer, keys.wait(name)], arguments))
-    if calls:
-        yield calls
+            calls.append(Call(load(script), [keys.sets, keys.timer, keys.wait(name), *names], arguments))
+    return calls

@@ -6,10 +6,9 @@ Operations, as `scripts.py` defines them.
 from collections import defaultdict
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import Alarm, Settlement, Verb, pages
+from django_delayq.brokers.base import Settlement, Verb, pages
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import US
-from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply, load, plain
+from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply, load
 
 CALL = 200
 """The most leases that one script call ends."""
@@ -80,10 +79,3 @@ def renew(keys: Keys, leases: Sequence[tuple[str, int]], lease_ms: int) -> Opera
         return []
     replies = yield calls
     return [bool(answer) for reply in replies for answer in reply]
-
-
-def drop_alarms(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
-    """Take claimed alarms out of running."""
-    if alarms:
-        members = [US + US.join((alarm.queue.encode(), alarm.key.encode(), alarm.pk.encode())) for alarm in alarms]
-        yield [plain("ZREM", keys.running, *members)]
