@@ -14,7 +14,7 @@ from pytest_django import DjangoDbBlocker, Settings
 
 from tests import databases, servers
 from tests.scale import scaled
-from tests.servers import MariaDBServer, PostgresServer, Server, Servers, SqliteFiles
+from tests.servers import MariaDBServer, PostgresServer, RabbitMQServer, Server, Servers, SqliteFiles
 
 hypothesis.settings.register_profile("delayq", deadline=None, max_examples=scaled(100))
 hypothesis.settings.load_profile("delayq")
@@ -112,6 +112,31 @@ def start_mariadb(_mariadb_program: str) -> Iterator[Callable[..., MariaDBServer
 @pytest.fixture(scope="session")
 def _mariadb_program() -> str:
     return servers.mariadb_program() or servers.missing("MariaDB 10.6 or newer")
+
+
+@pytest.fixture(scope="session")
+def _rabbitmq_server(_rabbitmq_programs: Path) -> Iterator[RabbitMQServer]:
+    with closing(RabbitMQServer(_rabbitmq_programs)) as server:
+        yield server
+
+
+@pytest.fixture
+def rabbitmq_server(_rabbitmq_server: RabbitMQServer) -> RabbitMQServer:
+    """The shared RabbitMQ of this test process, emptied. Don't freeze or kill it: see `start_rabbitmq`."""
+    _rabbitmq_server.empty()
+    return _rabbitmq_server
+
+
+@pytest.fixture
+def start_rabbitmq(_rabbitmq_programs: Path) -> Iterator[Callable[..., RabbitMQServer]]:
+    """Starts nodes of this test's own: `start_rabbitmq()`. Each takes 10 s."""
+    with ExitStack() as started:
+        yield lambda **options: started.enter_context(closing(RabbitMQServer(_rabbitmq_programs, **options)))
+
+
+@pytest.fixture(scope="session")
+def _rabbitmq_programs() -> Path:
+    return servers.rabbitmq_programs() or servers.missing("RabbitMQ 3.10 or newer")
 
 
 @pytest.fixture

@@ -59,7 +59,10 @@ class Capability(StrEnum):
     CANCEL = "cancel"
     RESCHEDULE = "reschedule"
     PEEK = "peek"  # gives waiting messages in due order, without removing them
-    COUNTS = "counts"  # counts by state, and the audit
+    COUNTS = "counts"  # counts what is pending by set, with its next due time; without it, by level
+    ANY_DELAY = "any delay"  # as long as a message may ask for; else up to 8 years
+    AUDIT = "audit"
+    ALARMS = "alarms"  # holds one alarm for a row, and finds it
     TAGS = "tags"  # finds waiting messages by their tag
     MOVES = "moves"  # totals of every move, those too that leave a message where others are (retried, reclaimed, …)
 

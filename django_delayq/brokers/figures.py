@@ -96,6 +96,7 @@ class Counts:
     suspects: int
     error: int
     totals: dict[str, int] = field(default_factory=dict)  # sent, finished, cancelled, purged, dropped, retried, …
+    levels: list[int] = field(default_factory=list)  # what waits 2^i seconds at a time: a broker that knows no more
 
 
 @dataclass(slots=True)

@@ -54,11 +54,13 @@ class Status:
     last_hour: Throughput | None = None
     last_day: Throughput | None = None
     forecast: tuple[Hour, ...] = ()
+    levels: tuple[int, ...] = ()
+    """How many messages wait 2^i seconds at a time, where the broker knows of no set before they are due."""
 
     @property
     def pending(self) -> int:
         """How many messages are not due yet."""
-        return sum(each.pending for each in self.waiting)
+        return sum(each.pending for each in self.waiting) + sum(self.levels)
 
     @property
     def ready(self) -> int:
@@ -123,6 +125,7 @@ def _without_store(broker: Broker) -> Status:
         errors_last_hour=_errors_since(broker, counts.now_ms - HOUR_MS, counts.error),
         totals=counts.totals,
         workers=tuple(sorted(workers, key=lambda worker: worker.name)),
+        levels=tuple(counts.levels),
         server=broker.report(),
     )
 

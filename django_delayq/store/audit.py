@@ -8,7 +8,7 @@ each near row that nobody holds has its alarm.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from django_delayq.brokers.base import BATCH, SUSPECT_CRASHES, Alarm, Audit, Broker, pages
+from django_delayq.brokers.base import BATCH, SUSPECT_CRASHES, Alarm, Audit, Broker, Capability, pages
 from django_delayq.brokers.figures import LEFT
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.store.database import Database, Row, marks
@@ -40,6 +40,9 @@ def audit(database: Database, clock: Broker, horizon_ms: int) -> Audit:
     }
     differences = [*_in_two_tables(database), *_wrong_tallies(database)]
     notes = []
+    if Capability.ALARMS not in clock.capabilities:
+        notes.append("this broker can't be asked for its alarms: only the tables were looked at")
+        return Audit(figures.totals, places, differences, notes)
     try:
         differences += [silent.text for silent in without_alarm(database, clock, horizon_ms)]
         stale = sum(_stale(database, clock, {(one.queue, one.key) for one in clock.counts().waiting}))

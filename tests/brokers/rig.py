@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options, Store
 from django_delayq.durations import LONGEST_MS
 from django_delayq.message import State
+from tests.servers import RabbitMQServer
 
 LEASE_MS = 15_000
 START_MS = 1_700_000_000_000
@@ -34,10 +36,18 @@ OPTIONS = Options(error_retention=3_600_000, error_max=5)
 class Rig:
     """One broker. `advance` lets time pass without waiting for it; `now_us` is the clock that decides, in µs."""
 
-    def __init__(self, broker: Broker, advance: Callable[[int], None], now_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        advance: Callable[[int], None],
+        now_us: Callable[[], int],
+        look: Callable[[str], Info | None] | None = None,
+    ) -> None:
         self.broker = broker
         self.advance = advance
         self.now_us = now_us
+        self.look = look or broker.get
+        """What is known of an id, also where the broker itself can't be asked for one."""
 
     def send(
         self,
@@ -107,7 +117,7 @@ class Rig:
 
     def get(self, id: str) -> Info:
         """The message of this id, which must exist."""
-        info = self.broker.get(id)
+        info = self.look(id)
         assert info is not None, f"{id!r} is nowhere"
         return info
 
@@ -118,6 +128,11 @@ class Rig:
     def assert_total(self, name: str, number: int) -> None:
         """How often a move was made, where that is counted."""
         if Capability.MOVES in self.broker.capabilities:
+            assert self.total(name) == number
+
+    def assert_counted(self, name: str, number: int) -> None:
+        """As `assert_total`, of what leaves the broker, where messages are counted."""
+        if Capability.COUNTS in self.broker.capabilities:
             assert self.total(name) == number
 
     def total(self, name: str) -> int:
@@ -192,6 +207,22 @@ def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -
         return broker.database.now_ms() * 1000
 
     return Rig(broker, advance, now_us)
+
+
+def rabbitmq_rig(server: RabbitMQServer, options: Options = OPTIONS) -> Rig:
+    """A RabbitMQ broker on clocks that can be moved ahead; what waits at the server is sent again with less to wait."""
+    from tests.brokers.rabbitmq import PatientBroker, age, look
+
+    ahead = [0.0]
+    alias = Alias("default", location=server.url, options=options)
+    broker = PatientBroker(alias, lambda: time.time() + ahead[0], lambda: time.monotonic() + ahead[0])
+
+    def advance(ms: int) -> None:
+        ahead[0] += (ms + 1) / 1000  # due times are rounded up to the next ms
+        if ms:
+            age(server, broker)
+
+    return Rig(broker, advance, lambda: int((time.time() + ahead[0]) * 1_000_000), partial(look, server, broker))
 
 
 def redis_rig(url: str, client: redis.Redis, options: Options = OPTIONS) -> Rig:

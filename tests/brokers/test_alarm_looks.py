@@ -4,13 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Alarm, AlarmInfo, Want
+from django_delayq.brokers.base import BATCH, Alarm, AlarmInfo, Capability, Want
 from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig
 
 HOUR = 3_600_000
 
-pytestmark = pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True)
+pytestmark = [
+    pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True),
+    pytest.mark.needs(Capability.ALARMS),
+]
 
 
 def put(rig: Rig, *pks: str, wait_ms: int = HOUR, key: str = "k") -> None:

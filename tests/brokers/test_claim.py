@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Header, Put, Verb, Want
+from django_delayq.brokers.base import BATCH, Capability, Header, Put, Verb, Want
 from django_delayq.message import State
 from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig, ids, memory_rig
@@ -110,6 +110,7 @@ def test_a_key_that_nobody_asks_for_is_parked(rig: Rig) -> None:
     assert rig.get("parked").state is State.READY
 
 
+@pytest.mark.needs(Capability.COUNTS)
 @pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True)  # the relay tells the clock of what is far
 def test_next_due_time_and_what_was_left(rig: Rig) -> None:
     rig.send("now", "now too")
@@ -137,6 +138,7 @@ def test_a_set_wanted_twice_gives_each_message_once(rig: Rig) -> None:
     assert ids(rig.claim()) == ["c"]
 
 
+@pytest.mark.needs(Capability.CONFLICTS)
 def test_a_leased_message_is_not_given_again(rig: Rig) -> None:
     rig.send("a")
     assert ids(rig.claim(worker="one")) == ["a"]

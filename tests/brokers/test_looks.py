@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import RunInfo, SetCount, Verb, WorkerInfo
+from django_delayq.brokers.base import Capability, RunInfo, SetCount, Verb, WorkerInfo
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
@@ -10,9 +10,10 @@ HOUR = 3_600_000
 
 
 def test_get_of_what_is_not_there(rig: Rig) -> None:
-    assert rig.broker.get("nothing") is None
+    assert rig.look("nothing") is None
 
 
+@pytest.mark.needs(Capability.CONFLICTS)
 def test_get_tells_who_holds_a_message_until_when(rig: Rig) -> None:
     rig.send("a")
     claimed = rig.claim(worker="host:1")[0]
@@ -22,6 +23,7 @@ def test_get_tells_who_holds_a_message_until_when(rig: Rig) -> None:
     assert abs(info.lease_end_ms - claimed.due_ms - LEASE_MS) < 5_000
 
 
+@pytest.mark.needs(Capability.CONFLICTS)
 @pytest.mark.parametrize("running", [False, True])
 def test_get_prefers_what_lives_to_what_is_buried(rig: Rig, running: bool) -> None:
     rig.bury("a", body=b"old")
@@ -39,6 +41,7 @@ def test_time_alone_makes_pending_ready(rig: Rig) -> None:
     assert rig.get("a").state is State.READY
 
 
+@pytest.mark.needs(Capability.PEEK)
 def test_peek_shows_the_next_of_a_queue_in_due_order_over_its_keys(rig: Rig) -> None:
     for minutes, key in ((5, "a"), (1, "b"), (4, "a"), (2, "c"), (3, "b")):
         rig.send(f"{minutes}", key=key, delay_ms=minutes * 60_000, body=str(minutes).encode())
@@ -52,6 +55,7 @@ def test_peek_shows_the_next_of_a_queue_in_due_order_over_its_keys(rig: Rig) -> 
     assert rig.broker.peek("none", 5) == rig.broker.peek("q", 0) == []
 
 
+@pytest.mark.needs(Capability.PEEK)
 def test_peek_shows_suspects_too(rig: Rig) -> None:
     rig.send("a")
     rig.crash(times=2)
@@ -68,6 +72,7 @@ def test_errors_are_paged_newest_first(rig: Rig) -> None:
     assert rig.broker.errors(2, 6) == []
 
 
+@pytest.mark.needs(Capability.COUNTS)
 def test_counts_by_queue_and_key(rig: Rig) -> None:
     rig.send("1", "2", queue="x", key="a")
     (later,) = rig.send("3", queue="x", key="b", delay_ms=HOUR)
@@ -86,6 +91,7 @@ def test_counts_by_queue_and_key(rig: Rig) -> None:
     assert counts.totals["sent"] == 5
 
 
+@pytest.mark.needs(Capability.CONFLICTS)
 def test_looking_changes_nothing(rig: Rig) -> None:
     rig.bury("buried")
     rig.send("later", delay_ms=HOUR)
@@ -94,7 +100,7 @@ def test_looking_changes_nothing(rig: Rig) -> None:
 
     def look() -> object:
         counts = rig.broker.counts()
-        seen = [rig.broker.get(id) for id in ("a", "b", "later", "buried")]
+        seen = [rig.look(id) for id in ("a", "b", "later", "buried")]
         return seen, rig.broker.peek("q", 9), rig.broker.errors(9), counts.totals, counts.running
 
     assert look() == look()
@@ -103,6 +109,7 @@ def test_looking_changes_nothing(rig: Rig) -> None:
     assert ids(rig.claim()) == ["b"]
 
 
+@pytest.mark.needs(Capability.AUDIT)
 def test_the_audit_adds_up_in_every_place(rig: Rig) -> None:
     rig.bury("error 1", "error 2", "error 3")
     rig.broker.rescue(["error 1"])

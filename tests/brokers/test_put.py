@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Header, Put, Verb
+from django_delayq.brokers.base import BATCH, Capability, Header, Put, Verb
 from django_delayq.message import State
 from tests.brokers.rig import Rig, ids
 
@@ -47,13 +47,15 @@ def test_the_caller_s_header_is_not_changed_and_not_shared(rig: Rig) -> None:
     assert header.sent_ms == 0
 
 
+@pytest.mark.needs(Capability.CONFLICTS)
 def test_one_id_twice_in_a_batch_is_one_message(rig: Rig) -> None:
     placed = rig.send("a", "b", "a", "a")
     assert [answer.created for answer in placed] == [True, True, False, False]
     assert ids(rig.claim()) == ["a", "b"]
-    assert rig.total("sent") == 2
+    rig.assert_counted("sent", 2)
 
 
+@pytest.mark.needs(Capability.CONFLICTS)
 def test_answers_come_in_the_order_of_a_mixed_batch(rig: Rig) -> None:
     rig.send("old", delay_ms=60_000)
     rig.send("runs", key="other")
@@ -73,6 +75,7 @@ def test_options_of_one_message_are_not_those_of_its_neighbours(rig: Rig) -> Non
     assert {id: replace(rig.get(id).header, sent_ms=0, scheduled_ms=0) for id in headers} == headers
 
 
+@pytest.mark.needs(Capability.CONFLICTS)
 def test_the_first_of_an_id_counts_whatever_its_options(rig: Rig) -> None:
     once = Header("q", "k", at_most_once=True)
     placed = rig.broker.put([Put("x", once, b"1"), Put("a", Header("q", "k"), b"1"), Put("a", once, b"2")])
@@ -108,6 +111,7 @@ def test_an_instant_is_kept_to_the_millisecond(rig: Rig) -> None:
     assert placed.due_ms == at_ms == rig.get("a").due_ms == rig.get("a").header.scheduled_ms
 
 
+@pytest.mark.needs(Capability.ANY_DELAY)
 def test_a_delay_of_a_hundred_years_is_kept(rig: Rig) -> None:
     century = 100 * 366 * 86_400_000
     (placed,) = rig.send("a", delay_ms=century)
@@ -119,9 +123,10 @@ def test_an_id_is_free_again_when_its_message_is_finished(rig: Rig) -> None:
     rig.settle(rig.claim_one(), Verb.FINISH)
     (placed,) = rig.send("a")
     assert placed.created
-    assert rig.total("sent") == 2
+    rig.assert_counted("sent", 2)
 
 
+@pytest.mark.needs(Capability.CONFLICTS)
 def test_the_async_twins_answer_alike(rig: Rig) -> None:
     async def use() -> None:
         put = Put("a", Header("q", "k"), b"1", delay_ms=60_000)

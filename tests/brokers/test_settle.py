@@ -12,8 +12,8 @@ HOUR = 3_600_000
 def test_finish_ends_the_message(rig: Rig) -> None:
     rig.send("a")
     assert rig.settle(rig.claim_one(), Verb.FINISH)
-    assert rig.broker.get("a") is None
-    assert rig.total("finished") == 1
+    assert rig.look("a") is None
+    rig.assert_counted("finished", 1)
 
 
 def test_retry_is_due_after_its_delay_with_a_failure(rig: Rig) -> None:
@@ -123,7 +123,7 @@ def test_an_interrupted_handler_that_ends_in_time_still_finishes(rig: Rig) -> No
     claimed = rig.claim_one()
     rig.settle(claimed, Verb.INTERRUPT)
     assert rig.settle(claimed, Verb.FINISH)
-    assert rig.broker.get("a") is None
+    assert rig.look("a") is None
 
 
 def test_to_interrupt_twice_is_to_interrupt_once(rig: Rig) -> None:
@@ -203,4 +203,4 @@ def test_a_full_batch_is_settled(rig: Rig) -> None:
     rig.send(*(f"{n}" for n in range(BATCH)))
     claimed = rig.claim_all()
     assert all(rig.broker.settle([settlement(message, Verb.FINISH) for message in claimed]))
-    assert rig.total("finished") == BATCH
+    rig.assert_counted("finished", BATCH)

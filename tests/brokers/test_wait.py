@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Want
+from django_delayq.brokers.base import Alarm, Capability, Want
 from tests.brokers.rig import LEASE_MS, Rig, ids, memory_rig
 
 LONG_S = 60.0  # far longer than a test may take: only a wake-up ends such a wait
@@ -54,6 +54,7 @@ def test_a_message_nearer_than_the_one_slept_for_ends_the_wait(rig: Rig) -> None
     assert ids(rig.claim()) == ["near"]
 
 
+@pytest.mark.needs(Capability.RESCHEDULE)
 def test_a_message_moved_nearer_ends_the_wait(rig: Rig) -> None:
     rig.send("a", delay_ms=HOUR)
     with _sleeper(rig, "k") as awake:
@@ -61,6 +62,7 @@ def test_a_message_moved_nearer_ends_the_wait(rig: Rig) -> None:
         awake()
 
 
+@pytest.mark.needs(Capability.CONFLICTS)
 @pytest.mark.parametrize("mode", ["replace", "earliest"])
 def test_a_conflict_that_moves_it_nearer_ends_the_wait(rig: Rig, mode: str) -> None:
     rig.send("a", delay_ms=HOUR)

@@ -3,12 +3,14 @@
 from tests.servers.mariadb import MariaDBServer, mariadb_program
 from tests.servers.postgres import PostgresServer, postgres_programs
 from tests.servers.process import free_port, missing
+from tests.servers.rabbitmq import RabbitMQServer, rabbitmq_programs
 from tests.servers.redis import Server, Servers, redis_binaries, scope
 from tests.servers.sqlite import SqliteFiles
 
 __all__ = [
     "MariaDBServer",
     "PostgresServer",
+    "RabbitMQServer",
     "Server",
     "Servers",
     "SqliteFiles",
@@ -16,6 +18,7 @@ __all__ = [
     "mariadb_program",
     "missing",
     "postgres_programs",
+    "rabbitmq_programs",
     "redis_binaries",
     "scope",
 ]

@@ -18,10 +18,10 @@ from typing import IO, Any, ClassVar, NoReturn
 import psutil
 import pytest
 
-START_S = 60
+START_S = 180  # RabbitMQ needs 8 s of a core, and there may be many for it
 
 # A suite that is killed can't clean up. Where there is no setpriv (it is Linux's), such a server stays.
-_DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 def missing(service: str) -> NoReturn:
@@ -100,7 +100,7 @@ class PrivateServer(ABC):
     def start(self) -> None:
         """Start and return when it answers."""
         self.process = subprocess.Popen(
-            [*_DIES_WITH_US, *self.command()],
+            [*DIES_WITH_US, *self.command()],
             cwd=self.directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -10,7 +10,7 @@ from django.db import transaction
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Claimed, Want
 from django_delayq.store import StoredBroker
-from tests.servers import Server
+from tests.servers.process import PrivateServer
 from tests.worker.processes import Line, Site
 
 LEASE_MS = 60_000
@@ -38,7 +38,7 @@ def rolled_back(using: str) -> Iterator[None]:
 
 
 @contextmanager
-def site_on(delayq: dict[str, Any], database_env: dict[str, str], server: Server) -> Iterator[Site]:
+def site_on(delayq: dict[str, Any], database_env: dict[str, str], server: PrivateServer) -> Iterator[Site]:
     """A site with that store, whose workers run on it, and whose handlers call from beside the server."""
     path = server.directory / "store-line.sock"
     path.unlink(missing_ok=True)

@@ -32,6 +32,7 @@ def status_shape(seen: Status) -> dict[str, Any]:
         "last_hour": _throughput_shape(seen.last_hour),
         "last_day": _throughput_shape(seen.last_day),
         "forecast": [_hour_shape(each) for each in seen.forecast],
+        "levels": list(seen.levels),
         "waiting": [_waiting_shape(each) for each in seen.waiting],
         "pauses": [pause_shape(each) for each in seen.pauses],
         "workers": [_worker_shape(each) for each in seen.workers],

@@ -1,0 +1,5 @@
+"""The RabbitMQ broker: delay by dead-lettering. See docs/internals/rabbitmq.md."""
+
+from django_delayq.brokers.rabbitmq.broker import RabbitMQBroker
+
+__all__ = ["RabbitMQBroker"]

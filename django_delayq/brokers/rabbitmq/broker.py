@@ -1,0 +1,284 @@
+"""The verbs of the RabbitMQ broker."""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from amqp import Connection, Message
+from asgiref.sync import sync_to_async
+
+from django_delayq.brokers.base import (
+    BATCH,
+    Alarm,
+    AlarmInfo,
+    Audit,
+    Capability,
+    Claims,
+    Counts,
+    Info,
+    OnConflict,
+    Pause,
+    Placed,
+    Put,
+    ServerReport,
+    Settlement,
+    Upkept,
+    Want,
+    WorkerInfo,
+    check_batch,
+    without_store,
+)
+from django_delayq.brokers.rabbitmq import buried, looks, meta, outgoing
+from django_delayq.brokers.rabbitmq.link import Link
+from django_delayq.brokers.rabbitmq.locations import parse_location
+from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names
+from django_delayq.brokers.rabbitmq.outgoing import Outgoing
+from django_delayq.brokers.rabbitmq.publishing import Publisher
+from django_delayq.brokers.rabbitmq.receiver import Clock, Receiver
+from django_delayq.brokers.rabbitmq.register import Register
+from django_delayq.brokers.rabbitmq.topology import Topology
+from django_delayq.conf import Alias
+from django_delayq.durations import to_text
+from django_delayq.errors import BrokerUnavailable, SendError, Unsupported
+
+
+class _Mine(threading.local):
+    """The token of the rebuild that this thread does: two threads are two callers."""
+
+    token = ""
+
+
+class RabbitMQBroker:
+    """See `django_delayq.brokers.base.Broker`. One connection publishes, another one consumes.
+
+    `wall` and `monotonic` give seconds; tests give clocks that they move.
+    """
+
+    capabilities: frozenset[Capability] = frozenset()
+
+    def __init__(
+        self,
+        alias: Alias,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        location = parse_location(alias.location)
+        self._names = Names(alias.options.prefix)
+        self._register = Register(self._names)
+        self._outward = Link(location)
+        self._outward_topology = Topology(self._names)
+        self._publisher = Publisher(self._outward, self._outward_topology, self._register)
+        self._clock = Clock(wall, monotonic)
+        self._receiver = Receiver(location, self._names, alias.options, self._publisher, self._clock)
+        self._mine = _Mine()
+
+    @classmethod
+    def check(cls, alias: Alias) -> None:
+        parse_location(alias.location)
+
+    def open(self) -> None:
+        with self._looking():
+            pass
+
+    def close(self) -> None:
+        self.wake()
+        self._receiver.close()
+        self._outward.close()
+
+    # Messages in
+
+    def put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+        check_batch(puts)
+        if on_conflict != "keep":
+            raise without_store(f"on_conflict={on_conflict!r} with RabbitMQ", "leave it out")
+        now_ms = math.ceil(self._clock.wall() * 1000)  # sent at 0.9 ms, a delay of 1 ends at 2: 1 would be early
+        out, placed = [], []
+        for put in puts:
+            due_ms = now_ms + put.delay_ms if put.at_ms is None else max(put.at_ms, now_ms)
+            _check_delay(due_ms - now_ms)
+            note = outgoing.new_note(put, now_ms, due_ms)
+            out.append(outgoing.delayed(self._names, note, put.body, due_ms - now_ms))
+            placed.append(Placed(put.id, due_ms, created=True))
+        try:
+            self._publisher.publish(out)
+        except BrokerUnavailable as error:
+            raise SendError(str(error), unknown=tuple(put.id for put in puts)) from None
+        return placed
+
+    def begin_put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
+        placed = self.put(puts, on_conflict)
+        return lambda: placed
+
+    async def aput(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+        return await sync_to_async(self.put, thread_sensitive=False)(puts, on_conflict)
+
+    def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
+        check_batch(alarms)
+        self._publisher.publish(self._alarms(alarms), within_s)
+
+    def _alarms(self, alarms: Sequence[Alarm]) -> list[Outgoing]:
+        now_ms = self._clock.now_ms()
+        return [outgoing.alarm(self._names, alarm, now_ms) for alarm in alarms]
+
+    # The worker's moves
+
+    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        return self._receiver.claim(wants, lease_ms=lease_ms)
+
+    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        return self._receiver.claim_suspect(wants, lease_ms=lease_ms)
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        check_batch(settlements)
+        return self._receiver.settle(settlements)
+
+    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
+        check_batch(alarms)
+        check_batch(again)
+        self._receiver.drop_alarms(alarms, self._alarms(again))
+
+    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+        check_batch(leases)
+        return self._receiver.renew(leases, lease_ms)
+
+    def upkeep(self, *, lease_ms: int) -> Upkept:
+        return self._receiver.upkeep()
+
+    def wait(self, timeout: float) -> None:
+        self._receiver.wait(timeout)
+
+    def begin_rebuild(self, lock_ms: int) -> bool:
+        now_ms = self._clock.now_ms()
+        with self._looking() as connection:
+            self._mine.token = self._register.change(
+                connection, lambda entries: meta.begin_rebuild(entries, self._mine.token, now_ms, lock_ms)
+            )
+        return bool(self._mine.token)
+
+    def end_rebuild(self) -> bool:
+        mine, self._mine.token = self._mine.token, ""
+        with self._looking() as connection:
+            now_ms = self._clock.now_ms()
+            return self._register.change(connection, lambda entries: meta.end_rebuild(entries, mine, now_ms))
+
+    def wake(self) -> None:
+        self._receiver.wake()
+
+    # Moves by id
+
+    def cancel(self, ids: Sequence[str]) -> list[bool]:
+        raise without_store("Cancelling with RabbitMQ", "let the handler look whether it is still wanted")
+
+    async def acancel(self, ids: Sequence[str]) -> list[bool]:
+        return self.cancel(ids)
+
+    def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
+        raise without_store("Rescheduling with RabbitMQ", "let the handler snooze")
+
+    async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
+        return self.reschedule(ids)
+
+    def rescue(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        with self._looking() as connection:
+            return buried.rescue(connection, self._names, ids, self._clock.now_ms())
+
+    def purge(self, ids: Sequence[str]) -> list[bool]:
+        raise without_store("Removing waiting messages by id with RabbitMQ", "purge a queue with rabbitmqctl")
+
+    def purge_errors(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        with self._looking() as connection:
+            return buried.purge(connection, self._names, ids)
+
+    # Pauses
+
+    def pause(self, pause: Pause) -> None:
+        now_ms = self._clock.now_ms()
+        with self._looking() as connection:
+            self._register.change(connection, lambda entries: meta.add_pause(entries, pause, now_ms))
+            self._tell_of_pauses(connection)
+
+    def resume(self, queue: str | None, key: str | None) -> bool:
+        now_ms = self._clock.now_ms()
+        with self._looking() as connection:
+            ended = self._register.change(connection, lambda entries: meta.remove_pause(entries, queue, key, now_ms))
+            self._tell_of_pauses(connection)
+            return ended
+
+    def _tell_of_pauses(self, connection: Connection) -> None:
+        with connection.channel() as channel:
+            channel.basic_publish_confirm(Message(""), self._names.news)
+
+    def pauses(self) -> list[Pause]:
+        with self._looking() as connection:
+            return meta.pauses_of(self._register.read(connection), self._clock.now_ms())
+
+    @property
+    def pauses_heard(self) -> int:
+        return self._receiver.pauses_heard
+
+    # Looks
+
+    def get(self, id: str) -> Info | None:
+        raise without_store("Looking a message up by its id with RabbitMQ", "keep what you need to know yourself")
+
+    async def aget(self, id: str) -> Info | None:
+        return self.get(id)
+
+    def tagged(self, tag: str) -> list[str]:
+        raise without_store("Finding messages by tag", "give ids")
+
+    def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
+        raise without_store("Peeking with RabbitMQ", "see how many wait with delayq status")
+
+    def errors(self, count: int, offset: int = 0) -> list[Info]:
+        with self._looking() as connection:
+            return buried.errors(connection, self._names, count, offset)
+
+    def counts(self) -> Counts:
+        with self._looking() as connection:
+            sets = self._register.read(connection).sets
+            return looks.count(connection, self._names, sets, self._clock.now_ms(), self._receiver.running)
+
+    def audit(self) -> Audit:
+        raise without_store("An audit with RabbitMQ", "see what its queues hold with delayq status")
+
+    def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
+        raise Unsupported("RabbitMQ can't be asked for single alarms.")
+
+    def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
+        raise Unsupported("RabbitMQ can't list its alarms.")
+
+    def announce(self, worker: WorkerInfo) -> None:
+        with self._looking() as connection:
+            self._register.change(connection, lambda entries: meta.announce(entries, worker, self._clock.now_ms()))
+
+    def retire(self, worker: str) -> None:
+        self._receiver.give_back()
+        with self._looking() as connection:
+            self._register.change(connection, lambda entries: meta.retire(entries, worker))
+
+    def workers(self) -> list[WorkerInfo]:
+        with self._looking() as connection:
+            return meta.workers_of(self._register.read(connection), self._clock.now_ms())
+
+    def report(self) -> ServerReport:
+        with self._looking() as connection:
+            return looks.report_on(connection, self._outward.location.shown)
+
+    # Connections
+
+    @contextmanager
+    def _looking(self) -> Iterator[Connection]:
+        """The connection that publishes, for a look or a change beside it."""
+        with self._outward.using() as connection:
+            self._outward_topology.ensure(connection, [])
+            yield connection
+
+
+def _check_delay(delay_ms: int) -> None:
+    if delay_ms > LONGEST_S * 1000:
+        raise without_store(f"A delay of {to_text(delay_ms)}, over 8 years,", "send it later")

@@ -1,0 +1,285 @@
+"""What RabbitMQ has delivered to this process and is not acknowledged: held until it is due, then claimed.
+
+A consumer for each wanted (queue, key). Its prefetch is what runs, what is wanted and what is held, so that behind a
+slow handler nothing is heaped up here while another worker is free.
+"""
+
+import heapq
+import secrets
+import select
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from time import monotonic
+
+from amqp import Channel, Connection, Message
+
+from django_delayq.brokers.rabbitmq.names import Names
+from django_delayq.brokers.rabbitmq.notes import ALARM, Note, unpack
+from django_delayq.brokers.rabbitmq.topology import SetName
+
+MOST_HELD = 1_000
+"""The most of one (queue, key) that is held until it is due."""
+
+DRAIN_S = 0.001
+ARRIVAL_S = 0.1
+"""How long a claim that found nothing waits for what the server says is on its way."""
+
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """One delivered message. `ready_at` is when it is due, by the monotonic clock."""
+
+    set_name: SetName
+    note: Note | None
+    body: bytes
+    tag: int
+    ready_at: float
+    is_alarm: bool = False
+    again: bool = False
+    """Whether a connection was lost that had it."""
+
+    @property
+    def id(self) -> str:
+        return self.note.id if self.note else ""
+
+    @property
+    def due_ms(self) -> int:
+        return self.note.due_ms if self.note else 0
+
+    @property
+    def at_most_once(self) -> bool:
+        return self.note is not None and self.note.header.at_most_once
+
+
+@dataclass(slots=True)
+class Box:
+    """What came for one (queue, key)."""
+
+    held: list[tuple[float, int, Arrival]] = field(default_factory=list)
+    ready: list[tuple[int, int, Arrival]] = field(default_factory=list)
+    consumer: str = ""
+    credit: int = 0
+    taken: int = 0
+    """How many are claimed and not acknowledged."""
+    wanted_at: float = 0.0
+
+    def ripen(self, now: float) -> None:
+        """What is held and due by now is ready."""
+        while self.held and self.held[0][0] <= now:
+            _, number, arrival = heapq.heappop(self.held)
+            heapq.heappush(self.ready, (arrival.due_ms, number, arrival))
+
+    def empty(self) -> list[Arrival]:
+        """Take out all of it."""
+        arrivals = [entry[2] for entry in (*self.ready, *self.held)]
+        self.ready, self.held = [], []
+        return arrivals
+
+
+class Inbox:
+    """The deliveries of one connection. Whoever calls holds the link's lock, and may pass its connection only."""
+
+    def __init__(self, names: Names, clock: Callable[[], float]) -> None:
+        self._names = names
+        self._clock = clock
+        self._numbers = count()
+        self._connection: Connection | None = None
+        self._channel: Channel | None = None
+        self._unacknowledged: dict[int, Box | None] = {}  # by tag, in the order of delivery
+        self.boxes: dict[SetName, Box] = {}
+        self.lost: list[Arrival] = []
+        """What was delivered again: a connection was lost that had it."""
+        self.news = 0
+        """How often workers were told of pauses."""
+        self.on_cancel: Callable[[], object] = int
+
+    def attach(self, connection: Connection) -> bool:
+        """Use this connection. Whether it is another: then all that came over the last one is gone."""
+        if self._connection is connection:
+            return False
+        self._connection = connection
+        self._unacknowledged, self.boxes, self.lost = {}, {}, []
+        self._channel = connection.channel()
+        queue = f"{self._names.news}.{secrets.token_urlsafe(9)}"
+        self._channel.queue_declare(queue, exclusive=True, auto_delete=True)
+        self._channel.queue_bind(queue, self._names.news)
+        self._channel.basic_consume(queue, no_ack=True, callback=self._on_news)
+        return True
+
+    def consume(self, name: SetName, wanted: int) -> None:
+        """Have the server send what is wanted of a set, beside what is held and runs."""
+        box = self.boxes.setdefault(name, Box())
+        box.wanted_at = self._clock()
+        held = min(len(box.held), MOST_HELD)
+        if box.consumer and box.taken + held + wanted <= box.credit and box.credit <= 4 * (box.taken + held + wanted):
+            return
+        self.cancel(box)
+        box.credit = box.taken + 2 * held + wanted
+        box.consumer = f"{next(self._numbers)}"
+        self._on_channel.basic_qos(0, min(box.credit, 65_535), False)
+        self._on_channel.basic_consume(
+            self._names.ready(*name),
+            consumer_tag=box.consumer,
+            callback=lambda message: self._on_message(name, message),
+            on_cancel=lambda tag: self._on_cancelled(box, tag),
+        )
+
+    def cancel(self, box: Box) -> None:
+        """Have the server send no more."""
+        if box.consumer:
+            self._on_channel.basic_cancel(box.consumer)
+            box.consumer = ""
+
+    def drain(self, timeout: float = DRAIN_S) -> None:
+        """Take in what the server has sent. Waits for `timeout` seconds at most for the first of it."""
+        connection = self._on_channel.connection
+        with suppress(TimeoutError):
+            connection.drain_events(timeout=timeout)
+            while True:
+                connection.drain_events(timeout=DRAIN_S)
+
+    def await_arrivals(self, names: Iterable[SetName]) -> None:
+        """Wait a moment for what waits at the server for these sets and is about to come."""
+        until = monotonic() + ARRIVAL_S
+        queues = [self._names.ready(*name) for name in names]
+        while True:
+            left = sum(map(self.waiting, queues))
+            self.flush()
+            self.ripen()
+            if not left or any(box.ready for box in self.boxes.values()) or monotonic() >= until:
+                return
+
+    def flush(self) -> None:
+        """Take in all that the server has sent up to now.
+
+        A queue that says that nothing waits may have sent it a moment before; what answers the next question comes
+        behind that.
+        """
+        self._on_channel.basic_qos(0, 1, False)  # asked for its answer: each consumer was given its own before
+        self.drain()
+
+    def waiting(self, queue: str) -> int:
+        """How many messages a queue has that nobody was sent."""
+        return int(self._on_channel.queue_declare(queue, passive=True).message_count)
+
+    def ripen(self) -> None:
+        """Make ready what is due by now."""
+        now = self._clock()
+        for box in self.boxes.values():
+            box.ripen(now)
+
+    def take(self, name: SetName, most: int, at_once: int) -> Iterator[Arrival]:
+        """Take out what is ready, earliest first. What must not wait for a hand ends it, behind the first `at_once`."""
+        box = self.boxes[name]
+        for number in range(min(most, len(box.ready))):
+            if number >= at_once and box.ready[0][2].at_most_once:
+                return
+            box.taken += 1
+            yield heapq.heappop(box.ready)[2]
+
+    def get(self, queue: str, name: SetName) -> Arrival | None:
+        """Fetch one message of a queue of suspects."""
+        message = self._on_channel.basic_get(queue)
+        if message is None:
+            return None
+        self._unacknowledged[message.delivery_tag] = None
+        return self._arrival(name, message)
+
+    def acknowledge(self, tags: Iterable[int]) -> None:
+        """Have the server forget messages: one frame for those that came in a row."""
+        ended = set(tags)
+        last = 0
+        for tag in self._unacknowledged:
+            if tag not in ended:
+                break
+            last = tag
+        if last:
+            self._on_channel.basic_ack(last, multiple=True)
+        for tag in sorted(ended):
+            box = self._unacknowledged.pop(tag, None)
+            if box is not None:
+                box.taken -= 1
+            if tag > last:
+                self._on_channel.basic_ack(tag)
+
+    def unwanted(self, idle_s: float) -> list[Arrival]:
+        """Take out what is ready of sets that nobody has asked for of late, and cancel their consumers."""
+        before = self._clock() - idle_s
+        taken = []
+        for box in self.boxes.values():
+            if box.ready and box.wanted_at <= before:
+                self.cancel(box)
+                arrivals = box.empty()
+                box.taken += len(arrivals)
+                taken += arrivals
+        return taken
+
+    def everything(self) -> list[Arrival]:
+        """Take out all that is not claimed, and cancel every consumer."""
+        for box in self.boxes.values():
+            self.cancel(box)
+        self.drain()
+        taken = []
+        for box in self.boxes.values():
+            arrivals = box.empty()
+            box.taken += len(arrivals)
+            taken += arrivals
+        return taken
+
+    def put_back(self, arrivals: Iterable[Arrival]) -> None:
+        """What was taken is held once more: its lease ran out, and here is as good as anywhere."""
+        for arrival in arrivals:
+            box = self.boxes[arrival.set_name]
+            box.taken -= 1
+            heapq.heappush(box.held, (arrival.ready_at, next(self._numbers), arrival))
+
+    def sleep(self, wake: int, timeout: float) -> None:
+        """Wait until the server sends something, or the descriptor `wake` can be read. Without the lock."""
+        connection = self._connection
+        try:
+            select.select([wake, *([connection.sock] if connection else [])], [], [], max(timeout, 0))
+        except (OSError, ValueError, AttributeError):  # it broke meanwhile: the next claim will tell
+            return
+
+    def next_ready_at(self, names: Sequence[SetName]) -> float | None:
+        """When the first that is held of these sets is due."""
+        times = [box.held[0][0] for name in names if (box := self.boxes.get(name)) and box.held]
+        return min(times, default=None)
+
+    @property
+    def _on_channel(self) -> Channel:
+        if self._channel is None:
+            raise ConnectionError("not connected")
+        return self._channel
+
+    def _on_news(self, message: Message) -> None:
+        self.news += 1
+
+    def _on_cancelled(self, box: Box, tag: str) -> None:
+        box.consumer = ""  # its queue or its node is gone
+        self.on_cancel()
+
+    def _on_message(self, name: SetName, message: Message) -> None:
+        box = self.boxes[name]
+        self._unacknowledged[message.delivery_tag] = box
+        arrival = self._arrival(name, message)
+        if arrival.again and not arrival.is_alarm:
+            box.taken += 1
+            self.lost.append(arrival)
+        else:
+            heapq.heappush(box.held, (arrival.ready_at, next(self._numbers), arrival))
+
+    def _arrival(self, name: SetName, message: Message) -> Arrival:
+        note, body = unpack(message)
+        hold_ms = note.hold_ms if note else 0
+        return Arrival(
+            name,
+            note,
+            body,
+            message.delivery_tag,
+            self._clock() + hold_ms / 1000,
+            is_alarm=message.properties.get("type") == ALARM,
+            again=bool(message.delivery_info["redelivered"]),
+        )

@@ -1,0 +1,116 @@
+"""One connection to RabbitMQ, used by one thread at a time, and what its faults mean for us.
+
+py-amqp's connections may not be shared, and need no thread of their own: a lock is all there is.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+import amqp
+from amqp import exceptions
+
+from django_delayq.brokers.rabbitmq.locations import TIMEOUT_S, Location
+from django_delayq.errors import BrokerRefused, BrokerUnavailable
+
+STALE_S = 60.0
+"""A connection without heartbeats that was idle for so long may be dead without a word: it is made anew."""
+
+FAULTS = (OSError, exceptions.AMQPError, AttributeError)
+"""What py-amqp raises: an AttributeError too, where a connection was closed under it."""
+
+
+class Link:
+    """A connection that is made when it is needed, and again when it broke."""
+
+    def __init__(self, location: Location, heartbeat: int = 0) -> None:
+        self.lock = threading.RLock()
+        self.location = location
+        self.blocked = False
+        """Whether the server takes nothing: its memory or disk alarm is on."""
+        self._heartbeat = heartbeat
+        self._connection: amqp.Connection | None = None
+        self._used_at = 0.0
+
+    @property
+    def connection(self) -> amqp.Connection | None:
+        """The connection, if there is one."""
+        return self._connection
+
+    @contextmanager
+    def using(self, timeout: float = TIMEOUT_S) -> Iterator[amqp.Connection]:
+        """The connection, for the block alone. Any fault in it ends the connection, and is raised as ours."""
+        with self.lock:
+            try:
+                yield self._connected(timeout)
+            except FAULTS as error:
+                blocked = self.blocked
+                self.drop()
+                raise as_ours(error, self.location, blocked) from None
+            self._used_at = monotonic()
+
+    def drop(self) -> None:
+        """End the connection, without a word to the server."""
+        with self.lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                with contextlib.suppress(*FAULTS):
+                    connection.collect()
+
+    def close(self) -> None:
+        """End the connection in an orderly way."""
+        with self.lock:
+            if self._connection is not None:
+                with contextlib.suppress(*FAULTS):
+                    self._connection.close()
+            self.drop()
+
+    def _connected(self, timeout: float) -> amqp.Connection:
+        stale = not self._heartbeat and monotonic() - self._used_at > STALE_S
+        if self._connection is not None and (stale or not self._connection.connected):
+            self.drop()
+        if self._connection is None:
+            self.blocked = False
+            self._connection = self.location.connect(timeout, self._heartbeat)
+            self._connection.on_blocked = self._on_blocked
+            self._connection.on_unblocked = self._on_unblocked
+        return self._connection
+
+    def _on_blocked(self, reason: str) -> None:
+        self.blocked = True
+
+    def _on_unblocked(self) -> None:
+        self.blocked = False
+
+
+def as_ours(error: Exception, location: Location, blocked: bool = False) -> Exception:
+    """Our error for one of py-amqp's."""
+    at = f"RabbitMQ at {location.shown}"
+    said = getattr(error, "reply_text", "") or str(error) or type(error).__name__
+    if blocked:
+        return BrokerUnavailable(
+            f"{at} takes no messages: its memory or disk alarm is on. See `rabbitmq-diagnostics alarms`; give the node"
+            " more, or let workers empty its queues."
+        )
+    if isinstance(error, exceptions.AccessRefused | exceptions.NotAllowed):
+        return BrokerRefused(f"{at} refused: {said}; {_mend(said, location)}.")
+    if isinstance(error, exceptions.PreconditionFailed) and "inequivalent" in said:
+        hint = "set the policy delivery-limit: -1 for it" if "delivery-limit" in said else "delete it, or give a prefix"
+        return BrokerRefused(f"{at} has something of that name with other arguments: {said}; {hint} (OPTIONS).")
+    if isinstance(error, exceptions.NotFound):
+        return BrokerUnavailable(f"{at}: something was deleted, and is made again: {said}.")
+    return BrokerUnavailable(f"{at} is away: {said}")
+
+
+def _mend(said: str, location: Location) -> str:
+    if "Login was refused" in said or "login" in said.lower():
+        return f"check the user {location.user!r} and the password in LOCATION"
+    if "vhost" in said and "access to vhost" in said:
+        return (
+            f"create the vhost {location.vhost!r} (rabbitmqctl add_vhost), or give {location.user!r} permissions in it"
+        )
+    if "vhost" in said and "not found" in said:
+        return f"create the vhost {location.vhost!r} (rabbitmqctl add_vhost), or mend LOCATION"
+    return f"give {location.user!r} configure, write and read on '^PREFIX[.]' (rabbitmqctl set_permissions)"

@@ -1,0 +1,40 @@
+"""What RabbitMQ can tell of itself over AMQP: how many messages its queues have that were sent to nobody."""
+
+from collections.abc import Iterable, Sequence
+
+from amqp import Connection
+
+from django_delayq.brokers.base import Counts, ServerReport, SetCount
+from django_delayq.brokers.rabbitmq.names import LEVELS, Names
+
+OLDEST = (3, 10)
+"""The first version whose quorum queues know a TTL and dead-letter at least once."""
+
+
+def count(connection: Connection, names: Names, sets: Iterable[Sequence[str]], now_ms: int, running: int) -> Counts:
+    """What waits, by (queue, key) once it is due and by level before. `running` is what this process runs."""
+    with connection.channel() as channel:
+
+        def waiting(name: str) -> int:
+            return int(channel.queue_declare(name, passive=True).message_count)
+
+        ready = [SetCount(queue, key, 0, waiting(names.ready(queue, key)), None) for queue, key in sets]
+        return Counts(
+            now_ms,
+            sorted(ready, key=lambda each: (each.queue, each.key)),
+            running,
+            sum(waiting(names.suspect(each.queue, each.key)) for each in ready),
+            waiting(names.error),
+            levels=[waiting(names.level(level)) for level in range(LEVELS)],
+        )
+
+
+def report_on(connection: Connection, shown: str) -> ServerReport:
+    """Whether the server is fit for a worker."""
+    version = str(connection.server_properties.get("version", "0"))
+    server = f"RabbitMQ {version} at {shown}"
+    durability = "nothing that was confirmed is lost while most nodes of a quorum queue are there"
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < OLDEST:
+        return ServerReport(server, durability, problems=[f"{server} is too old; use 3.10 or newer."])
+    return ServerReport(server, durability)

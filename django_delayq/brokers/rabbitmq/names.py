@@ -1,0 +1,60 @@
+"""What is called how on the server, and the way that a delay takes through the levels.
+
+The levels are the binary topology that NServiceBus describes and kombu builds too: 28 topic exchanges, each with a
+queue whose messages expire after 2^level seconds. The bits of the delay, highest first, are the words of the routing
+key: 1 leads into the level's queue and, once expired, to the next exchange, 0 leads there at once. No queue holds two
+lengths of delay, so none waits behind a longer one.
+"""
+
+import hashlib
+from urllib.parse import quote
+
+LEVELS = 28
+LONGEST_S = 2**LEVELS - 1
+"""Eight and a half years."""
+
+MOST_BYTES = 160
+"""The longest address: with the words of the levels it must stay below the 255 bytes of a routing key."""
+
+
+class Names:
+    """All names of one prefix. None of them needs a permission outside of `^prefix[.]`."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.due = f"{prefix}.due"
+        """The last exchange: the queues of the (queue, key) pairs are bound to it."""
+        self.direct = f"{prefix}.direct"
+        """The exchange of all other queues, bound by their own names."""
+        self.news = f"{prefix}.news"
+        """The exchange that tells every worker of a pause."""
+        self.error = f"{prefix}.error"
+        self.register = f"{prefix}.register"
+
+    def level(self, level: int) -> str:
+        """An exchange, and the queue of the same name."""
+        return f"{self.prefix}.level.{level:02}"
+
+    def ready(self, queue: str, key: str) -> str:
+        """Where the messages of a (queue, key) arrive."""
+        return f"{self.prefix}.ready.{address(queue, key)}"
+
+    def suspect(self, queue: str, key: str) -> str:
+        """Where those wait that were held by workers that died twice."""
+        return f"{self.prefix}.suspect.{address(queue, key)}"
+
+    def way(self, seconds: int, queue: str, key: str) -> tuple[str, str]:
+        """The exchange and the routing key of a message that arrives after whole seconds."""
+        if not seconds:
+            return self.due, address(queue, key)
+        top = seconds.bit_length() - 1
+        bits = ["1" if seconds >> level & 1 else "0" for level in reversed(range(LEVELS))]
+        return self.level(top), ".".join([*bits, address(queue, key)])
+
+
+def address(queue: str, key: str) -> str:
+    """One word for a (queue, key): without dots, wildcards and spaces."""
+    word = f"{quote(queue, safe='')}/{quote(key, safe='')}".replace(".", "%2E")
+    if len(word) <= MOST_BYTES:
+        return word
+    return f"{word[: MOST_BYTES - 40]}!{hashlib.sha256(word.encode()).hexdigest()[:32]}"

@@ -1,0 +1,60 @@
+"""Messages on their way: into the levels, back to where they came from, to the suspects, or to error."""
+
+from dataclasses import dataclass, replace
+
+from amqp import Message
+
+from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Header, Put
+from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names
+from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, Note, pack
+from django_delayq.brokers.rabbitmq.topology import SetName
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """One message, its uid, and its way."""
+
+    exchange: str
+    routing_key: str
+    message: Message
+    uid: str
+    set_name: SetName
+
+
+def new_note(put: Put, now_ms: int, due_ms: int) -> Note:
+    """The note of a message that was never sent before."""
+    return Note(put.id, replace(put.header, sent_ms=now_ms, scheduled_ms=due_ms), due_ms)
+
+
+def delayed(names: Names, note: Note, body: bytes, delay_ms: int, kind: str = MESSAGE) -> Outgoing:
+    """Due `delay_ms` from now: whole seconds of it in the levels, the rest held by the worker from its arrival.
+
+    A level's clock counts whole milliseconds, so each may last one less than it should: the worker holds that too.
+    """
+    seconds, rest_ms = divmod(delay_ms, 1000)
+    note.hold_ms = rest_ms + seconds.bit_count()
+    set_name = (note.header.queue, note.header.key)
+    exchange, routing_key = names.way(seconds, *set_name)
+    return Outgoing(exchange, routing_key, pack(note, body, kind), note.uid, set_name)
+
+
+def alarm(names: Names, alarm: Alarm, now_ms: int) -> Outgoing:
+    """An alarm. What is too far for the levels comes early, and is put again."""
+    wait_ms = min(alarm.wait_ms, LONGEST_S * 1000)
+    note = Note(alarm.pk, Header(alarm.queue, alarm.key), now_ms + wait_ms)
+    return delayed(names, note, b"", wait_ms, ALARM)
+
+
+def back(names: Names, note: Note, body: bytes, hold_ms: int = 0, kind: str = MESSAGE) -> Outgoing:
+    """To where it was claimed from, due when `hold_ms` have passed: at its old place, since claims go by due time."""
+    set_name = (note.header.queue, note.header.key)
+    note.hold_ms = hold_ms
+    suspect = note.crashes >= SUSPECT_CRASHES
+    queue = names.suspect(*set_name) if suspect else names.ready(*set_name)
+    return Outgoing(names.direct, queue, pack(note, body, kind), note.uid, set_name)
+
+
+def buried(names: Names, note: Note, body: bytes) -> Outgoing:
+    """To error."""
+    set_name = (note.header.queue, note.header.key)
+    return Outgoing(names.direct, names.error, pack(note, body), note.uid, set_name)

@@ -1,0 +1,290 @@
+"""The worker's side: claims from what a connection has delivered, and the ends of its leases.
+
+A lease is a message that is not acknowledged. Whatever goes back is published again first, and then acknowledged.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from amqp import Connection
+
+from django_delayq.brokers.base import (
+    BATCH,
+    Alarm,
+    Claims,
+    Settlement,
+    Upkept,
+    Verb,
+    Want,
+    pages,
+)
+from django_delayq.brokers.rabbitmq import buried
+from django_delayq.brokers.rabbitmq.inbox import Arrival, Inbox
+from django_delayq.brokers.rabbitmq.leases import Leases
+from django_delayq.brokers.rabbitmq.link import Link
+from django_delayq.brokers.rabbitmq.locations import HEARTBEAT_S, Location
+from django_delayq.brokers.rabbitmq.names import Names
+from django_delayq.brokers.rabbitmq.outgoing import Outgoing
+from django_delayq.brokers.rabbitmq.publishing import Publisher
+from django_delayq.brokers.rabbitmq.register import Register
+from django_delayq.brokers.rabbitmq.settling import again, lapsed, successor
+from django_delayq.brokers.rabbitmq.topology import SetName, Topology
+from django_delayq.brokers.rabbitmq.waker import Waker
+from django_delayq.conf import Options
+from django_delayq.errors import BrokerUnavailable, DelayqError
+
+INTERRUPTED_S = 1.0
+UNWANTED_S = 1.0
+TRIM_EVERY_S = 10.0
+
+
+class Clock:
+    """What time it is, in seconds. Tests give functions that they move."""
+
+    def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self.wall = wall
+        self.monotonic = monotonic
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds, rounded down."""
+        return math.floor(self.wall() * 1000)
+
+
+class Receiver:
+    """The connection that consumes. Its verbs are those of `django_delayq.brokers.base.Broker`."""
+
+    def __init__(self, location: Location, names: Names, options: Options, publisher: Publisher, clock: Clock) -> None:
+        self._options = options
+        self._names = names
+        self._publisher = publisher
+        self._clock = clock
+        self._register = Register(names)
+        self._topology = Topology(names)
+        self._link = Link(location, HEARTBEAT_S)
+        self._inbox = Inbox(names, clock.monotonic)
+        self._inbox.on_cancel = self._topology.forget
+        self._leases = Leases()
+        self._waker = Waker()
+        self._wanted: list[SetName] = []
+        self._known_built = False
+        self._trim_at = 0.0
+        self.wake = self._waker.wake
+
+    @property
+    def running(self) -> int:
+        """How many messages are leased here."""
+        return len(self._leases)
+
+    @property
+    def pauses_heard(self) -> int:
+        """How often it was told of pauses."""
+        return self._inbox.news
+
+    def claim(self, wants: Sequence[Want], *, lease_ms: int) -> Claims:
+        wants = [want for want in wants if want.count > 0]
+        names = [(want.queue, want.key) for want in wants]
+        with self._receiving(names):
+            for want, name in zip(wants, names, strict=True):
+                self._inbox.consume(name, min(want.count, BATCH))
+            self._take_in()
+            if not any(self._inbox.boxes[name].ready for name in names):
+                self._inbox.await_arrivals(names)
+                self._recover()
+            claims = Claims([], [], self._clock.now_ms(), None)
+            self._wanted = []
+            for want, name in zip(wants, names, strict=True):
+                room = BATCH - len(claims.messages) - len(claims.alarms)
+                taken = list(self._inbox.take(name, min(want.count, room), want.at_once))
+                self._lease(taken, claims, lease_ms)
+                if len(taken) < want.count:
+                    self._wanted.append(name)  # a set that filled its hands is not waited for
+            claims.messages.sort(key=lambda message: message.due_ms)
+            claims.left = any(self._inbox.boxes[name].ready for name in names)
+            claims.next_due_ms = self._next_due_ms(names, claims)
+            return claims
+
+    def _take_in(self) -> None:
+        self._inbox.drain()
+        self._inbox.ripen()
+        self._recover()
+
+    def _lease(self, arrivals: Iterable[Arrival], claims: Claims, lease_ms: int) -> None:
+        until = self._clock.monotonic() + lease_ms / 1000
+        for arrival in arrivals:
+            if arrival.is_alarm:
+                claims.alarms.append(self._leases.lease_alarm(arrival, until))
+            elif self._leases.is_double(arrival):
+                self._inbox.acknowledge([arrival.tag])
+            else:
+                claims.messages.append(self._leases.lease(arrival, until))
+
+    def _next_due_ms(self, names: Sequence[SetName], claims: Claims) -> int | None:
+        if claims.left:
+            return claims.now_ms
+        ready_at = self._inbox.next_ready_at(names)
+        return None if ready_at is None else claims.now_ms + math.ceil((ready_at - self._clock.monotonic()) * 1000)
+
+    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int) -> Claims:
+        names = [(want.queue, want.key) for want in wants if want.count > 0]
+        claims = Claims([], [], self._clock.now_ms(), None)
+        with self._receiving(names):
+            for name in names:
+                arrival = self._inbox.get(self._names.suspect(*name), name)
+                if arrival is not None:
+                    self._lease([arrival], claims, lease_ms)
+                    break
+        return claims
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        with self._receiving():
+            now_ms = self._clock.now_ms()
+            answers, ended, out = [], [], []
+            for settlement in settlements:
+                lease = self._leases.find(settlement.id, settlement.token)
+                answers.append(lease is not None and lease not in ended)
+                if lease is None or lease in ended:
+                    continue
+                if settlement.verb is Verb.INTERRUPT:
+                    answers[-1] = not lease.interrupted
+                    lease.until = self._clock.monotonic() + INTERRUPTED_S
+                    lease.interrupted = True
+                    continue
+                following = successor(self._names, lease.arrival, settlement, now_ms)
+                out += [following] if following else []
+                ended.append(lease)
+            self._replace([lease.arrival for lease in ended], out)
+            for lease in ended:
+                self._leases.end(lease)
+            return answers
+
+    def _replace(self, arrivals: Sequence[Arrival], out: Sequence[Outgoing]) -> None:
+        """Publish, then acknowledge: what dies between the two is there twice, and never lost."""
+        for page in pages(out, BATCH):
+            self._publisher.publish(page)
+        self._inbox.acknowledge(arrival.tag for arrival in arrivals)
+
+    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Outgoing]) -> None:
+        with self._receiving():
+            self._publisher.publish(again)
+            self._inbox.acknowledge(arrival.tag for alarm in alarms for arrival in self._leases.end_alarm(alarm))
+
+    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+        with self._receiving():
+            self._take_in()
+            until = self._clock.monotonic() + lease_ms / 1000
+            found = [self._leases.find(id, token) for id, token in leases]
+            for lease in found:
+                if lease is not None:
+                    lease.until = until
+            return [lease is not None for lease in found]
+
+    def upkeep(self) -> Upkept:
+        with self._receiving(self._inbox.boxes) as connection:
+            connection.heartbeat_tick()
+            upkept = Upkept(self._clock.now_ms())
+            self._inbox.drain()
+            self._inbox.ripen()
+            self._recover(upkept)
+            self._lapse(upkept)
+            self._give_back_unwanted()
+            if self._clock.monotonic() >= self._trim_at:
+                self._trim_at = self._clock.monotonic() + TRIM_EVERY_S
+                oldest_ms = upkept.now_ms - self._options.error_retention
+                upkept.dropped = buried.trim(connection, self._names, oldest_ms, self._options.error_max)
+            upkept.suspects_due = sum(self._inbox.waiting(self._names.suspect(*name)) for name in self._inbox.boxes)
+            next_end = self._leases.next_end()
+            if next_end is not None:
+                upkept.next_lease_end_ms = upkept.now_ms + math.ceil((next_end - self._clock.monotonic()) * 1000)
+            self._known_built = self._known_built or self._register.read(connection).built
+            upkept.alarms_lost = not self._known_built
+            return upkept
+
+    def _give_back_unwanted(self) -> None:
+        unwanted = self._inbox.unwanted(UNWANTED_S)
+        try:
+            self._replace(unwanted, self._back(unwanted))
+        except BrokerUnavailable:
+            self._inbox.put_back(unwanted)
+            raise
+
+    def _recover(self, upkept: Upkept | None = None) -> None:
+        """Put where they belong the messages of connections that were lost."""
+        lost = list(self._inbox.lost)
+        if lost:
+            out = [lapsed(self._names, each, self._clock.now_ms()) for each in lost if not self._leases.is_over(each)]
+            self._replace(lost, out)
+            del self._inbox.lost[: len(lost)]  # not before: what could not be published is tried again
+        if upkept:
+            upkept.reclaimed += len(lost)
+
+    def _lapse(self, upkept: Upkept) -> None:
+        now = self._clock.monotonic()
+        leases = self._leases.lapsed(now)[:BATCH]
+        out = [self._after_lapse(lease.arrival, lease.interrupted) for lease in leases]
+        self._replace([lease.arrival for lease in leases], out)
+        for lease in leases:
+            self._leases.end(lease)
+        alarms = list(self._leases.lapsed_alarms(now))
+        self._inbox.put_back(alarms)
+        upkept.buried += sum(each.routing_key == self._names.error for each in out)
+        upkept.reclaimed += len(out) + len(alarms) - upkept.buried
+
+    def _after_lapse(self, arrival: Arrival, interrupted: bool) -> Outgoing:
+        if interrupted and arrival.note and not arrival.note.header.at_most_once:
+            return again(self._names, arrival, 0, self._clock.now_ms())
+        return lapsed(self._names, arrival, self._clock.now_ms())
+
+    def _back(self, arrivals: Iterable[Arrival]) -> list[Outgoing]:
+        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        return [
+            again(self._names, arrival, max(math.ceil((arrival.ready_at - now) * 1000), 0), now_ms)
+            for arrival in arrivals
+        ]
+
+    def give_back(self) -> None:
+        """Give back what is held and not claimed, and what was interrupted: a lost connection would count a crash."""
+        with self._link.lock:
+            if self._link.connection is None:
+                return
+            with self._receiving():
+                arrivals = self._inbox.everything()
+                interrupted = self._leases.interrupted()
+                stopped = [
+                    again(self._names, lease.arrival, int(INTERRUPTED_S * 1000), self._clock.now_ms())
+                    for lease in interrupted
+                ]
+                self._replace([*arrivals, *(lease.arrival for lease in interrupted)], [*self._back(arrivals), *stopped])
+                for lease in interrupted:
+                    self._leases.end(lease)
+
+    def wait(self, timeout: float) -> None:
+        with self._link.lock:
+            if any(box.ready for name in self._wanted if (box := self._inbox.boxes.get(name))):
+                return
+            ready_at = self._inbox.next_ready_at(self._wanted)
+        if ready_at is not None:
+            timeout = min(timeout, ready_at - self._clock.monotonic())
+        with self._waker.listening() as woken:
+            self._inbox.sleep(woken, timeout)
+        with contextlib.suppress(DelayqError), self._receiving():  # the next claim will tell
+            self._inbox.drain()
+
+    def close(self) -> None:
+        """Give back what is held, and end the connection."""
+        with contextlib.suppress(DelayqError):
+            self.give_back()
+        self._link.close()
+
+    @contextmanager
+    def _receiving(self, sets: Iterable[SetName] = ()) -> Iterator[Connection]:
+        """The connection that consumes, with the queues of these sets declared."""
+        with self._link.using() as connection:
+            new = self._topology.ensure(connection, sets)
+            if new:
+                self._register.note_sets(connection, new)
+            if self._inbox.attach(connection):
+                self._leases.lose_all()
+                self._known_built = False
+            yield connection

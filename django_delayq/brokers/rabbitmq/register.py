@@ -1,0 +1,79 @@
+"""What concerns the delayq as a whole: one message of JSON in a queue of length one.
+
+Taking it is the lock: while one holds it, others find the queue empty and try again. Publishing the next one pushes
+the last one out, so there is never more than one; if its holder dies, the server gives it back.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+from typing import Any, TypeVar
+
+from amqp import Channel, Connection, Message
+
+from django_delayq import codec
+from django_delayq.brokers.rabbitmq.names import Names
+from django_delayq.brokers.rabbitmq.notes import PERSISTENT
+from django_delayq.brokers.rabbitmq.topology import SetName
+
+NEW_AFTER_S = 0.25
+"""Who finds the queue empty for so long is the first."""
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Entries:
+    """What the register holds."""
+
+    sets: list[list[str]] = field(default_factory=list)
+    pauses: list[dict[str, Any]] = field(default_factory=list)
+    workers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    built: bool = False
+    """Whether every alarm was put since this register is there."""
+    builder: str = ""
+    builder_until_ms: int = 0
+
+
+class Register:
+    """Reads and changes the register on any connection whose topology is declared."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def read(self, connection: Connection) -> Entries:
+        """What it holds now."""
+        with connection.channel() as channel:
+            message, entries = self._take(channel)
+            if message is not None:
+                channel.basic_reject(message.delivery_tag, requeue=True)
+            return entries
+
+    def change(self, connection: Connection, edit: Callable[[Entries], R]) -> R:
+        """Hold what `edit` makes of it, and give what that gives."""
+        with connection.channel() as channel:
+            message, entries = self._take(channel)
+            answer = edit(entries)
+            new = Message(codec.dumps(entries).decode(), delivery_mode=PERSISTENT)
+            channel.basic_publish_confirm(new, self._names.direct, self._names.register)
+            if message is not None:
+                channel.basic_ack(message.delivery_tag)
+            return answer
+
+    def note_sets(self, connection: Connection, sets: Iterable[SetName]) -> None:
+        """Remember which (queue, key) pairs there are: AMQP can't list queues."""
+        known = {tuple(name) for name in self.read(connection).sets}
+        new = [list(name) for name in sets if name not in known]
+        if new:
+            self.change(connection, lambda entries: entries.sets.extend(new))
+
+    def _take(self, channel: Channel) -> tuple[Message | None, Entries]:
+        until = monotonic() + NEW_AFTER_S
+        while (message := channel.basic_get(self._names.register)) is None:
+            if monotonic() >= until:
+                return None, Entries()
+            sleep(0.005)
+        with contextlib.suppress(TypeError, ValueError):
+            return message, Entries(**codec.loads(message.body))
+        return message, Entries()  # someone else wrote it

@@ -1,0 +1,68 @@
+"""How a lease ends: what takes the place of the message that is then acknowledged. No I/O."""
+
+from dataclasses import replace
+
+from django_delayq.brokers.base import FATAL_CRASHES, SUSPECT_CRASHES, Header, Settlement, Verb
+from django_delayq.brokers.rabbitmq.inbox import Arrival
+from django_delayq.brokers.rabbitmq.names import Names
+from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, Note
+from django_delayq.brokers.rabbitmq.outgoing import Outgoing, back, buried, delayed
+
+LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
+NOT_OURS = "its header can't be read: not written by django-delayq"
+
+
+def successor(names: Names, arrival: Arrival, end: Settlement, now_ms: int) -> Outgoing | None:
+    """What to publish before the acknowledgement; None when the message is finished."""
+    note, body = arrival.note or _foreign(arrival), arrival.body
+    match end.verb:
+        case Verb.RETRY:
+            note = note.anew(failures=note.failures + 1, crashes=0, error=end.error, due_ms=now_ms + end.delay_ms)
+            return delayed(names, note, body, end.delay_ms)
+        case Verb.SNOOZE:
+            note = note.anew(crashes=0, due_ms=now_ms + end.delay_ms)
+            return delayed(names, note, body, end.delay_ms)
+        case Verb.RELEASE:
+            return back(names, note.anew(), body)
+        case Verb.CRASH:
+            return _crashed(names, arrival, note, end.error, now_ms)
+        case Verb.BURY:
+            return bury(names, arrival, end.error, now_ms, end.detail, int(end.failed))
+    return None
+
+
+def bury(names: Names, arrival: Arrival, error: str, now_ms: int, detail: str = "", failed: int = 0) -> Outgoing:
+    """What takes its place in error."""
+    note = arrival.note or _foreign(arrival)
+    changed = note.anew(failures=note.failures + failed, error=error, detail=detail, buried_ms=now_ms)
+    return buried(names, changed, arrival.body)
+
+
+def lapsed(names: Names, arrival: Arrival, now_ms: int) -> Outgoing:
+    """What takes the place of a message whose worker died or could not renew: a crash is counted, at most two."""
+    if arrival.note is None:
+        return bury(names, arrival, NOT_OURS, now_ms)
+    if arrival.note.header.at_most_once:
+        return bury(names, arrival, LAPSED_AT_MOST_ONCE, now_ms)
+    crashes = min(arrival.note.crashes + 1, SUSPECT_CRASHES)
+    return back(names, arrival.note.anew(crashes=crashes), arrival.body)
+
+
+def again(names: Names, arrival: Arrival, hold_ms: int, now_ms: int) -> Outgoing:
+    """What takes the place of a message that was not started, or interrupted: as it was."""
+    if arrival.note is None:
+        return bury(names, arrival, NOT_OURS, now_ms)
+    kind = ALARM if arrival.is_alarm else MESSAGE
+    return back(names, arrival.note.anew(), arrival.body, hold_ms, kind)
+
+
+def _foreign(arrival: Arrival) -> Note:
+    return Note("", Header(*arrival.set_name))
+
+
+def _crashed(names: Names, arrival: Arrival, note: Note, error: str, now_ms: int) -> Outgoing:
+    crashes = note.crashes + 1
+    if crashes < FATAL_CRASHES:
+        return back(names, note.anew(crashes=crashes, error=error), arrival.body)
+    dead = replace(arrival, note=note.anew(crashes=crashes))
+    return bury(names, dead, f"killed its worker {crashes} times: {error}", now_ms)

@@ -1,0 +1,99 @@
+"""The exchanges and queues, declared before the first use on each connection: whoever comes first makes them."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from amqp import Channel, Connection
+from amqp.exceptions import NotFound
+
+from django_delayq.brokers.rabbitmq.names import LEVELS, Names
+
+SetName = tuple[str, str]  # queue, key
+
+CONSUMER_TIMEOUT_MS = 2**31 - 1
+"""RabbitMQ closes the channel of a message that is unacknowledged for 30 minutes, but for queues that ask for longer
+(since 3.12; older ones don't read this)."""
+
+
+class Topology:
+    """What is declared on one connection."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._connection: Connection | None = None
+        self._sets: set[SetName] = set()
+
+    def forget(self) -> None:
+        """Declare all anew: something is gone."""
+        self._connection = None
+
+    def ensure(self, connection: Connection, sets: Iterable[SetName]) -> list[SetName]:
+        """Declare what was not declared on this connection. Gives the sets that are new to it."""
+        missing = [name for name in dict.fromkeys(sets) if self._connection is not connection or name not in self._sets]
+        if self._connection is connection and not missing:
+            return []
+        is_there = self._connection is connection or _is_there(connection, self._names)
+        with connection.channel() as channel:
+            limit = _delivery_limit(connection)
+            if not is_there:
+                _declare_base(channel, self._names, limit)
+            if self._connection is not connection:
+                self._connection, self._sets = connection, set()
+            for name in missing:
+                _declare_set(channel, self._names, name, limit)
+                self._sets.add(name)
+        return missing
+
+
+def _delivery_limit(connection: Connection) -> dict[str, Any]:
+    """Since 4.0 quorum queues drop a message after 20 returns; before, -1 is no number for them."""
+    version = str(connection.server_properties.get("version", "0"))
+    return {"x-delivery-limit": -1} if int(version.split(".")[0]) >= 4 else {}
+
+
+def _declare_base(channel: Channel, names: Names, limit: dict[str, Any]) -> None:
+    for name, kind in ((names.due, "topic"), (names.direct, "direct"), (names.news, "fanout")):
+        channel.exchange_declare(name, kind, durable=True, auto_delete=False)
+    for level in range(LEVELS):
+        _declare_level(channel, names, level, limit)
+    _declare_queue(channel, names.error, limit)
+    channel.queue_bind(names.error, names.direct, names.error)
+    # Last, since it tells that all the others are there.
+    _declare_queue(channel, names.register, {"x-max-length": 1, "x-overflow": "drop-head"})
+    channel.queue_bind(names.register, names.direct, names.register)
+
+
+def _is_there(connection: Connection, names: Names) -> bool:
+    """Whether all but the sets was declared by someone before: to ask is one round trip, to declare are ninety."""
+    with suppress(NotFound), connection.channel() as channel:
+        channel.queue_declare(names.register, passive=True)
+        return True
+    return False
+
+
+def _declare_level(channel: Channel, names: Names, level: int, limit: dict[str, Any]) -> None:
+    name = names.level(level)
+    following = names.level(level - 1) if level else names.due
+    channel.exchange_declare(name, "topic", durable=True, auto_delete=False)
+    lasts = {"x-message-ttl": 2**level * 1000, "x-dead-letter-exchange": following}
+    # Without these two, what expires while its next queue is away is lost.
+    safely = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+    _declare_queue(channel, name, {**lasts, **safely, **limit})
+    before = "*." * (LEVELS - 1 - level)
+    channel.queue_bind(name, name, f"{before}1.#")
+    channel.exchange_bind(following, name, f"{before}0.#")
+
+
+def _declare_set(channel: Channel, names: Names, name: SetName, limit: dict[str, Any]) -> None:
+    for queue in (names.ready(*name), names.suspect(*name)):
+        # A policy of the site's may still drop a message here: then it is not gone, but buried.
+        buried = {"x-dead-letter-exchange": names.direct, "x-dead-letter-routing-key": names.error}
+        _declare_queue(channel, queue, {**buried, **limit, "x-consumer-timeout": CONSUMER_TIMEOUT_MS})
+        channel.queue_bind(queue, names.direct, queue)
+    ready = names.ready(*name)
+    channel.queue_bind(ready, names.due, "#." + ready.removeprefix(f"{names.prefix}.ready."))
+
+
+def _declare_queue(channel: Channel, name: str, arguments: dict[str, Any]) -> None:
+    channel.queue_declare(name, durable=True, auto_delete=False, arguments={"x-queue-type": "quorum", **arguments})

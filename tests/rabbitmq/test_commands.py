@@ -1,0 +1,66 @@
+"""What the commands show of RabbitMQ, and what they say that it can't tell."""
+
+from typing import Any
+
+import pytest
+from django.core.management.base import CommandError
+from pytest_django import Settings
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Broker, Header, Put, Settlement, Verb, Want
+from tests.commands.support import delayq, delayq_json
+from tests.rabbitmq.conftest import delayq_on
+from tests.servers import RabbitMQServer
+
+
+@pytest.fixture
+def broker(settings: Settings, rabbitmq_server: RabbitMQServer, store: dict[str, Any] | None, database: str) -> Broker:
+    """The broker of the alias, on a node that the commands use too."""
+    settings.DELAYQ = {"default": delayq_on(rabbitmq_server, store) | {"DATABASE": database}}
+    return get_broker()
+
+
+def bury(broker: Broker) -> None:
+    """Bury what is ready."""
+    while not (claimed := broker.claim([Want("q", "k", 10)], lease_ms=60_000, worker="w").messages):
+        broker.wait(1)
+    broker.settle([Settlement(each.id, each.token, Verb.BURY, "q", "k", error="no good") for each in claimed])
+
+
+@pytest.mark.parametrize("store", [None], indirect=True)
+def test_status_tells_the_levels_the_sets_and_what_is_buried(broker: Broker) -> None:
+    header = Header("q", "k")
+    broker.put([Put("dead", header, b"1")])
+    bury(broker)
+    broker.put([Put("a", Header("q", "parked"), b"1"), Put("b", header, b"1", delay_ms=3_600_000)])
+    seen = delayq_json("status")
+    assert seen["states"] == {"pending": 1, "ready": 1, "running": 0, "error": 1}
+    assert seen["levels"][11] == 1
+    text = delayq("status")
+    assert "RabbitMQ 3" in text
+    assert "pending by level: 34m8s 1" in text
+    assert "parked" in text
+
+
+@pytest.mark.parametrize("store", [None], indirect=True)
+def test_an_audit_is_refused_with_what_to_do(broker: Broker) -> None:
+    with pytest.raises(CommandError, match="An audit with RabbitMQ needs a store"):
+        delayq("audit")
+
+
+@pytest.mark.parametrize("store", [{}], indirect=True)
+def test_an_audit_of_the_tables_says_that_it_is_of_them_alone(broker: Broker) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    text = delayq("audit")
+    assert "ready 1" in text
+    assert "note: this broker can't be asked for its alarms" in text
+
+
+def test_what_is_buried_is_listed_rescued_and_purged(broker: Broker) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1"), Put("b", Header("q", "k"), b"1")])
+    while len(broker.errors(10)) < 2:
+        bury(broker)
+    assert "no good" in delayq("errors")
+    assert broker.rescue(["a"]) == [True]
+    assert broker.purge_errors(["b"]) == [True]
+    assert broker.errors(10) == []

@@ -1,0 +1,76 @@
+"""The levels: every delay takes its own way, none waits behind a longer one, and none ends early."""
+
+import time
+
+import pytest
+
+from django_delayq.brokers.base import Claimed, Header, Put, Want
+from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.brokers.rabbitmq.names import LEVELS, Names, address
+
+WANT = [Want("q", "k", 100)]
+
+
+def send(broker: RabbitMQBroker, **delays_ms: int) -> None:
+    header = Header("q", "k")
+    broker.put([Put(id, header, b"1", delay_ms=delay_ms) for id, delay_ms in delays_ms.items()])
+
+
+def claim(broker: RabbitMQBroker) -> list[Claimed]:
+    while not (messages := broker.claim(WANT, lease_ms=60_000, worker="w").messages):
+        broker.wait(1)
+    return messages
+
+
+def test_a_second_behind_an_hour_is_a_second(broker: RabbitMQBroker) -> None:
+    send(broker, hour=3_600_000)
+    started_at = time.monotonic()
+    send(broker, second=1_000)
+    (claimed,) = claim(broker)
+    assert claimed.id == "second"
+    assert time.monotonic() - started_at >= 1.0
+
+
+def test_delays_end_in_their_order_and_none_early(broker: RabbitMQBroker) -> None:
+    delays_ms = [3_210, 5, 1_999, 1_001, 2_000, 700, 3_000, 0]
+    started_at = time.monotonic()
+    send(broker, **{f"{delay_ms}": delay_ms for delay_ms in delays_ms})
+    claimed: list[int] = []
+    while len(claimed) < len(delays_ms):
+        for message in claim(broker):
+            claimed.append(int(message.id))
+            assert time.monotonic() - started_at >= claimed[-1] / 1000
+    assert sorted(claimed) == sorted(delays_ms)
+
+
+def test_each_bit_of_a_delay_is_a_level(broker: RabbitMQBroker) -> None:
+    broker.put([Put(f"{level}", Header("q", "k"), b"1", delay_ms=2**level * 1000 + 999) for level in range(LEVELS)])
+    levels = broker.counts().levels
+    # The lowest may have ended meanwhile.
+    assert levels[4:] == [1] * (LEVELS - 4)
+
+
+def test_an_expired_level_leads_to_the_next_that_the_delay_asks_for(broker: RabbitMQBroker) -> None:
+    send(broker, a=(2 + 16) * 1000)
+    names = Names("delayq")
+    exchange, routing_key = names.way(18, "q", "k")
+    assert exchange == names.level(4)
+    bits, _, word = routing_key.rpartition(".")
+    assert (int(bits.replace(".", ""), 2), word) == (18, address("q", "k"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("a.b", "c"), ("a", "b.c")),
+        (("q", "order.close"), ("order", "close")),
+        (("#", "k"), ("*", "k")),
+        (("q", "k" * 199 + "a"), ("q", "k" * 199 + "b")),
+        (("q", "%2E"), ("q", ".")),
+    ],
+)
+def test_two_sets_never_share_an_address(one: tuple[str, str], other: tuple[str, str]) -> None:
+    assert address(*one) != address(*other)
+    for word in (address(*one), address(*other)):
+        assert not set(word) & set(".*# ")
+        assert len(word.encode()) + 2 * LEVELS < 256

@@ -1,0 +1,68 @@
+"""What is wrong with the node or the login is told with the way to mend it, and without the password."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+
+from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.conf import Alias, Options
+from django_delayq.errors import BrokerRefused, BrokerUnavailable, DelayqError, SendError
+from tests.servers import RabbitMQServer, free_port
+from tests.servers.rabbitmq import PASSWORD, USER
+
+
+@contextmanager
+def broker_at(location: str, **options: Any) -> Iterator[RabbitMQBroker]:
+    with closing(RabbitMQBroker(Alias("default", location=location, options=Options(**options)))) as broker:
+        yield broker
+
+
+def told(location: str, kind: type[DelayqError], **options: Any) -> str:
+    """What is said at the first use."""
+    with broker_at(location, **options) as broker, pytest.raises(kind) as caught:
+        broker.open()
+    assert PASSWORD not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_wrong_password(rabbitmq_server: RabbitMQServer) -> None:
+    text = told(rabbitmq_server.url.replace(PASSWORD, "wrong"), BrokerRefused)
+    assert f"check the user {USER!r} and the password in LOCATION" in text
+    assert "wrong" not in text
+
+
+def test_an_unknown_vhost(rabbitmq_server: RabbitMQServer) -> None:
+    text = told(rabbitmq_server.url + "shop", BrokerRefused)
+    assert "create the vhost 'shop'" in text
+
+
+def test_a_missing_permission(rabbitmq_server: RabbitMQServer) -> None:
+    text = told(rabbitmq_server.url, BrokerRefused, prefix="shop")
+    assert f"give {USER!r} configure, write and read" in text
+    assert "shop.due" in text
+
+
+def test_an_exchange_of_that_name_with_other_arguments(rabbitmq_server: RabbitMQServer) -> None:
+    with rabbitmq_server.client() as client, client.channel() as channel:
+        channel.exchange_declare("delayq.other.due", "fanout", auto_delete=False)
+    text = told(rabbitmq_server.url, BrokerRefused, prefix="delayq.other")
+    assert "'delayq.other.due'" in text
+    assert "other arguments" in text
+
+
+def test_a_node_that_is_away() -> None:
+    assert "is away" in told(f"amqp://{USER}:{PASSWORD}@127.0.0.1:{free_port()}/", BrokerUnavailable)
+
+
+def test_a_memory_alarm(rabbitmq_server: RabbitMQServer) -> None:
+    with broker_at(rabbitmq_server.url) as broker:
+        put = Put("a", Header("q", "k"), b"1")
+        broker.put([put])
+        with rabbitmq_server.memory_full():
+            with pytest.raises(SendError, match="memory or disk alarm") as caught:
+                broker.put([put])
+            assert caught.value.unknown == ("a",)
+        broker.put([put])

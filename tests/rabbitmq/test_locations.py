@@ -1,0 +1,49 @@
+"""LOCATION of RabbitMQ: what it says, what is wrong with it, and never its password."""
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.brokers.rabbitmq.locations import hide_password, parse_location
+from django_delayq.conf import Alias
+
+WRONG = [
+    ("redis://u:s3cret@h/0", "no address of RabbitMQ"),
+    ("amqp://u:s3cret@", "names no host"),
+    ("amqp://u:s3cret@h:port/", "can't be read"),
+    ("amqp://u:s3cret@h/v/w", "more after the host than a vhost"),
+    ("amqp://u:s3cret@h/v?ssl=1", "more after the host than a vhost"),
+    ("amqp://u:s3c@s3c/ret@h/v", "more after the host than a vhost"),
+]
+
+
+def test_an_address_in_full() -> None:
+    location = parse_location("amqp://us%40er:p%2Fw@host:5673/a%2Fb")
+    assert (location.user, location.vhost) == ("us@er", "a/b")
+    assert (location.options["host"], location.options["password"]) == ("host:5673", "p/w")
+    assert location.shown == "amqp://us%40er:***@host:5673/a%2Fb"
+
+
+def test_an_address_in_short() -> None:
+    location = parse_location("amqp://host")
+    assert (location.user, location.vhost, location.options["host"]) == ("guest", "/", "host:5672")
+
+
+def test_tls_asks_for_the_certificate_of_the_host() -> None:
+    options = parse_location("amqps://host/v").options
+    assert options["host"] == "host:5671"
+    assert options["ssl"] == {"context": {"check_hostname": True}, "server_hostname": "host"}
+
+
+@pytest.mark.parametrize(("location", "what"), WRONG)
+def test_a_wrong_one_is_told_with_the_fix_and_without_its_password(location: str, what: str) -> None:
+    with pytest.raises(ImproperlyConfigured) as caught:
+        RabbitMQBroker.check(Alias("default", location=location))
+    assert what in str(caught.value)
+    assert "amqp://USER:PASSWORD@HOST" in str(caught.value)
+    assert "s3c" not in str(caught.value)
+
+
+@pytest.mark.parametrize("location", ["amqp://u:a:b@h", "amqp://u:a@b@h", "u:a@h", "amqp://u:a/b@h/v", "amqp://:a@h"])
+def test_whatever_stands_before_the_host_is_hidden(location: str) -> None:
+    assert hide_password(location).partition("***")[1:] == ("***", location[location.rindex("@") :])

@@ -1,0 +1,85 @@
+"""Real workers on RabbitMQ, which carries the messages or holds the alarms of rows."""
+
+import pytest
+
+from django_delayq.brokers.base import Header, Put
+from tests.servers import RabbitMQServer
+from tests.worker.processes import Site
+
+
+def hear(site: Site, count: int) -> list[str]:
+    """The ids of the next messages that ran."""
+    return [site.line.next().id for _ in range(count)]
+
+
+def test_messages_run_at_once_and_later(site: Site) -> None:
+    worker = site.worker()
+    site.send("now")
+    header = Header("default", "run")
+    site.broker.put([Put("soon", header, b'""', delay_ms=1_500), Put("far", header, b'""', delay_ms=3_600_000)])
+    assert hear(site, 2) == ["now", "soon"]
+    assert worker.stop() == 0
+    assert site.line.none_waits()
+
+
+def test_another_worker_takes_over_what_a_killed_one_ran(site: Site) -> None:
+    site.send("a", "b", key="hold")
+    killed = site.worker()
+    held = {site.line.next().id, site.line.next().id}
+    assert held == {"a", "b"}
+    killed.kill()
+    other = site.worker()
+    again = [site.line.next(), site.line.next()]
+    assert {call.id for call in again} == held
+    for call in again:
+        assert call.attempt == 1
+        call.release()
+    assert {site.line.next().what, site.line.next().what} == {"ran"}
+    assert other.stop() == 0
+
+
+def test_drain_runs_what_is_due(site: Site) -> None:
+    site.send(*(f"{n}" for n in range(20)))
+    worker = site.worker("--drain")
+    assert worker.wait() == 0
+    assert "Drained: 20 finished" in worker.text
+
+
+def test_a_stop_gives_back_what_was_not_started(site: Site) -> None:
+    ids = {f"{n}" for n in range(30)}
+    site.send(*sorted(ids), key="hold")
+    first = site.worker("--threads", "2", "--shutdown-timeout", "0")
+    started = {site.line.next().id, site.line.next().id}
+    first.stop()
+    other = site.worker("--threads", "30")
+    calls = [site.line.next() for _ in ids]
+    assert {call.id for call in calls} == ids >= started
+    for call in calls:
+        assert call.attempt == 1
+        call.release()
+    hear(site, 30)
+    assert other.stop() == 0
+
+
+def test_cut_connections_lose_nothing(site: Site, rabbitmq_server: RabbitMQServer) -> None:
+    worker = site.worker()
+    site.send("first")
+    hear(site, 1)
+    rabbitmq_server.cut()
+    ids = {f"{n}" for n in range(50)}
+    for id in sorted(ids):
+        site.send(id)
+    while ids:  # what ran when it was cut may run again: its end could not be told
+        ids.discard(site.line.next().id)
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("store", [None], indirect=True)
+def test_what_was_held_for_later_when_its_worker_died_is_not_early_and_not_lost(site: Site) -> None:
+    site.broker.put([Put("later", Header("default", "run"), b'""', delay_ms=900)])
+    killed = site.worker()
+    killed.until_says("Connections at most")
+    killed.kill()
+    other = site.worker()
+    assert hear(site, 1) == ["later"]
+    assert other.stop() == 0

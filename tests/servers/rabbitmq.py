@@ -1,0 +1,165 @@
+"""Private RabbitMQ nodes, on ports of 127.0.0.1."""
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+import amqp
+from amqp.exceptions import NotFound
+
+from django_delayq.brokers.rabbitmq.names import LEVELS, Names
+from tests.servers.process import DIES_WITH_US, PrivateServer, free_port, unprivileged
+
+PROGRAMS = Path("/usr/lib/rabbitmq/bin")
+"""Where Debian has them. Those on PATH become the user `rabbitmq`, and know one node."""
+
+USER, PASSWORD = "delayq", "secret-rabbit"
+LEAST = {"configure": "^delayq[.]", "write": "^delayq[.]", "read": "^delayq[.]"}
+"""The least permissions that work: the docs say the same."""
+
+
+@cache
+def rabbitmq_programs() -> Path | None:
+    """The directory of the server's programs: DELAYQ_RABBITMQ, else what Debian has installed."""
+    named = os.environ.get("DELAYQ_RABBITMQ")
+    programs = Path(named) if named else PROGRAMS
+    return programs if (programs / "rabbitmq-server").exists() and shutil.which("epmd") else None
+
+
+class RabbitMQServer(PrivateServer):
+    """One node, with its own name, cookie, data and port mapper. It has one vhost, `/`, and `USER`.
+
+    Options are lines of rabbitmq.conf: `RabbitMQServer(programs, vm_memory_high_watermark__absolute="1GB")`, with `__`
+    for a dot.
+    """
+
+    READY = "server startup complete"
+
+    def __init__(self, programs: Path, **options: str | int) -> None:
+        super().__init__(**unprivileged())
+        self.programs = programs
+        self.port = free_port()
+        self.options: dict[str, str | int] = {
+            "listeners__tcp__1": f"127.0.0.1:{self.port}",
+            "log__console": "true",
+            "log__file": "false",
+            "disk_free_limit__absolute": "10MB",
+            "load_definitions": str(self.directory / "definitions.json"),
+            **options,
+        }
+        epmd_port, self._dist_port = free_port(), free_port()
+        self._cookie = secrets.token_hex(16)
+        self.environment = {
+            "HOME": str(self.directory),
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            "ERL_EPMD_PORT": str(epmd_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the node, instead of its parent: it dies with us
+            "RABBITMQ_NODENAME": f"delayq-{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(self._dist_port),
+            "RABBITMQ_CONF_ENV_FILE": str(self.directory / "none"),
+            "RABBITMQ_CONFIG_FILE": str(self.directory / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.directory / "plugins"),
+            "RABBITMQ_MNESIA_BASE": str(self.directory / "data"),
+            "RABBITMQ_LOG_BASE": str(self.directory / "log"),
+            # It must listen to nobody else, and not spin while it waits: the tests need the cores.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+                "-kernel inet_dist_use_interface {127,0,0,1} +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
+            ),
+        }
+        self._write("rabbitmq.conf", "".join(f"{n.replace('__', '.')} = {v}\n" for n, v in self.options.items()))
+        self._write("plugins", "[].")
+        self._write("definitions.json", json.dumps(_definitions()))
+        self._write(".erlang.cookie", self._cookie)
+        # Else the node starts one, which outlives it.
+        self._port_mapper = subprocess.Popen(
+            [*DIES_WITH_US, "epmd", "-port", str(epmd_port), "-address", "127.0.0.1"],
+            cwd="/", stdin=subprocess.DEVNULL, start_new_session=True, **self.identity,
+        )  # fmt: skip
+        self.start()
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.directory / name
+        path.write_text(text)
+        path.chmod(0o400)
+        if self.identity:
+            os.chown(path, self.identity["user"], self.identity["group"])
+
+    def command(self) -> list[str]:
+        """The program and its arguments."""
+        return ["env", "-i", *self._env(), str(self.programs / "rabbitmq-server")]
+
+    def _env(self) -> list[str]:
+        return [f"{name}={value}" for name, value in self.environment.items()]
+
+    @property
+    def url(self) -> str:
+        """LOCATION."""
+        return f"amqp://{USER}:{PASSWORD}@127.0.0.1:{self.port}/"
+
+    @property
+    def version(self) -> str:
+        """As the node says at its start."""
+        return next(line.split()[-1] for line in self.log if "Starting RabbitMQ" not in line and "RabbitMQ 3" in line)
+
+    def client(self) -> amqp.Connection:
+        """A plain connection, for looking at the node behind the broker's back."""
+        client = amqp.Connection(f"127.0.0.1:{self.port}", USER, PASSWORD, login_method="PLAIN")
+        client.connect()
+        return client
+
+    def empty(self) -> None:
+        """Delete what belongs to one (queue, key), and empty the rest."""
+        names = Names("delayq")
+        with self.client() as client, suppress(NotFound), client.channel() as channel:
+            message = channel.basic_get(names.register, no_ack=True)
+            channel.basic_publish(amqp.Message("{}"), names.direct, names.register)
+            for queue, key in json.loads(message.body).get("sets", ()) if message else ():
+                channel.queue_delete(names.ready(queue, key))
+                channel.queue_delete(names.suspect(queue, key))
+            for name in (names.error, *map(names.level, range(LEVELS))):
+                channel.queue_purge(name)
+
+    def run(self, erlang: str) -> str:
+        """What the node answers when it runs this. rabbitmqctl can do the same, and takes seconds for it."""
+        said: str = subprocess.check_output(
+            ["erl_call", "-address", f"localhost:{self._dist_port}", "-c", self._cookie, "-e"],
+            input=f"{erlang}.\n", text=True, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        if not said.startswith("{ok"):
+            raise RuntimeError(f"{erlang} answered {said}")
+        return said
+
+    def cut(self) -> None:
+        """Close every connection of clients."""
+        self.run('rabbit_networking:close_all_connections("cut by a test")')
+
+    @contextmanager
+    def memory_full(self) -> Iterator[None]:
+        """Block whoever publishes: the memory alarm."""
+        self.run("vm_memory_monitor:set_vm_memory_high_watermark({absolute, 1})")
+        try:
+            yield
+        finally:
+            self.run("vm_memory_monitor:set_vm_memory_high_watermark(0.4)")
+
+    def close(self) -> None:
+        super().close()
+        self._port_mapper.kill()
+        self._port_mapper.wait()
+
+
+def _definitions() -> dict[str, object]:
+    """Who may what, from the node's first start on."""
+    return {
+        "users": [{"name": USER, "password": PASSWORD, "tags": ""}],
+        "vhosts": [{"name": "/"}],
+        "permissions": [{"user": USER, "vhost": "/", **LEAST}],
+    }
