@@ -230,15 +230,28 @@ class StoredBroker:
     def pause(self, pause: Pause) -> None:
         with self.database.available():
             pauses.pause(self.database, pause)
-        with contextlib.suppress(DelayqError):  # untold, workers read it soon
-            self.clock.pause(pause)
+        self._tell_after_commit(lambda: self.clock.pause(pause))
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         with self.database.available():
             resumed = pauses.resume(self.database, queue, key)
-        with contextlib.suppress(DelayqError):
-            self.clock.resume(queue, key)
+        self._tell_after_commit(lambda: self.clock.resume(queue, key))
         return resumed
+
+    def _tell_after_commit(self, tell: Callable[[], object]) -> None:
+        """Have workers read the pauses when they can: after the commit of the caller's transaction; else at once.
+
+        Nobody tells of the end of a transaction that is managed by hand: workers read them soon by themselves.
+        """
+
+        def told() -> None:
+            with contextlib.suppress(DelayqError):  # untold, workers read it soon
+                tell()
+
+        if self.database.connection.in_atomic_block:
+            self.database.connection.on_commit(told, robust=True)
+        else:
+            told()
 
     def pauses(self) -> list[Pause]:
         with self.database.available():

@@ -79,7 +79,8 @@ def _purge_errors(database: Database, ids: Sequence[str]) -> set[str]:
     if not ids:
         return set()
     rows = database.rows(
-        f"SELECT id, message_id FROM delayq_error WHERE alias = %s AND message_id IN ({marks(len(ids))})",
+        f"SELECT r.id, r.message_id FROM delayq_error r WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))})"
+        f" ORDER BY r.message_id, r.id{database.dialect.lock}",
         [database.alias, *ids],
     )
     _delete(database, "delayq_error", [pk for pk, _ in rows])
@@ -88,8 +89,8 @@ def _purge_errors(database: Database, ids: Sequence[str]) -> set[str]:
 
 def _rescue(database: Database, id: str) -> Row | None:
     buried = database.rows(
-        "SELECT id, failures, worker, started_at, ended_at, error, detail, history FROM delayq_error"
-        " WHERE alias = %s AND message_id = %s ORDER BY ended_at DESC, id DESC LIMIT 1",
+        "SELECT r.id, r.failures, r.worker, r.started_at, r.ended_at, r.error, r.detail, r.history FROM delayq_error r"
+        f" WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1{database.dialect.lock}",
         [database.alias, id],
     )
     if not buried:
