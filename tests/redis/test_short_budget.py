@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
+from asgiref.sync import async_to_sync
 
 from django_delayq.brokers.base import BATCH, Alarm, Settlement, Verb
 from django_delayq.errors import BrokerUnavailable
@@ -54,6 +55,15 @@ def test_an_absent_server_is_tried_for_the_time_given(own_rig: Rig, own_server: 
     put(own_rig)
     own_server.kill()
     assert is_over_in_time(lambda: put(own_rig))
+
+
+def test_a_look_through_everything_waits_no_longer_for_an_absent_server_than_other_calls(
+    own_rig: Rig, own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_delayq.brokers.redis.links.BUDGET", SHORT_S)
+    own_server.kill()
+    assert is_over_in_time(lambda: own_rig.broker.rescue(["a"]))
+    assert is_over_in_time(lambda: async_to_sync(own_rig.broker.aget)("a"))
 
 
 def test_replies_that_trickle_in_cost_no_more_together(own_server: Server) -> None:

@@ -42,7 +42,7 @@ from django_delayq.conf import Alias
 from django_delayq.errors import SendError
 
 LOOK_BUDGET = 60.0
-"""Seconds that a look through everything (audit, errors, an id among the buried) may take."""
+"""Seconds that a look through everything (audit, errors, an id among the buried) may take, in many round trips."""
 
 
 class RedisBroker:

@@ -26,7 +26,7 @@ from django_delayq.brokers.redis.scripts import Call, Operation, Reply
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 
 BUDGET = 2.0
-"""Seconds that one operation may take in all, repeats included."""
+"""Seconds that one round trip may take in all, repeats included; and an operation, unless it is given another time."""
 
 R = TypeVar("R")
 _FAULTS = (OSError, redis.RedisError, BrokerUnavailable, BrokerRefused)
@@ -50,8 +50,9 @@ class Links:
     def run(self, operation: Operation[R], budget: float = BUDGET) -> R:
         """Run an operation to its end. Raises `BrokerUnavailable` after `budget` seconds, or `BrokerRefused`.
 
-        A server that hangs costs no more than that, whatever of connecting, sending and reading it hangs in. What has
-        no time-out of ours comes on top: resolving a name, and starting an embedded server that is gone.
+        A server that hangs or is away costs no more than that, nor than `BUDGET`, whatever of connecting, sending and
+        reading it hangs in. What has no time-out of ours comes on top: resolving a name, and starting an embedded
+        server that is gone.
         """
         return self.begin(operation, budget)()
 
@@ -103,6 +104,7 @@ class Links:
 
     def _exchange(self, calls: list[Call], patience: "_Patience", sent: "_Sent") -> Replies:
         replies = Replies()
+        patience.begin()
         while True:
             try:
                 replies[:] = self._repeat(calls, patience) if replies.repeated else self._receive(calls, sent, patience)
@@ -115,6 +117,7 @@ class Links:
 
     async def _aexchange(self, calls: list[Call], patience: "_Patience") -> Replies:
         replies = Replies()
+        patience.begin()
         while True:
             try:
                 replies[:] = await (self._arepeat(calls, patience.left) if replies.repeated else self._aattempt(calls))
@@ -280,9 +283,13 @@ class _Patience:
     """How long one operation goes on trying."""
 
     def __init__(self, budget: float) -> None:
-        self._until = time.monotonic() + budget
+        self._until = self._give_up_at = time.monotonic() + budget
         self._is_short = budget < BUDGET
         self._pause = 0.01
+
+    def begin(self) -> None:
+        """Begin a round trip."""
+        self._give_up_at = min(self._until, time.monotonic() + BUDGET)
 
     @property
     def left(self) -> float:
@@ -312,6 +319,6 @@ class _Patience:
     def pause_after(self, error: Exception) -> float:
         """Seconds to wait before the call is repeated. Raises `error` when it will not pass, or not in time."""
         self._pause = min(self._pause * 2, 0.25)
-        if not isinstance(error, Passing) or time.monotonic() + self._pause >= self._until:
+        if not isinstance(error, Passing) or time.monotonic() + self._pause >= self._give_up_at:
             raise error from None
         return self._pause
