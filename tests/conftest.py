@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,24 +140,35 @@ def _rabbitmq_programs() -> Path:
 
 
 @pytest.fixture
-def sqlite_database(sqlite_files: SqliteFiles, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+def sqlite_database(
+    sqlite_files: SqliteFiles, request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker
+) -> Iterator[str]:
     """The alias of a migrated SQLite database that is this test's own."""
-    with django_db_blocker.unblock(), databases.database_on(sqlite_files) as alias:
+    with django_db_blocker.unblock(), _database_on(sqlite_files, request) as alias:
         yield alias
 
 
 @pytest.fixture
-def postgres_database(postgres_server: PostgresServer, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+def postgres_database(
+    postgres_server: PostgresServer, request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker
+) -> Iterator[str]:
     """The alias of a migrated PostgreSQL database that is this test's own."""
-    with django_db_blocker.unblock(), databases.database_on(postgres_server) as alias:
+    with django_db_blocker.unblock(), _database_on(postgres_server, request) as alias:
         yield alias
 
 
 @pytest.fixture
-def mariadb_database(mariadb_server: MariaDBServer, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+def mariadb_database(
+    mariadb_server: MariaDBServer, request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker
+) -> Iterator[str]:
     """The alias of a migrated MariaDB database that is this test's own."""
-    with django_db_blocker.unblock(), databases.database_on(mariadb_server) as alias:
+    with django_db_blocker.unblock(), _database_on(mariadb_server, request) as alias:
         yield alias
+
+
+def _database_on(server: databases.DatabaseServer, request: pytest.FixtureRequest) -> AbstractContextManager[str]:
+    alters_tables = request.node.get_closest_marker("alters_tables")
+    return databases.database_on(server) if alters_tables else databases.reused_database_on(server)
 
 
 @pytest.fixture(
@@ -170,7 +181,8 @@ def mariadb_database(mariadb_server: MariaDBServer, django_db_blocker: DjangoDbB
 def database(request: pytest.FixtureRequest) -> str:
     """The alias of a migrated database that is this test's own, on each database in turn.
 
-    Commits are real, and any thread may use it. Processes get it through `database_env`.
+    Commits are real, and any thread may use it. Processes get it through `database_env`. A test that alters its tables
+    is marked with `alters_tables`: others are given an emptied one that was another test's before.
     """
     alias: str = request.getfixturevalue(request.param)
     return alias

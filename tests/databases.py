@@ -1,13 +1,15 @@
 """Migrated databases for tests that need real commits, several threads or several processes."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
 from django.apps import apps
+from django.contrib.auth.models import Permission
+from django.contrib.contenttypes.models import ContentType
 from django.core.management import call_command
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -34,6 +36,10 @@ class DatabaseServer(Protocol):
 
     def copy_database(self, name: str, template: str) -> None:
         """A new one with all that is in `template`, to which nobody may be connected."""
+        ...
+
+    def empty_database(self, name: str, tables: Collection[str]) -> None:
+        """Delete the rows of these tables. Who was connected is no more."""
         ...
 
     def drop_database(self, name: str) -> None:
@@ -63,16 +69,22 @@ def database_on(server: DatabaseServer) -> Iterator[str]:
 
 @contextmanager
 def reused_database_on(server: DatabaseServer) -> Iterator[str]:
-    """The alias of a migrated database without messages, which the next test is given again: a copy costs more.
+    """The alias of a migrated database without rows, which the next test is given again: a copy costs more.
 
-    For tests that stay in this process, leave the tables as they are, and put rows into none but ours.
+    For tests that leave the tables as they are.
     """
     if server not in _reused:
         _reused[server] = _copy(server)
-    with registered(f"delayq_{next(_numbers)}", server.settings(_reused[server])) as alias:
-        for model in apps.get_app_config("delayq").get_models():
-            model._default_manager.using(alias).delete()
+    name = _reused[server]
+    server.empty_database(name, _tables())
+    with registered(f"delayq_{next(_numbers)}", server.settings(name)) as alias:
         yield alias
+
+
+def _tables() -> list[str]:
+    """The tables to which migrations write nothing."""
+    models = set(apps.get_models(include_auto_created=True)) - {ContentType, Permission}
+    return [model._meta.db_table for model in models]
 
 
 def _copy(server: DatabaseServer) -> str:

@@ -7,13 +7,15 @@ import sys
 import threading
 from contextlib import suppress
 
+import psycopg
 import pytest
 from django.contrib.auth.models import Group
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from pytest_django import DjangoDbBlocker
 
-from tests.databases import database_on
+from tests.databases import database_on, reused_database_on
+from tests.servers import PostgresServer
 
 ADD_A_GROUP = """
 import django
@@ -62,3 +64,23 @@ def test_the_connection_of_a_thread_that_lives_on_ends_with_the_database(
     dropped.set()
     thread.join()
     assert (closed, known) == (True, False)
+
+
+def test_what_a_process_left_open_is_not_there_for_the_next_test(
+    postgres_server: PostgresServer, django_db_blocker: DjangoDbBlocker
+) -> None:
+    with django_db_blocker.unblock(), reused_database_on(postgres_server) as alias:
+        client = postgres_server.client(connections.settings[alias]["NAME"])
+        client.execute("BEGIN")
+        client.execute("INSERT INTO auth_group (name) VALUES ('left open')")
+    with django_db_blocker.unblock(), reused_database_on(postgres_server) as alias:
+        with pytest.raises(psycopg.OperationalError):
+            client.execute("COMMIT")
+        assert not Group.objects.using(alias).exists()
+
+
+@pytest.mark.alters_tables
+@pytest.mark.parametrize("turn", [1, 2])
+def test_a_test_that_alters_tables_has_a_new_database(postgres_database: str, turn: int) -> None:
+    with connections[postgres_database].cursor() as cursor:
+        cursor.execute("CREATE TABLE altered (number integer)")

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from signal import SIGINT
@@ -101,6 +102,17 @@ class PostgresServer(PrivateServer):
         statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
         with self.client() as client:
             client.execute(statement)
+
+    def empty_database(self, name: str, tables: Collection[str]) -> None:
+        """Delete the rows of these tables. Who was connected is no more."""
+        with self.client(name) as client:
+            client.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            )
+            client.execute("SET session_replication_role = replica")  # in whatever order: what refers to a row goes too
+            for table in tables:
+                client.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
 
     def drop_database(self, name: str) -> None:
         """Drop it, whoever is connected."""

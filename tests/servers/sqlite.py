@@ -1,6 +1,7 @@
 """SQLite files, with what a database server of the tests can do."""
 
 import sqlite3
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 from shutil import copyfile
@@ -29,6 +30,12 @@ class SqliteFiles:
     def copy_database(self, name: str, template: str) -> None:
         """A new one with all that is in `template`, to which nobody may be connected."""
         copyfile(self._path(template), self._path(name))
+
+    def empty_database(self, name: str, tables: Collection[str]) -> None:
+        """Delete the rows of these tables."""
+        with closing(sqlite3.connect(self._path(name))) as connection, connection:
+            for table in tables:
+                connection.execute(f'DELETE FROM "{table}"')  # noqa: S608  a name of our own
 
     def drop_database(self, name: str) -> None:
         """Remove it."""

@@ -80,6 +80,7 @@ def _wait_until_all_ended(database: str, workers: list[WorkerProcess]) -> None:
         sleep(0.1)
 
 
+@pytest.mark.alters_tables
 @pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
 def test_an_account_is_right_to_the_last_message_whenever_workers_are_killed(
     broker: StoredBroker, site: Site, account: str, arguments: tuple[str, ...]

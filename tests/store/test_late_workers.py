@@ -69,6 +69,7 @@ def test_a_worker_that_was_frozen_past_its_lease_changes_no_row(
     assert rows(database) == before
 
 
+@pytest.mark.alters_tables
 def test_an_atomic_handler_of_a_late_worker_takes_back_what_it_wrote(
     broker: StoredBroker, site: Site, database: str
 ) -> None:

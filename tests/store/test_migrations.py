@@ -16,6 +16,7 @@ def test_the_models_say_nothing_that_the_migrations_do_not() -> None:
     call_command("makemigrations", "delayq", check_changes=True, verbosity=0)  # exits where it would write
 
 
+@pytest.mark.alters_tables
 def test_they_can_be_reversed_and_made_again(database: str) -> None:
     call_command("migrate", "delayq", "zero", database=database, verbosity=0)
     assert not TABLES & set(connections[database].introspection.table_names())

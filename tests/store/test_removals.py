@@ -40,7 +40,10 @@ UNACCOUNTED = """
     WHERE coalesce(gone.number, 0) <> coalesce(told.number, 0)
 """
 
-pytestmark = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+pytestmark = [
+    pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True),
+    pytest.mark.alters_tables,
+]
 Move = Callable[[StoredBroker], object]
 
 

@@ -106,6 +106,7 @@ def test_without_its_tables_the_check_the_worker_and_a_send_say_what_to_do(empty
         get_delay_message("a")
 
 
+@pytest.mark.alters_tables
 def test_a_migration_that_was_not_run_is_found_by_its_column(stored: str) -> None:
     with connections[stored].schema_editor() as editor:
         editor.remove_field(ReadyMessage, ReadyMessage._meta.get_field("trace_id"))
