@@ -104,6 +104,15 @@ class FinishMessage(MessageRow):
             models.Index(fields=["alias", "ended_at"], name="delayq_finish_ended"),
             models.Index(fields=["alias", "message_id"], name="delayq_finish_id"),
             models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_finish_tag"),
+            models.Index(fields=["alias", "queue", "key", "ended_at"], name="delayq_finish_pair"),
+            models.Index(
+                fields=["alias", "ended_at"], condition=models.Q(outcome="cancelled"), name="delayq_finish_cancelled"
+            ),
+            models.Index(
+                fields=["alias", "failures", "ended_at"],
+                condition=models.Q(failures__gt=0),
+                name="delayq_finish_retried",
+            ),
         ]
 
 
@@ -128,6 +137,8 @@ class ErrorMessage(MessageRow):
             models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_error_tag"),
             models.Index(fields=["alias", "key", "ended_at"], name="delayq_error_key"),
             models.Index(fields=["alias", "fingerprint", "ended_at"], name="delayq_error_kind"),
+            models.Index(fields=["alias", "queue", "ended_at"], name="delayq_error_queue"),
+            models.Index(fields=["alias", "failures", "ended_at"], name="delayq_error_failures"),
         ]
 
 

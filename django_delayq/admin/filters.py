@@ -13,10 +13,8 @@ from django.utils.translation import gettext_lazy as _
 
 from django_delayq.admin.aliases import PARAMETER, alias_of, stored_aliases
 from django_delayq.admin.conditions import MANY, condition, now_utc
-from django_delayq.admin.groups import names_of_failed
-from django_delayq.admin.pairs import known_keys, known_queues, waiting_pairs
-from django_delayq.conf import get_alias
-from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.admin.names import Names, known_keys, known_queues, names_in_rows
+from django_delayq.models import FinishMessage
 
 Choices = Iterable[tuple[str, Any]]
 
@@ -57,11 +55,11 @@ class NameFilter(ConditionFilter):
         raise NotImplementedError
 
     @cached_property
-    def in_rows(self) -> dict[str, set[str]]:
-        """The names that rows have, by parameter, found once for all filters of a page."""
-        names: dict[str, set[str]] | None = getattr(self.request, "delayq_names", None)
+    def in_rows(self) -> Names:
+        """The names that rows have, found once for all filters of a page."""
+        names: Names | None = getattr(self.request, "delayq_names", None)
         if names is None:
-            names = self.request.delayq_names = _names_in_rows(self.model, self.alias)  # type: ignore[attr-defined]
+            names = self.request.delayq_names = names_in_rows(self.model, self.alias)  # type: ignore[attr-defined]
         return names
 
 
@@ -72,7 +70,7 @@ class QueueFilter(NameFilter):
     parameter_name = "queue"
 
     def names(self) -> set[str]:
-        return known_queues(self.alias) | self.in_rows.get("queue", set())
+        return known_queues(self.alias) | self.in_rows.queues
 
 
 class KeyFilter(NameFilter):
@@ -82,7 +80,14 @@ class KeyFilter(NameFilter):
     parameter_name = "key"
 
     def names(self) -> set[str]:
-        return known_keys(self.alias) | self.in_rows.get("key", set())
+        return known_keys(self.alias) | self.in_rows.keys
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        found = super().queryset(request, queryset)
+        key, queues_of = self.value(), self.in_rows.queues_of
+        if key is None or queues_of is None:
+            return found
+        return found.filter(queue__in=queues_of.get(key, ()))  # the index begins with the queue
 
 
 class FingerprintFilter(NameFilter):
@@ -95,7 +100,7 @@ class FingerprintFilter(NameFilter):
         return [(name, name or _("unknown")) for name, _same in super().lookups(request, model_admin)]
 
     def names(self) -> set[str]:
-        return self.in_rows["fingerprint"]
+        return self.in_rows.fingerprints
 
 
 class StateFilter(ConditionFilter):
@@ -166,11 +171,3 @@ class AliasFilter(SimpleListFilter):
         for name, shown in self.lookup_choices:
             query_string = changelist.get_query_string({PARAMETER: name})
             yield {"selected": name == self.shown, "query_string": query_string, "display": shown}
-
-
-def _names_in_rows(model: type[Model], alias: str) -> dict[str, set[str]]:
-    """What an index gives without reading each row; nothing of the finished ones, whose keys none has."""
-    if model is ReadyMessage:
-        pairs = waiting_pairs(alias, get_alias(alias).database)
-        return {"queue": {queue for queue, _key in pairs}, "key": {key for _queue, key in pairs}}
-    return names_of_failed(alias) if model is ErrorMessage else {}

@@ -27,11 +27,12 @@ WITH RECURSIVE {column}s (name, number) AS (
 )
 """
 _FINGERPRINTS = _NAMES.format(column="fingerprint")
-_FINGERPRINTS_AND_KEYS = f"""
-SELECT * FROM ({_FINGERPRINTS} SELECT 'fingerprint', name FROM fingerprints WHERE name IS NOT NULL) AS of_fingerprints
-UNION ALL
-SELECT * FROM ({_NAMES.format(column="key")} SELECT 'key', name FROM keys WHERE name IS NOT NULL) AS of_keys
-"""  # noqa: S608  constants
+_NAMED = ("fingerprint", "queue", "key")
+_NAMES_OF_ALL = " UNION ALL ".join(
+    f"SELECT * FROM ({_NAMES.format(column=column)}"  # noqa: S608  constants
+    f" SELECT '{column}', name FROM {column}s WHERE name IS NOT NULL) AS of_{column}s"
+    for column in _NAMED
+)
 _GROUPS = f"""{_FINGERPRINTS}
 SELECT name,
     (SELECT count(*) FROM (
@@ -62,10 +63,10 @@ class Group:
 
 
 def names_of_failed(alias: str) -> dict[str, set[str]]:
-    """Each fingerprint and each key that failed messages have, at most `MOST` of both, in one statement."""
-    names: dict[str, set[str]] = {"fingerprint": set(), "key": set()}
+    """The fingerprints, queues and keys that failed messages have, at most `MOST` of each, in one statement."""
+    names: dict[str, set[str]] = {column: set() for column in _NAMED}
     with connections[get_alias(alias).database].cursor() as cursor:
-        cursor.execute(_FINGERPRINTS_AND_KEYS, [alias, alias, MOST] * 2)
+        cursor.execute(_NAMES_OF_ALL, [alias, alias, MOST] * len(_NAMED))
         for column, name in cursor.fetchall():
             names[column].add(name)
     return names

@@ -1,4 +1,4 @@
-"""The queues and keys that wait, without reading every row."""
+"""The queues and keys that rows have, without reading every row."""
 
 from django_delayq.store.database import Database
 
@@ -6,12 +6,12 @@ from django_delayq.store.database import Database
 _PAIRS = """
 WITH RECURSIVE pairs (queue, "key", number) AS (
     SELECT * FROM (
-        SELECT queue, "key", 1 FROM delayq_ready WHERE alias = %s ORDER BY queue, "key" LIMIT 1
+        SELECT queue, "key", 1 FROM {table} WHERE alias = %s ORDER BY queue, "key" LIMIT 1
     ) AS first_pair
     UNION ALL
     SELECT following.queue, following.key, pairs.number + 1
-    FROM pairs JOIN delayq_ready following ON following.id = (
-        SELECT r.id FROM delayq_ready r
+    FROM pairs JOIN {table} following ON following.id = (
+        SELECT r.id FROM {table} r
         WHERE r.alias = %s AND (r.queue, r.key) > (pairs.queue, pairs.key) ORDER BY r.queue, r.key LIMIT 1
     )
     WHERE pairs.number < %s
@@ -22,4 +22,13 @@ SELECT queue, "key" FROM pairs
 
 def waiting_pairs(database: Database, most: int) -> list[tuple[str, str]]:
     """Each (queue, key) that has a row in the ready table, in their order, at most `most`."""
-    return [(queue, key) for queue, key in database.rows(_PAIRS, [database.alias, database.alias, most])]
+    return _pairs(database, "delayq_ready", most)
+
+
+def ended_pairs(database: Database, most: int) -> list[tuple[str, str]]:
+    """Each (queue, key) that has a row in the finish table, in their order, at most `most`."""
+    return _pairs(database, "delayq_finish", most)
+
+
+def _pairs(database: Database, table: str, most: int) -> list[tuple[str, str]]:
+    return database.rows(_PAIRS.format(table=table), [database.alias, database.alias, most])

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages
-from django_delayq.admin import limits, search
+from django_delayq.admin import limits, names, search
 from django_delayq.brokers.base import Verb
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
@@ -54,6 +54,8 @@ def test_what_runs_is_listed_with_its_worker(broker: StoredBroker, superuser: Cl
         ("failures=3", []),
         ("failures=0&state=ready", ["now"]),
         ("key=sms.send", ["next week"]),
+        ("key=order.close", ["retried", "now", "later"]),
+        ("key=nobody", []),
         ("queue=slow", ["later"]),
     ],
 )
@@ -117,6 +119,17 @@ def test_a_search_in_payloads_reads_a_bounded_number_of_rows(
     for number in range(3):
         send(f"a{number}", "x", delay=f"{number + 1}h")
     assert shown_ids(superuser.get(url("readymessage"), {"q": "data=x"})) == ["a0", "a1"]
+
+
+@pytest.mark.parametrize("most", [1, 2, 200])
+def test_a_key_is_found_in_every_queue_however_many_there_are(
+    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(names, "MOST", most)
+    send("a", queue="one")
+    send("b", queue="two")
+    send("other", key="sms.send")
+    assert set(shown_ids(superuser.get(url("readymessage"), {"key": "order.close"}))) == {"a", "b"}
 
 
 @pytest.mark.parametrize("name", ALL_LISTS)

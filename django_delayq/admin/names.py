@@ -1,0 +1,52 @@
+"""The queues, keys and kinds of failure that the filters offer: those that rows have, and those of handlers."""
+
+from dataclasses import dataclass, field
+
+from django.db.models import Model
+
+from django_delayq.admin.groups import names_of_failed
+from django_delayq.conf import get_alias
+from django_delayq.handlers import handlers_by_key
+from django_delayq.models import ErrorMessage, ReadyMessage
+from django_delayq.store.database import Database
+from django_delayq.store.pairs import ended_pairs, waiting_pairs
+
+MOST = 200
+"""A filter offers at most so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names in the rows of a table. `queues_of` tells in which queues each key is; None where that is not known."""
+
+    queues: set[str]
+    keys: set[str]
+    fingerprints: set[str] = field(default_factory=set)
+    queues_of: dict[str, set[str]] | None = None
+
+
+def names_in_rows(model: type[Model], alias: str) -> Names:
+    """What an index gives without reading each row."""
+    if model is ErrorMessage:
+        failed = names_of_failed(alias)
+        return Names(failed["queue"], failed["key"], failed["fingerprint"])
+    look = waiting_pairs if model is ReadyMessage else ended_pairs
+    return _of_pairs(look(Database(alias, get_alias(alias).database), MOST))
+
+
+def known_keys(alias: str) -> set[str]:
+    """The keys that have a handler here."""
+    return set(handlers_by_key(alias))
+
+
+def known_queues(alias: str) -> set[str]:
+    """The queues that handlers here send to."""
+    return {handler.queue for handler in handlers_by_key(alias).values()}
+
+
+def _of_pairs(pairs: list[tuple[str, str]]) -> Names:
+    queues_of: dict[str, set[str]] = {}
+    for queue, key in pairs:
+        queues_of.setdefault(key, set()).add(queue)
+    queues = {queue for queue, _key in pairs}
+    return Names(queues, set(queues_of), queues_of=queues_of if len(pairs) < MOST else None)
