@@ -133,17 +133,18 @@ def _without_store(broker: Broker) -> Status:
 def _with_store(broker: StoredBroker, patience_s: float | None) -> Status:
     database = broker.database
     with database.available():
-        before_ms = _wall_clock_ms()
+        before_ms, asked_ns = _wall_clock_ms(), time.monotonic_ns()
         decides_ms = database.now_ms()
-        skew_ms = clocks.skew(decides_ms, before_ms, _wall_clock_ms())
+        skew_ms, told_ns = clocks.skew(decides_ms, before_ms, _wall_clock_ms()), time.monotonic_ns()
         found = figures.waiting(database, decides_ms)
         hour, day = measure(database, decides_ms, (HOUR_MS, DAY_MS))
     pauses, workers, server, broker_skew_ms = broker.pauses(), None, None, None
     try:
-        before_ms = database.now_ms()
+        before_ms = decides_ms + (time.monotonic_ns() - told_ns) // 1_000_000
         workers, server = within(patience_s, partial(_worked_by, broker.clock))
         if server.now_ms is not None:
-            broker_skew_ms = clocks.skew(server.now_ms, before_ms, database.now_ms())
+            after_ms = decides_ms + -((asked_ns - time.monotonic_ns()) // 1_000_000)
+            broker_skew_ms = clocks.skew(server.now_ms, before_ms, after_ms)
             server.warnings += clocks.warnings(broker_skew_ms)
     except (BrokerUnavailable, BrokerRefused) as error:
         server = _away(broker, error)

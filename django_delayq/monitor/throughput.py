@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from random import Random
 
 from django_delayq.store import figures
@@ -53,16 +54,19 @@ class Throughput:
 
 
 def measure(database: Database, now_ms: int, spans_ms: Sequence[int]) -> list[Throughput]:
-    """What finished in each of the spans up to `now_ms`."""
+    """What finished in each of the spans up to `now_ms`, in two statements at most."""
     found = figures.finished(database, [(now_ms - span_ms, now_ms) for span_ms in spans_ms], MOST_COUNTED + 1)
-    return [_measured(database, now_ms, span_ms, one) for span_ms, one in zip(spans_ms, found, strict=True)]
-
-
-def _measured(database: Database, now_ms: int, span_ms: int, found: figures.Finished) -> Throughput:
-    if found.after_ms == now_ms - span_ms:
-        return counted(found.messages, now_ms, span_ms)
-    windows = windows_of(now_ms, span_ms, (now_ms - found.after_ms) / PARTS)
-    return estimated(figures.finished(database, windows, MOST_SAMPLED), windows, span_ms)
+    windows: dict[int, list[tuple[int, int]]] = {}
+    for span_ms, one in zip(spans_ms, found, strict=True):
+        is_whole = one.after_ms == now_ms - span_ms
+        windows[span_ms] = [] if is_whole else windows_of(now_ms, span_ms, (now_ms - one.after_ms) / PARTS)
+    samples = iter(figures.finished(database, list(chain.from_iterable(windows.values())), MOST_SAMPLED))
+    return [
+        estimated(list(islice(samples, PARTS)), windows[span_ms], span_ms)
+        if windows[span_ms]
+        else counted(one.messages, now_ms, span_ms)
+        for span_ms, one in zip(spans_ms, found, strict=True)
+    ]
 
 
 def counted(ended: Ended, now_ms: int, span_ms: int) -> Throughput:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django_delayq.brokers.base import Counts, SetCount, earliest
-from django_delayq.store.database import Database
+from django_delayq.store.database import Database, Row
 from django_delayq.store.pairs import waiting_pairs
 from django_delayq.store.rows import CRASHES_NOW, FREE
 
@@ -53,8 +53,10 @@ def waiting(database: Database, now_ms: int) -> Waiting:
     error, errors_last_hour, retried = _counted(database, now_ms)
     found = Waiting(Counts(now_ms, [], 0, 0, error), retried, errors_last_hour)
     if sets:
-        _count_pending(database, sets, max(MOST // len(sets), LEAST), found)
-        _count_due(database, sets, max(MOST_DUE // len(sets), LEAST), found.counts)
+        most, most_due = max(MOST // len(sets), LEAST), max(MOST_DUE // len(sets), LEAST)
+        rows = _rows_of(database, sets, now_ms, most, most_due)
+        _count_pending(sets, [tuple(rest) for is_due, *rest in rows if not is_due], most, found)
+        _count_due(sets, [tuple(rest) for is_due, *rest in rows if is_due], most_due, found.counts)
     found.counts.waiting = [one for one in sets if one.pending or one.ready]
     return found
 
@@ -70,7 +72,7 @@ def finished(database: Database, windows: Sequence[tuple[int, int]], most: int) 
     found = [Finished(after_ms) for after_ms, _ in windows]
     oldest_ms = [until_ms for _, until_ms in windows]
     read = [0] * len(windows)
-    for i, ended_ms, outcome, late_ms in _for_each(database, one, parameters):
+    for i, ended_ms, outcome, late_ms in _for_each(database, (one, parameters)):
         read[i] += 1
         oldest_ms[i] = min(oldest_ms[i], ended_ms)
         if outcome == "finished":
@@ -93,15 +95,33 @@ def _counted(database: Database, now_ms: int) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _count_pending(database: Database, sets: Sequence[SetCount], most: int, found: Waiting) -> None:
+def _rows_of(database: Database, sets: Sequence[SetCount], now_ms: int, most: int, most_due: int) -> list[Row]:
+    """Of each set a row for each hour in which something falls due, and one of what is due, in one statement."""
+    dialect = database.dialect
     hour = f"due_at - due_at %% {HOUR_MS}"
-    one = (
-        f"SELECT {{i}}, {hour}, count(*), min(due_at), max(due_at) FROM (SELECT due_at FROM delayq_ready"
+    pending = (
+        f"SELECT 0, {{i}}, count(*), {hour}, min(due_at), max(due_at), 0, 0 FROM (SELECT due_at FROM delayq_ready"
         ' WHERE alias = %s AND queue = %s AND "key" = %s AND due_at > %s ORDER BY due_at LIMIT %s) AS pending'
         f" GROUP BY {hour}"
     )
+    free = FREE.format(now=dialect.now)
+    suspect = f"{free} AND {CRASHES_NOW.format(least=dialect.least)} >= 2"
+    ready = f"{free} AND NOT ({suspect})"
+    due = (
+        f"SELECT 1, {{i}}, count(*), 0, min(CASE WHEN {ready} THEN r.due_at END),"
+        f" sum(CASE WHEN {ready} THEN 1 ELSE 0 END), sum(CASE WHEN {free} THEN 0 ELSE 1 END),"
+        f" sum(CASE WHEN {suspect} THEN 1 ELSE 0 END) FROM ("
+        " SELECT due_at, lease_until, at_most_once, token, worker, crashes FROM delayq_ready"
+        ' WHERE alias = %s AND queue = %s AND "key" = %s AND due_at <= %s ORDER BY due_at LIMIT %s) AS r'
+    )
+    of = [(database.alias, each.queue, each.key, now_ms) for each in sets]
+    looks = [(pending, [(*each, most) for each in of]), (due, [(*each, most_due) for each in of])]
+    return _for_each(database, *looks)
+
+
+def _count_pending(sets: Sequence[SetCount], rows: Sequence[Row], most: int, found: Waiting) -> None:
     last_due: dict[int, int] = {}
-    for i, hour_ms, number, first_ms, last_ms in _for_each(database, one, _of(database, sets, found.counts, most)):
+    for i, number, hour_ms, first_ms, last_ms, *_ in rows:
         sets[i].pending += number
         sets[i].next_due_ms = earliest(sets[i].next_due_ms, first_ms)
         last_due[i] = max(last_due.get(i, 0), last_ms)
@@ -112,30 +132,18 @@ def _count_pending(database: Database, sets: Sequence[SetCount], most: int, foun
             found.known_until_ms = earliest(found.known_until_ms, last_ms)
 
 
-def _count_due(database: Database, sets: Sequence[SetCount], most: int, counts: Counts) -> None:
-    dialect = database.dialect
-    free = FREE.format(now=dialect.now)
-    suspect = f"{free} AND {CRASHES_NOW.format(least=dialect.least)} >= 2"
-    ready = f"{free} AND NOT ({suspect})"
-    one = (
-        f"SELECT {{i}}, count(*), sum(CASE WHEN {ready} THEN 1 ELSE 0 END), min(CASE WHEN {ready} THEN r.due_at END),"
-        f" sum(CASE WHEN {free} THEN 0 ELSE 1 END), sum(CASE WHEN {suspect} THEN 1 ELSE 0 END) FROM ("
-        " SELECT due_at, lease_until, at_most_once, token, worker, crashes FROM delayq_ready"
-        ' WHERE alias = %s AND queue = %s AND "key" = %s AND due_at <= %s ORDER BY due_at LIMIT %s) AS r'
-    )
-    for i, read, number, next_due_ms, running, suspects in _for_each(database, one, _of(database, sets, counts, most)):
-        sets[i].ready = int(number or 0)
+def _count_due(sets: Sequence[SetCount], rows: Sequence[Row], most: int, counts: Counts) -> None:
+    for i, read, _, next_due_ms, ready, running, suspects in rows:
+        sets[i].ready = int(ready or 0)
         sets[i].next_due_ms = earliest(next_due_ms, sets[i].next_due_ms)
         sets[i].capped |= read >= most
         counts.running += int(running or 0)
         counts.suspects += int(suspects or 0)
 
 
-def _of(database: Database, sets: Sequence[SetCount], counts: Counts, most: int) -> list[tuple[Any, ...]]:
-    return [(database.alias, each.queue, each.key, counts.now_ms, most) for each in sets]
-
-
-def _for_each(database: Database, one: str, parameters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Run `one` for each of the parameters, in one statement. It says as `{i}` which it was for."""
-    sql = " UNION ALL ".join(one.replace("{i}", str(i)) for i in range(len(parameters)))
-    return database.rows(sql, [value for each in parameters for value in each])
+def _for_each(database: Database, *looks: tuple[str, Sequence[tuple[Any, ...]]]) -> list[Row]:
+    """Run each SELECT for each of its parameters, in one statement. It says as `{i}` which it was for."""
+    parts = [(one.replace("{i}", str(i)), each) for one, parameters in looks for i, each in enumerate(parameters)]
+    if not parts:
+        return []
+    return database.rows(" UNION ALL ".join(sql for sql, _ in parts), [value for _, each in parts for value in each])

@@ -1,5 +1,7 @@
 """Pauses, kept in a table: they outlive the loss of the clock, which only tells workers of them."""
 
+from django.db.models.expressions import RawSQL
+
 from django_delayq.brokers.base import Pause
 from django_delayq.fields import to_epoch_ms
 from django_delayq.models import PauseRow
@@ -27,9 +29,9 @@ def resume(database: Database, queue: str | None, key: str | None) -> bool:
 def pauses(database: Database) -> list[Pause]:
     """Those in force, by queue and key."""
     rows = PauseRow.objects.using(database.using).filter(alias=database.alias)
-    found = sorted((_read(row) for row in rows), key=lambda each: (each.queue or "", each.key or ""))
-    now_ms = database.now_ms() if found else 0
-    return [each for each in found if each.holds(now_ms)]
+    found = [(_read(row), row.now_ms) for row in rows.annotate(now_ms=RawSQL(database.dialect.now, []))]  # noqa: S611
+    in_force = [each for each, now_ms in found if each.holds(now_ms)]
+    return sorted(in_force, key=lambda each: (each.queue or "", each.key or ""))
 
 
 def _read(row: PauseRow) -> Pause:

@@ -21,7 +21,7 @@ from tests.admin.support import bury, claim, finish, page, send, settle, text_of
 INDEX = "/admin/delayq/"
 FIGURES = url("readymessage", "dashboard")
 VIEW = ("view_readymessage", "view_errormessage")
-MOST_QUERIES = 16
+MOST_QUERIES = 10
 
 
 def tiles(response: Any) -> dict[str, str]:
@@ -90,7 +90,7 @@ def test_the_number_of_queries_does_not_grow_with_what_there_is(
     def queries() -> int:
         with CaptureQueriesContext(connections[database]) as captured:
             superuser.get(address)
-        return len(captured)
+        return len([query for query in captured if query["sql"] not in ("BEGIN", "COMMIT")])
 
     send("one", delay="1h")
     broker.pause(Pause(None, "one", "x"))
