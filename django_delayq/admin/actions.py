@@ -138,7 +138,7 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
 def _in_background(
     model_admin: Any, request: HttpRequest, move: Move, change: Change, count: int | None
 ) -> HttpResponse | None:
-    selection = selection_of(request, model_admin.model, model_admin.filter_parameters)
+    selection = selection_of(request, model_admin.model)
     try:
         name = jobs.start(request.user.pk, selection, change, count or 0)
     except DelayqError as error:

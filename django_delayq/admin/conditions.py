@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext as _
 
 RANGES = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
 """How far the lists look ahead of now, or back."""
@@ -20,6 +22,26 @@ def condition(parameter: str, value: str, now: datetime) -> Q:
         return _CONDITIONS[parameter](value, now)
     except KeyError as error:
         raise ValueError(f"{parameter}={value!r} is no condition.") from error
+
+
+def asked(address: Mapping[str, str]) -> dict[str, str]:
+    """The conditions in the parameters of an address, as they mean the same elsewhere: instants without the viewer's
+    zone, in which people write them."""
+    given = {name: value for name, value in address.items() if name in _CONDITIONS}
+    instants = {name: instant_of(value).isoformat() for name, value in given.items() if name in _INSTANTS and value}
+    return {name: value for name, value in given.items() if name not in _INSTANTS} | instants
+
+
+def instant_of(text: str) -> datetime:
+    """The instant that a person wrote, in the viewer's zone unless it names its own. Raises `ValueError`."""
+    try:
+        instant = datetime.fromisoformat(text.strip())
+        return (instant if timezone.is_aware(instant) else timezone.make_aware(instant)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        example = "2026-11-21 08:00"
+        raise ValueError(
+            _("%(value)s is no date and time; write it like %(example)s.") % {"value": repr(text), "example": example}
+        ) from error
 
 
 def now_utc() -> datetime:
@@ -52,6 +74,14 @@ def _due(value: str, now: datetime) -> Q:
     return Q(due_at__gt=now, due_at__lte=now + RANGES[value])
 
 
+def _since(field: str) -> Callable[[str, datetime], Q]:
+    return lambda value, now: Q(**{f"{field}__gte": instant_of(value)})
+
+
+def _before(field: str) -> Callable[[str, datetime], Q]:
+    return lambda value, now: Q(**{f"{field}__lt": instant_of(value)})
+
+
 def _ended(value: str, now: datetime) -> Q:
     return Q(ended_at__gt=now - RANGES[value])
 
@@ -66,7 +96,14 @@ def _is(field: str) -> Callable[[str, datetime], Q]:
     return lambda value, now: Q(**{field: value})
 
 
+_INSTANTS: Mapping[str, Callable[[str, datetime], Q]] = {
+    "due_from": _since("due_at"),
+    "due_until": _before("due_at"),
+    "ended_from": _since("ended_at"),
+    "ended_until": _before("ended_at"),
+}
 _CONDITIONS: Mapping[str, Callable[[str, datetime], Q]] = {
+    **_INSTANTS,
     "queue": _is("queue"),
     "key": _is("key"),
     "outcome": _is("outcome"),

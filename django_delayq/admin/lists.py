@@ -34,6 +34,7 @@ from django_delayq.admin.job_page import job_page
 from django_delayq.admin.limits import LIMIT_S, CappedPaginator, TooSlow, time_limit
 from django_delayq.admin.message_page import message_page
 from django_delayq.admin.payload import may_search
+from django_delayq.admin.ranges import DueRangeFilter, EndedRangeFilter
 from django_delayq.admin.search import asks_for_data, find
 from django_delayq.conf import get_alias
 from django_delayq.models import MessageRow
@@ -154,8 +155,7 @@ class MessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
     @property
     def filter_parameters(self) -> set[str]:
         """What the filters take from the address."""
-        filters: Any = self.list_filter  # a site's own may be of another kind
-        return {each.parameter_name for each in filters if hasattr(each, "parameter_name")}
+        return {parameter for each in self.list_filter for parameter in _parameters_of(each)}
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         # Only what the filters ask for: `?data__contains=` would tell of payloads that the viewer may not see.
@@ -186,7 +186,7 @@ class ReadyMessageAdmin(MessageAdmin):
         columns.last_error,
         columns.tag,
     )
-    list_filter = (AliasFilter, StateFilter, DueFilter, FailuresFilter, QueueFilter, KeyFilter)
+    list_filter = (AliasFilter, StateFilter, DueFilter, DueRangeFilter, FailuresFilter, QueueFilter, KeyFilter)
 
 
 class FinishMessageAdmin(MessageAdmin):
@@ -206,7 +206,7 @@ class FinishMessageAdmin(MessageAdmin):
         columns.failed_attempts,
         columns.tag,
     )
-    list_filter = (AliasFilter, OutcomeFilter, EndedFilter, FailuresFilter, QueueFilter, KeyFilter)
+    list_filter = (AliasFilter, OutcomeFilter, EndedFilter, EndedRangeFilter, FailuresFilter, QueueFilter, KeyFilter)
 
 
 class ErrorMessageAdmin(MessageAdmin):
@@ -226,7 +226,15 @@ class ErrorMessageAdmin(MessageAdmin):
         columns.failed_attempts,
         columns.tag,
     )
-    list_filter = (AliasFilter, EndedFilter, FingerprintFilter, FailuresFilter, QueueFilter, KeyFilter)
+    list_filter = (
+        AliasFilter,
+        EndedFilter,
+        EndedRangeFilter,
+        FingerprintFilter,
+        FailuresFilter,
+        QueueFilter,
+        KeyFilter,
+    )
     not_in_lists = ("data", "history", "detail")
 
     def get_urls(self) -> list[Any]:
@@ -252,6 +260,12 @@ class ErrorMessageAdmin(MessageAdmin):
     def has_edit_permission(self, request: HttpRequest) -> bool:
         """Whether this user may change payloads, which shows them and runs the message again."""
         return request.user.has_perms(["delayq.edit_payload", "delayq.view_payload", "delayq.rescue_message"])
+
+
+def _parameters_of(list_filter: Any) -> set[str]:
+    """What a filter takes from the address. A site's own may be of another kind, of which nothing is known."""
+    names = (getattr(list_filter, "parameter_name", None), *getattr(list_filter, "parameters", ()))
+    return {name for name in names if name}
 
 
 def _say_too_slow(request: HttpRequest) -> None:

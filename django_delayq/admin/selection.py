@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from django_delayq.admin.aliases import alias_of
-from django_delayq.admin.conditions import condition, now_utc
+from django_delayq.admin.conditions import asked, condition, now_utc
 from django_delayq.admin.moves import last_pk
 from django_delayq.admin.search import find
 from django_delayq.conf import get_alias
@@ -42,7 +42,7 @@ class Selection:
         return ", ".join(f"{name}={value}" for name, value in named.items())
 
 
-def selection_of(request: HttpRequest, model: type[MessageRow], parameters: set[str]) -> Selection:
+def selection_of(request: HttpRequest, model: type[MessageRow]) -> Selection:
     """What the list at this address shows: all that match."""
     alias = alias_of(request)
     return Selection(
@@ -50,7 +50,7 @@ def selection_of(request: HttpRequest, model: type[MessageRow], parameters: set[
         model=str(model._meta.model_name),
         now_ms=to_epoch_ms(now_utc()),
         until=last_pk(model, alias),
-        conditions={name: request.GET[name] for name in sorted(parameters & set(request.GET))},
+        conditions=asked(request.GET.dict()),
         search=request.GET.get("q", "").strip(),
     )
 
