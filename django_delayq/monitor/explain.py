@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from django.utils.translation import gettext as _, ngettext
+
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import SUSPECT_CRASHES, AlarmInfo, Broker, Info, Pause, WorkerInfo, covering
 from django_delayq.conf import DEFAULT_ALIAS
@@ -18,9 +20,10 @@ from django_delayq.store.story import Story, story as story_of
 class Explanation:
     """One message at `now_ms`, by the broker's clock.
 
-    `parked`: it waits, and no live worker asks for its key. `pauses`: those of its queue and key. `max_attempts` is
-    None when neither the message nor a handler known here says it. `story` is what a store tells beside. `alarms` are
-    those that the broker holds for a row; None without a store, and where the broker is away.
+    `happens_next` is in the language that is active. `parked`: it waits, and no live worker asks for its key. `pauses`:
+    those of its queue and key. `max_attempts` is None when neither the message nor a handler known here says it.
+    `story` is what a store tells beside. `alarms` are those that the broker holds for a row; None without a store, and
+    where the broker is away.
     """
 
     info: Info
@@ -80,10 +83,20 @@ def _max_attempts(info: Info, using: str) -> int | None:
 def _unless_paused(info: Info, pauses: Sequence[Pause], happens_next: str) -> str:
     if not pauses or info.state in (State.ERROR, State.FINISHED, State.CANCELLED):
         return happens_next
-    paused = f"while {' and '.join(pause.names for pause in pauses)} {'is' if len(pauses) == 1 else 'are'} paused"
+    what = _(" and ").join(pause.names for pause in pauses)
     if info.state is State.RUNNING:
-        return f"{happens_next} It does not start again {paused}."
-    return f"It does not start {paused}. After that: {happens_next}"
+        again = ngettext(
+            "It does not start again while %(what)s is paused.",
+            "It does not start again while %(what)s are paused.",
+            len(pauses),
+        )
+        return f"{happens_next} {again % {'what': what}}"
+    after = ngettext(
+        "It does not start while %(what)s is paused. After that: %(then)s",
+        "It does not start while %(what)s are paused. After that: %(then)s",
+        len(pauses),
+    )
+    return after % {"what": what, "then": happens_next}
 
 
 def _happens_next(info: Info, now_ms: int, parked: bool) -> str:
@@ -95,43 +108,45 @@ def _happens_next(info: Info, now_ms: int, parked: bool) -> str:
         case State.RUNNING:
             return _when_run(info, now_ms)
         case State.FINISHED | State.CANCELLED:
-            return "Nothing: it is over."
+            return _("Nothing: it is over.")
         case _:
-            return "Nothing until it is rescued or purged; without a store it is dropped when error_retention ends."
+            return _("Nothing until it is rescued or purged; without a store it is dropped when error_retention ends.")
 
 
 def _when_due(info: Info, parked: bool) -> str:
     if parked:
-        return f"When it is due it stays parked until a worker comes that asks for {_set(info)}: no live worker does."
-    return "When it is due the first worker with a free hand runs it."
+        return _("When it is due it stays parked until a worker comes that asks for %(set)s: no live worker does.") % {
+            "set": _set(info)
+        }
+    return _("When it is due the first worker with a free hand runs it.")
 
 
 def _when_claimed(info: Info, now_ms: int, parked: bool) -> str:
     if parked:
-        return f"It is parked until a worker comes that asks for {_set(info)}: no live worker does."
+        return _("It is parked until a worker comes that asks for %(set)s: no live worker does.") % {"set": _set(info)}
     expires_at_ms = info.header.expires_at_ms
     if expires_at_ms is not None and expires_at_ms <= now_ms:
-        return "It has expired: the first worker that claims it buries it."
+        return _("It has expired: the first worker that claims it buries it.")
     if info.suspect:
-        return "Workers died while they ran it: it runs alone in a process of its own, and one more death buries it."
-    return "The first worker with a free hand runs it."
+        return _("Workers died while they ran it: it runs alone in a process of its own, and one more death buries it.")
+    return _("The first worker with a free hand runs it.")
 
 
 def _when_run(info: Info, now_ms: int) -> str:
     lapse = _when_lapsed(info)
     if info.lease_end_ms is not None and info.lease_end_ms <= now_ms:
-        return f"Its lease has run out, so at the next upkeep {lapse}."
-    ends = "It ends as its handler does: finished, retried or buried."
-    return f"{ends} If its worker dies, at the end of its lease {lapse}."
+        return _("Its lease has run out, so at the next upkeep %(lapse)s.") % {"lapse": lapse}
+    ends = _("It ends as its handler does: finished, retried or buried.")
+    return f"{ends} {_('If its worker dies, at the end of its lease %(lapse)s.') % {'lapse': lapse}}"
 
 
 def _when_lapsed(info: Info) -> str:
     if info.header.at_most_once:
-        return "it is buried, since it may start only once"
+        return _("it is buried, since it may start only once")
     if info.crashes + 1 >= SUSPECT_CRASHES:
-        return "it is ready again, as a suspect that runs alone in a child process"
-    return "it is ready again"
+        return _("it is ready again, as a suspect that runs alone in a child process")
+    return _("it is ready again")
 
 
 def _set(info: Info) -> str:
-    return f"key {info.header.key!r} in queue {info.header.queue!r}"
+    return _("key %(key)s in queue %(queue)s") % {"key": repr(info.header.key), "queue": repr(info.header.queue)}

@@ -4,7 +4,7 @@ from argparse import SUPPRESS, ArgumentParser
 from typing import Any, Protocol
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.errors import DelayqError
@@ -66,6 +66,7 @@ class Command(BaseCommand):
             subcommand.add_arguments(subparser)
             _add_djangos_own(subparser)
 
+    @no_translations  # a command speaks English, whatever the site does
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             SUBCOMMANDS[options["subcommand"]].run(options, self._write)
