@@ -52,6 +52,21 @@ _with_template: WeakSet[DatabaseServer] = WeakSet()
 _reused: WeakKeyDictionary[DatabaseServer, str] = WeakKeyDictionary()
 
 
+class SiteTables:
+    """A router: what belongs to the site is in the test's database. Messages are not routed: pages say where."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+
+    def db_for_read(self, model: type[Any], **hints: Any) -> str | None:
+        return None if model._meta.app_label == "delayq" else self.alias
+
+    db_for_write = db_for_read
+
+    def allow_relation(self, *objects: Any, **hints: Any) -> bool:
+        return True
+
+
 @contextmanager
 def database_on(server: DatabaseServer) -> Iterator[str]:
     """The alias of a new, migrated database, dropped at the end with all connections to it.

@@ -10,21 +10,7 @@ from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
 from django_delayq.store import StoredBroker
-
-
-class SiteTables:
-    """A router: what belongs to the site is in the test's database. Messages are not routed: pages say where."""
-
-    def __init__(self, alias: str) -> None:
-        self.alias = alias
-
-    def db_for_read(self, model: type[Any], **hints: Any) -> str | None:
-        return None if model._meta.app_label == "delayq" else self.alias
-
-    db_for_write = db_for_read
-
-    def allow_relation(self, *objects: Any, **hints: Any) -> bool:
-        return True
+from tests.databases import SiteTables
 
 
 @pytest.fixture(params=["sqlite_database", "postgres_database"], ids=["sqlite", "postgresql"])

@@ -13,7 +13,7 @@ from playwright.sync_api import ConsoleMessage, Page, sync_playwright
 from pytest_django import Settings
 
 from tests import servers
-from tests.admin.conftest import SiteTables
+from tests.databases import SiteTables
 from tests.servers import Server
 from tests.store.support import site_on
 from tests.worker.processes import Site

@@ -1,0 +1,58 @@
+"""Rows as a busy site has them after a month, made by the database itself: what the admin's pages are held against."""
+
+import psycopg
+
+from benchmarks.stored_rows import COLUMNS
+
+DAY_MS = 86_400_000
+MONTH_MS = 30 * DAY_MS
+COMMON_KEY, RARE_KEY = "order.key0", "order.rare"
+COMMON_QUEUE, RARE_QUEUE = "default", "slow"
+COMMON_FAILURE, RARE_FAILURE = "ValueError in shop.delayed.step0", "OSError in shop.delayed.upload"
+RARE = 20
+"""So many rows have the rare key, queue or kind of failure, at the far end of each list."""
+
+_COMMON = """
+    'default', 'order:' || n || ':close', 'default', 'order.key' || n %% 20,
+    '{"order":' || n || ',"email":"customer' || n %% 1000 || '@example.com","note":"Leave it at the back door."}',
+    CASE WHEN n %% 10 = 0 THEN 'customer:' || n / 100 END, NULL"""
+
+_READY = f"""
+    INSERT INTO delayq_ready ({COLUMNS}, lease_until, token, placed)
+    SELECT {_COMMON}, due, due, %(now)s - {DAY_MS}, NULL, NULL, NULL, false,
+    CASE WHEN n %% 100 = 0 THEN 1 + n / 100 %% 4 ELSE 0 END, 0,
+    CASE WHEN n %% 100 = 0 THEN 'ValueError: no' ELSE '' END, '',
+    '[]', CASE WHEN n <= 8 THEN %(now)s + 3600000 END, CASE WHEN n <= 8 THEN n END, true
+    FROM generate_series(1, %(count)s) AS n,
+    LATERAL (SELECT %(now)s - 3600000 + n * {MONTH_MS}::bigint / %(count)s AS due) AS due"""
+_FINISHED = f"""
+    INSERT INTO delayq_finish (id, {COLUMNS}, started_at, outcome, ended_at)
+    SELECT n + 100000000, {_COMMON}, ended - n %% 1000, ended - n %% 1000, ended - {DAY_MS}, NULL, NULL, NULL, false,
+    CASE WHEN n %% 100 = 0 THEN 1 + n / 100 %% 4 ELSE 0 END, 0, '', 'host:1', '[]', ended - n %% 900,
+    CASE WHEN n %% 50 = 0 THEN 'cancelled' ELSE 'finished' END, ended
+    FROM generate_series(1, %(count)s) AS n,
+    LATERAL (SELECT %(now)s - n * {MONTH_MS}::bigint / %(count)s AS ended) AS ended"""
+_FAILED = f"""
+    INSERT INTO delayq_error (id, {COLUMNS}, started_at, detail, fingerprint, ended_at)
+    SELECT n + 200000000, {_COMMON}, ended - n %% 1000, ended - n %% 1000, ended - {DAY_MS}, NULL, NULL, NULL, false,
+    n %% 5, 0, 'ValueError: no', 'host:1', '[]', ended - n %% 900,
+    repeat('  File "shop/delayed.py", line 42' || E'\\n', 20),
+    'ValueError in shop.delayed.step' || CASE WHEN n %% 3 = 0 THEN n %% 30 ELSE 0 END, ended
+    FROM generate_series(1, %(count)s) AS n,
+    LATERAL (SELECT %(now)s - n * {MONTH_MS}::bigint / %(count)s AS ended) AS ended"""
+_RARE = """
+    UPDATE {table} SET "key" = %(key)s, queue = %(queue)s {more}
+    WHERE id IN (SELECT id FROM {table} ORDER BY {farthest} LIMIT %(rare)s)"""
+
+
+def insert(client: psycopg.Connection, count: int, now_ms: int) -> None:
+    """`count` rows in each of the three tables: due in the month ahead, and ended in the month behind."""
+    for statement in (_READY, _FINISHED, _FAILED):
+        client.execute(statement, {"now": now_ms, "count": count})
+    of_rare = {"key": RARE_KEY, "queue": RARE_QUEUE, "rare": RARE, "failure": RARE_FAILURE}
+    for table, farthest, more in (
+        ("delayq_ready", "due_at DESC", ""),
+        ("delayq_finish", "ended_at", ""),
+        ("delayq_error", "ended_at", ", fingerprint = %(failure)s"),
+    ):
+        client.execute(_RARE.format(table=table, farthest=farthest, more=more), of_rare)
