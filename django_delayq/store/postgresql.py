@@ -22,19 +22,13 @@ def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
 
     They go as text to be split, which takes a tenth of what an array costs the client.
     """
-    kinds, kind_of = _kinds(puts)
-    dialect = database.dialect
+    kinds, kind_of = kinds_of(puts)
+    given = (
+        "unnest(string_to_array(%s, %s), string_to_array(%s, %s), string_to_array(%s, ',')::int[])"
+        " AS one (message_id, data, kind)"
+    )
     rows = database.rows(
-        f"WITH clock AS MATERIALIZED (SELECT {dialect.now} AS n, {dialect.now_up} AS u),"
-        f" kinds AS MATERIALIZED (SELECT * FROM json_to_recordset(%s) AS kinds {_KIND}), given AS ("
-        " SELECT message_id, data, kinds.*, n,"
-        " CASE WHEN at_ms IS NULL THEN u + delay_ms ELSE GREATEST(n, at_ms) END AS due_at"
-        " FROM unnest(string_to_array(%s, %s), string_to_array(%s, %s), string_to_array(%s, ',')::int[])"
-        " AS one (message_id, data, kind) JOIN kinds USING (kind), clock)"
-        f" INSERT INTO delayq_ready ({NEW})"
-        ' SELECT %s, message_id, queue, "key", data, tag, trace_id, due_at, due_at, n, due_at + expires_ms,'
-        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]', false FROM given ORDER BY message_id"
-        " ON CONFLICT (alias, message_id) DO NOTHING RETURNING message_id, id, due_at, sent_at",
+        f"{insert_from(database, given)} RETURNING message_id, id, due_at, sent_at",
         [
             codec.dumps(kinds).decode(),
             _APART.join([put.id for put in puts]),
@@ -48,7 +42,26 @@ def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
     return [Inserted(*row) for row in rows]
 
 
-def _kinds(puts: Sequence[Put]) -> tuple[list[dict[str, Any]], list[str]]:
+def insert_from(database: Database, given: str) -> str:
+    """An insert of what `given` has of the ids that are not there: a table `one` of ids, data and the number of a kind.
+
+    Its parameters are the kinds as JSON, those of `given`, and the alias.
+    """
+    dialect = database.dialect
+    return (
+        f"WITH clock AS MATERIALIZED (SELECT {dialect.now} AS n, {dialect.now_up} AS u),"
+        f" kinds AS MATERIALIZED (SELECT * FROM json_to_recordset(%s) AS kinds {_KIND}), given AS ("
+        " SELECT message_id, data, kinds.*, n,"
+        " CASE WHEN at_ms IS NULL THEN u + delay_ms ELSE GREATEST(n, at_ms) END AS due_at"
+        f" FROM {given} JOIN kinds USING (kind), clock)"
+        f" INSERT INTO delayq_ready ({NEW})"
+        ' SELECT %s, message_id, queue, "key", data, tag, trace_id, due_at, due_at, n, due_at + expires_ms,'
+        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]', false FROM given ORDER BY message_id"
+        " ON CONFLICT (alias, message_id) DO NOTHING"
+    )
+
+
+def kinds_of(puts: Sequence[Put]) -> tuple[list[dict[str, Any]], list[str]]:
     """What differs among the messages beside id and data, and the number of each one's kind."""
     numbers: dict[tuple[int, int, int | None], int] = {}
     kinds: list[dict[str, Any]] = []

@@ -31,6 +31,7 @@ from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.locations import parse_location
+from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.rebuild import Rebuild
 from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.report import report_on
@@ -86,6 +87,22 @@ class RedisBroker:
             except Passing as error:
                 raise _unknown(puts_, error) from None
             return refuse_duplicates(placed, on_conflict)
+
+        return wait
+
+    def begin_put_once(self, puts_: Sequence[Put], job: str, keep_ms: int) -> Callable[[], int]:
+        """As `begin_put`, of messages that the job has not sent before, whatever became of them. Gives how many.
+
+        What it has sent is in its ledger, which is kept for `keep_ms` after its last put.
+        """
+        check_batch(puts_)
+        end = self._links.begin(put_once(self._keys, self._slots, puts_, job, keep_ms))
+
+        def wait() -> int:
+            try:
+                return end()
+            except Passing as error:
+                raise _unknown(puts_, error) from None
 
         return wait
 

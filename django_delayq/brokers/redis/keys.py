@@ -39,6 +39,10 @@ class Keys:
         """The slot that remembers the answer to one call in flight."""
         return f"{self.tag}call:{slot}"
 
+    def job(self, name: str) -> str:
+        """The ledger of a job: the ids that it has sent."""
+        return f"{self.tag}job:{name}"
+
 
 def set_name(queue: str, key: str) -> str:
     """What a wait set is called in `keys`, in `timer` and on the wake-up channel. A queue has no colon in it."""

@@ -19,7 +19,7 @@ _NOT_YET = Placed("", 0, created=False)
 def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
     """Take messages, a call per wait set and `CALL` of them; again for those whose id waits in another wait set."""
     placed = [_NOT_YET] * len(puts)
-    groups = _grouped(puts, range(len(puts)), {})
+    groups = grouped(puts, range(len(puts)), {})
     elsewhere: dict[int, str] = {}
     while groups:
         names = [slots.take() for _ in groups]
@@ -40,11 +40,11 @@ def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) 
                     elsewhere[i] = outcome.decode()
                 else:
                     placed[i].created, placed[i].running = outcome == _CREATED, outcome == _RUNNING
-        groups = _grouped(puts, elsewhere, elsewhere)
+        groups = grouped(puts, elsewhere, elsewhere)
     return placed
 
 
-def _grouped(puts: Sequence[Put], todo: Iterable[int], elsewhere: Mapping[int, str]) -> list[Sequence[int]]:
+def grouped(puts: Sequence[Put], todo: Iterable[int], elsewhere: Mapping[int, str]) -> list[Sequence[int]]:
     """The positions in `todo`, by wait set and by where their id waits, in order, `CALL` at most in each."""
     groups: defaultdict[tuple[str, str, str | None], list[int]] = defaultdict(list)
     last: Header | None = None
@@ -65,14 +65,20 @@ def _put_call(
     names = [keys.msg, keys.state, keys.running, keys.suspect, keys.sets, keys.timer, keys.count, keys.call(slot), wait]
     if elsewhere is not None:
         names.append(keys.wait(elsewhere))
-    arguments: list[Argument] = [number, on_conflict, keys.channel]
+    return Call(load("put"), names, [number, on_conflict, keys.channel, *packed(puts)])
+
+
+def packed(puts: Sequence[Put]) -> list[Argument]:
+    """Messages as arguments of a script: id, flags and due time, options and body of each."""
+    arguments: list[Argument] = []
+    header = puts[0].header
     flags, options = flags_of(header), pack_options(header)
     for one in puts:
         if one.header is not header:
             header = one.header
             flags, options = flags_of(header), pack_options(header)
         arguments += (one.id, flags + due_text(one.delay_ms, one.at_ms), options + one.body)
-    return Call(load("put"), names, arguments)
+    return arguments
 
 
 def due_text(delay_ms: int, at_ms: int | None) -> str:

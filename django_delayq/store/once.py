@@ -1,0 +1,45 @@
+"""Putting what was not sent before: ids that wait, run, or have ended within the retention are left as they are."""
+
+from collections.abc import Sequence
+
+from django_delayq.brokers.base import BATCH, Put, pages
+from django_delayq.store import puts
+from django_delayq.store.database import Database, marks
+
+_ENDED = ("delayq_finish", "delayq_error")
+
+
+def put_once(database: Database, given: Sequence[Put]) -> int:
+    """Insert those messages whose id is in none of the three tables, in one transaction. Gives how many."""
+    return database.transaction(lambda: sum(_put_page(database, page) for page in pages(given, BATCH)))
+
+
+def _put_page(database: Database, given: Sequence[Put]) -> int:
+    ended = _ended(database, [put.id for put in given])
+    placed, _ = puts.put(database, [put for put in given if put.id not in ended], "keep")
+    created = [one.id for one in placed if one.created]
+    return len(created) - _take_back(database, created)
+
+
+def _take_back(database: Database, created: Sequence[str]) -> int:
+    """Remove, of our own new rows, those whose message ran at our first look and had ended before our insert.
+
+    Nobody has seen these rows: they are not committed yet.
+    """
+    ended = sorted(_ended(database, created))
+    if ended:
+        database.changed(
+            f"DELETE FROM delayq_ready WHERE alias = %s AND message_id IN ({marks(len(ended))})",
+            [database.alias, *ended],
+        )
+    return len(ended)
+
+
+def _ended(database: Database, ids: Sequence[str]) -> set[str]:
+    if not ids:
+        return set()
+    parts = [
+        f"SELECT message_id FROM {table} WHERE alias = %s AND message_id IN ({marks(len(ids))})" for table in _ENDED
+    ]
+    found = database.rows(" UNION ".join(parts), [database.alias, *ids] * len(parts))
+    return {id for (id,) in found}

@@ -1,0 +1,92 @@
+"""What a job puts into a store once: ids that wait, run, or have ended are left as they are."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+
+from django_delayq.brokers.base import Header, Put, Settlement, Verb
+from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.store import StoredBroker
+from django_delayq.store.copied import can_copy, copy_once
+from django_delayq.store.database import Database
+from django_delayq.store.once import put_once
+from tests.store.support import claim
+
+PutOnce = Callable[[Database, Sequence[Put]], int]
+POSTGRES = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+
+
+@pytest.fixture(params=[put_once, copy_once], ids=["put", "copy"])
+def once(request: pytest.FixtureRequest, broker: StoredBroker) -> PutOnce:
+    """Each way to put."""
+    if request.param is copy_once and not can_copy(broker.database):
+        pytest.skip("only PostgreSQL has COPY")
+    put: PutOnce = request.param
+    return put
+
+
+def puts(*ids: str, body: bytes = b"1") -> list[Put]:
+    return [Put(id, Header("default", "k", tag="t"), body, at_ms=0) for id in ids]
+
+
+def test_a_job_run_again_sends_nothing_of_what_waits_runs_or_has_ended(broker: StoredBroker, once: PutOnce) -> None:
+    broker.put(puts("cancelled", "finished", "buried", "running"))
+    broker.cancel(["cancelled"])
+    claimed = {message.id: message for message in claim(broker)}
+    for id, verb in [("finished", Verb.FINISH), ("buried", Verb.BURY)]:
+        broker.settle([Settlement(id, claimed[id].token, verb, "default", "k", error="e")])
+    assert once(broker.database, puts("waiting")) == 1
+    again = puts("cancelled", "finished", "buried", "running", "waiting", "new", "new")
+    assert once(broker.database, again) == 1
+    ready = ReadyMessage.objects.using(broker.database.using)
+    assert sorted(ready.values_list("message_id", flat=True)) == ["new", "running", "waiting"]
+
+
+def test_a_row_is_what_a_send_would_have_made(broker: StoredBroker, once: PutOnce) -> None:
+    given = Put(
+        "a\\t", Header("q", "k", tag="t", expires_ms=5000, max_attempts=2), b'"back\\\\slash \\t \xc3\xa9"', 7000
+    )
+    broker.put([given])
+    ready = ReadyMessage.objects.using(broker.database.using)
+    sent: dict[str, Any] = dict(ready.values().get())
+    ready.all().delete()
+    assert once(broker.database, [given]) == 1
+    made: dict[str, Any] = dict(ready.values().get())
+    assert made.pop("due_at") - made["sent_at"] == sent.pop("due_at") - sent["sent_at"]
+    for moving in ("id", "sent_at", "scheduled_at", "expires_at"):
+        assert (made.pop(moving) is None) == (sent.pop(moving) is None)
+    assert made == sent
+
+
+@POSTGRES
+def test_what_ends_between_the_look_and_the_insert_is_not_sent_again(broker: StoredBroker, once: PutOnce) -> None:
+    once(broker.database, puts("a"))
+    using = broker.database.using
+    row = ReadyMessage.objects.using(using).get()
+    created: list[int] = []
+
+    def put_again() -> None:
+        created.append(once(broker.database, puts("a", "b")))
+        connections.close_all()
+
+    again = threading.Thread(target=put_again)
+    with transaction.atomic(using=using):
+        fields = {f.attname: getattr(row, f.attname) for f in FinishMessage._meta.fields if hasattr(row, f.attname)}
+        row.delete(using=using)
+        FinishMessage.objects.using(using).create(**fields, outcome="finished", ended_at=row.sent_at)
+        again.start()
+        while not waits_for_a_lock(using):
+            time.sleep(0.01)
+    again.join()
+    assert created == [1]
+    assert ReadyMessage.objects.using(using).get().message_id == "b"
+
+
+def waits_for_a_lock(using: str) -> bool:
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
