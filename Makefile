@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-LINTED := django_delayq tests example_project benchmarks manage.py
+LINTED := django_delayq pyspark_delayq tests example_project benchmarks manage.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint bench

@@ -93,7 +93,7 @@ def run(*command: str, site: Path | None = None) -> str:
 
 def test_the_wheel_holds_every_file_that_the_package_needs(wheel: Path) -> None:
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert packed == {name for name in tracked_files() if name.startswith("django_delayq/")}
+    assert packed == {name for name in tracked_files() if name.startswith(("django_delayq/", "pyspark_delayq/"))}
     assert any(name.endswith(".lua") for name in packed)
 
 

@@ -1,0 +1,69 @@
+"""The options of the data source: text from whoever calls, into checked values."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from django_delayq.conf import DEFAULT_ALIAS
+from django_delayq.durations import to_ms
+from django_delayq.spark.errors import SparkError
+from django_delayq.spark.site import settings_module
+from django_delayq.values import did_you_mean, shown
+
+T = TypeVar("T")
+
+
+class Given:
+    """The options as given: names in any case. Each is read once; what is left over at the end is unknown."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in options.items()}
+        self._known: list[str] = []
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """The text of an option; an empty one is none."""
+        self._known.append(name)
+        return self._given.get(name.lower()) or default
+
+    def one_of(self, name: str, choices: Iterable[str], default: str) -> str:
+        """One of some words."""
+        value = self.text(name) or default
+        if value not in choices:
+            raise SparkError(f"option {name}={shown(value)} is unknown: {did_you_mean(value, choices)}")
+        return value
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Names, with commas between them."""
+        return tuple(part.strip() for part in (self.text(name) or "").split(",") if part.strip())
+
+    def count(self, name: str, default: int) -> int:
+        """A whole number of at least 1."""
+        return self._parsed(name, default, _count)
+
+    def length_ms(self, name: str, default: str) -> int:
+        """A length of time such as "30s", in ms."""
+        return self._parsed(name, to_ms(default, name), lambda text: to_ms(text, name))
+
+    def site(self) -> tuple[str, str]:
+        """The settings module and the alias."""
+        return settings_module(self.text("settings")), self.text("using") or DEFAULT_ALIAS
+
+    def no_others(self) -> None:
+        """Raise for options that nobody asked for."""
+        known = {name.lower() for name in self._known}
+        for name in self._given:
+            if name not in known and name != "path":
+                raise SparkError(f"option {name!r} is unknown: {did_you_mean(name, self._known)}")
+
+    def _parsed(self, name: str, default: T, parse: Callable[[str], T]) -> T:
+        text = self.text(name)
+        try:
+            return default if text is None else parse(text)
+        except (TypeError, ValueError) as error:
+            raise SparkError(f"option {name}={shown(text)}: {error}") from error
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError("give 1 or more.")
+    return number

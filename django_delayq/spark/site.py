@@ -1,0 +1,33 @@
+"""The Django site in the Python processes of Spark: they plan, write and read, and start without one."""
+
+import os
+
+import django
+from django.conf import settings
+
+from django_delayq.conf import Alias, get_alias
+from django_delayq.spark.errors import SparkError
+
+VARIABLE = "DJANGO_SETTINGS_MODULE"
+
+
+def settings_module(given: str | None) -> str:
+    """The settings that the option `settings` names, else the environment. Raises `SparkError` for none."""
+    module = given or os.environ.get(VARIABLE)
+    if not module:
+        raise SparkError(f"Which site? Set {VARIABLE}, or give option('settings', 'mysite.settings').")
+    return module
+
+
+def enter(module: str, using: str) -> Alias:
+    """Set the site up in this process, if it is not yet, and give one alias of its DELAYQ.
+
+    Raises `SparkError` for a module that is not here: a cluster needs the site's code on every node.
+    """
+    if not settings.configured:
+        os.environ[VARIABLE] = module
+        try:
+            django.setup()
+        except ImportError as error:
+            raise SparkError(f"The site {module!r} can't be imported in a process of Spark: {error}") from error
+    return get_alias(using)

@@ -1,0 +1,1 @@
+"""Writing: a message per row."""

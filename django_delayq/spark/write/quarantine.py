@@ -1,0 +1,72 @@
+"""Bad rows, kept as Parquet with the reason. A task's file counts once the job is through: a retry writes another."""
+
+import uuid
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from pyarrow import fs, parquet
+
+from django_delayq.spark.write.rows import Bad
+
+REASON = "reason"
+_UNFINISHED = "_unfinished"  # what begins with "_" no reader of Spark looks at
+
+
+class Quarantine:
+    """The bad rows of one task. `path` is a directory, or the URI of one (hdfs://…, s3://…)."""
+
+    def __init__(self, path: str) -> None:
+        self._fs, self._path = _located(path)
+        self._name = f"{uuid.uuid4()}.parquet"
+        self._file: parquet.ParquetWriter | None = None
+
+    def add(self, batch: pa.RecordBatch, bad: Sequence[Bad]) -> None:
+        """Keep those rows of a batch, with their reasons."""
+        found = batch.take(pa.array([each.row for each in bad]))
+        columns = [column.cast(_nullable(column.type)) for column in found.columns]
+        reasons = pa.array([each.reason for each in bad], pa.string())
+        rows = pa.RecordBatch.from_arrays([*columns, reasons], names=[*found.schema.names, REASON])
+        if self._file is None:
+            self._fs.create_dir(f"{self._path}/{_UNFINISHED}", recursive=True)
+            where = f"{self._path}/{_UNFINISHED}/{self._name}"
+            self._file = parquet.ParquetWriter(where, rows.schema, filesystem=self._fs, compression="zstd")
+        self._file.write_batch(rows)
+
+    def finish(self) -> str | None:
+        """The name of the file, if there is one."""
+        if self._file is None:
+            return None
+        self._file.close()
+        return self._name
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """The type, with null allowed inside too: Parquet refuses a null struct whose fields Spark says are never null."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _nullable(each.type)) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _nullable(kind.item_type))
+    return kind
+
+
+def publish(path: str, names: Iterable[str]) -> None:
+    """Show the files of the tasks that count."""
+    filesystem, directory = _located(path)
+    for name in names:
+        filesystem.move(f"{directory}/{_UNFINISHED}/{name}", f"{directory}/{name}")
+
+
+def discard(path: str, names: Iterable[str]) -> None:
+    """Remove files that don't."""
+    filesystem, directory = _located(path)
+    for name in names:
+        filesystem.delete_file(f"{directory}/{_UNFINISHED}/{name}")
+
+
+def _located(path: str) -> tuple[fs.FileSystem, str]:
+    if "://" in path:
+        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
+        return found
+    return fs.LocalFileSystem(), path.rstrip("/")

@@ -1,0 +1,167 @@
+"""Where messages go: a broker that carries them, or the tables of a store. Each sends what was not sent before."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar, runtime_checkable
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import BATCH, Broker, Put
+from django_delayq.conf import Alias
+from django_delayq.errors import BrokerUnavailable, SendError
+from django_delayq.spark.errors import SparkError
+from django_delayq.spark.write.options import WriteOptions
+from django_delayq.store import StoredBroker
+from django_delayq.store.copied import can_copy, copy_once
+from django_delayq.store.database import Database
+from django_delayq.store.once import put_once
+
+T = TypeVar("T")
+
+BATCH_BYTES = 4 * 1024 * 1024
+COPY_BATCH = 10_000
+_PAUSE_S = 0.5
+
+
+@dataclass(slots=True)
+class Taken:
+    """Messages that a sink was given: those it has sent, and those that were there, or have ended."""
+
+    sent: int = 0
+    already_there: int = 0
+
+    def count(self, given: int, sent: int) -> None:
+        """Add a batch."""
+        self.sent += sent
+        self.already_there += given - sent
+
+
+class Sink(Protocol):
+    """Takes messages in batches."""
+
+    def send(self, puts: Sequence[Put]) -> None:
+        """Send those that were not sent before. May return before all have arrived."""
+
+    def finish(self) -> "Taken":
+        """Wait for all."""
+
+
+@runtime_checkable
+class Ledgers(Protocol):
+    """A broker that keeps the ledgers of jobs."""
+
+    def begin_put_once(self, puts_: Sequence[Put], job: str, keep_ms: int) -> Callable[[], int]: ...
+
+
+def check_sink(alias: Alias, options: WriteOptions) -> None:
+    """Raise `SparkError` when messages of this alias can't be sent from Spark. Connects to nothing."""
+    if alias.store is None:
+        _with_ledgers(get_broker(alias.name), alias)
+        _job(alias, options)
+
+
+def sink_of(alias: Alias, options: WriteOptions) -> Sink:
+    """The sink of an alias, for one task."""
+    broker = get_broker(alias.name)
+    if isinstance(broker, StoredBroker):
+        return _StoreSink(broker.database, options)
+    return _LedgerSink(_with_ledgers(broker, alias), _job(alias, options), options)
+
+
+def _with_ledgers(broker: Broker, alias: Alias) -> Ledgers:
+    if not isinstance(broker, Ledgers):
+        raise SparkError(
+            f"The broker of {alias.name!r} ({alias.broker}) keeps no ledger of what a job has sent; "
+            "use the Redis broker, or a store."
+        )
+    return broker
+
+
+def _job(alias: Alias, options: WriteOptions) -> str:
+    if options.job is None:
+        raise SparkError(
+            f"Without a store ({alias.name!r} has none) what a job has sent is kept in a ledger, under its name: "
+            "give option('job', 'reminders-2026-11'), the same whenever this job is run again."
+        )
+    return options.job
+
+
+class _LedgerSink:
+    """One batch is on its way while the next is made ready."""
+
+    def __init__(self, broker: Ledgers, job: str, options: WriteOptions) -> None:
+        self._broker = broker
+        self._job = job
+        self._options = options
+        self._taken = Taken()
+        self._on_its_way: tuple[Sequence[Put], Callable[[], int]] | None = None
+
+    def send(self, puts: Sequence[Put]) -> None:
+        for batch in batches(puts, BATCH):
+            self._arrive()
+            self._on_its_way = (batch, self._begin(batch))
+
+    def finish(self) -> Taken:
+        self._arrive()
+        return self._taken
+
+    def _arrive(self) -> None:
+        if self._on_its_way is not None:
+            batch, wait = self._on_its_way
+            self._on_its_way = None
+            again = (self._begin(batch) for _ in itertools.count())
+            tries = itertools.chain([wait], again)
+            self._taken.count(len(batch), patiently(lambda: next(tries)(), self._options.patience_ms))
+
+    def _begin(self, batch: Sequence[Put]) -> Callable[[], int]:
+        return self._broker.begin_put_once(batch, self._job, self._options.ledger_ms)
+
+
+class _StoreSink:
+    """Each batch is a transaction. The relay puts the alarms."""
+
+    def __init__(self, database: Database, options: WriteOptions) -> None:
+        self._database = database
+        self._patience_ms = options.patience_ms
+        self._taken = Taken()
+
+    def send(self, puts: Sequence[Put]) -> None:
+        for batch in batches(puts, COPY_BATCH):
+            self._taken.count(len(batch), patiently(partial(self._put, batch), self._patience_ms))
+
+    def finish(self) -> Taken:
+        self._database.connection.close()
+        return self._taken
+
+    def _put(self, puts: Sequence[Put]) -> int:
+        with self._database.available():
+            return copy_once(self._database, puts) if can_copy(self._database) else put_once(self._database, puts)
+
+
+def batches(puts: Sequence[Put], most: int) -> Iterator[Sequence[Put]]:
+    """The puts in order, at most so many in a batch; fewer where their data is large."""
+    start, size = 0, 0
+    for i, put in enumerate(puts):
+        if i - start == most or size > BATCH_BYTES:
+            yield puts[start:i]
+            start, size = i, 0
+        size += len(put.body)
+    if start < len(puts):
+        yield puts[start:]
+
+
+def patiently(act: Callable[[], T], patience_ms: int) -> T:
+    """What `act` gives, again and again while a broker or a database is away, for `patience_ms`.
+
+    What was done twice is sent once, but counts as there already.
+    """
+    deadline = time.monotonic() + patience_ms / 1000
+    while True:
+        try:
+            return act()
+        except (SendError, BrokerUnavailable) as error:
+            if time.monotonic() + _PAUSE_S > deadline:
+                raise SparkError(f"Given up after {patience_ms} ms of trying: {error}") from error
+            time.sleep(_PAUSE_S)

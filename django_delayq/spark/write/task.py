@@ -1,0 +1,58 @@
+"""What a write does inside the site: checks before it, each task's batches, a look after it."""
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from django_delayq.conf import Alias
+from django_delayq.handlers import get_handler, unknown_key
+from django_delayq.models import ReadyMessage
+from django_delayq.spark.errors import SparkError
+from django_delayq.spark.write.options import WriteOptions
+from django_delayq.spark.write.quarantine import Quarantine
+from django_delayq.spark.write.rows import Bad, puts_of
+from django_delayq.spark.write.sinks import check_sink, sink_of
+from django_delayq.spark.write.summary import Written
+
+_SHOWN = 3
+
+
+def check_site(alias: Alias, options: WriteOptions) -> None:
+    """Raise when the site can't take what is to be sent. Connects to nothing."""
+    check_sink(alias, options)
+    if options.key is not None and alias.options.unknown_keys == "error" and not get_handler(alias.name, options.key):
+        raise unknown_key(alias.name, options.key)
+
+
+def write(batches: Iterable[pa.RecordBatch], options: WriteOptions, alias: Alias) -> Written:
+    """Send the rows of one task. Each batch is checked before the first of its messages is sent."""
+    sink = sink_of(alias, options)
+    kept = Quarantine(options.quarantine) if options.quarantine else None
+    read = quarantined = 0
+    for batch in batches:
+        puts, bad = puts_of(batch, options, alias)
+        if bad and kept is None:
+            raise SparkError(_told(bad, batch.num_rows))
+        if bad and kept is not None:
+            kept.add(batch, bad)
+        sink.send(puts)
+        read += batch.num_rows
+        quarantined += len(bad)
+    taken = sink.finish()
+    return Written(read, taken.sent, taken.already_there, quarantined, kept.finish() if kept else None)
+
+
+def unplaced(alias: Alias) -> int:
+    """How many messages of a store are not at the broker yet."""
+    if alias.store is None:
+        return 0
+    return ReadyMessage.objects.using(alias.database).filter(alias=alias.name, placed=False).count()
+
+
+def _told(bad: Sequence[Bad], rows: int) -> str:
+    first = "; ".join(f"row {each.row}: {each.reason}" for each in bad[:_SHOWN])
+    more = f"; and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+    return (
+        f"{len(bad)} of the {rows} rows of a batch are bad, and nothing of that batch was sent: {first}{more} "
+        "(onBadRow='quarantine' keeps them apart instead.)"
+    )

@@ -1,0 +1,94 @@
+"""One local Spark for a test process, and the servers of the site that its processes are of."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.db import connections
+from pyspark.sql import SparkSession
+from pytest_django import DjangoDbBlocker, Settings
+
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Tally
+from django_delayq.spark.session import build_session
+from tests import databases, servers
+from tests.servers import PostgresServer, Server, Servers, SqliteFiles
+from tests.spark.support import ALIASES, CARRIED, EMBEDDED, STORED
+
+QUICK_START = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
+}
+
+
+@pytest.fixture(scope="session")
+def spark_redis(session_servers: Servers) -> Server:
+    """The Redis of these tests: Spark's processes live on from test to test, and so must their servers."""
+    binary = next(iter(servers.redis_binaries()), "") or servers.missing("redis-server")
+    return session_servers.start(binary)
+
+
+@pytest.fixture(scope="session")
+def spark_site(
+    spark_redis: Server,
+    postgres_server: PostgresServer,
+    sqlite_files: SqliteFiles,
+    django_db_blocker: DjangoDbBlocker,
+) -> Iterator[dict[str, dict[str, Any]]]:
+    """DELAYQ of the site, whose databases are migrated."""
+    redis = {"BROKER": "django_delayq.brokers.redis.RedisBroker", "LOCATION": spark_redis.url}
+    with ExitStack() as stack:
+        stack.enter_context(django_db_blocker.unblock())
+        on_postgres = stack.enter_context(databases.database_on(postgres_server))
+        on_sqlite = stack.enter_context(databases.database_on(sqlite_files))
+        yield {
+            "default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None},
+            CARRIED: {**redis, "STORE": None, "OPTIONS": {"prefix": "carried"}},
+            STORED: {**redis, "DATABASE": on_postgres, "OPTIONS": {"prefix": "stored"}},
+            EMBEDDED: {**redis, "DATABASE": on_sqlite, "OPTIONS": {"prefix": "embedded"}},
+        }
+
+
+@pytest.fixture(scope="session")
+def spark(spark_site: dict[str, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session. A Java process takes seconds to start."""
+    directory = tmp_path_factory.mktemp("spark")
+    used = {alias["DATABASE"] for alias in spark_site.values() if "DATABASE" in alias}
+    started = {"DELAYQ": spark_site, "DATABASES": {name: connections.settings[name] for name in used}}
+    (directory / "site.json").write_text(json.dumps(started, default=str))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("JAVA_HOME", raising=False)  # the Java that a user gets
+        patch.setenv("DJANGO_SETTINGS_MODULE", "tests.spark.settings")
+        patch.setenv("DELAYQ_TEST_SPARK", str(directory / "site.json"))
+        patch.setenv("SPARK_LOCAL_DIRS", str(directory))
+        session = build_session("tests", master="local[2,2]", config=QUICK_START)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(autouse=True)
+def site(request: pytest.FixtureRequest, settings: Settings, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """The site of Spark's processes, in this process too and without messages; where a test uses Spark."""
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    settings.DELAYQ = request.getfixturevalue("spark_site")
+    redis: Server = request.getfixturevalue("spark_redis")
+    with redis.client() as client, django_db_blocker.unblock():
+        client.flushall()
+        for alias in settings.DELAYQ.values():
+            for model in (ReadyMessage, FinishMessage, ErrorMessage, Tally):
+                if "DATABASE" in alias:
+                    model._default_manager.using(alias["DATABASE"]).delete()
+        yield
+
+
+@pytest.fixture(params=ALIASES)
+def using(request: pytest.FixtureRequest) -> str:
+    """Each kind of alias in turn."""
+    alias: str = request.param
+    return alias

@@ -1,0 +1,27 @@
+"""What the tests of the pipeline share."""
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from django_delayq.brokers import get_broker
+from django_delayq.spark.write.summary import WriteSummary, read_summary
+
+CARRIED, STORED, EMBEDDED = ALIASES = ("carried", "stored", "embedded")
+"""Redis without a store; a store on PostgreSQL; a store on SQLite."""
+
+HOUR_MS = 3_600_000
+
+
+def write(rows: DataFrame, using: str, tmp_path: Path, **options: Any) -> WriteSummary:
+    """Send the rows. Gives what the job counted."""
+    path = str(tmp_path / "summary.json")
+    given = {"using": using, "job": "test", "summaryPath": path, **options}
+    rows.write.format("delayq").mode("append").options(**given).save()
+    return read_summary(path)
+
+
+def waiting(using: str) -> int:
+    """How many messages wait."""
+    return sum(each.pending + each.ready for each in get_broker(using).counts().waiting)
