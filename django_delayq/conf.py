@@ -15,6 +15,8 @@ from django_delayq.values import check_count, check_name, did_you_mean, shown
 DEFAULT_ALIAS = "default"
 BROKER = "django_delayq.brokers.redis.RedisBroker"
 LOCATION = "redis://127.0.0.1:6379/0"
+MOST_SHARDS = 1_000
+"""A worker that waits asks each once a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +152,8 @@ def _prefix(path: str, value: Any) -> str:
     return prefix
 
 
-def _one_shard(path: str, value: Any) -> int:
-    if value != 1 or isinstance(value, bool):
-        raise ValueError(f"{path}={shown(value)}: this version has one shard; give 1 or leave it out.")
-    return 1
+def _shards(path: str, value: Any) -> int:
+    return check_count(value, path, least=1, most=MOST_SHARDS)
 
 
 def _lease_ms(path: str, value: Any) -> int:
@@ -204,7 +204,7 @@ def _count(path: str, value: Any) -> int:
 
 _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "prefix": _prefix,
-    "shards": _one_shard,
+    "shards": _shards,
     "lease": _lease_ms,
     "max_data": _size,
     "unknown_keys": _unknown_keys,

@@ -47,12 +47,14 @@ def check_queue(value: str) -> str:
     return name
 
 
-def check_count(value: int, kind: str, least: int = 1) -> int:
-    """`value`, a whole number of at least `least`. Raises `TypeError` or `ValueError` as `check_name` does."""
+def check_count(value: int, kind: str, least: int = 1, most: int | None = None) -> int:
+    """`value`, a whole number from `least` to `most`. Raises `TypeError` or `ValueError` as `check_name` does."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give a whole number.")
     if value < least:
         raise ValueError(f"{kind}={shown(value)} is too small; give {least} or more.")
+    if most is not None and value > most:
+        raise ValueError(f"{kind}={shown(value)} is too large; give {most} or less.")
     return value
 
 

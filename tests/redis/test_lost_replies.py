@@ -7,7 +7,8 @@ from django_delayq.brokers.redis import byid, claims, puts, settles
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.rebuild import Rebuild
-from django_delayq.brokers.redis.scripts import Call, Operation, Reply
+from django_delayq.brokers.redis.scripts import Call, Operation, Replies
+from django_delayq.brokers.redis.shards import Shards
 from django_delayq.brokers.redis.slots import Slots
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
@@ -15,9 +16,8 @@ from tests.servers import Server
 KEYS = Keys("delayq")
 
 
-def ask(calls: list[Call]) -> Operation[list[Reply]]:
-    replies = yield calls
-    return list(replies)
+def ask(calls: list[Call]) -> Operation[Replies]:
+    return (yield calls)
 
 
 def put_calls(*ids: str) -> list[Call]:
@@ -70,15 +70,11 @@ def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: 
     operation = settles.settle(KEYS, [Settlement("a", claimed.token, Verb.FINISH, "q", "k")])
     calls = next(operation)
     links.run(ask(calls))
-    replies = links.run(_kept(calls))
+    replies = links.run(ask(calls))
     replies.repeated = True
     with pytest.raises(StopIteration) as stop:
         operation.send(replies)
     assert stop.value.value == [True]
-
-
-def _kept(calls: list[Call]) -> Operation[Reply]:
-    return (yield calls)
 
 
 def test_a_cancel_again_tells_what_it_stopped_the_first_time(rig: Rig, links: Links) -> None:
@@ -92,13 +88,13 @@ def test_a_cancel_again_tells_what_it_stopped_the_first_time(rig: Rig, links: Li
 
 
 def test_a_rebuild_whose_replies_were_lost_is_begun_and_ended_once(rig: Rig, links: Links) -> None:
-    rebuild = Rebuild()
-    begin = rebuild.begin(KEYS, LEASE_MS)
+    rebuild = Rebuild(Shards("delayq", 1))
+    begin = rebuild.begin(LEASE_MS)
     calls = next(begin)
     links.run(ask(calls))
     with pytest.raises(StopIteration) as begun:
         begin.send(links.run(ask(calls)))
-    end = rebuild.end(KEYS)
+    end = rebuild.end()
     calls = next(end)
     links.run(ask(calls))
     with pytest.raises(StopIteration) as ended:

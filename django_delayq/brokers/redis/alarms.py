@@ -23,7 +23,19 @@ def find_alarms(keys: Keys, queue: str, key: str, pks: Sequence[str]) -> Operati
     return [alarm for alarm in found if (alarm.due_ms, alarm.lease_end_ms) != (None, None)]
 
 
-def alarms(keys: Keys, queue: str, key: str, after: str, count: int) -> Operation[tuple[list[AlarmInfo], str]]:
+def alarms(
+    shards: Sequence[Keys], queue: str, key: str, after: str, count: int
+) -> Operation[tuple[list[AlarmInfo], str]]:
+    """A page of one shard after the other; `after` is "shard place cursor"."""
+    shard, _, of_shard = after.partition(" ")
+    nth = int(shard or 0)
+    found, following = yield from _alarms(shards[nth], queue, key, of_shard, count)
+    if not following:
+        nth += 1
+    return found, "" if nth == len(shards) else f"{nth} {following}"
+
+
+def _alarms(keys: Keys, queue: str, key: str, after: str, count: int) -> Operation[tuple[list[AlarmInfo], str]]:
     """A page: of what waits, and then of what runs, where those of other sets are passed over."""
     place, _, cursor = (after or "waiting 0").partition(" ")
     zset = keys.wait(set_name(queue, key)) if place == "waiting" else keys.running

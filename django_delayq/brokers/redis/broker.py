@@ -2,6 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from heapq import nsmallest
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import TypeVar
 
 from django_delayq import codec
 from django_delayq.brokers.base import (
@@ -29,18 +33,24 @@ from django_delayq.brokers.base import (
 from django_delayq.brokers.redis import alarms, byid, claims, looks, pauses, puts, settles
 from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.links import Links
+from django_delayq.brokers.redis.layout import Layout
+from django_delayq.brokers.redis.links import BUDGET, Links
 from django_delayq.brokers.redis.locations import parse_location
+from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merge_upkept
 from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.rebuild import Rebuild
 from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.report import report_on
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
+from django_delayq.brokers.redis.searches import Search
+from django_delayq.brokers.redis.shards import Shards, together
 from django_delayq.brokers.redis.slots import Slots
 from django_delayq.brokers.redis.upkeep import Watch
 from django_delayq.brokers.redis.wake import Sleeper
 from django_delayq.conf import Alias
 from django_delayq.errors import SendError
+
+R = TypeVar("R")
 
 LOOK_BUDGET = 60.0
 """Seconds that a look through everything (audit, errors, an id among the buried) may take, in many round trips."""
@@ -53,24 +63,32 @@ class RedisBroker:
 
     def __init__(self, alias: Alias) -> None:
         self._options = alias.options
-        self._keys = Keys(alias.options.prefix)
+        self._shards = Shards(alias.options.prefix, alias.options.shards)
+        self._layout = Layout(self._shards)
         self._slots = Slots()
-        self._watch = Watch()
-        self._rebuild = Rebuild()
+        self._search = Search(self._shards, self._slots)
+        self._watches = [Watch(keys) for keys in self._shards.all]
+        self._rebuild = Rebuild(self._shards)
         self._location = parse_location(alias.location)
         self._links = Links(self._location)
-        self._sleeper = Sleeper(self._links, self._keys.channel)
+        self._sleeper = Sleeper(self._links, [keys.channel for keys in self._shards.all])
 
     @classmethod
     def check(cls, alias: Alias) -> None:
         parse_location(alias.location)
 
     def open(self) -> None:
-        self._links.run(_one(plain("PING")))
+        self._links.run(self._layout.agree())
 
     def close(self) -> None:
         self._sleeper.close()
         self._links.close()
+
+    def _run(self, operation: Operation[R], budget: float = BUDGET) -> R:
+        return self._links.run(self._layout.agreed(operation), budget)
+
+    async def _arun(self, operation: Operation[R], budget: float = BUDGET) -> R:
+        return await self._links.arun(self._layout.agreed(operation), budget)
 
     # Messages in
 
@@ -79,7 +97,7 @@ class RedisBroker:
 
     def begin_put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
         check_batch(puts_)
-        end = self._links.begin(puts.put(self._keys, self._slots, puts_, on_conflict))
+        end = self._links.begin(self._layout.agreed(self._put(puts_, on_conflict)))
 
         def wait() -> list[Placed]:
             try:
@@ -96,11 +114,12 @@ class RedisBroker:
         What it has sent is in its ledger, which is kept for `keep_ms` after its last put.
         """
         check_batch(puts_)
-        end = self._links.begin(put_once(self._keys, self._slots, puts_, job, keep_ms))
+        parts = self._shards.parted(puts_, _id, lambda keys, own: put_once(keys, self._slots, own, job, keep_ms))
+        end = self._links.begin(self._layout.agreed(parts))
 
         def wait() -> int:
             try:
-                return end()
+                return sum(end())
             except Passing as error:
                 raise _unknown(puts_, error) from None
 
@@ -109,48 +128,54 @@ class RedisBroker:
     async def aput(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
         check_batch(puts_)
         try:
-            placed = await self._links.arun(puts.put(self._keys, self._slots, puts_, on_conflict))
+            placed = await self._arun(self._put(puts_, on_conflict))
         except Passing as error:
             raise _unknown(puts_, error) from None
         return refuse_duplicates(placed, on_conflict)
 
+    def _put(self, puts_: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
+        return self._shards.by_id(puts_, _id, lambda keys, own: puts.put(keys, self._slots, own, on_conflict))
+
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
-        self._links.run(puts.put_alarms(self._keys, alarms), within_s)
+        self._run(self._shards.parted(alarms, _pk, puts.put_alarms), within_s)
 
     # The worker's moves
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         self._sleeper.before_claim(set_name(want.queue, want.key) for want in wants)
         by = claims.Claimant(worker, lease_ms)
-        claimed, sleep_ms = self._links.run(claims.claim(self._keys, self._slots, wants, by))
+        claimed, sleep_ms = self._run(self._search.claim(wants, by))
         self._sleeper.after_claim(claimed.now_ms, sleep_ms)
         return claimed
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        return self._links.run(claims.claim_suspect(self._keys, self._slots, wants, claims.Claimant(worker, lease_ms)))
+        return self._run(self._search.claim_suspect(wants, claims.Claimant(worker, lease_ms)))
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         check_batch(settlements)
-        return self._links.run(settles.settle(self._keys, settlements))
+        return self._run(self._shards.by_id(settlements, _id, settles.settle))
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
         check_batch(again)
-        self._links.run(puts.drop_alarms(self._keys, alarms, again))
+        both = [*((alarm, False) for alarm in alarms), *((alarm, True) for alarm in again)]
+        self._run(self._shards.parted(both, lambda each: each[0].pk, _drop_alarms))
 
     def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
         check_batch(leases)
-        return self._links.run(settles.renew(self._keys, leases, lease_ms))
+        operation = self._shards.by_id(leases, itemgetter(0), lambda keys, own: settles.renew(keys, own, lease_ms))
+        return self._run(operation)
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
-        return self._links.run(self._watch.upkeep(self._keys, self._options, lease_ms))
+        watched = together([watch.upkeep(self._options, lease_ms) for watch in self._watches])
+        return merge_upkept(self._run(watched))
 
     def begin_rebuild(self, lock_ms: int) -> bool:
-        return self._links.run(self._rebuild.begin(self._keys, lock_ms))
+        return self._run(self._rebuild.begin(lock_ms))
 
     def end_rebuild(self) -> bool:
-        return self._links.run(self._rebuild.end(self._keys))
+        return self._run(self._rebuild.end())
 
     def wait(self, timeout: float) -> None:
         self._sleeper.sleep(timeout)
@@ -162,42 +187,49 @@ class RedisBroker:
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._links.run(byid.cancel(self._keys, self._slots, ids))
+        return self._run(self._cancel(ids))
 
     async def acancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return await self._links.arun(byid.cancel(self._keys, self._slots, ids))
+        return await self._arun(self._cancel(ids))
+
+    def _cancel(self, ids: Sequence[str]) -> Operation[list[bool]]:
+        return self._shards.by_id(ids, str, lambda keys, own: byid.cancel(keys, self._slots, own))
 
     def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
-        return self._links.run(byid.reschedule(self._keys, self._slots, ids, puts.due_text(delay_ms, at_ms)))
+        return self._run(self._reschedule(ids, puts.due_text(delay_ms, at_ms)))
 
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
-        return await self._links.arun(byid.reschedule(self._keys, self._slots, ids, puts.due_text(delay_ms, at_ms)))
+        return await self._arun(self._reschedule(ids, puts.due_text(delay_ms, at_ms)))
+
+    def _reschedule(self, ids: Sequence[str], due: str) -> Operation[list[bool]]:
+        return self._shards.by_id(ids, str, lambda keys, own: byid.reschedule(keys, self._slots, own, due))
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._links.run(byid.rescue(self._keys, ids), LOOK_BUDGET)
+        return self._run(self._shards.by_id(ids, str, byid.rescue), LOOK_BUDGET)
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._links.run(byid.purge(self._keys, self._slots, ids))
+        operation = self._shards.by_id(ids, str, lambda keys, own: byid.purge(keys, self._slots, own))
+        return self._run(operation)
 
     def purge_errors(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._links.run(byid.purge_errors(self._keys, ids), LOOK_BUDGET)
+        return self._run(self._shards.by_id(ids, str, byid.purge_errors), LOOK_BUDGET)
 
     # Pauses
 
     def pause(self, pause: Pause) -> None:
-        self._links.run(pauses.pause(self._keys, pause))
+        self._run(pauses.pause(self._shards.first, pause))
 
     def resume(self, queue: str | None, key: str | None) -> bool:
-        return self._links.run(pauses.resume(self._keys, queue, key))
+        return self._run(pauses.resume(self._shards.first, queue, key))
 
     def pauses(self) -> list[Pause]:
-        return self._links.run(pauses.pauses(self._keys))
+        return self._run(pauses.pauses(self._shards.first))
 
     @property
     def pauses_heard(self) -> int:
@@ -206,46 +238,55 @@ class RedisBroker:
     # Looks
 
     def get(self, id: str) -> Info | None:
-        return self._links.run(looks.get(self._keys, id), LOOK_BUDGET)
+        return self._run(looks.get(self._shards.of(id), id), LOOK_BUDGET)
 
     async def aget(self, id: str) -> Info | None:
-        return await self._links.arun(looks.get(self._keys, id), LOOK_BUDGET)
+        return await self._arun(looks.get(self._shards.of(id), id), LOOK_BUDGET)
 
     def tagged(self, tag: str) -> list[str]:
         raise without_store("Finding messages by tag", "give ids")
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
-        return self._links.run(looks.peek(self._keys, queue, count, key), LOOK_BUDGET)
+        peeked = self._shards.everywhere(lambda keys: looks.peek(keys, queue, count, key))
+        return nsmallest(count, chain(*self._run(peeked, LOOK_BUDGET)), key=lambda info: (info.due_ms, info.id))
 
     def errors(self, count: int, offset: int = 0) -> list[Info]:
-        return self._links.run(looks.errors(self._keys, count, offset), LOOK_BUDGET)
+        newest = self._shards.everywhere(lambda keys: looks.errors(keys, offset + count, 0))
+        found = chain(*self._run(newest, LOOK_BUDGET))
+        return sorted(found, key=lambda info: info.buried_ms or 0, reverse=True)[offset : offset + count]
 
     def counts(self) -> Counts:
-        return self._links.run(looks.counts(self._keys))
+        return merge_counts(self._run(self._shards.everywhere(looks.counts)))
 
     def audit(self) -> Audit:
-        return self._links.run(audit(self._keys), LOOK_BUDGET)
+        return merge_audits(self._run(self._shards.everywhere(audit), LOOK_BUDGET))
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
         check_batch(pks)
-        return self._links.run(alarms.find_alarms(self._keys, queue, key, pks))
+        parts = self._shards.parted(pks, str, lambda keys, own: alarms.find_alarms(keys, queue, key, own))
+        found = {alarm.pk: alarm for alarm in chain(*self._run(parts))}
+        return [found[pk] for pk in pks if pk in found]
 
     def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
-        return self._links.run(alarms.alarms(self._keys, queue, key, after, count))
+        return self._run(alarms.alarms(self._shards.all, queue, key, after, count))
 
     def announce(self, worker: WorkerInfo) -> None:
-        self._links.run(_announce(self._keys, worker))
+        self._links.run(together([self._layout.agree(), _announce(self._shards.first, worker)]))
 
     def retire(self, worker: str) -> None:
-        self._links.run(_one(plain("HDEL", self._keys.meta, f"worker:{worker}")))
+        self._run(_one(plain("HDEL", self._shards.first.meta, f"worker:{worker}")))
 
     def workers(self) -> list[WorkerInfo]:
-        return self._links.run(looks.workers(self._keys))
+        return self._run(looks.workers(self._shards.first))
 
     def report(self) -> ServerReport:
-        report = report_on(lambda *command: self._links.run(_one(plain(*command))), self._location.shown)
+        report = report_on(lambda *command: self._run(_one(plain(*command))), self._location.shown)
         report.warnings.extend(self._location.warnings)
         return report
+
+
+_id = attrgetter("id")
+_pk = attrgetter("pk")
 
 
 def _unknown(puts_: Sequence[Put], error: Passing) -> SendError:
@@ -256,6 +297,12 @@ def _unknown(puts_: Sequence[Put], error: Passing) -> SendError:
 def _one(call: Call) -> Operation[Reply]:
     (reply,) = yield [call]
     return reply
+
+
+def _drop_alarms(keys: Keys, alarms: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
+    """Those marked are held again."""
+    dropped = [alarm for alarm, is_again in alarms if not is_again]
+    return puts.drop_alarms(keys, dropped, [alarm for alarm, is_again in alarms if is_again])
 
 
 def _announce(keys: Keys, worker: WorkerInfo) -> Operation[None]:

@@ -1,19 +1,17 @@
 """Claiming: what is due, leased. Operations, as `scripts.py` defines them."""
 
-import random
 import secrets
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django_delayq.brokers.base import BATCH, Alarm, Claimed, Claims, Want, earliest, pages
+from django_delayq.brokers.base import Alarm, Claimed, Claims, Want
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load
 from django_delayq.brokers.redis.slots import Slots
 
 MOST_SETS = 32
-"""The most wait sets that a claim names without having looked which of them have something due."""
+"""The most wait sets that one claim names."""
 
 
 @dataclass(slots=True)
@@ -30,43 +28,8 @@ class Claimant:
 
 
 def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Operation[tuple[Claims, int]]:
-    """Claims, and until when (server time) a worker that has hands left may sleep."""
-    wants = _each_set_once(wants)
-    if len(wants) <= MOST_SETS:
-        return (yield from _claim_named(keys, slots, wants, by))
-    due, next_due_ms = yield from _look(keys, wants)
-    claimed, sleep_ms = yield from _claim_named(keys, slots, due[:MOST_SETS], by)
-    claimed.next_due_ms = earliest(claimed.next_due_ms, next_due_ms)
-    if len(due) > MOST_SETS:
-        claimed.left, sleep_ms = True, claimed.now_ms
-    return claimed, min(sleep_ms, next_due_ms or sleep_ms)
-
-
-def _each_set_once(wants: Sequence[Want]) -> list[Want]:
-    """The script reads a set and then takes as many out: named twice, it would give the same and take out others."""
-    counts: Counter[tuple[str, str]] = Counter()
-    at_once: Counter[tuple[str, str]] = Counter()
-    for want in wants:
-        counts[want.queue, want.key] += max(want.count, 0)
-        at_once[want.queue, want.key] += max(want.at_once, 0)
-    return [Want(*name, count, at_once[name]) for name, count in counts.items() if count]
-
-
-def _look(keys: Keys, wants: Sequence[Want]) -> Operation[tuple[list[Want], int | None]]:
-    """The wants that have something due, and when one of the others has."""
-    start = random.randrange(len(wants))  # else those behind the first `MOST_SETS` would starve
-    wants = [*wants[start:], *wants[:start]]
-    names = [set_name(want.queue, want.key) for want in wants]
-    due: set[bytes] = set()
-    next_due_ms = None
-    for page in pages(names, BATCH):
-        (reply,) = yield [Call(load("look"), (keys.sets, keys.timer), page)]
-        next_due_ms = earliest(next_due_ms, int(reply[1]) if int(reply[1]) >= 0 else None)
-        due.update(reply[2:])
-    return [want for want, name in zip(wants, names, strict=True) if name.encode() in due], next_due_ms
-
-
-def _claim_named(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Operation[tuple[Claims, int]]:
+    """Claims of one shard and `MOST_SETS` at most, each set named once; and until when (server time) a worker that has
+    hands left may sleep."""
     token = secrets.randbits(62) + 1
     waits = [keys.wait(set_name(want.queue, want.key)) for want in wants]
     slot = slots.take()

@@ -22,7 +22,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from django_delayq.brokers.redis.locations import Location
 from django_delayq.brokers.redis.replies import Passing, as_ours, check
-from django_delayq.brokers.redis.scripts import Call, Operation, Reply
+from django_delayq.brokers.redis.scripts import Call, Operation, Replies, Reply
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 
 BUDGET = 2.0
@@ -30,12 +30,6 @@ BUDGET = 2.0
 
 R = TypeVar("R")
 _FAULTS = (OSError, redis.RedisError, BrokerUnavailable, BrokerRefused)
-
-
-class Replies(list[Reply]):
-    """The replies of one round trip. After a repeat a False answer may be ours: the first time did it."""
-
-    repeated = False
 
 
 class Links:

@@ -2,29 +2,39 @@
 
 import secrets
 import threading
+from collections.abc import Sequence
 
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.scripts import Call, Operation, load
+from django_delayq.brokers.redis.shards import Shards
 
 
 class Rebuild(threading.local):
-    """The rebuild that this thread does: two threads of one process are two callers."""
+    """The rebuild that this thread does, of all shards that lost theirs: two threads of one process are two callers."""
 
-    def __init__(self) -> None:
-        self._token = ""
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self._token = secrets.token_hex(8)
+        self._held: Sequence[Keys] = ()
 
-    def begin(self, keys: Keys, lock_ms: int) -> Operation[bool]:
-        """Take the lock, or hold on to it. One that is lost is not taken again in the same call: see the protocol."""
-        token = self._token or secrets.token_hex(8)
-        script = load("hold_rebuild" if self._token else "begin_rebuild")
-        (held,) = yield [Call(script, (keys.epoch, keys.rebuild), (token, lock_ms))]
-        self._token = token if held else ""
-        return bool(held)
+    def begin(self, lock_ms: int) -> Operation[bool]:
+        """Take the locks, or hold on to them. A lost one is not taken again in the same call: see the protocol."""
+        if self._held:
+            held = yield [_call("hold_rebuild", keys, self._token, lock_ms) for keys in self._held]
+            self._held = self._held if all(held) else ()
+        else:
+            taken = yield [_call("begin_rebuild", keys, self._token, lock_ms) for keys in self._shards.all]
+            self._held = [keys for keys, answer in zip(self._shards.all, taken, strict=True) if answer]
+        return bool(self._held)
 
-    def end(self, keys: Keys) -> Operation[bool]:
-        """Give the lock up, with every alarm put."""
-        if not self._token:
+    def end(self) -> Operation[bool]:
+        """Give the locks up, with every alarm put."""
+        if not self._held:
             return False
-        (ended,) = yield [Call(load("end_rebuild"), (keys.epoch, keys.rebuild), (self._token,))]
-        self._token = ""
-        return bool(ended)
+        ended = yield [_call("end_rebuild", keys, self._token) for keys in self._held]
+        self._held = ()
+        return all(ended)
+
+
+def _call(script: str, keys: Keys, *arguments: str | int) -> Call:
+    return Call(load(script), (keys.epoch, keys.rebuild), arguments)

@@ -5,7 +5,7 @@ runs on a blocking and on an async connection (`links.py`).
 """
 
 import hashlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
@@ -40,7 +40,15 @@ class Call(NamedTuple):
         return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.arguments)
 
 
-Operation = Generator[list[Call], list[Reply], R]
+class Replies(list[Reply]):
+    """The replies of one round trip. After a repeat (`repeated`) a False answer may be ours: the first time did it."""
+
+    def __init__(self, replies: Iterable[Reply] = (), *, repeated: bool = False) -> None:
+        super().__init__(replies)
+        self.repeated = repeated
+
+
+Operation = Generator[list[Call], Replies, R]
 
 
 def plain(*arguments: Argument) -> Call:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from django_delayq.brokers.base import Settlement, Verb, pages
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply, load
+from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load
 
 CALL = 200
 """The most leases that one script call ends."""
@@ -33,13 +33,9 @@ def settle(keys: Keys, settlements: Sequence[Settlement]) -> Operation[list[bool
     replies = yield calls
     held = [False] * len(settlements)
     for i, answer in zip(positions, (answer for reply in replies for answer in reply), strict=True):
-        held[i] = _was_held(answer, replies)
+        # After a repeat a 0 may be our own doing: the first time did it, and its reply was lost. Nobody can tell.
+        held[i] = bool(answer) or replies.repeated
     return held
-
-
-def _was_held(answer: Reply, replies: list[Reply]) -> bool:
-    # After a repeat a 0 may be our own doing: the first time did it and its reply was lost. Nobody can tell any more.
-    return bool(answer) or getattr(replies, "repeated", False)
 
 
 def _settle_call(keys: Keys, verb: Verb, name: str, settlements: list[Settlement]) -> Call:

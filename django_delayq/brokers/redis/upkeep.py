@@ -9,21 +9,22 @@ from django_delayq.conf import Options
 
 
 class Watch:
-    """What one process knows of the server: whether it has seen the epoch, and how the server's clock goes."""
+    """What one process knows of a shard: whether it has seen the epoch, and how the server's clock goes."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
         self._has_seen = False
         self._clock: tuple[int, float] | None = None  # server ms, our monotonic seconds when it was asked
 
-    def upkeep(self, keys: Keys, options: Options, lease_ms: int) -> Operation[Upkept]:
+    def upkeep(self, options: Options, lease_ms: int) -> Operation[Upkept]:
         """One round trip, but where a lapsed message's wait set must be named first."""
         asked = time.monotonic()
         expected = "" if self._clock is None else str(self._clock[0] + int((asked - self._clock[1]) * 1000))
-        reclaim: list[Argument] = [lease_ms, keys.channel, expected]
+        reclaim: list[Argument] = [lease_ms, self._keys.channel, expected]
         upkept = Upkept(0)
         missing: list[str] = []
         while True:
-            reply, dropped = yield [_reclaim_call(keys, reclaim, missing), _trim_call(keys, options)]
+            reply, dropped = yield [_reclaim_call(self._keys, reclaim, missing), _trim_call(self._keys, options)]
             self._clock = int(reply[0]), asked
             upkept.now_ms = int(reply[0])
             upkept.reclaimed += reply[1]
@@ -66,4 +67,5 @@ def _reclaim_call(keys: Keys, arguments: list[Argument], names: list[str]) -> Ca
 
 def _trim_call(keys: Keys, options: Options) -> Call:
     names = (keys.error, keys.msg, keys.state, keys.count)
-    return Call(load("trim"), names, (options.error_retention, options.error_max))
+    own_share = -(-options.error_max // options.shards)
+    return Call(load("trim"), names, (options.error_retention, own_share))

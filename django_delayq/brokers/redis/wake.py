@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import redis
 from redis.connection import AbstractConnection
@@ -20,9 +20,9 @@ _QUIET = 30.0
 class Sleeper:
     """One worker's sleep: a local timer (a server-side time-out overshoots), ended early by a published due time."""
 
-    def __init__(self, links: Links, channel: str) -> None:
+    def __init__(self, links: Links, channels: Sequence[str]) -> None:
         self._links = links
-        self._channel = channel
+        self._channels = channels
         self._changed = threading.Condition()
         self._names: frozenset[bytes] = frozenset()
         self._due = 0.0  # by the monotonic clock, as `_offset` maps the server's onto it
@@ -90,8 +90,9 @@ class Sleeper:
     def subscribe(self) -> AbstractConnection:
         """A connection that listens."""
         connection = self._links.connect()
-        connection.send_command("SUBSCRIBE", self._channel)
-        connection.read_response()
+        connection.send_command("SUBSCRIBE", *self._channels)
+        for _ in self._channels:
+            connection.read_response()
         return connection
 
 

@@ -3,11 +3,11 @@
 -- Raises their wake-up marks, as a claim that finds nothing does.
 -- KEYS  1 keys 2 timer
 -- ARGV  the names of the sets
--- Gives now, the next due time of the others or -1, then the names of the sets with something due.
+-- Gives now, the next due time of the others or -1, then name and due time of each set with something due.
 local scores, reply, next_due = redis.call('ZMSCORE', KEYS[1], unpack(ARGV)), { now, -1 }, math.huge
 for i, score in ipairs(scores) do
   if score and tonumber(score) <= now then
-    reply[#reply + 1] = ARGV[i]
+    reply[#reply + 1], reply[#reply + 2] = ARGV[i], score
   elseif score then
     next_due = math.min(next_due, tonumber(score))
   end

@@ -1,0 +1,46 @@
+"""The free hands of a claim that is made in several calls."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from django_delayq.brokers.base import BATCH, Want
+from django_delayq.brokers.redis.keys import set_name
+
+
+class Hands:
+    """What is still wanted of each wait set, and `left`, how many may be given in all. A set may be wanted twice."""
+
+    def __init__(self, wants: Sequence[Want]) -> None:
+        self._counts: Counter[str] = Counter()
+        self._at_once: Counter[str] = Counter()
+        self._sets: dict[str, tuple[str, str]] = {}
+        for want in wants:
+            if want.count > 0:
+                name = set_name(want.queue, want.key)
+                self._sets[name] = want.queue, want.key
+                self._counts[name] += want.count
+                self._at_once[name] += max(want.at_once, 0)
+        self.names = frozenset(self._sets)
+        self.left = min(BATCH, self._counts.total())
+
+    def free(self, name: str) -> int:
+        """How many are wanted of a set."""
+        return self._counts[name]
+
+    def wants(self) -> list[Want]:
+        """All that is wanted, each set once."""
+        return [self.share(name, 0, 1) for name in self._sets]
+
+    def share(self, name: str, nth: int, of: int) -> Want:
+        """The `nth` of so many even shares of what is wanted of a set."""
+        return Want(*self._sets[name], _part(self._counts[name], nth, of), _part(self._at_once[name], nth, of))
+
+    def fill(self, name: str, count: int) -> None:
+        """So many of a set were given."""
+        self.left -= count
+        self._counts[name] -= count
+        self._at_once[name] = max(self._at_once[name] - count, 0)
+
+
+def _part(number: int, nth: int, of: int) -> int:
+    return number // of + (nth < number % of)

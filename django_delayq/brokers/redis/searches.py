@@ -1,0 +1,162 @@
+"""Claiming over more wait sets than one claim names: look where something is due, then claim there, oldest first.
+
+A look asks every shard in one round trip. Claims ask one shard first, then two, four, … until every hand is full: a
+backlog costs one call a batch at any number of shards, and what is spread thinly takes few round trips. What a look
+saw serves the next claims too while it fills their hands, and for a moment only.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from django_delayq.brokers.base import BATCH, Claims, Want, earliest, pages
+from django_delayq.brokers.redis.claims import MOST_SETS, Claimant, claim, claim_suspect
+from django_delayq.brokers.redis.hands import Hands
+from django_delayq.brokers.redis.keys import Keys, set_name
+from django_delayq.brokers.redis.scripts import Call, Operation, load
+from django_delayq.brokers.redis.shards import Shards, together
+from django_delayq.brokers.redis.slots import Slots
+
+FRESH_S = 0.001
+"""How long a look at one shard serves. At several it serves as many times longer: looks cost the same at any number."""
+
+_Place = tuple[int, str]
+"""A wait set: its shard and its name."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Where something is due, and the due time of its oldest, as a look saw it and the claims since."""
+
+    names: frozenset[str]
+    now_ms: int
+    next_due_ms: int | None  # of what is not due yet
+    due: dict[_Place, int]
+    until: float  # by the monotonic clock
+
+
+@dataclass(slots=True)
+class Search:
+    """The claims of one broker."""
+
+    shards: Shards
+    slots: Slots
+    _seen: _Seen | None = field(default=None, init=False)
+
+    def claim(self, wants: Sequence[Want], by: Claimant) -> Operation[tuple[Claims, int]]:
+        """Claims of all shards, at most `BATCH` in all; and until when (server time) a worker that has hands left may
+        sleep."""
+        hands = Hands(wants)
+        if len(self.shards.all) == 1 and len(hands.names) <= MOST_SETS:
+            return claim(self.shards.first, self.slots, hands.wants(), by)
+        return self._search(hands, by)
+
+    def claim_suspect(self, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
+        """As `claims.claim_suspect`, of the first shard that has one due."""
+        for keys in self.shards.all:
+            claims = yield from claim_suspect(keys, self.slots, wants, by)
+            if claims.messages:
+                break
+        return claims
+
+    def _search(self, hands: Hands, by: Claimant) -> Operation[tuple[Claims, int]]:
+        seen = self._remembered(hands.names)
+        is_old = seen is not None
+        if seen is None:
+            seen = yield from self._look(hands.names)
+        given, sleeps, behind = Claims([], [], seen.now_ms, seen.next_due_ms), [seen.now_ms + 1000], set[int]()
+        most = 1
+        while hands.left > 0:
+            asked = _most_due(seen, hands, most)
+            if not asked and not is_old:
+                break
+            if not asked:
+                seen, is_old = (yield from self._look(hands.names)), False
+                continue
+            claimed = yield from together(
+                [claim(self.shards.all[shard], self.slots, some, by) for shard, some in asked.items()]
+            )
+            for (shard, some), (claims, sleep_ms) in zip(asked.items(), claimed, strict=True):
+                _take(seen, hands, shard, some, claims)
+                _add(given, claims)
+                sleeps.append(sleep_ms)
+                (behind.add if claims.left else behind.discard)(shard)
+            most *= 2
+        self._seen = seen
+        given.messages.sort(key=lambda message: (message.due_ms, message.id))
+        given.next_due_ms = earliest(given.next_due_ms, *seen.due.values())
+        given.left = bool(behind or seen.due)
+        return given, min(sleeps) if seen.next_due_ms is None else min(*sleeps, seen.next_due_ms)
+
+    def _remembered(self, names: frozenset[str]) -> _Seen | None:
+        """A copy of what was seen, if it is fresh: several threads may claim."""
+        seen = self._seen
+        if seen is None or time.monotonic() >= seen.until or not names <= seen.names:
+            return None
+        due = {place: at for place, at in seen.due.copy().items() if place[1] in names}
+        return _Seen(seen.names, seen.now_ms, seen.next_due_ms, due, seen.until)
+
+    def _look(self, names: frozenset[str]) -> Operation[_Seen]:
+        until = time.monotonic() + FRESH_S * len(self.shards.all)
+        replies = yield from self.shards.everywhere(lambda keys: _look_at(keys, sorted(names)))
+        seen = _Seen(names, 0, None, {}, until)
+        for shard, (now_ms, next_due_ms, due) in enumerate(replies):
+            seen.now_ms = max(seen.now_ms, now_ms)
+            seen.next_due_ms = earliest(seen.next_due_ms, next_due_ms)
+            seen.due.update({(shard, name): at for name, at in due.items()})
+        return seen
+
+
+def _look_at(keys: Keys, names: Sequence[str]) -> Operation[tuple[int, int | None, dict[str, int]]]:
+    """The time, when something is due next in sets where nothing is yet, and since when it is in the others."""
+    now_ms, next_due_ms, due = 0, None, dict[str, int]()
+    for page in pages(names, BATCH):
+        (reply,) = yield [Call(load("look"), (keys.sets, keys.timer), page)]
+        now_ms = int(reply[0])
+        next_due_ms = earliest(next_due_ms, int(reply[1]) if int(reply[1]) >= 0 else None)
+        due.update({name.decode(): int(float(at)) for name, at in zip(reply[2::2], reply[3::2], strict=True)})
+    return now_ms, next_due_ms, due
+
+
+def _most_due(seen: _Seen, hands: Hands, most: int) -> dict[int, list[Want]]:
+    """What to want of so many shards at most, those with the oldest first: in all no more than there are hands."""
+    asked: dict[int, list[str]] = {}
+    for shard, name in sorted(seen.due, key=seen.due.__getitem__):
+        if hands.free(name) and (shard in asked or len(asked) < most) and len(asked.setdefault(shard, [])) < MOST_SETS:
+            asked[shard].append(name)
+    sharing = Counter(name for names in asked.values() for name in names)
+    nth: Counter[str] = Counter()
+    left = hands.left
+    wants: dict[int, list[Want]] = {}
+    for shard, names in asked.items():
+        for name in names:
+            want = hands.share(name, nth[name], sharing[name])
+            want.count = min(want.count, left)
+            left -= want.count
+            nth[name] += 1
+            if want.count:
+                wants.setdefault(shard, []).append(want)
+    return wants
+
+
+def _take(seen: _Seen, hands: Hands, shard: int, asked: Sequence[Want], claims: Claims) -> None:
+    """Fill hands with what a shard gave. A set that gave all that was asked may have more."""
+    given = Counter(set_name(alarm.queue, alarm.key) for alarm in claims.alarms)
+    for message in claims.messages:  # what can't be read does not say where it was
+        of = message.header or asked[0]
+        given[set_name(of.queue, of.key)] += 1
+    for want in asked:
+        name = set_name(want.queue, want.key)
+        hands.fill(name, given[name])
+        if not claims.left or given[name] < want.count:
+            del seen.due[shard, name]
+        elif claims.next_due_ms is not None:
+            seen.due[shard, name] = max(seen.due[shard, name], claims.next_due_ms)
+
+
+def _add(given: Claims, claims: Claims) -> None:
+    given.messages += claims.messages
+    given.alarms += claims.alarms
+    given.now_ms = max(given.now_ms, claims.now_ms)
+    given.next_due_ms = earliest(given.next_due_ms, claims.next_due_ms)

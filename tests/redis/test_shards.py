@@ -1,0 +1,149 @@
+"""Several shards on one server: what is spread over them, what it costs, and that all processes know of them."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+import redis
+
+from django_delayq.brokers.base import Alarm, Header, Put, Want
+from django_delayq.brokers.redis import RedisBroker
+from django_delayq.brokers.redis.shards import Shards
+from django_delayq.conf import Alias
+from django_delayq.errors import BrokerRefused
+from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, ids, redis_rig
+from tests.servers import Server
+
+SHARDS = 16
+MANY = [f"{n:03}" for n in range(200)]
+
+
+@pytest.fixture
+def client(redis_server: Server) -> Iterator[redis.Redis]:
+    with redis_server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def rig(redis_server: Server, client: redis.Redis) -> Iterator[Rig]:
+    rig = redis_rig(redis_server.url, client, replace(OPTIONS, shards=SHARDS))
+    with closing(rig.broker):
+        yield rig
+        assert rig.broker.audit().differences == []
+
+
+def broker_of(rig: Rig, server: Server, shards: int) -> RedisBroker:
+    return RedisBroker(Alias("default", location=server.url, options=replace(OPTIONS, shards=shards)))
+
+
+def calls(client: redis.Redis) -> Counter[str]:
+    """How often each command was called since the server's figures were reset."""
+    stats = client.info("commandstats")
+    return Counter({name.removeprefix("cmdstat_"): stats[name]["calls"] for name in stats})
+
+
+def test_messages_are_spread_over_all_shards(rig: Rig, client: redis.Redis) -> None:
+    rig.send(*MANY)
+    sizes = [client.hlen(keys.msg) for keys in Shards(OPTIONS.prefix, SHARDS).all]
+    assert sum(sizes) == len(MANY)
+    assert min(sizes) > 0
+
+
+def test_a_claim_gives_no_more_than_is_wanted_of_all_shards(rig: Rig) -> None:
+    rig.send(*MANY)
+    claims = rig.broker.claim([Want("q", "k", 7)], lease_ms=LEASE_MS, worker="w")
+    assert len(claims.messages) == 7
+    assert claims.left
+
+
+def test_a_claim_finds_the_few_that_are_spread_thinly(rig: Rig) -> None:
+    rig.send(*MANY[:20])
+    assert sorted(ids(rig.claim(100))) == MANY[:20]
+
+
+def test_the_shard_that_is_behind_is_served_first(rig: Rig) -> None:
+    for id in MANY[:50]:
+        rig.send(id)
+        rig.advance(1)
+    assert [claimed.id for _ in range(5) for claimed in rig.claim(1)] == MANY[:5]
+
+
+def test_a_backlog_costs_few_calls_at_any_number_of_shards(rig: Rig, client: redis.Redis) -> None:
+    for part in range(10):
+        rig.send(*(f"{part}-{id}" for id in MANY))
+    rig.claim(1)  # the scripts are there now
+    client.config_resetstat()
+    rig.claim(100)
+    counted = calls(client)
+    assert counted["evalsha"] <= SHARDS + 2
+
+
+def test_no_message_is_given_to_two_that_claim_at_once(rig: Rig) -> None:
+    rig.send(*MANY)
+    given: list[str] = []
+
+    def claim_all() -> None:
+        while claimed := rig.claim(3):
+            given.extend(ids(claimed))
+
+    threads = [threading.Thread(target=claim_all) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(given) == MANY
+
+
+def test_one_sleeps_until_the_earliest_of_all_shards(rig: Rig) -> None:
+    placed = rig.send(*MANY, delay_ms=60_000)
+    (first,) = rig.send("first", delay_ms=30_000)
+    claims = rig.broker.claim([Want("q", "k", 9)], lease_ms=LEASE_MS, worker="w")
+    assert placed[0].due_ms > first.due_ms
+    assert claims.next_due_ms == first.due_ms
+
+
+def test_a_send_to_any_shard_wakes_the_sleeper(rig: Rig) -> None:
+    for id in MANY[: 2 * SHARDS]:
+        assert rig.claim() == []
+        rig.send(id)
+        rig.broker.wait(30)
+        assert ids(rig.claim()) == [id]
+
+
+def test_alarms_lie_where_their_row_is_looked_for(rig: Rig) -> None:
+    rig.broker.put_alarms([Alarm("q", "k", pk, 60_000) for pk in MANY])
+    assert [found.pk for found in rig.broker.find_alarms("q", "k", MANY)] == MANY
+    seen, after = rig.broker.alarms("q", "k")
+    while after:
+        page, after = rig.broker.alarms("q", "k", after=after)
+        seen += page
+    assert {found.pk for found in seen} == set(MANY)
+
+
+def test_errors_are_bounded_over_all_shards(rig: Rig) -> None:
+    rig.bury(*MANY)
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    assert rig.broker.counts().error <= max(OPTIONS.error_max, SHARDS)
+
+
+def test_a_process_that_knows_another_number_of_shards_is_refused(rig: Rig, redis_server: Server) -> None:
+    rig.send("a")
+    with closing(broker_of(rig, redis_server, shards=4)) as other:
+        with pytest.raises(BrokerRefused, match=r'OPTIONS\["shards"\] is 4, but this Redis is used with 16'):
+            other.open()
+        with pytest.raises(BrokerRefused, match="is 4"):
+            other.put([Put("b", Header("q", "k"), b"1")])
+    assert rig.broker.get("b") is None
+
+
+def test_after_a_flush_the_workers_say_the_number_again(rig: Rig, client: redis.Redis, redis_server: Server) -> None:
+    from django_delayq.brokers.base import WorkerInfo
+
+    rig.send("a")
+    client.flushall()
+    rig.broker.announce(WorkerInfo("w", ["q"], ["k"], 0, 0))
+    with closing(broker_of(rig, redis_server, shards=4)) as other, pytest.raises(BrokerRefused):
+        other.open()
