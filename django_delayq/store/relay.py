@@ -8,7 +8,8 @@ from django_delayq.brokers.base import BATCH, Alarm, Broker
 from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.statements import statements
 
-REBUILD_LOCK_MS = 30_000
+REBUILD_LOCK_MS = 10_000
+"""Renewed after each page: so long after the death of who rebuilds another begins."""
 SHORT_CUT_MS = 1_000
 """What is due so soon is left to the short cut of its send; the next pass takes what that has missed."""
 
@@ -35,11 +36,14 @@ def _mark_placed(database: Database, placed: list[tuple[int, int]]) -> None:
 
 
 def rebuild(database: Database, clock: Broker, horizon_ms: int) -> int | None:
-    """Put again every alarm that the clock has lost, unless another does it now. Gives how many rows it read."""
+    """Put again every alarm that the clock has lost, unless another does it now. Gives how many rows it read.
+
+    Also of rows that are not marked as placed: their alarm may have been put before the loss, and be marked after it.
+    """
     if not clock.begin_rebuild(REBUILD_LOCK_MS):
         return None
     count, after_pk = 0, 0
-    while page := _placed_after(database, horizon_ms, after_pk):
+    while page := _near_after(database, horizon_ms, after_pk):
         clock.put_alarms([Alarm(queue, key, str(pk), max(wait, 0)) for pk, queue, key, wait in page])
         count, after_pk = count + len(page), page[-1][0]
         if not clock.begin_rebuild(REBUILD_LOCK_MS):
@@ -47,11 +51,11 @@ def rebuild(database: Database, clock: Broker, horizon_ms: int) -> int | None:
     return count if clock.end_rebuild() else None
 
 
-def _placed_after(database: Database, horizon_ms: int, after_pk: int) -> list[Row]:
+def _near_after(database: Database, horizon_ms: int, after_pk: int) -> list[Row]:
     dialect = database.dialect
     return database.rows(
         f"SELECT r.id, r.queue, r.key, {dialect.greatest}(r.due_at, coalesce(r.lease_until, 0)) - {dialect.now}"
-        f" FROM delayq_ready r WHERE r.alias = %s AND r.placed AND r.due_at <= {dialect.now} + %s AND r.id > %s"
+        f" FROM delayq_ready r WHERE r.alias = %s AND r.due_at <= {dialect.now} + %s AND r.id > %s"
         " ORDER BY r.id LIMIT %s",
         [database.alias, horizon_ms, after_pk, BATCH],
     )

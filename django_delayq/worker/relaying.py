@@ -15,7 +15,7 @@ from django_delayq.worker.outage import Outage
 from django_delayq.worker.pruning import Pruning
 
 EVERY_S = 1.0
-SWEEP_EVERY_S = 60.0
+SWEEP_EVERY_S = 5.0
 
 _logger = logging.getLogger("django_delayq")
 

@@ -1,11 +1,17 @@
 """The relay: only what is near is at the broker, and all that is near comes there, whatever the broker loses."""
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connections
 from django.db.models import F
 
 from django_delayq import reschedule_delay_messages, send_delay_message
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import Alarm, Verb
+from django_delayq.conf import Options
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import StoredBroker, claims
 from django_delayq.store.relay import rebuild, relay
 from tests.brokers.rig import settlement
 from tests.servers import Server
@@ -62,6 +68,64 @@ def test_a_flushed_broker_gets_all_its_alarms_again(broker: StoredBroker, redis_
     assert alarms(broker) == 1_200
     broker.upkeep(lease_ms=15_000)
     assert not broker.alarms_lost
+
+
+def _lose_all(broker: StoredBroker, redis_server: Server) -> None:
+    """A flush, and its rebuild by another worker."""
+    with redis_server.client() as client:
+        client.flushall()
+    assert broker.clock.upkeep(lease_ms=15_000).alarms_lost
+    assert rebuild(broker.database, broker.clock, HOUR_MS) is not None
+
+
+def test_a_flush_and_its_rebuild_between_the_put_and_the_mark_lose_nothing(
+    broker: StoredBroker, redis_server: Server, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_delay_message("k", 1, id="a", delay="30m")
+    put_alarms = broker.clock.put_alarms
+
+    def put_and_lose(alarms: Sequence[Alarm]) -> None:
+        put_alarms(alarms)
+        monkeypatch.undo()
+        _lose_all(broker, redis_server)
+
+    monkeypatch.setattr(broker.clock, "put_alarms", put_and_lose)
+    _relay(broker)
+    assert ReadyMessage.objects.using(database).get().placed
+    assert alarms(broker) == 1
+
+
+def test_a_flush_and_its_rebuild_between_an_alarm_and_its_row_lose_nothing(
+    broker: StoredBroker, redis_server: Server, database: str
+) -> None:
+    send_delay_message("k", 1, id="a")
+    while not (rung := broker.clock.claim(WANT, lease_ms=LEASE_MS, worker="dead").alarms):
+        broker.wait(1)
+    _lose_all(broker, redis_server)
+    assert len(claims.claim(broker.database, rung, WANT, LEASE_MS, "dead").messages) == 1
+    assert ReadyMessage.objects.using(database).get().placed
+    assert alarms(broker) == 1, "it leads to the row when the worker dies"
+
+
+def test_a_rebuild_whose_worker_died_is_done_by_another_within_a_lease(
+    broker: StoredBroker, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_delay_message("k", 1, id="a", delay="30m")
+    broker.clock.upkeep(lease_ms=15_000)
+
+    def die(_: Sequence[Alarm]) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(1) as dead:
+        patch.setattr(broker.clock, "put_alarms", die)
+        with pytest.raises(SystemExit):
+            dead.submit(rebuild, broker.database, broker.clock, HOUR_MS).result()
+        dead.submit(connections.close_all).result()
+    assert rebuild(broker.database, broker.clock, HOUR_MS) is None
+    with redis_server.client() as client:
+        assert 0 < client.pttl("{delayq:0}:rebuild") <= Options().lease
+        client.delete("{delayq:0}:rebuild")  # as it does by itself
+    assert rebuild(broker.database, broker.clock, HOUR_MS) == 1
 
 
 def test_an_alarm_for_a_row_that_runs_gives_it_to_nobody_else(broker: StoredBroker) -> None:

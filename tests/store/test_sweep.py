@@ -36,7 +36,7 @@ def test_what_is_late_by_less_leased_or_of_an_unwanted_key_is_left_alone(
     _lose(redis_server, broker, "unwanted", key="other")
     rows = ReadyMessage.objects.using(database)
     rows.filter(message_id="leased").update(lease_until=F("due_at") + 10 * LATE_MS)
-    rows.filter(message_id="young").update(due_at=F("due_at") + 30_000)
+    rows.filter(message_id="young").update(due_at=F("due_at") + LATE_MS // 2)
     assert sweep(broker.database, broker.clock, WANT) == 0
     assert alarms(broker) == 0
 
@@ -46,14 +46,17 @@ def test_without_a_hungry_key_nothing_is_looked_for(broker: StoredBroker, redis_
     assert sweep(broker.database, broker.clock, []) == 0
 
 
-def test_a_key_is_unfed_from_an_empty_claim_until_one_that_gives(broker: StoredBroker) -> None:
+@pytest.mark.parametrize(("left", "short"), [(False, ["b", "some"]), (True, ["b"])])
+def test_a_key_is_unfed_from_a_claim_that_came_short_until_one_that_fills_it(left: bool, short: list[str]) -> None:
     unfed = Unfed()
-    wants = [Want("default", "a", 1), Want("default", "b", 1), Want("default", "busy", 0)]
-    given = [Claimed("id", 1, 0, Header("default", "a"), b"1")]
-    unfed.note(wants, given)
-    assert [want.key for want in unfed.wants()] == ["b"]
-    unfed.note(wants, [])
-    assert sorted(want.key for want in unfed.wants()) == ["a", "b"]
+    wants = [Want("default", key, count) for key, count in {"a": 1, "b": 1, "some": 2, "busy": 0}.items()]
+    given = [Claimed("id", 1, 0, Header("default", key), b"1") for key in ("a", "some")]
+    unfed.note(wants, given, left=left)
+    assert sorted(want.key for want in unfed.wants()) == short
+    unfed.note(wants, [], left=left)
+    assert sorted(want.key for want in unfed.wants()) == ["a", "b", "some"]
+    unfed.note(wants[:1], [], left=left)
+    assert [want.key for want in unfed.wants()] == ["a"], "the others are paused, or have no hand free"
 
 
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
