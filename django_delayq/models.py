@@ -79,7 +79,9 @@ class ReadyMessage(MessageRow):
             ),
             models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_ready_tag"),
             models.Index(fields=["alias", "due_at", "id"], name="delayq_ready_list"),
-            models.Index(fields=["alias", "due_at"], condition=models.Q(failures__gt=0), name="delayq_ready_retried"),
+            models.Index(
+                fields=["alias", "failures", "due_at"], condition=models.Q(failures__gt=0), name="delayq_ready_retried"
+            ),
         ]
 
 

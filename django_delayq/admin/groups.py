@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db import connections
 
-from django_delayq.admin.limits import COUNTED, TooSlow, time_limit
+from django_delayq.admin.limits import TooSlow, time_limit
 from django_delayq.conf import get_alias
 from django_delayq.fields import to_epoch_ms
 from django_delayq.message import from_ms
@@ -16,6 +16,12 @@ MOST = 100
 
 HOURS = 24
 """The sparkline shows so many."""
+
+COUNTED = 2_000
+"""Of each group so many are counted."""
+
+DRAWN = 100_000
+"""So many failures of the last hours are drawn, shared out among the groups: of a group that has more, the newest."""
 
 # The next name of an index, again and again: a probe for each, however many rows have it.
 _NAMES = """
@@ -44,9 +50,10 @@ FROM fingerprints WHERE name IS NOT NULL
 
 _HOUR_MS = 3_600_000
 _BY_HOUR = """
-SELECT fingerprint, ended_at - %s - (ended_at - %s) %% 3600000 AS since_start_ms, count(*)
-FROM delayq_error WHERE alias = %s AND ended_at > %s AND ended_at <= %s
-GROUP BY fingerprint, since_start_ms
+SELECT {i}, ended_at - %s - (ended_at - %s) %% 3600000 AS since_start_ms, count(*) FROM (
+    SELECT ended_at FROM delayq_error WHERE alias = %s AND fingerprint = %s AND ended_at > %s AND ended_at <= %s
+    ORDER BY ended_at DESC LIMIT %s) AS newest
+GROUP BY since_start_ms
 """
 
 
@@ -74,10 +81,10 @@ def names_of_failed(alias: str) -> dict[str, set[str]]:
 
 def groups(alias: str, now: datetime) -> list[Group]:
     """The groups, what failed last first."""
-    by_hour = _by_hour(alias, now)
     with connections[get_alias(alias).database].cursor() as cursor:
         cursor.execute(_GROUPS, [alias, alias, MOST, alias, COUNTED + 1, alias, alias])
         found = cursor.fetchall()
+    by_hour = _by_hour(alias, now, [name for name, *_ in found])
     made = [
         Group(name, min(count, COUNTED), count > COUNTED, from_ms(first), from_ms(last), by_hour.get(name, [0] * HOURS))
         for name, count, first, last in found
@@ -85,16 +92,21 @@ def groups(alias: str, now: datetime) -> list[Group]:
     return sorted(made, key=lambda group: group.last, reverse=True)
 
 
-def _by_hour(alias: str, now: datetime) -> dict[str, list[int]]:
+def _by_hour(alias: str, now: datetime, names: Sequence[str]) -> dict[str, list[int]]:
     """How many failed in each of the last hours, oldest first; nothing where counting them takes too long."""
     start_ms = to_epoch_ms(now) - HOURS * _HOUR_MS
     using = get_alias(alias).database
     by_hour: dict[str, list[int]] = {}
+    if not names:
+        return by_hour
+    sql = " UNION ALL ".join(f"SELECT * FROM ({_BY_HOUR.format(i=i)}) AS of_{i}" for i in range(len(names)))  # noqa: S608
+    each = [(start_ms, start_ms, alias, name, start_ms, to_epoch_ms(now), DRAWN // len(names)) for name in names]
     try:
         with time_limit(using), connections[using].cursor() as cursor:
-            cursor.execute(_BY_HOUR, [start_ms, start_ms, alias, start_ms, to_epoch_ms(now)])
-            for name, since_start_ms, count in cursor.fetchall():
-                by_hour.setdefault(name, [0] * HOURS)[min(since_start_ms // _HOUR_MS, HOURS - 1)] = count
+            cursor.execute(sql, [value for values in each for value in values])
+            for i, since_start_ms, count in cursor.fetchall():
+                hours = by_hour.setdefault(names[i], [0] * HOURS)
+                hours[min(since_start_ms // _HOUR_MS, HOURS - 1)] = count
     except TooSlow:
         return {}
     return by_hour

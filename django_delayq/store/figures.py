@@ -11,7 +11,7 @@ from django_delayq.store.rows import CRASHES_NOW, FREE
 
 HOUR_MS = 3_600_000
 
-MOST = 100_000
+MOST = 50_000
 """So many rows that are not due are counted in one look, shared out among the queues and keys; an index has them."""
 MOST_DUE = 20_000
 """So many that are due, which cost more: the rows themselves tell whether they run."""
