@@ -11,6 +11,9 @@ from example_project.demo.pace import DAY
 from example_project.demo.tables import Kind
 
 LOOK_AROUND = """
+To see it in the admin (Ctrl-C ends it):
+  {python} manage.py demo --admin
+
 To look around, with the demo's data and at its pace (an order closes in 42 ms and is reminded within 14 s):
   export DJANGO_SETTINGS_MODULE=example_project.demo.settings
   {python} manage.py runserver           # http://127.0.0.1:8000/

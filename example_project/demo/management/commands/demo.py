@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 
 
 class Command(BaseCommand):
@@ -13,7 +13,17 @@ class Command(BaseCommand):
 
     help = "Play a week of the shop in under 30 seconds, kill a worker on the way, and count what became of it all."
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--admin",
+            nargs="?",
+            const="127.0.0.1:8000",
+            metavar="ADDRESS:PORT",
+            help="Instead, show the admin on what the demo left, until Ctrl-C. Default: %(const)s.",
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         environment = os.environ | {"DJANGO_SETTINGS_MODULE": "example_project.demo.settings"}
         os.chdir(settings.BASE_DIR)
-        os.execve(sys.executable, [sys.executable, "-m", "example_project.demo"], environment)  # noqa: S606
+        what = ["--admin", options["admin"]] if options["admin"] else []
+        os.execve(sys.executable, [sys.executable, "-m", "example_project.demo", *what], environment)  # noqa: S606

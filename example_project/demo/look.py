@@ -1,0 +1,68 @@
+"""The admin on what the demo left: the site and a worker, until Ctrl-C."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import connection
+
+from django_delayq import send_delay_messages
+from django_delayq.brokers.redis import embedded
+from example_project.demo import report
+from example_project.demo.workers import start_worker
+from example_project.shop.delayed import Remind, remind_customer
+from example_project.shop.models import Order
+
+NAME = PASSWORD = "demo"  # noqa: S105  of a site that only this machine sees
+TONIGHT = timedelta(hours=11)
+Process = subprocess.Popen[bytes]
+
+
+def look(address: str) -> int:
+    """Serve the site at `address`, with a worker beside it. Returns the exit code: 0 when it was ended by Ctrl-C."""
+    if not Path(connection.settings_dict["NAME"]).exists():
+        report.say("There is nothing to look at yet: run `make demo` first.")
+        return 1
+    add_superuser()
+    leave_reminders()
+    report.say(f"The admin is at http://{address}/admin/delayq/: log in as {NAME}, password {PASSWORD}.")
+    started: list[Process] = []
+    try:
+        started.append(start_worker(settings.VAR / "worker.log"))
+        site = [sys.executable, "manage.py", "runserver", "--noreload", address]
+        started.append(subprocess.Popen(site))  # noqa: S603
+        return started[-1].wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        stop(started)
+
+
+def add_superuser() -> None:
+    """Somebody who may do everything."""
+    if not User.objects.filter(username=NAME).exists():
+        User.objects.create_superuser(NAME, password=PASSWORD)
+
+
+def leave_reminders() -> None:
+    """A reminder for each order that was never paid, one after another until tonight, so that something waits."""
+    unpaid = list(Order.objects.exclude(state=Order.State.PAID).values_list("pk", flat=True))
+    send_delay_messages(
+        remind_customer.prepare(
+            Remind(pk, 4), delay=TONIGHT * (number / len(unpaid)), id=f"order:{pk}:remind:tonight", tag=f"order:{pk}"
+        )
+        for number, pk in enumerate(unpaid, start=1)
+    )
+
+
+def stop(started: Sequence[Process]) -> None:
+    """Leave no process behind. Those of a terminal have had its Ctrl-C too."""
+    for process in started:
+        process.terminate()
+    for process in started:
+        process.wait()
+    embedded.stop(settings.REDIS_DIR)
