@@ -1,11 +1,13 @@
 """System checks of settings and handlers, each with an id, the reason and a hint. No query, no connection."""
 
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, Warning, register
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
 from django_delayq.brokers import broker_class
 from django_delayq.conf import Alias, alias_names, get_alias
@@ -16,7 +18,7 @@ from django_delayq.values import did_you_mean
 
 @register("delayq")
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
-    """E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE."""
+    """E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE, E007 no function that masks."""
     try:
         names = alias_names()
     except ImproperlyConfigured as error:
@@ -45,6 +47,21 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
             f'DELAYQ["{name}"]["DATABASE"]={alias.database!r} is not in DATABASES.',
             hint=did_you_mean(alias.database, settings.DATABASES).capitalize(),
             id="delayq.E003",
+        )
+    yield from _check_mask(alias)
+
+
+def _check_mask(alias: Alias) -> Iterator[CheckMessage]:
+    path = alias.options.mask
+    if path is None:
+        return
+    try:
+        signature(import_string(path)).bind("a key", "its data")
+    except (ImportError, TypeError, ValueError) as error:
+        yield Error(
+            f'DELAYQ["{alias.name}"]["OPTIONS"]["mask"]={path!r} is no function of a key and its data: {error}.',
+            hint="Until it is one, every payload is hidden in the admin. Write def mask(key: str, data: Any) -> Any.",
+            id="delayq.E007",
         )
 
 

@@ -79,3 +79,24 @@ def test_atomic_with_a_store_is_exactly_once_and_no_matter_for_a_warning(setting
 def test_every_alias_is_checked(settings: Settings) -> None:
     settings.DELAYQ = {"default": {"BROKER": MEMORY}, "a": {"OPTIONS": {"lease": 0}}, "b": {"DATABASE": "none"}}
     assert [message.id for message in found()] == ["delayq.E001", "delayq.E003"]
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("tests.admin.masks.without_card", ""),
+        ("tests.admin.masks.no_such", 'does not define a "no_such"'),
+        ("no_such.module.mask", "No module named 'no_such'"),
+        ("tests.admin.masks.__name__", "is not a callable object"),
+        ("tests.test_checks.handle", "too many positional arguments"),
+    ],
+)
+def test_a_mask_that_would_hide_every_payload_is_found_before_anybody_looks(
+    settings: Settings, path: str, why: str
+) -> None:
+    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": None, "OPTIONS": {"mask": path}}}
+    messages = [message for message in found() if message.id == "delayq.E007"]
+    assert bool(messages) == bool(why)
+    for message in messages:
+        assert repr(path) in message.msg
+        assert why in message.msg
