@@ -20,7 +20,7 @@ from django_delayq.codec import decode_data, loads
 from django_delayq.conf import get_alias
 from django_delayq.errors import DataMismatch, DelayqError
 from django_delayq.handlers import get_handler
-from django_delayq.models import ErrorMessage
+from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.sending.one import send_delay_message
 
 
@@ -80,11 +80,17 @@ def _checked(row: ErrorMessage, typed: str) -> Any:
 
 
 def run_again_with(row: ErrorMessage, data: Any) -> None:
-    """Rescue a buried message and replace its data, both or neither. Raises `MovedOn`, and what sending raises."""
+    """Rescue a buried message and replace its data, both or neither; its history is kept.
+
+    Raises `MovedOn`, and what sending raises.
+    """
     expires: timedelta | None = None if row.expires_at is None else row.expires_at - row.scheduled_at
-    with transaction.atomic(get_alias(row.alias).database):
+    using = get_alias(row.alias).database
+    with transaction.atomic(using):
         if get_broker(row.alias).rescue([row.message_id]) != [True]:
             raise MovedOn
+        rescued = ReadyMessage.objects.using(using).filter(alias=row.alias, message_id=row.message_id)
+        (history,) = rescued.values_list("history", flat=True)
         send_delay_message(
             row.key,
             data,
@@ -99,6 +105,7 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
             at_most_once=row.at_most_once,
             using=row.alias,
         )
+        rescued.update(history=history)  # what replaces a message has none; nobody else sees the row yet
 
 
 def _change_message(before: str, after: str) -> str:

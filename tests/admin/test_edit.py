@@ -10,6 +10,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from django_delayq import Message, delay_execute
+from django_delayq.history import Ended, read
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.testing import run_due
@@ -69,6 +70,8 @@ def test_it_keeps_its_primary_key_and_all_that_it_was_sent_with(
     assert after.expires_at is not None
     assert before.expires_at is not None
     assert after.expires_at - after.scheduled_at == before.expires_at - before.scheduled_at
+    (failed,) = read(after.history)
+    assert (failed.outcome, failed.error, failed.traceback) == (Ended.BURIED, before.error, before.detail)
 
 
 @pytest.mark.parametrize(
