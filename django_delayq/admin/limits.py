@@ -43,8 +43,8 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]  # not generic at ru
 
 @contextmanager
 def time_limit(using: str) -> Iterator[None]:
-    """Raise `TooSlow` for queries that take over `LIMIT_S`. On PostgreSQL and SQLite; others have no limit."""
-    limits = {"postgresql": _limit_postgresql, "sqlite": _limit_sqlite}
+    """Raise `TooSlow` for queries that take over `LIMIT_S`, on each database that the store can use."""
+    limits = {"postgresql": _limit_postgresql, "sqlite": _limit_sqlite, "mysql": _limit_mysql}
     limit = limits.get(connections[using].vendor)
     if limit is None:
         yield
@@ -71,6 +71,25 @@ def _limit_postgresql(using: str, limit_s: float) -> Iterator[None]:
         yield
         if outer:
             cursor.execute("SELECT set_config('statement_timeout', %s, true)", [before])
+
+
+@contextmanager
+def _limit_mysql(using: str, limit_s: float) -> Iterator[None]:
+    connection: Any = connections[using]
+    variable, limit = ("max_statement_time", limit_s) if connection.mysql_is_mariadb else _of_mysql(limit_s)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT @@SESSION.{variable}")
+        (before,) = cursor.fetchone()
+        cursor.execute(f"SET SESSION {variable} = {limit}")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET SESSION {variable} = {before}")
+
+
+def _of_mysql(limit_s: float) -> tuple[str, float]:
+    return "max_execution_time", round(limit_s * 1000)
 
 
 @contextmanager
