@@ -34,6 +34,8 @@ def forecast(seen: Status) -> SafeString | None:
 
 
 def _hour(place: int, hour: Hour) -> Bar:
-    said = _("in %(hours)d h: %(number)s due, %(time)s to drain")
-    title = said % {"hours": place, "number": due_of(hour), "time": length(hour.drain_ms)}
-    return Bar(hour.due, title, "delayq-over" if (hour.drain_ms or 0) > HOUR_MS else "")
+    told = {"hours": place, "number": due_of(hour)}
+    if hour.drain_ms is None:
+        return Bar(hour.due, _("in %(hours)d h: %(number)s due") % told)
+    title = _("in %(hours)d h: %(number)s due, %(time)s to drain") % {**told, "time": length(hour.drain_ms)}
+    return Bar(hour.due, title, "delayq-over" if hour.drain_ms > HOUR_MS else "")

@@ -79,6 +79,7 @@ def figures_context(request: HttpRequest) -> dict[str, Any]:
         "throughput": panels.throughput(seen),
         "throughput_chart": charts.throughput(seen),
         "forecast": panels.forecast(seen),
+        "capacity": panels.capacity(seen),
         "forecast_chart": charts.forecast(seen),
         "sets": panels.sets(request, alias, seen),
         "pauses": panels.pauses(request, alias, seen),

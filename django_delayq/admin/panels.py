@@ -72,6 +72,12 @@ def forecast(seen: Status) -> list[tuple[str | SafeString, str, str]]:
     return [(moment(hour.starts_ms), due_of(hour), length(hour.drain_ms)) for hour in seen.forecast]
 
 
+def capacity(seen: Status) -> str:
+    """What the workers are known to manage a second; nothing where they did nothing in the last day."""
+    rate_per_s = max((span.busiest_per_s for span in (seen.last_hour, seen.last_day) if span), default=0)
+    return number(rate_per_s) if rate_per_s else ""
+
+
 def due_of(hour: Hour) -> str:
     """How many messages fall due in an hour."""
     return number(hour.due, capped=not hour.complete)

@@ -80,7 +80,15 @@ def test_what_falls_due_is_told_by_the_hour(broker: StoredBroker, superuser: Cli
     shown = page(superuser.get(INDEX))
     row = r'<td class="delayq-number">20</td><td class="delayq-number">20s</td>'
     assert re.search(row, shown)
+    assert "Times are for 1 messages a second, which the workers did" in shown
     assert shown.count('<svg class="delayq-chart" role="img" aria-label="Messages') == 2
+
+
+def test_without_anything_finished_no_time_to_drain_is_told(broker: StoredBroker, superuser: Client) -> None:
+    send("a", delay="1h")
+    shown = page(superuser.get(INDEX))
+    assert "How long it takes is not known: nothing finished in the last day." in shown
+    assert "rain" not in shown.split("</main>")[0].split("Due in the next hours")[1].split("</section>")[0]
 
 
 @pytest.mark.parametrize("address", [INDEX, FIGURES])
