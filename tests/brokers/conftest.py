@@ -10,9 +10,11 @@ from django_delayq.brokers.base import Capability
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from tests import databases, servers
 from tests.brokers.rig import OPTIONS, Rig, memory_rig, rabbitmq_rig, real_time_memory_rig, redis_rig, stored_rig
+from tests.redis_users import location_of
 from tests.servers import Servers
 
 SHARDED = "redis in shards"
+"""Also with the least permissions that a worker works with."""
 IN_ONE_PART = ["memory", *(servers.redis_binaries() or ["redis"]), "rabbitmq"]
 WITHOUT_STORE = [*IN_ONE_PART, SHARDED]
 STORES = {
@@ -66,7 +68,8 @@ def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_bloc
     is_sharded = request.param == SHARDED
     server = session_servers.shared(binaries[0] if is_sharded else request.param)
     with server.client() as client:
-        yield from _audited(redis_rig(server.url, client, replace(OPTIONS, shards=3 if is_sharded else 1)))
+        url = location_of(server, "worker") if is_sharded else server.url
+        yield from _audited(redis_rig(url, client, replace(OPTIONS, shards=3 if is_sharded else 1)))
 
 
 def _audited(rig: Rig) -> Iterator[Rig]:

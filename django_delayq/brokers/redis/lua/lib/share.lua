@@ -2,6 +2,7 @@
 -- nothing for a key of another type: it is someone else's, pass it over.
 local function share(set, most, at_once, described)
   local due = redis.pcall('ZRANGEBYSCORE', set, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
+  if due.err and not string.find(due.err, 'WRONGTYPE') then error(due.err) end
   if due.err then return nil end
   local members, dues, name = {}, {}, set_name(set)
   for i = 1, #due, 2 do

@@ -1,0 +1,95 @@
+"""The users that the docs tell a site to make can do what they are for, and no more."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+from redis.exceptions import NoPermissionError
+
+from django_delayq.brokers.base import Header, Pause, Put, Verb, Want, WorkerInfo
+from django_delayq.errors import BrokerRefused
+from tests.brokers.rig import LEASE_MS, Rig, redis_rig
+from tests.redis_users import location_of
+from tests.servers import Server
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def rig_of(redis_server: Server) -> Iterator[Callable[[str], Rig]]:
+    """A broker of one kind of user."""
+    rigs: list[Rig] = []
+    with redis_server.client() as client:
+
+        def rig_of(user: str) -> Rig:
+            rigs.append(redis_rig(location_of(redis_server, user), client))
+            return rigs[-1]
+
+        yield rig_of
+        for rig in rigs:
+            rig.broker.close()
+
+
+def test_a_site_sends_and_moves_what_waits(rig_of: Callable[[str], Rig]) -> None:
+    site = rig_of("site")
+    site.broker.open()
+    site.send("a", "b", "c", delay_ms=HOUR)
+    site.send("a", key="other", delay_ms=HOUR, on_conflict="replace")
+    site.send("b", delay_ms=1, on_conflict="earliest")
+    assert site.broker.reschedule(["b"], delay_ms=HOUR) == [True]
+    assert site.broker.cancel(["c"]) == [True]
+    assert site.get("a").header.key == "other"
+    assert site.broker.get("nowhere") is None
+
+
+def test_a_site_runs_and_rescues_nothing(rig_of: Callable[[str], Rig]) -> None:
+    site = rig_of("site")
+    site.send("a")
+    for forbidden in (
+        site.claim,
+        lambda: site.broker.upkeep(lease_ms=LEASE_MS),
+        lambda: site.broker.announce(WorkerInfo("w", [], [], 0, 0)),
+        site.broker.counts,
+    ):
+        with pytest.raises(BrokerRefused, match=r"docs/how-to/deploy\.md"):
+            forbidden()
+
+
+def test_a_worker_runs_what_a_site_sent_and_is_woken_for_it(rig_of: Callable[[str], Rig]) -> None:
+    site, worker = rig_of("site"), rig_of("worker")
+    assert worker.broker.report().problems == []
+    assert worker.claim() == []
+    site.send("a")
+    worker.broker.wait(30)
+    assert worker.settle(worker.claim_one(), Verb.FINISH)
+    assert worker.broker.audit().differences == []
+
+
+def test_a_dashboard_looks_and_changes_nothing(rig_of: Callable[[str], Rig]) -> None:
+    site, worker, dashboard = rig_of("site"), rig_of("worker"), rig_of("dashboard")
+    site.send("a", delay_ms=HOUR)
+    worker.bury("b")
+    worker.broker.announce(WorkerInfo("w", ["q"], ["k"], 0, 0))
+    look = dashboard.broker
+    assert (look.counts().error, len(look.peek("q", 9)), len(look.errors(9))) == (1, 1, 1)
+    assert (len(look.workers()), look.pauses(), look.audit().differences) == (1, [], [])
+    assert look.report().problems == []
+    assert look.get("a") is not None
+    for forbidden in (
+        lambda: look.put([Put("c", Header("q", "k"), b"1")]),
+        lambda: look.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w"),
+        lambda: look.cancel(["a"]),
+        lambda: look.rescue(["b"]),
+        lambda: look.purge_errors(["b"]),
+        lambda: look.pause(Pause("q", None, "x")),
+    ):
+        with pytest.raises(BrokerRefused):
+            forbidden()
+    assert (look.counts().totals["sent"], look.counts().error) == (2, 1)
+
+
+def test_nobody_reaches_the_keys_of_others(redis_server: Server) -> None:
+    for user in ("site", "worker", "dashboard"):
+        url = location_of(redis_server, user)
+        with redis.Redis.from_url(url) as client, pytest.raises(NoPermissionError, match="access one of the keys"):
+            client.exists("session:1")
