@@ -7,6 +7,8 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from django_delayq.brokers.base import Header, Pause, Put, Verb, Want, WorkerInfo
+from django_delayq.brokers.redis import RedisBroker
+from django_delayq.conf import Alias
 from django_delayq.errors import BrokerRefused
 from tests.brokers.rig import LEASE_MS, Rig, redis_rig
 from tests.redis_users import location_of
@@ -88,8 +90,19 @@ def test_a_dashboard_looks_and_changes_nothing(rig_of: Callable[[str], Rig]) -> 
     assert (look.counts().totals["sent"], look.counts().error) == (2, 1)
 
 
-def test_nobody_reaches_the_keys_of_others(redis_server: Server) -> None:
-    for user in ("site", "worker", "dashboard"):
-        url = location_of(redis_server, user)
-        with redis.Redis.from_url(url) as client, pytest.raises(NoPermissionError, match="access one of the keys"):
-            client.exists("session:1")
+@pytest.mark.parametrize("user", ["site", "worker", "dashboard"])
+@pytest.mark.parametrize(
+    "command",
+    [("EXISTS", "session:1"), ("FLUSHALL",), ("KEYS", "*"), ("PUBLISH", "other", "x"), ("SHUTDOWN",)],
+    ids=str,
+)
+def test_nobody_touches_anything_else(redis_server: Server, user: str, command: tuple[str, ...]) -> None:
+    with redis.Redis.from_url(location_of(redis_server, user)) as client, pytest.raises(NoPermissionError):
+        client.execute_command(*command)
+
+
+def test_a_wrong_password_is_refused_with_the_fix(redis_server: Server) -> None:
+    url = location_of(redis_server, "worker").replace(":worker-password", ":wrong")
+    broker = RedisBroker(Alias("default", location=url))
+    with pytest.raises(BrokerRefused, match="check user and password in LOCATION"):
+        broker.open()

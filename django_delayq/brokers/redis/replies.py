@@ -18,7 +18,10 @@ _HINTS = (
         re.compile(r"WRONGPASS|NOAUTH|Authentication required|username-password|AUTH"),
         "check user and password in LOCATION",
     ),
-    (re.compile(r"NOPERM|no permissions|user executing the script can't"), "give this user the commands and keys that docs/how-to/deploy.md lists"),
+    (
+        re.compile(r"NOPERM|no permissions|user executing the script can't"),
+        "give this user the commands and keys that docs/how-to/deploy.md lists",
+    ),
     (re.compile(r"WRONGTYPE|wrong kind of value"), "someone else writes under our prefix: remove that key"),
 )
 
