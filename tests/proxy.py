@@ -1,16 +1,14 @@
-"""A network that fails: a unix socket before a server that can lose a reply, or cut a connection on a command."""
+"""A network that fails: a port before a server that can lose a reply, or cut a connection on a command."""
 
 import select
 import socket
 import socketserver
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from tests.servers import Server
+from tests.servers import RabbitMQServer, Server
 
 
 class Fault:
@@ -25,9 +23,9 @@ class Fault:
 class Proxy:
     """Forwards every byte between clients of `url` and the server, until it is told to fail."""
 
-    def __init__(self, server: Server, directory: Path) -> None:
+    def __init__(self, server: Server | RabbitMQServer) -> None:
         self.server = server
-        self.socket = directory / "proxy.sock"
+        self.port = 0
         self.seconds_a_byte = 0.0
         """How slowly replies come."""
         self._faults: list[Fault] = []
@@ -35,7 +33,7 @@ class Proxy:
     @property
     def url(self) -> str:
         """LOCATION of the server by way of the proxy."""
-        return f"unix://{self.socket}?db=0"
+        return self.server.url_at(self.port)
 
     def lose_reply(self, match: bytes) -> Fault:
         """The next request that holds `match` is carried out; its reply is lost with the connection."""
@@ -65,8 +63,7 @@ class _Connection(socketserver.BaseRequestHandler):
     request: socket.socket
 
     def handle(self) -> None:
-        with socket.socket(socket.AF_UNIX) as upstream:
-            upstream.connect(str(self.server.proxy.server.socket))
+        with self.server.proxy.server.connect() as upstream:
             while self._forward(upstream):
                 pass
 
@@ -96,27 +93,27 @@ class _Connection(socketserver.BaseRequestHandler):
         return bool(data)
 
 
-class _Listener(socketserver.ThreadingUnixStreamServer):
+class _Listener(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
     def __init__(self, proxy: Proxy) -> None:
-        super().__init__(str(proxy.socket), _Connection)
+        super().__init__(("127.0.0.1", 0), _Connection)
         self.proxy = proxy
+        proxy.port = self.socket.getsockname()[1]
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Either side may be killed at any time: that is what the tests are about."""
 
 
 @contextmanager
-def proxy_before(server: Server) -> Iterator[Proxy]:
+def proxy_before(server: Server | RabbitMQServer) -> Iterator[Proxy]:
     """A proxy that ends with the block."""
-    with tempfile.TemporaryDirectory(prefix="delayq-", dir="/tmp") as directory:
-        proxy = Proxy(server, Path(directory))
-        with _Listener(proxy) as listener:
-            serving = threading.Thread(target=listener.serve_forever, args=(0.01,))
-            serving.start()
-            try:
-                yield proxy
-            finally:
-                listener.shutdown()
-                serving.join()
+    proxy = Proxy(server)
+    with _Listener(proxy) as listener:
+        serving = threading.Thread(target=listener.serve_forever, args=(0.01,))
+        serving.start()
+        try:
+            yield proxy
+        finally:
+            listener.shutdown()
+            serving.join()

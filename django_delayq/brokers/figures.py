@@ -199,7 +199,8 @@ class Audit:
 class ServerReport:
     """What the worker says at start: one line on durability, warnings, and problems that forbid starting.
 
-    `now_ms` is the server's clock, None for a broker without one.
+    `now_ms` is the server's clock, None for a broker without one. A handler that runs for longer than `longest_run_ms`
+    has its message taken from it; None for no limit.
     """
 
     server: str
@@ -207,3 +208,4 @@ class ServerReport:
     warnings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     now_ms: int | None = None
+    longest_run_ms: int | None = None

@@ -312,6 +312,7 @@ class StoredBroker:
             found.problems += report.problems(self.database)
             self._is_fit = not found.problems
         found.warnings += report.warnings(self.database)
+        found.longest_run_ms = None  # the row is held, not the alarm
         return found
 
     def _report_of_clock(self) -> ServerReport:

@@ -1,5 +1,6 @@
 """The levels: every delay takes its own way, none waits behind a longer one, and none ends early."""
 
+import random
 import time
 
 import pytest
@@ -7,8 +8,11 @@ import pytest
 from django_delayq.brokers.base import Claimed, Header, Put, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names, address
+from tests.scale import scaled
 
 WANT = [Want("q", "k", 100)]
+TOLERANCE_MS = 1_000
+"""How far a message may be behind one that is due later: each takes its own way, on a machine that is busy."""
 
 
 def send(broker: RabbitMQBroker, **delays_ms: int) -> None:
@@ -74,3 +78,22 @@ def test_two_sets_never_share_an_address(one: tuple[str, str], other: tuple[str,
     for word in (address(*one), address(*other)):
         assert not set(word) & set(".*# ")
         assert len(word.encode()) + 2 * LEVELS < 256
+
+
+def test_many_shuffled_delays_end_in_due_order(broker: RabbitMQBroker) -> None:
+    size = scaled(1_000)
+    delays_ms = random.sample(range(1_000, 1_000 + 3 * size), size)
+    sent: dict[str, float] = {}
+    for start in range(0, size, 500):
+        page = [f"{delay_ms}" for delay_ms in delays_ms[start : start + 500]]
+        sent.update(dict.fromkeys(page, time.monotonic()))
+        send(broker, **{id: int(id) for id in page})
+    lateness_ms: list[float] = []
+    latest_ms = behind_ms = 0
+    while len(lateness_ms) < size:
+        for message in claim(broker):
+            lateness_ms.append((time.monotonic() - sent[message.id]) * 1000 - int(message.id))
+            behind_ms = max(behind_ms, latest_ms - message.due_ms)
+            latest_ms = max(latest_ms, message.due_ms)
+    assert min(lateness_ms) >= 0
+    assert behind_ms <= TOLERANCE_MS

@@ -42,7 +42,7 @@ def test_an_unknown_vhost(rabbitmq_server: RabbitMQServer) -> None:
 def test_a_missing_permission(rabbitmq_server: RabbitMQServer) -> None:
     text = told(rabbitmq_server.url, BrokerRefused, prefix="shop")
     assert f"give {USER!r} configure, write and read" in text
-    assert "shop.due" in text
+    assert "shop.setup" in text
 
 
 def test_an_exchange_of_that_name_with_other_arguments(rabbitmq_server: RabbitMQServer) -> None:

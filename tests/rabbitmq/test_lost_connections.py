@@ -1,12 +1,15 @@
 """A connection that is lost under a worker: what it had comes again, charged once, and never gets lost on its way."""
 
+import time
+from contextlib import closing
+
 import pytest
 
 from django_delayq.brokers.base import Claimed, Header, Put, Settlement, Verb, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
-from django_delayq.brokers.rabbitmq.locations import parse_location
+from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable
-from tests.servers import free_port
+from tests.servers import RabbitMQServer
 
 WANT = [Want("q", "k", 10)]
 
@@ -31,14 +34,24 @@ def test_a_claimed_message_comes_again_and_its_old_lease_is_lost(broker: RabbitM
     assert broker.settle([finish(first), finish(again)]) == [False, True]
 
 
-def test_it_is_kept_while_nothing_can_be_published(broker: RabbitMQBroker) -> None:
+def test_it_is_kept_while_nothing_can_be_published(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
     broker.put([Put("a", Header("q", "k"), b"1")])
     claim(broker)
     broker._receiver._link.drop()
-    there = broker._outward.location
-    broker._outward.drop()
-    broker._outward.location = parse_location(f"amqp://127.0.0.1:{free_port()}")
-    with pytest.raises(BrokerUnavailable):
+    with rabbitmq_server.memory_full(), pytest.raises(BrokerUnavailable, match="takes no messages"):
         claim(broker)
-    broker._outward.location = there
     assert claim(broker).crashes == 1
+
+
+def test_what_another_one_held_until_it_was_due_is_not_early(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    with closing(RabbitMQBroker(Alias("default", location=rabbitmq_server.url))) as lost:
+        sent_at = time.monotonic()
+        broker.put([Put("a", Header("q", "k"), b"1", delay_ms=999)])
+        while lost.claim(WANT, lease_ms=60_000, worker="w").next_due_ms is None:
+            lost.wait(1)
+        lost._receiver._link.drop()
+        claimed = claim(broker)
+    assert time.monotonic() - sent_at >= 0.999
+    assert claimed.crashes == 1

@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import amqp
+import trustme
 from amqp.exceptions import NotFound
 
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names
@@ -20,6 +22,7 @@ PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 """Where Debian has them. Those on PATH become the user `rabbitmq`, and know one node."""
 
 USER, PASSWORD = "delayq", "secret-rabbit"
+CERTIFICATES = ("cacertfile", "certfile", "keyfile")
 LEAST = {"configure": "^delayq[.]", "write": "^delayq[.]", "read": "^delayq[.]"}
 """The least permissions that work: the docs say the same."""
 
@@ -44,9 +47,11 @@ class RabbitMQServer(PrivateServer):
     def __init__(self, programs: Path, **options: str | int) -> None:
         super().__init__(**unprivileged())
         self.programs = programs
-        self.port = free_port()
+        self.port, self.tls_port = free_port(), free_port()
         self.options: dict[str, str | int] = {
             "listeners__tcp__1": f"127.0.0.1:{self.port}",
+            "listeners__ssl__1": f"127.0.0.1:{self.tls_port}",
+            **{f"ssl_options__{file}": str(self.directory / f"{file}.pem") for file in CERTIFICATES},
             "log__console": "true",
             "log__file": "false",
             "disk_free_limit__absolute": "10MB",
@@ -76,6 +81,11 @@ class RabbitMQServer(PrivateServer):
         }
         self._write("rabbitmq.conf", "".join(f"{n.replace('__', '.')} = {v}\n" for n, v in self.options.items()))
         self._write("plugins", "[].")
+        authority = trustme.CA()
+        certificate = authority.issue_cert("127.0.0.1")
+        pems = (authority.cert_pem, certificate.cert_chain_pems[0], certificate.private_key_pem)
+        for file, pem in zip(CERTIFICATES, pems, strict=True):
+            self._write(f"{file}.pem", pem.bytes().decode())
         self._write("definitions.json", json.dumps(_definitions()))
         self._write(".erlang.cookie", self._cookie)
         # Else the node starts one, which outlives it.
@@ -102,7 +112,20 @@ class RabbitMQServer(PrivateServer):
     @property
     def url(self) -> str:
         """LOCATION."""
-        return f"amqp://{USER}:{PASSWORD}@127.0.0.1:{self.port}/"
+        return self.url_at(self.port)
+
+    @property
+    def tls_url(self) -> str:
+        """LOCATION over TLS, with the authority that vouches for it."""
+        return f"amqps://{USER}:{PASSWORD}@127.0.0.1:{self.tls_port}/?ssl_ca_certs={self.directory}/cacertfile.pem"
+
+    def url_at(self, port: int) -> str:
+        """LOCATION over a port of 127.0.0.1 that leads here."""
+        return f"amqp://{USER}:{PASSWORD}@127.0.0.1:{port}/"
+
+    def connect(self) -> socket.socket:
+        """A bare connection."""
+        return socket.create_connection(("127.0.0.1", self.port))
 
     @property
     def version(self) -> str:

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,7 +58,21 @@ class Server(PrivateServer):
     @property
     def tcp_url(self) -> str:
         """LOCATION over TCP; needs `port=`."""
-        return f"redis://{self._login}127.0.0.1:{self.options['port']}/0"
+        return self.url_at(self.options["port"])
+
+    def url_at(self, port: int | str) -> str:
+        """LOCATION over a port of 127.0.0.1 that leads here."""
+        return f"redis://{self._login}127.0.0.1:{port}/0"
+
+    def connect(self) -> socket.socket:
+        """A bare connection."""
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(self.socket))
+        except OSError:
+            connection.close()
+            raise
+        return connection
 
     @property
     def _login(self) -> str:

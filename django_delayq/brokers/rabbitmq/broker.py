@@ -3,8 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from amqp import Connection, Message
 from asgiref.sync import sync_to_async
@@ -31,14 +30,12 @@ from django_delayq.brokers.base import (
     without_store,
 )
 from django_delayq.brokers.rabbitmq import buried, looks, meta, outgoing
-from django_delayq.brokers.rabbitmq.link import Link
 from django_delayq.brokers.rabbitmq.locations import parse_location
 from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing
 from django_delayq.brokers.rabbitmq.publishing import Publisher
 from django_delayq.brokers.rabbitmq.receiver import Clock, Receiver
 from django_delayq.brokers.rabbitmq.register import Register
-from django_delayq.brokers.rabbitmq.topology import Topology
 from django_delayq.conf import Alias
 from django_delayq.durations import to_text
 from django_delayq.errors import BrokerUnavailable, SendError, Unsupported
@@ -67,9 +64,8 @@ class RabbitMQBroker:
         location = parse_location(alias.location)
         self._names = Names(alias.options.prefix)
         self._register = Register(self._names)
-        self._outward = Link(location)
-        self._outward_topology = Topology(self._names)
-        self._publisher = Publisher(self._outward, self._outward_topology, self._register)
+        self._shown = location.shown
+        self._publisher = Publisher(location, self._names)
         self._clock = Clock(wall, monotonic)
         self._receiver = Receiver(location, self._names, alias.options, self._publisher, self._clock)
         self._mine = _Mine()
@@ -79,13 +75,13 @@ class RabbitMQBroker:
         parse_location(alias.location)
 
     def open(self) -> None:
-        with self._looking():
+        with self._publisher.looking():
             pass
 
     def close(self) -> None:
         self.wake()
         self._receiver.close()
-        self._outward.close()
+        self._publisher.close()
 
     # Messages in
 
@@ -151,7 +147,7 @@ class RabbitMQBroker:
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         now_ms = self._clock.now_ms()
-        with self._looking() as connection:
+        with self._publisher.looking() as connection:
             self._mine.token = self._register.change(
                 connection, lambda entries: meta.begin_rebuild(entries, self._mine.token, now_ms, lock_ms)
             )
@@ -159,7 +155,7 @@ class RabbitMQBroker:
 
     def end_rebuild(self) -> bool:
         mine, self._mine.token = self._mine.token, ""
-        with self._looking() as connection:
+        with self._publisher.looking() as connection:
             now_ms = self._clock.now_ms()
             return self._register.change(connection, lambda entries: meta.end_rebuild(entries, mine, now_ms))
 
@@ -182,7 +178,7 @@ class RabbitMQBroker:
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        with self._looking() as connection:
+        with self._publisher.looking() as connection:
             return buried.rescue(connection, self._names, ids, self._clock.now_ms())
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
@@ -190,20 +186,20 @@ class RabbitMQBroker:
 
     def purge_errors(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        with self._looking() as connection:
+        with self._publisher.looking() as connection:
             return buried.purge(connection, self._names, ids)
 
     # Pauses
 
     def pause(self, pause: Pause) -> None:
         now_ms = self._clock.now_ms()
-        with self._looking() as connection:
+        with self._publisher.looking() as connection:
             self._register.change(connection, lambda entries: meta.add_pause(entries, pause, now_ms))
             self._tell_of_pauses(connection)
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         now_ms = self._clock.now_ms()
-        with self._looking() as connection:
+        with self._publisher.looking() as connection:
             ended = self._register.change(connection, lambda entries: meta.remove_pause(entries, queue, key, now_ms))
             self._tell_of_pauses(connection)
             return ended
@@ -213,7 +209,7 @@ class RabbitMQBroker:
             channel.basic_publish_confirm(Message(""), self._names.news)
 
     def pauses(self) -> list[Pause]:
-        with self._looking() as connection:
+        with self._publisher.looking() as connection:
             return meta.pauses_of(self._register.read(connection), self._clock.now_ms())
 
     @property
@@ -235,11 +231,11 @@ class RabbitMQBroker:
         raise without_store("Peeking with RabbitMQ", "see how many wait with delayq status")
 
     def errors(self, count: int, offset: int = 0) -> list[Info]:
-        with self._looking() as connection:
+        with self._publisher.looking() as connection:
             return buried.errors(connection, self._names, count, offset)
 
     def counts(self) -> Counts:
-        with self._looking() as connection:
+        with self._publisher.looking() as connection:
             sets = self._register.read(connection).sets
             return looks.count(connection, self._names, sets, self._clock.now_ms(), self._receiver.running)
 
@@ -253,30 +249,21 @@ class RabbitMQBroker:
         raise Unsupported("RabbitMQ can't list its alarms.")
 
     def announce(self, worker: WorkerInfo) -> None:
-        with self._looking() as connection:
+        with self._publisher.looking() as connection:
             self._register.change(connection, lambda entries: meta.announce(entries, worker, self._clock.now_ms()))
 
     def retire(self, worker: str) -> None:
         self._receiver.give_back()
-        with self._looking() as connection:
+        with self._publisher.looking() as connection:
             self._register.change(connection, lambda entries: meta.retire(entries, worker))
 
     def workers(self) -> list[WorkerInfo]:
-        with self._looking() as connection:
+        with self._publisher.looking() as connection:
             return meta.workers_of(self._register.read(connection), self._clock.now_ms())
 
     def report(self) -> ServerReport:
-        with self._looking() as connection:
-            return looks.report_on(connection, self._outward.location.shown)
-
-    # Connections
-
-    @contextmanager
-    def _looking(self) -> Iterator[Connection]:
-        """The connection that publishes, for a look or a change beside it."""
-        with self._outward.using() as connection:
-            self._outward_topology.ensure(connection, [])
-            yield connection
+        with self._publisher.looking() as connection:
+            return looks.report_on(connection, self._shown)
 
 
 def _check_delay(delay_ms: int) -> None:

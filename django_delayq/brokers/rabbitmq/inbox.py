@@ -49,6 +49,11 @@ class Arrival:
         return self.note.due_ms if self.note else 0
 
     @property
+    def hold_ms(self) -> int:
+        """How long it is held from its arrival."""
+        return self.note.hold_ms if self.note else 0
+
+    @property
     def at_most_once(self) -> bool:
         return self.note is not None and self.note.header.at_most_once
 
@@ -95,10 +100,12 @@ class Inbox:
         """How often workers were told of pauses."""
         self.on_cancel: Callable[[], object] = int
 
-    def attach(self, connection: Connection) -> bool:
-        """Use this connection. Whether it is another: then all that came over the last one is gone."""
-        if self._connection is connection:
-            return False
+    def is_on(self, connection: Connection) -> bool:
+        """Whether it uses this connection."""
+        return self._connection is connection
+
+    def attach(self, connection: Connection) -> None:
+        """Use this connection. All that came over the last one is gone."""
         self._connection = connection
         self._unacknowledged, self.boxes, self.lost = {}, {}, []
         self._channel = connection.channel()
@@ -106,7 +113,6 @@ class Inbox:
         self._channel.queue_declare(queue, exclusive=True, auto_delete=True)
         self._channel.queue_bind(queue, self._names.news)
         self._channel.basic_consume(queue, no_ack=True, callback=self._on_news)
-        return True
 
     def consume(self, name: SetName, wanted: int) -> None:
         """Have the server send what is wanted of a set, beside what is held and runs."""
@@ -273,13 +279,8 @@ class Inbox:
 
     def _arrival(self, name: SetName, message: Message) -> Arrival:
         note, body = unpack(message)
-        hold_ms = note.hold_ms if note else 0
-        return Arrival(
-            name,
-            note,
-            body,
-            message.delivery_tag,
-            self._clock() + hold_ms / 1000,
-            is_alarm=message.properties.get("type") == ALARM,
-            again=bool(message.delivery_info["redelivered"]),
-        )
+        arrival = Arrival(name, note, body, message.delivery_tag, self._clock())
+        arrival.ready_at += arrival.hold_ms / 1000
+        arrival.is_alarm = message.properties.get("type") == ALARM
+        arrival.again = bool(message.delivery_info["redelivered"])
+        return arrival

@@ -4,6 +4,7 @@ py-amqp's connections may not be shared, and need no thread of their own: a lock
 """
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,8 +42,11 @@ class Link:
 
     @contextmanager
     def using(self, timeout: float = TIMEOUT_S) -> Iterator[amqp.Connection]:
-        """The connection, for the block alone. Any fault in it ends the connection, and is raised as ours."""
-        with self.lock:
+        """The connection, for the block alone. Any fault in it ends the connection, and is raised as ours.
+
+        Waits for `timeout` seconds at most for the threads before, and as long for a connection.
+        """
+        with self._alone(timeout):
             try:
                 yield self._connected(timeout)
             except FAULTS as error:
@@ -50,6 +54,15 @@ class Link:
                 self.drop()
                 raise as_ours(error, self.location, blocked) from None
             self._used_at = monotonic()
+
+    @contextmanager
+    def _alone(self, timeout: float) -> Iterator[None]:
+        if not self.lock.acquire(timeout=max(timeout, 0)):
+            raise BrokerUnavailable(f"RabbitMQ at {self.location.shown} keeps other threads waiting.")
+        try:
+            yield
+        finally:
+            self.lock.release()
 
     def drop(self) -> None:
         """End the connection, without a word to the server."""
@@ -93,6 +106,11 @@ def as_ours(error: Exception, location: Location, blocked: bool = False) -> Exce
         return BrokerUnavailable(
             f"{at} takes no messages: its memory or disk alarm is on. See `rabbitmq-diagnostics alarms`; give the node"
             " more, or let workers empty its queues."
+        )
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return BrokerRefused(
+            f"{at} shows a certificate that is not trusted: {said};"
+            " name its authority in LOCATION (?ssl_ca_certs=FILE), and the host as the certificate does."
         )
     if isinstance(error, exceptions.AccessRefused | exceptions.NotAllowed):
         return BrokerRefused(f"{at} refused: {said}; {_mend(said, location)}.")

@@ -1,9 +1,11 @@
 """LOCATION: where the RabbitMQ node is and how to log in. The one place that knows the password."""
 
+import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from amqp import Connection
 from django.core.exceptions import ImproperlyConfigured
@@ -16,6 +18,8 @@ HEARTBEAT_S = 7
 
 _PORTS = {"amqp": 5672, "amqps": 5671}
 _FORM = "write amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps://…"
+_FILES = {"ssl_ca_certs": "ca_certs", "ssl_certfile": "certfile", "ssl_keyfile": "keyfile"}
+"""The options of amqps://, as Redis's are called, and what py-amqp calls them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def parse_location(location: str) -> Location:
         raise _wrong(shown, "is no address of RabbitMQ")
     if not parts.hostname:
         raise _wrong(shown, "names no host")
-    if parts.query or parts.fragment or "/" in parts.path[1:]:
+    if parts.fragment or "/" in parts.path[1:]:
         raise _wrong(shown, "has more after the host than a vhost (a slash in it is %2F)")
     return _location(parts, port, shown)
 
@@ -68,17 +72,30 @@ def parse_location(location: str) -> Location:
 def _location(parts: SplitResult, port: int, shown: str) -> Location:
     vhost = unquote(parts.path[1:]) or "/"
     user = unquote(parts.username or "guest")
-    tls = parts.scheme == "amqps"
     options = {
         "host": f"{parts.hostname}:{port}",
         "userid": user,
         "password": unquote(parts.password or "guest"),
         "virtual_host": vhost,
         "login_method": "PLAIN",
-        # Without a context py-amqp would take any certificate.
-        "ssl": {"context": {"check_hostname": True}, "server_hostname": parts.hostname} if tls else False,
+        "ssl": _tls(parts, shown),
     }
     return Location(shown, user, vhost, options)
+
+
+def _tls(parts: SplitResult, shown: str) -> dict[str, Any] | bool:
+    """What py-amqp needs for a connection to a server whose certificate is trusted; False for one in the clear."""
+    files = dict(parse_qsl(parts.query, keep_blank_values=True))
+    known = _FILES if parts.scheme == "amqps" else {}
+    for name, path in files.items():
+        if name not in known:
+            raise _wrong(shown, f"has the option {name!r}, and takes {', '.join(known) or 'none without TLS'}")
+        if not os.path.isfile(path):
+            raise _wrong(shown, f"has {name}={path!r}, which is no file here")
+    if not known:
+        return False
+    options = {known[name]: path for name, path in files.items()}
+    return {"server_hostname": parts.hostname, "cert_reqs": ssl.CERT_REQUIRED, **options}
 
 
 def hide_password(location: str) -> str:

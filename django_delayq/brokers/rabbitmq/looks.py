@@ -9,6 +9,10 @@ from django_delayq.brokers.rabbitmq.names import LEVELS, Names
 
 OLDEST = (3, 10)
 """The first version whose quorum queues know a TTL and dead-letter at least once."""
+OWN_TIMEOUT = (3, 12)
+"""The first version whose queues may ask for a consumer time-out of their own."""
+CONSUMER_TIMEOUT_MS = 1_800_000
+"""RabbitMQ's own, where its configuration does not say otherwise."""
 
 
 def count(connection: Connection, names: Names, sets: Iterable[Sequence[str]], now_ms: int, running: int) -> Counts:
@@ -35,6 +39,6 @@ def report_on(connection: Connection, shown: str) -> ServerReport:
     server = f"RabbitMQ {version} at {shown}"
     durability = "nothing that was confirmed is lost while most nodes of a quorum queue are there"
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < OLDEST:
-        return ServerReport(server, durability, problems=[f"{server} is too old; use 3.10 or newer."])
-    return ServerReport(server, durability)
+    problems = [f"{server} is too old; use 3.10 or newer."] if numbers < OLDEST else []
+    longest_run_ms = None if numbers >= OWN_TIMEOUT else CONSUMER_TIMEOUT_MS
+    return ServerReport(server, durability, problems=problems, longest_run_ms=longest_run_ms)

@@ -30,6 +30,8 @@ class Names:
         """The exchange that tells every worker of a pause."""
         self.error = f"{prefix}.error"
         self.register = f"{prefix}.register"
+        self.set_up = f"{prefix}.setup"
+        """The queue that one connection has to itself while it declares the others."""
 
     def level(self, level: int) -> str:
         """An exchange, and the queue of the same name."""

@@ -1,16 +1,19 @@
 """Publishing with confirms, in batches: what is confirmed is on the disks of its queue."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from time import monotonic, sleep
 
 from amqp import Channel, Connection, Message
 from amqp.exceptions import AMQPError
 
 from django_delayq.brokers.rabbitmq.link import Link
+from django_delayq.brokers.rabbitmq.locations import Location
+from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.notes import unpack
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing
 from django_delayq.brokers.rabbitmq.register import Register
-from django_delayq.brokers.rabbitmq.topology import Topology
+from django_delayq.brokers.rabbitmq.topology import SetName, Topology
 from django_delayq.errors import BrokerUnavailable
 
 BUDGET_S = 2.0
@@ -20,12 +23,12 @@ SENDING_S = 1.0
 
 
 class Publisher:
-    """Publishes on a connection of its own, which the server may block without holding up an acknowledgement."""
+    """Declares and publishes on a connection of its own, which the server may block without holding up another one."""
 
-    def __init__(self, link: Link, topology: Topology, register: Register) -> None:
-        self._link = link
-        self._topology = topology
-        self._register = register
+    def __init__(self, location: Location, names: Names) -> None:
+        self._link = Link(location)
+        self._topology = Topology(names)
+        self._register = Register(names)
         self._channel: Channel | None = None
         self._tag = 0
         self._waiting: dict[int, int] = {}  # delivery tag -> position
@@ -33,28 +36,54 @@ class Publisher:
         self._returned: set[str] = set()
         self._refused = ""
 
+    @contextmanager
+    def looking(self) -> Iterator[Connection]:
+        """The connection, for a look or a change beside what is published."""
+        with self._link.using() as connection:
+            self._topology.ensure(connection, ())
+            yield connection
+
+    def declare(self, sets: Iterable[SetName]) -> None:
+        """Make sure that the queues of these sets are there."""
+        with self._link.using() as connection:
+            self._ensure(connection, sets)
+
+    def forget(self) -> None:
+        """Declare all anew when it is needed: something may be gone."""
+        self._topology.forget()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._link.close()
+
     def publish(self, outgoing: Sequence[Outgoing], within_s: float = BUDGET_S) -> None:
         """Publish all to queues that are there. Raises `BrokerUnavailable` when not all is confirmed in time.
 
         What a broken connection leaves unconfirmed is sent again, under the same uid.
         """
+        if not outgoing:
+            return
         until = monotonic() + within_s
-        with self._link.lock:
-            self._unconfirmed = dict(enumerate(outgoing))
-            while True:
-                try:
-                    with self._link.using(max(until - monotonic(), 0.01)) as connection:
-                        self._attempt(connection, until)
-                    return
-                except BrokerUnavailable:
-                    if monotonic() + PAUSE_S >= until:
-                        raise
-                    sleep(PAUSE_S)
+        unconfirmed = dict(enumerate(outgoing))
+        while True:
+            try:
+                with self._link.using(max(until - monotonic(), 0.01)) as connection:
+                    self._attempt(connection, unconfirmed, until)
+                return
+            except BrokerUnavailable:
+                if monotonic() + PAUSE_S >= until:
+                    raise
+                sleep(PAUSE_S)
 
-    def _attempt(self, connection: Connection, until: float) -> None:
-        new = self._topology.ensure(connection, (out.set_name for out in self._unconfirmed.values()))
+    def _ensure(self, connection: Connection, sets: Iterable[SetName]) -> bool:
+        new = self._topology.ensure(connection, sets)
         if new:
             self._register.note_sets(connection, new)
+        return bool(new)
+
+    def _attempt(self, connection: Connection, unconfirmed: dict[int, Outgoing], until: float) -> None:
+        self._unconfirmed = unconfirmed
+        if self._ensure(connection, (out.set_name for out in unconfirmed.values())):
             until = max(until, monotonic() + SENDING_S)
         if self._channel is None or self._channel.connection is not connection:
             self._channel = self._new_channel(connection)

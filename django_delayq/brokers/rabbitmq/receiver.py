@@ -5,7 +5,7 @@ A lease is a message that is not acknowledged. Whatever goes back is published a
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from amqp import Connection
@@ -30,7 +30,7 @@ from django_delayq.brokers.rabbitmq.outgoing import Outgoing
 from django_delayq.brokers.rabbitmq.publishing import Publisher
 from django_delayq.brokers.rabbitmq.register import Register
 from django_delayq.brokers.rabbitmq.settling import again, lapsed, successor
-from django_delayq.brokers.rabbitmq.topology import SetName, Topology
+from django_delayq.brokers.rabbitmq.topology import SetName
 from django_delayq.brokers.rabbitmq.waker import Waker
 from django_delayq.conf import Options
 from django_delayq.errors import BrokerUnavailable, DelayqError
@@ -61,10 +61,9 @@ class Receiver:
         self._publisher = publisher
         self._clock = clock
         self._register = Register(names)
-        self._topology = Topology(names)
         self._link = Link(location, HEARTBEAT_S)
         self._inbox = Inbox(names, clock.monotonic)
-        self._inbox.on_cancel = self._topology.forget
+        self._inbox.on_cancel = publisher.forget
         self._leases = Leases()
         self._waker = Waker()
         self._wanted: list[SetName] = []
@@ -173,6 +172,7 @@ class Receiver:
     def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
         with self._receiving():
             self._take_in()
+            self.wake()  # who sleeps on the socket would not hear of what was taken in here
             until = self._clock.monotonic() + lease_ms / 1000
             found = [self._leases.find(id, token) for id, token in leases]
             for lease in found:
@@ -189,17 +189,22 @@ class Receiver:
             self._recover(upkept)
             self._lapse(upkept)
             self._give_back_unwanted()
-            if self._clock.monotonic() >= self._trim_at:
-                self._trim_at = self._clock.monotonic() + TRIM_EVERY_S
-                oldest_ms = upkept.now_ms - self._options.error_retention
-                upkept.dropped = buried.trim(connection, self._names, oldest_ms, self._options.error_max)
             upkept.suspects_due = sum(self._inbox.waiting(self._names.suspect(*name)) for name in self._inbox.boxes)
             next_end = self._leases.next_end()
             if next_end is not None:
                 upkept.next_lease_end_ms = upkept.now_ms + math.ceil((next_end - self._clock.monotonic()) * 1000)
-            self._known_built = self._known_built or self._register.read(connection).built
+            with self._publisher.looking() as outward:
+                upkept.dropped = self._trim(outward, upkept.now_ms)
+                self._known_built = self._known_built or self._register.read(outward).built
             upkept.alarms_lost = not self._known_built
             return upkept
+
+    def _trim(self, connection: Connection, now_ms: int) -> int:
+        if self._clock.monotonic() < self._trim_at:
+            return 0
+        self._trim_at = self._clock.monotonic() + TRIM_EVERY_S
+        oldest_ms = now_ms - self._options.error_retention
+        return buried.trim(connection, self._names, oldest_ms, self._options.error_max)
 
     def _give_back_unwanted(self) -> None:
         unwanted = self._inbox.unwanted(UNWANTED_S)
@@ -213,7 +218,9 @@ class Receiver:
         """Put where they belong the messages of connections that were lost."""
         lost = list(self._inbox.lost)
         if lost:
-            out = [lapsed(self._names, each, self._clock.now_ms()) for each in lost if not self._leases.is_over(each)]
+            now_ms = self._clock.now_ms()
+            over = self._leases.is_over
+            out = [lapsed(self._names, each, now_ms, each.hold_ms) for each in lost if not over(each)]
             self._replace(lost, out)
             del self._inbox.lost[: len(lost)]  # not before: what could not be published is tried again
         if upkept:
@@ -234,7 +241,7 @@ class Receiver:
     def _after_lapse(self, arrival: Arrival, interrupted: bool) -> Outgoing:
         if interrupted and arrival.note and not arrival.note.header.at_most_once:
             return again(self._names, arrival, 0, self._clock.now_ms())
-        return lapsed(self._names, arrival, self._clock.now_ms())
+        return lapsed(self._names, arrival, self._clock.now_ms(), hold_ms=0)
 
     def _back(self, arrivals: Iterable[Arrival]) -> list[Outgoing]:
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
@@ -278,13 +285,16 @@ class Receiver:
         self._link.close()
 
     @contextmanager
-    def _receiving(self, sets: Iterable[SetName] = ()) -> Iterator[Connection]:
-        """The connection that consumes, with the queues of these sets declared."""
+    def _receiving(self, sets: Collection[SetName] = ()) -> Iterator[Connection]:
+        """The connection that consumes. The queues of these sets are there."""
         with self._link.using() as connection:
-            new = self._topology.ensure(connection, sets)
-            if new:
-                self._register.note_sets(connection, new)
-            if self._inbox.attach(connection):
+            is_new = not self._inbox.is_on(connection)
+            if is_new:
+                self._publisher.forget()
+            if is_new or sets:
+                self._publisher.declare(sets)
+            if is_new:
+                self._inbox.attach(connection)
                 self._leases.lose_all()
                 self._known_built = False
             yield connection

@@ -1,7 +1,8 @@
 """What concerns the delayq as a whole: one message of JSON in a queue of length one.
 
-Taking it is the lock: while one holds it, others find the queue empty and try again. Publishing the next one pushes
-the last one out, so there is never more than one; if its holder dies, the server gives it back.
+Who declares the queue puts the first one. Taking it is the lock: while one holds it, others find the queue empty, and
+try again. Publishing the next one pushes the last one out, so there is never more than one; if its holder dies, the
+server gives it back.
 """
 
 import contextlib
@@ -16,9 +17,10 @@ from django_delayq import codec
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.notes import PERSISTENT
 from django_delayq.brokers.rabbitmq.topology import SetName
+from django_delayq.errors import BrokerUnavailable
 
-NEW_AFTER_S = 0.25
-"""Who finds the queue empty for so long is the first."""
+HELD_S, PAUSE_S = 2.0, 0.005
+"""How long to wait for one who holds it, and between two looks."""
 
 R = TypeVar("R")
 
@@ -46,8 +48,7 @@ class Register:
         """What it holds now."""
         with connection.channel() as channel:
             message, entries = self._take(channel)
-            if message is not None:
-                channel.basic_reject(message.delivery_tag, requeue=True)
+            channel.basic_reject(message.delivery_tag, requeue=True)
             return entries
 
     def change(self, connection: Connection, edit: Callable[[Entries], R]) -> R:
@@ -57,8 +58,7 @@ class Register:
             answer = edit(entries)
             new = Message(codec.dumps(entries).decode(), delivery_mode=PERSISTENT)
             channel.basic_publish_confirm(new, self._names.direct, self._names.register)
-            if message is not None:
-                channel.basic_ack(message.delivery_tag)
+            channel.basic_ack(message.delivery_tag)
             return answer
 
     def note_sets(self, connection: Connection, sets: Iterable[SetName]) -> None:
@@ -68,12 +68,15 @@ class Register:
         if new:
             self.change(connection, lambda entries: entries.sets.extend(new))
 
-    def _take(self, channel: Channel) -> tuple[Message | None, Entries]:
-        until = monotonic() + NEW_AFTER_S
+    def _take(self, channel: Channel) -> tuple[Message, Entries]:
+        until = monotonic() + HELD_S
         while (message := channel.basic_get(self._names.register)) is None:
             if monotonic() >= until:
-                return None, Entries()
-            sleep(0.005)
+                raise BrokerUnavailable(
+                    f"RabbitMQ's queue {self._names.register!r} is empty: a process that is frozen holds its message;"
+                    " or it was purged, then delete it, and it is made anew."
+                )
+            sleep(PAUSE_S)
         with contextlib.suppress(TypeError, ValueError):
             return message, Entries(**codec.loads(message.body))
         return message, Entries()  # someone else wrote it

@@ -38,14 +38,17 @@ def bury(names: Names, arrival: Arrival, error: str, now_ms: int, detail: str = 
     return buried(names, changed, arrival.body)
 
 
-def lapsed(names: Names, arrival: Arrival, now_ms: int) -> Outgoing:
-    """What takes the place of a message whose worker died or could not renew: a crash is counted, at most two."""
+def lapsed(names: Names, arrival: Arrival, now_ms: int, hold_ms: int) -> Outgoing:
+    """What takes the place of a message whose worker died or could not renew: a crash is counted, at most two.
+
+    `hold_ms` is what it was to be held for, if it may be that the worker still held it: nobody can tell.
+    """
     if arrival.note is None:
         return bury(names, arrival, NOT_OURS, now_ms)
     if arrival.note.header.at_most_once:
         return bury(names, arrival, LAPSED_AT_MOST_ONCE, now_ms)
     crashes = min(arrival.note.crashes + 1, SUSPECT_CRASHES)
-    return back(names, arrival.note.anew(crashes=crashes), arrival.body)
+    return back(names, arrival.note.anew(crashes=crashes), arrival.body, hold_ms)
 
 
 def again(names: Names, arrival: Arrival, hold_ms: int, now_ms: int) -> Outgoing:

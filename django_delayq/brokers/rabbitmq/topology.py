@@ -2,18 +2,23 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
+from time import monotonic, sleep
 from typing import Any
 
-from amqp import Channel, Connection
-from amqp.exceptions import NotFound
+from amqp import Channel, Connection, Message
+from amqp.exceptions import AMQPError, NotFound, ResourceLocked
 
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names
+from django_delayq.brokers.rabbitmq.notes import PERSISTENT
 
 SetName = tuple[str, str]  # queue, key
 
 CONSUMER_TIMEOUT_MS = 2**31 - 1
 """RabbitMQ closes the channel of a message that is unacknowledged for 30 minutes, but for queues that ask for longer
 (since 3.12; older ones don't read this)."""
+
+SET_UP_S, PAUSE_S = 30.0, 0.02
+"""How long to wait for another process that declares all, and between two looks."""
 
 
 class Topology:
@@ -30,20 +35,42 @@ class Topology:
 
     def ensure(self, connection: Connection, sets: Iterable[SetName]) -> list[SetName]:
         """Declare what was not declared on this connection. Gives the sets that are new to it."""
-        missing = [name for name in dict.fromkeys(sets) if self._connection is not connection or name not in self._sets]
-        if self._connection is connection and not missing:
-            return []
-        is_there = self._connection is connection or _is_there(connection, self._names)
-        with connection.channel() as channel:
-            limit = _delivery_limit(connection)
-            if not is_there:
-                _declare_base(channel, self._names, limit)
-            if self._connection is not connection:
-                self._connection, self._sets = connection, set()
-            for name in missing:
-                _declare_set(channel, self._names, name, limit)
-                self._sets.add(name)
+        is_new = self._connection is not connection
+        missing = [name for name in dict.fromkeys(sets) if is_new or name not in self._sets]
+        if is_new:
+            _set_up(connection, self._names)
+            self._connection, self._sets = connection, set()
+        if missing:
+            with connection.channel() as channel:
+                for name in missing:
+                    _declare_set(channel, self._names, name, _delivery_limit(connection))
+                    self._sets.add(name)
         return missing
+
+
+def _set_up(connection: Connection, names: Names) -> None:
+    """Declare all but the sets, unless that was done: to ask is a round trip, to declare are ninety.
+
+    One at a time: the first one puts the register in its queue, and a second one would put another in its place.
+    """
+    until = monotonic() + SET_UP_S
+    while not _is_there(connection, names):
+        with suppress(ResourceLocked), connection.channel() as channel:
+            channel.queue_declare(names.set_up, exclusive=True)  # another connection that has it locks us out
+            if not _is_there(connection, names):
+                _declare_base(channel, names, _delivery_limit(connection))
+            channel.queue_delete(names.set_up)
+        if monotonic() > until:
+            raise AMQPError("another process sets it up, and does not come to an end")
+        sleep(PAUSE_S)
+
+
+def _is_there(connection: Connection, names: Names) -> bool:
+    with suppress(NotFound), connection.channel() as channel:
+        channel.queue_declare(names.register, passive=True)
+        channel.exchange_declare(names.news, "fanout", passive=True)  # the last one to be declared
+        return True
+    return False
 
 
 def _delivery_limit(connection: Connection) -> dict[str, Any]:
@@ -53,23 +80,16 @@ def _delivery_limit(connection: Connection) -> dict[str, Any]:
 
 
 def _declare_base(channel: Channel, names: Names, limit: dict[str, Any]) -> None:
-    for name, kind in ((names.due, "topic"), (names.direct, "direct"), (names.news, "fanout")):
+    for name, kind in ((names.due, "topic"), (names.direct, "direct")):
         channel.exchange_declare(name, kind, durable=True, auto_delete=False)
     for level in range(LEVELS):
         _declare_level(channel, names, level, limit)
     _declare_queue(channel, names.error, limit)
     channel.queue_bind(names.error, names.direct, names.error)
-    # Last, since it tells that all the others are there.
-    _declare_queue(channel, names.register, {"x-max-length": 1, "x-overflow": "drop-head"})
+    _declare_queue(channel, names.register, {"x-max-length": 1, "x-overflow": "drop-head", **limit})
     channel.queue_bind(names.register, names.direct, names.register)
-
-
-def _is_there(connection: Connection, names: Names) -> bool:
-    """Whether all but the sets was declared by someone before: to ask is one round trip, to declare are ninety."""
-    with suppress(NotFound), connection.channel() as channel:
-        channel.queue_declare(names.register, passive=True)
-        return True
-    return False
+    channel.basic_publish_confirm(Message("{}", delivery_mode=PERSISTENT), names.direct, names.register)
+    channel.exchange_declare(names.news, "fanout", durable=True, auto_delete=False)
 
 
 def _declare_level(channel: Channel, names: Names, level: int, limit: dict[str, Any]) -> None:

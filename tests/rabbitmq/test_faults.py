@@ -1,0 +1,124 @@
+"""Faults under load: what was accepted runs, and nothing starts early, whatever dies between."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from django_delayq.brokers.base import Header, Put, Want
+from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.conf import Alias
+from django_delayq.errors import BrokerUnavailable, SendError
+from tests.proxy import proxy_before
+from tests.scale import scaled
+from tests.servers import RabbitMQServer
+from tests.worker.processes import PATIENCE_S, Site
+
+LOAD = scaled(300)
+LONGEST_MS = 2_500
+CUTS = 5
+
+
+def send(site: Site, ids: list[str]) -> None:
+    """Send them, with delays up to a few seconds; again and again where the broker is away."""
+    header = Header("default", "journal")
+    for start in range(0, len(ids), 20):
+        puts = [Put(id, header, b'""', delay_ms=random.randrange(LONGEST_MS)) for id in ids[start : start + 20]]
+        while True:
+            try:
+                site.broker.put(puts)
+                break
+            except (SendError, BrokerUnavailable):
+                sleep(0.05)
+
+
+def runs(site: Site) -> Counter[str]:
+    """How often each message has run. None of them early."""
+    journal = Path(f"{site.line.path}.journal")
+    lines = [line.split() for line in journal.read_text().splitlines()] if journal.exists() else []
+    assert all(int(late_ms) >= 0 for _, *rest in lines for late_ms in rest)
+    return Counter(id for id, *rest in lines if not rest)
+
+
+def run_all(site: Site, ids: list[str]) -> Counter[str]:
+    """Wait until each has run."""
+    until = monotonic() + PATIENCE_S
+    while not (seen := runs(site)).keys() >= set(ids):
+        assert monotonic() < until, f"{len(set(ids) - seen.keys())} did not run"
+        sleep(0.1)
+    return seen
+
+
+def under_load(site: Site, fault: Callable[[], object]) -> Counter[str]:
+    """Send to two workers while the fault happens. How often each ran in the end."""
+    ids = [f"{n}" for n in range(LOAD)]
+    workers = [site.worker(), site.worker()]
+    for worker in workers:
+        worker.until_says("Connections at most")
+    with ThreadPoolExecutor() as threads:
+        sending = threads.submit(send, site, ids)
+        fault()
+        sending.result()
+    seen = run_all(site, ids)
+    assert [worker.stop() for worker in workers] == [0, 0]
+    return seen
+
+
+def test_connections_that_are_killed_lose_nothing(
+    site: Site, rabbitmq_server: RabbitMQServer, store: dict[str, Any] | None
+) -> None:
+    def cut() -> None:
+        for _ in range(CUTS):
+            sleep(0.3)
+            rabbitmq_server.cut()
+
+    seen = under_load(site, cut)
+    if store is not None:
+        assert set(seen.values()) == {1}  # the row decides
+
+
+class TestRestart:
+    """On a node of its own."""
+
+    @pytest.fixture
+    def rabbitmq_server(self, start_rabbitmq: Callable[..., RabbitMQServer]) -> RabbitMQServer:
+        return start_rabbitmq()
+
+    @pytest.mark.parametrize("store", [None], indirect=True)
+    def test_a_node_that_is_killed_and_starts_again_loses_nothing(
+        self, site: Site, rabbitmq_server: RabbitMQServer
+    ) -> None:
+        def restart() -> None:
+            sleep(0.5)
+            rabbitmq_server.kill()
+            rabbitmq_server.start()
+
+        under_load(site, restart)
+
+
+def test_what_was_published_and_not_confirmed_is_sent_again_and_runs_once(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    header = Header("q", "k")
+    with (
+        proxy_before(rabbitmq_server) as network,
+        closing(RabbitMQBroker(Alias("default", location=network.url))) as sender,
+    ):
+        sender.put([Put("first", header, b"1")])  # its queues are there now
+        lost = network.lose_reply(b"unsure")
+        sender.put([Put("unsure", header, b"1")])
+        assert lost.happened.is_set()
+    (waiting,) = broker.counts().waiting
+    assert waiting.ready == 3
+    given: list[str] = []
+    while waiting.ready:
+        claims = broker.claim([Want("q", "k", 10)], lease_ms=60_000, worker="w")
+        given += [message.id for message in claims.messages]
+        (waiting,) = broker.counts().waiting
+    assert sorted(given) == ["first", "unsure"]

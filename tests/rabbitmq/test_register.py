@@ -1,0 +1,55 @@
+"""What concerns a delayq as a whole is kept, whoever makes it, holds it, or removes it."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+
+import pytest
+from amqp import Channel
+
+from django_delayq.brokers.base import Header, Pause, Put
+from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.brokers.rabbitmq.names import Names
+from django_delayq.conf import Alias
+from django_delayq.errors import BrokerUnavailable
+from tests.servers import RabbitMQServer
+
+NAMES = Names("delayq")
+
+
+@contextmanager
+def channel_of(server: RabbitMQServer) -> Iterator[Channel]:
+    with server.client() as client, client.channel() as channel:
+        yield channel
+
+
+def test_of_many_who_set_it_up_at_once_none_takes_the_place_of_what_another_noted(
+    rabbitmq_server: RabbitMQServer,
+) -> None:
+    with channel_of(rabbitmq_server) as channel:
+        channel.queue_delete(NAMES.register)
+    with ExitStack() as stack, ThreadPoolExecutor() as threads:
+        made = [RabbitMQBroker(Alias("default", location=rabbitmq_server.url)) for _ in range(6)]
+        brokers = [stack.enter_context(closing(broker)) for broker in made]
+        puts = [[Put("a", Header("q", f"k{n}"), b"1")] for n in range(len(brokers))]
+        assert len(list(threads.map(RabbitMQBroker.put, brokers, puts))) == len(brokers)
+        assert [each.key for each in brokers[0].counts().waiting] == [f"k{n}" for n in range(len(brokers))]
+
+
+def test_it_is_waited_for_while_another_holds_it(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
+    broker.pause(Pause("q", None, "to see"))
+    with channel_of(rabbitmq_server) as channel, ThreadPoolExecutor() as threads:
+        message = channel.basic_get(NAMES.register)
+        resumed = threads.submit(broker.resume, "q", None)
+        channel.basic_reject(message.delivery_tag, requeue=True)
+        assert resumed.result()
+    assert broker.pauses() == []
+
+
+def test_one_who_holds_it_for_too_long_is_told_of(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
+    broker.pause(Pause("q", None, "to see"))
+    with channel_of(rabbitmq_server) as channel:
+        channel.basic_get(NAMES.register)
+        with pytest.raises(BrokerUnavailable, match=r"delayq\.register.* is empty"):
+            broker.pause(Pause("other", None, "to see"))
+    assert [pause.queue for pause in broker.pauses()] == ["q"]  # its holder is gone
