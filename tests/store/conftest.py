@@ -36,3 +36,9 @@ def broker(stored_delayq: dict[str, Any]) -> StoredBroker:
     found = get_broker()
     assert isinstance(found, StoredBroker)
     return found
+
+
+@pytest.fixture
+def gives_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Redis that is away is waited for a tenth of a second, not two."""
+    monkeypatch.setattr("django_delayq.brokers.redis.links.BUDGET", 0.1)

@@ -134,6 +134,7 @@ def test_a_tally_that_nothing_writes_is_named(broker: StoredBroker, database: st
     assert _audit()["differences"] == [f"the tally has {count} {name!r}, which nothing writes"]
 
 
+@pytest.mark.usefixtures("gives_up_soon")
 def test_without_its_broker_the_audit_can_not_say_that_all_is_well(
     stored_delayq: dict[str, Any], settings: Settings
 ) -> None:

@@ -135,6 +135,7 @@ def test_at_most_once_work_whose_lease_ran_out_is_buried_without_the_broker(
     assert ErrorMessage.objects.using(database).count() == 1
 
 
+@pytest.mark.usefixtures("gives_up_soon")
 @pytest.mark.parametrize("verb", [Verb.FINISH, Verb.RETRY, Verb.RELEASE, Verb.BURY])
 def test_a_lease_is_renewed_and_ended_while_the_broker_is_away(
     broker: StoredBroker, server: Server, verb: Verb, database: str
@@ -162,6 +163,7 @@ def test_a_message_from_before_the_store_is_run_and_ended_by_its_broker(broker: 
     assert FinishMessage.objects.using(database).get().message_id == "new"
 
 
+@pytest.mark.usefixtures("gives_up_soon")
 def test_a_short_absence_is_no_degraded_mode_and_a_long_one_is(broker: StoredBroker, server: Server) -> None:
     server.kill()
     with pytest.raises(BrokerUnavailable):
@@ -174,6 +176,7 @@ def test_a_short_absence_is_no_degraded_mode_and_a_long_one_is(broker: StoredBro
     assert not broker.degraded.away
 
 
+@pytest.mark.usefixtures("gives_up_soon")
 def test_status_shows_the_figures_and_that_the_broker_is_away(
     stored_delayq: dict[str, Any], settings: Settings, database: str
 ) -> None:

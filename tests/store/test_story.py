@@ -97,6 +97,7 @@ def test_of_several_rows_of_one_id_the_newest_is_told_and_the_others_are_counted
     assert (seen["state"], seen["story"]["rows"]) == ("pending", 3)
 
 
+@pytest.mark.usefixtures("gives_up_soon")
 def test_the_row_tells_also_while_the_broker_is_away(stored_delayq: dict[str, Any], settings: Any) -> None:
     settings.DELAYQ = {"default": {**stored_delayq, "LOCATION": "unix:///nowhere/redis.sock"}}
     send_delay_message("k", 1, id="a")

@@ -162,6 +162,7 @@ def test_clocks_that_agree_are_no_news(broker: StoredBroker, database: str) -> N
     assert "delayq.W005" not in [each.id for each in found]
 
 
+@pytest.mark.usefixtures("gives_up_soon")
 def test_a_broker_that_is_away_has_no_clock_to_compare(settings: Settings, database: str) -> None:
     settings.DELAYQ = {"default": {"LOCATION": "unix:///nowhere/redis.sock", "DATABASE": database, "STORE": {}}}
     assert isinstance(get_broker(), StoredBroker)
