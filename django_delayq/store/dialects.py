@@ -24,6 +24,8 @@ class Dialect:
     """The end of an insert into the tally, where the name is there."""
     unless_there: str
     """The end of an insert into `delayq_ready` that does nothing where the id is there."""
+    update_held: str
+    """An UPDATE of `delayq_ready` by a given table `held`, whose `pk` is of the row."""
     given: Callable[[str, given.Columns, given.Rows], tuple[str, list[Any]]]
     """See given.py."""
 
@@ -36,6 +38,7 @@ class Dialect:
 
 _COUNTED = "ON CONFLICT (alias, name) DO UPDATE SET count = delayq_tally.count + excluded.count"
 _UNLESS_THERE = "ON CONFLICT (alias, message_id) DO NOTHING"
+_UPDATE_HELD = "UPDATE delayq_ready SET {changes} FROM {held} WHERE id = held.pk"
 _US = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 DIALECTS = {
@@ -49,6 +52,7 @@ DIALECTS = {
         interrupted="'!' || worker",
         counted=_COUNTED,
         unless_there=_UNLESS_THERE,
+        update_held=_UPDATE_HELD,
         given=given.on_postgresql,
     ),
     "sqlite": Dialect(  # its clock counts whole ms, rounded down; it has one writer, so nothing is locked to skip
@@ -61,6 +65,7 @@ DIALECTS = {
         interrupted="'!' || worker",
         counted=_COUNTED,
         unless_there=_UNLESS_THERE,
+        update_held=_UPDATE_HELD,
         given=given.on_sqlite,
     ),
     "mysql": Dialect(  # and MariaDB. A time in the zone of the session would be ambiguous for an hour a year
@@ -73,6 +78,7 @@ DIALECTS = {
         interrupted="concat('!', worker)",
         counted="ON DUPLICATE KEY UPDATE count = count + VALUES(count)",
         unless_there="ON DUPLICATE KEY UPDATE id = delayq_ready.id",
+        update_held="UPDATE delayq_ready JOIN {held} ON id = held.pk SET {changes}",
         given=given.on_mysql,
     ),
 }

@@ -1,6 +1,6 @@
 """What a caller gives as a table that a statement joins: one text and few values, however many rows.
 
-Each gives the table for FROM, under a name, and its parameters. Texts are names, without control characters.
+Each gives the table for FROM, under a name, and its parameters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,21 +8,21 @@ from typing import Any
 
 from django_delayq import codec
 
+
+class LongText(str):
+    """The kind of a column whose texts may be longer than a name."""
+
+
 Columns = Mapping[str, type[int] | type[str]]
 Rows = Sequence[Sequence[Any]]
 
 
 def on_postgresql(name: str, columns: Columns, rows: Rows) -> tuple[str, list[Any]]:
-    """Arrays, written as text: that costs the client a tenth of what an array of Python values costs."""
-    arrays, parameters = [], []
-    for i, kind in enumerate(columns.values()):
-        if kind is int:
-            arrays.append("%s::bigint[]")
-            parameters.append(f"{{{','.join([str(row[i]) for row in rows])}}}")
-        else:
-            arrays.append("string_to_array(%s, chr(31))")
-            parameters.append("\x1f".join([row[i] for row in rows]))
-    return f"unnest({', '.join(arrays)}) AS {name} ({', '.join(columns)})", parameters
+    """JSON, which costs the client a tenth of what an array of Python values costs."""
+    types = {int: "bigint", str: "text", LongText: "text"}
+    defined = ", ".join(f"{column} {types[kind]}" for column, kind in columns.items())
+    objects = [dict(zip(columns, row, strict=True)) for row in rows]
+    return f"json_to_recordset(%s) AS {name} ({defined})", [codec.dumps(objects).decode()]
 
 
 def on_sqlite(name: str, columns: Columns, rows: Rows) -> tuple[str, list[Any]]:
@@ -35,6 +35,7 @@ def on_sqlite(name: str, columns: Columns, rows: Rows) -> tuple[str, list[Any]]:
 
 def on_mysql(name: str, columns: Columns, rows: Rows) -> tuple[str, list[Any]]:
     """JSON: what MySQL and MariaDB write as VALUES is not the same."""
-    types = {int: "BIGINT", str: "VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"}
+    text = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+    types = {int: "BIGINT", str: f"VARCHAR(200) {text}", LongText: f"LONGTEXT {text}"}
     paths = ", ".join(f"{column} {types[kind]} PATH '$[{i}]'" for i, (column, kind) in enumerate(columns.items()))
     return f"JSON_TABLE(%s, '$[*]' COLUMNS ({paths})) AS {name}", [codec.dumps(rows).decode()]

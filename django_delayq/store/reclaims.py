@@ -6,8 +6,8 @@ from functools import partial
 from django_delayq.brokers.base import BATCH
 from django_delayq.history import Ended, PastAttempt, add
 from django_delayq.store.database import Database, marks
-from django_delayq.store.moves import Burial, bury
-from django_delayq.store.rows import CRASHES_NOW, UNLEASED
+from django_delayq.store.moves import Again, Burial, bury, wait_again
+from django_delayq.store.rows import CRASHES_NOW
 
 LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 PAGE = 100
@@ -35,31 +35,17 @@ def _reclaim_all(database: Database, pks: Sequence[int]) -> dict[int, bool]:
         f" ORDER BY r.id{dialect.skip_locked}",
         pks,
     )
-    return {pk: _reclaim(database, pk, bool(once), *row) for pk, once, *row in lapsed}
-
-
-def _reclaim(
-    database: Database,
-    pk: int,
-    at_most_once: bool,
-    crashes: int,
-    failures: int,
-    worker: str,
-    claimed_ms: int,
-    lease_until_ms: int,
-    history: str,
-) -> bool:
-    """Whether it was buried."""
-    if at_most_once:
-        bury(database, pk, Burial(LAPSED_AT_MOST_ONCE, claimed_ms, lease_until_ms, crashes=1))
-        return True
-    outcome = Ended.INTERRUPTED if worker.startswith("!") else Ended.LOST
-    lost = PastAttempt(failures + 1, claimed_ms, lease_until_ms, worker.removeprefix("!"), outcome)
-    database.changed(
-        f"UPDATE delayq_ready SET crashes = %s, history = %s, {UNLEASED} WHERE id = %s",
-        [crashes, add(history, lost), pk],
-    )
-    return False
+    buried, again = [], []
+    for pk, once, crashes, failures, worker, claimed_ms, lease_until_ms, history in lapsed:
+        if once:
+            buried.append(Burial(pk, claimed_ms, lease_until_ms, LAPSED_AT_MOST_ONCE, more_crashes=1))
+        else:
+            outcome = Ended.INTERRUPTED if worker.startswith("!") else Ended.LOST
+            lost = PastAttempt(failures + 1, claimed_ms, lease_until_ms, worker.removeprefix("!"), outcome)
+            again.append(Again(pk, None, 0, crashes, "", add(history, lost)))
+    bury(database, buried)
+    wait_again(database, again)
+    return {pk: bool(once) for pk, once, *_ in lapsed}
 
 
 def reclaim_lapsed(database: Database, after: Position = START) -> tuple[int, Position]:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from django_delayq.brokers.base import Claimed, Header, Info
+from django_delayq.brokers.base import Claimed, Header, Info, Verb
 from django_delayq.history import Ended, PastAttempt
 from django_delayq.message import State
 from django_delayq.store.database import Row
@@ -35,6 +35,9 @@ CRASHES_NOW = (
 """The crashes of a row that nobody holds: a lease that ran out counts one, but never the third, and none where the
 stop of a worker interrupted it (its worker's name is marked with "!" then)."""
 
+OF_HELD = "JOIN delayq_ready r ON r.alias = %s AND r.message_id = held.message_id AND r.token = held.token"
+"""The rows `r` of leases that are given as a table `held`."""
+
 UNLEASED = "token = NULL, lease_until = NULL, worker = '', started_at = NULL"
 """What a move sets that ends a lease and keeps the row."""
 
@@ -58,6 +61,17 @@ class Inserted(NamedTuple):
     pk: int
     due_ms: int
     now_ms: int
+
+
+class End(NamedTuple):
+    """A lease that was held, and the move that ended it; None where it was left as it is."""
+
+    id: str
+    token: int
+    pk: int
+    queue: str
+    key: str
+    move: Verb | None
 
 
 def header_of(row: Row) -> Header:

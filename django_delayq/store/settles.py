@@ -4,58 +4,17 @@ A row that another transaction holds, which may be a renewal, the relay or a cal
 waited for. Its lease may be as good as ever, so the answer for it is None: ask again.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from django_delayq.brokers.base import FATAL_CRASHES, Alarm, Settlement, Verb
-from django_delayq.history import Ended, PastAttempt, add
-from django_delayq.store.database import Database, Sql, marks
-from django_delayq.store.moves import Burial, Ran, bury, finish, storable
-from django_delayq.store.rows import UNLEASED
+from django_delayq.brokers.base import Alarm, Settlement, Verb
+from django_delayq.store.database import Database, Sql
+from django_delayq.store.ends import INTERRUPTED_LEASE_MS
+from django_delayq.store.rows import OF_HELD, End
 from django_delayq.store.statements import statements
 
-INTERRUPTED_LEASE_MS = 1_000
 Lease = tuple[str, int]
 """The id of a message, and the token."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The row of a lease that was still held, locked for its settlement."""
-
-    settlement: Settlement
-    pk: int
-    queue: str
-    key: str
-    failures: int
-    crashes: int
-    worker: str
-    claimed_ms: int
-    history: str
-    now_ms: int
-
-    @property
-    def ended_ms(self) -> int:
-        """When the attempt ended. The worker's idea of the clock may be ahead, never what is kept."""
-        ended_ms = self.settlement.ended_ms
-        return self.now_ms if ended_ms is None else min(ended_ms, self.now_ms)
-
-    @property
-    def started_ms(self) -> int:
-        """When the attempt started: at its claim, where the worker does not say."""
-        started_ms = self.settlement.started_ms
-        return min(self.claimed_ms if started_ms is None else started_ms, self.ended_ms)
-
-    def history_with(self, outcome: Ended) -> str:
-        """The row's history with this attempt."""
-        error, traceback = storable(self.settlement.error), storable(self.settlement.detail)
-        attempt = self.failures + 1, self.started_ms, self.ended_ms, self.worker.removeprefix("!"), outcome
-        return add(self.history, PastAttempt(*attempt, error, traceback))
-
-    def alarm(self, wait_ms: int = 0) -> Alarm:
-        """An alarm for the row."""
-        return Alarm(self.queue, self.key, str(self.pk), wait_ms)
 
 
 @dataclass(slots=True)
@@ -68,39 +27,34 @@ class Settled:
 
 
 def settle(database: Database, settlements: Sequence[Settlement]) -> Settled:
-    """End leases in one transaction. Of those that the handler's own has ended, only the alarm is left."""
-    finished = [Alarm(one.queue, one.key, one.finished_pk) for one in settlements if one.finished_pk]
-    rest = [one for one in settlements if not one.finished_pk]
-    settled = _settle_rest(database, rest) if rest else Settled([], [], [])
-    answers = iter(settled.answers)
-    settled.answers = [True if one.finished_pk else next(answers) for one in settlements]
-    settled.over += finished
-    return settled
-
-
-def _settle_rest(database: Database, settlements: Sequence[Settlement]) -> Settled:
-    locked, held, again = database.transaction(partial(_settle, database, settlements))
-    over = [row.alarm() for row in held.values()]
-    leases = [(settlement.id, settlement.token) for settlement in settlements]
-    passed_over = _passed_over(database, [lease for lease in leases if lease not in locked])
+    """End leases. Of those that the handler's own transaction has ended, only the alarm is left."""
     # Of two ends of one lease the first counts.
-    answers = [None if lease in passed_over else held.pop(lease, None) is not None for lease in leases]
-    return Settled(answers, over, again)
+    by_lease = {(one.id, one.token): one for one in reversed(settlements) if not one.finished_pk}
+    ends = statements(database).end(database, list(by_lease.values())) if by_lease else []
+    locked = {(end.id, end.token) for end in ends}
+    passed_over = _passed_over(database, [lease for lease in by_lease if lease not in locked])
+    ended = {(end.id, end.token): end for end in ends if end.move}
+    over = [Alarm(end.queue, end.key, str(end.pk)) for end in ended.values()]
+    over += [Alarm(one.queue, one.key, one.finished_pk) for one in settlements if one.finished_pk]
+    again = [alarm for lease, end in ended.items() if (alarm := _alarm_after(end, by_lease[lease]))]
+    return Settled([_answer(one, ended, passed_over) for one in settlements], over, again)
 
 
-def _settle(database: Database, settlements: Sequence[Settlement]) -> tuple[set[Lease], dict[Lease, Held], list[Alarm]]:
-    """The leases whose rows could be locked, those ended, and alarms to put."""
-    locked = _lock(database, settlements)
-    held = {
-        lease: row
-        for lease, row in locked.items()
-        if not (row.settlement.verb is Verb.INTERRUPT and row.worker.startswith("!"))
-    }
-    by_verb: dict[Verb, list[Held]] = {}
-    for row in held.values():
-        by_verb.setdefault(row.settlement.verb, []).append(row)
-    again = [alarm for verb, rows in by_verb.items() for alarm in _MOVES[verb](database, rows)]
-    return set(locked), held, again
+def _alarm_after(end: End, settlement: Settlement) -> Alarm | None:
+    """The alarm to put for a row that stays."""
+    if end.move in (Verb.FINISH, Verb.BURY):
+        return None
+    wait_ms = INTERRUPTED_LEASE_MS if end.move is Verb.INTERRUPT else settlement.delay_ms
+    return Alarm(end.queue, end.key, str(end.pk), wait_ms)
+
+
+def _answer(one: Settlement, ended: dict[Lease, End], passed_over: Collection[Lease]) -> bool | None:
+    lease = one.id, one.token
+    if one.finished_pk:
+        return True
+    if lease in passed_over:
+        return None
+    return ended.pop(lease, None) is not None
 
 
 def renew(database: Database, leases: Sequence[Lease], lease_ms: int) -> list[bool | None]:
@@ -123,111 +77,7 @@ def _passed_over(database: Database, leases: Sequence[Lease]) -> set[Lease]:
     return {(id, token) for id, token in rows}
 
 
-def _rows_of(database: Database, leases: Collection[Lease]) -> Sql:
+def _rows_of(database: Database, leases: Sequence[Lease]) -> Sql:
     """The rows `r` of leases, for FROM."""
-    held = database.given("held", {"message_id": str, "token": int}, list(leases))
-    return Sql(
-        f"{held.text} JOIN delayq_ready r ON r.alias = %s AND r.message_id = held.message_id AND r.token = held.token",
-        [*held.parameters, database.alias],
-    )
-
-
-def _lock(database: Database, settlements: Sequence[Settlement]) -> dict[Lease, Held]:
-    """Lock the rows whose lease is still held, but for those that another transaction holds."""
-    by_lease = {(settlement.id, settlement.token): settlement for settlement in reversed(settlements)}
-    if not by_lease:
-        return {}
-    found = _rows_of(database, by_lease)
-    rows = database.rows(
-        "SELECT r.message_id, r.token, r.id, r.queue, r.key, r.failures, r.crashes, r.worker, r.started_at, r.history,"
-        f" {database.dialect.now} FROM {found.text}{database.dialect.skip_locked}",
-        found.parameters,
-    )
-    return {(id, token): Held(by_lease[id, token], *row) for id, token, *row in rows}
-
-
-def _finish(database: Database, rows: list[Held]) -> list[Alarm]:
-    finish(database, [Ran(row.pk, row.started_ms, row.ended_ms) for row in rows])
-    return []
-
-
-def _retry(database: Database, rows: list[Held]) -> list[Alarm]:
-    return _wait_again(database, rows, Ended.FAILED)
-
-
-def _snooze(database: Database, rows: list[Held]) -> list[Alarm]:
-    return _wait_again(database, rows, Ended.SNOOZED)
-
-
-def _wait_again(database: Database, rows: list[Held], outcome: Ended) -> list[Alarm]:
-    for row in rows:
-        error = storable(row.settlement.error)
-        database.changed(
-            f"UPDATE delayq_ready SET due_at = {database.dialect.now_up} + %s, failures = failures + %s, crashes = 0,"
-            f" error = CASE WHEN %s = '' THEN error ELSE %s END, {UNLEASED}, history = %s, placed = %s WHERE id = %s",
-            [
-                row.settlement.delay_ms,
-                int(outcome is Ended.FAILED),
-                error,
-                error,
-                row.history_with(outcome),
-                False,
-                row.pk,
-            ],
-        )
-    return [row.alarm(row.settlement.delay_ms) for row in rows]
-
-
-def _release(database: Database, rows: list[Held]) -> list[Alarm]:
-    database.changed(
-        f"UPDATE delayq_ready SET {UNLEASED} WHERE id IN ({marks(len(rows))})",
-        [row.pk for row in rows],
-    )
-    return [row.alarm() for row in rows]
-
-
-def _interrupt(database: Database, rows: list[Held]) -> list[Alarm]:
-    # Not free at once: a thread that can't be stopped gets this second to end. The mark says to count no crash.
-    dialect = database.dialect
-    database.changed(
-        f"UPDATE delayq_ready SET worker = {dialect.interrupted}, lease_until = {dialect.now} + %s"
-        f" WHERE id IN ({marks(len(rows))})",
-        [INTERRUPTED_LEASE_MS, *[row.pk for row in rows]],
-    )
-    return [row.alarm(INTERRUPTED_LEASE_MS) for row in rows]
-
-
-def _crash(database: Database, rows: list[Held]) -> list[Alarm]:
-    again = []
-    for row in rows:
-        crashes, error = row.crashes + 1, storable(row.settlement.error)
-        if crashes >= FATAL_CRASHES:
-            text = f"killed its worker {crashes} times: {error}"
-            bury(database, row.pk, Burial(text, row.started_ms, row.ended_ms, crashes=1))
-            continue
-        database.changed(
-            f"UPDATE delayq_ready SET crashes = %s, error = %s, {UNLEASED}, history = %s WHERE id = %s",
-            [crashes, error, row.history_with(Ended.CRASHED), row.pk],
-        )
-        again.append(row.alarm())
-    return again
-
-
-def _bury(database: Database, rows: list[Held]) -> list[Alarm]:
-    for row in rows:
-        one = row.settlement
-        started_ms = None if one.started_ms is None else row.started_ms
-        burial = Burial(one.error, started_ms, row.ended_ms, one.detail, one.fingerprint, int(one.failed))
-        bury(database, row.pk, burial)
-    return []
-
-
-_MOVES: dict[Verb, Callable[[Database, list[Held]], list[Alarm]]] = {
-    Verb.FINISH: _finish,
-    Verb.RETRY: _retry,
-    Verb.SNOOZE: _snooze,
-    Verb.RELEASE: _release,
-    Verb.INTERRUPT: _interrupt,
-    Verb.CRASH: _crash,
-    Verb.BURY: _bury,
-}
+    held = database.given("held", {"message_id": str, "token": int}, leases)
+    return Sql(f"{held.text} {OF_HELD}", [*held.parameters, database.alias])

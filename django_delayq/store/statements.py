@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from django_delayq.brokers.base import Put
+from django_delayq.brokers.base import Put, Settlement
 from django_delayq.store import mysql, postgresql, sqlite
 from django_delayq.store.database import Database, Row, Sql
-from django_delayq.store.rows import Inserted
+from django_delayq.store.rows import End, Inserted
 
 
 class Statements(Protocol):
@@ -26,6 +26,9 @@ class Statements(Protocol):
 
     def change_unlocked(self, database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
         """As `change`, of what is found (`found` is from FROM on), without what other transactions hold."""
+
+    def end(self, database: Database, settlements: Sequence[Settlement]) -> list[End]:
+        """End leases, of which no two are one, without what other transactions hold. Gives those that were held."""
 
 
 _STATEMENTS: dict[str, Statements] = {"postgresql": postgresql, "sqlite": sqlite, "mysql": mysql}

@@ -1,0 +1,137 @@
+"""A batch of settlements is one statement on PostgreSQL and a few on the others, however many messages it ends."""
+
+from collections.abc import Callable, Sequence
+from itertools import cycle
+
+import pytest
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
+
+from django_delayq import Send, send_delay_messages
+from django_delayq.brokers.base import Claimed, Settlement, Verb
+from django_delayq.history import MOST, MOST_BYTES, Ended, PastAttempt, add, read
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.store import StoredBroker
+from tests.brokers.rig import settlement
+from tests.store.support import LEASE_MS, WANT, claim
+
+MANY = 50
+MOST_STATEMENTS = {"postgresql": 1, "sqlite": 5, "mysql": 5}
+"""Of a batch that ends in one way, BEGIN and COMMIT included."""
+MOST_STATEMENTS_OF_A_MIX = {"postgresql": 1, "sqlite": 10, "mysql": 10}
+TRICKY = 'E: "outcome":"x" \\ \x1f é ❄ "'
+
+
+@pytest.fixture
+def held(broker: StoredBroker) -> list[Claimed]:
+    """Many messages that were claimed."""
+    send_delay_messages(Send("k", 1, id=f"{n:02}") for n in range(MANY))
+    held: list[Claimed] = []
+    while len(held) < MANY:
+        held += claim(broker)
+    return held
+
+
+def count_statements(database: str, work: Callable[[], object]) -> int:
+    with CaptureQueriesContext(connections[database]) as captured:
+        work()
+    return len(captured)
+
+
+def end(held: Sequence[Claimed], *verbs: Verb) -> list[Settlement]:
+    return [
+        settlement(each, verb, delay_ms=1_000 if verb in (Verb.RETRY, Verb.SNOOZE) else 0, error="E: no", detail="Tr")
+        for each, verb in zip(held, cycle(verbs), strict=False)
+    ]
+
+
+@pytest.mark.parametrize("verb", Verb)
+def test_many_ends_of_one_kind_are_few_statements(
+    broker: StoredBroker, held: list[Claimed], database: str, verb: Verb
+) -> None:
+    ends = end(held, verb)
+    number = count_statements(database, lambda: broker.settle(ends))
+    assert number <= MOST_STATEMENTS[connections[database].vendor]
+    assert broker.settle(ends) == [False] * MANY
+
+
+def test_many_that_killed_their_workers_are_buried_in_few_statements(
+    broker: StoredBroker, held: list[Claimed], database: str
+) -> None:
+    ReadyMessage.objects.using(database).update(crashes=2)
+    ends = end(held, Verb.CRASH)
+    number = count_statements(database, lambda: broker.settle(ends))
+    assert number <= MOST_STATEMENTS[connections[database].vendor]
+    rows = ErrorMessage.objects.using(database)
+    assert {(row.error, row.crashes, row.failures, row.detail) for row in rows} == {
+        ("killed its worker 3 times: E: no", 3, 0, "")
+    }
+    assert rows.count() == MANY
+
+
+def test_ends_of_every_kind_are_few_statements(broker: StoredBroker, held: list[Claimed], database: str) -> None:
+    ends = end(held, *Verb)
+    number = count_statements(database, lambda: broker.settle(ends))
+    assert number <= MOST_STATEMENTS_OF_A_MIX[connections[database].vendor]
+    waiting = {row.message_id: row for row in ReadyMessage.objects.using(database)}
+    finished = {row.message_id for row in FinishMessage.objects.using(database)}
+    buried = {row.message_id for row in ErrorMessage.objects.using(database)}
+    for one in ends:
+        if one.verb in (Verb.FINISH, Verb.BURY):
+            assert one.id in (finished if one.verb is Verb.FINISH else buried)
+            continue
+        row = waiting.pop(one.id)
+        assert (row.token is None, row.worker) == ((False, "!w") if one.verb is Verb.INTERRUPT else (True, ""))
+        assert (row.failures, row.crashes) == (int(one.verb is Verb.RETRY), int(one.verb is Verb.CRASH))
+        assert (row.due_at > row.scheduled_at) == (one.verb in (Verb.RETRY, Verb.SNOOZE))
+    assert waiting == {}
+
+
+def test_leases_that_ran_out_are_reclaimed_in_few_statements(
+    broker: StoredBroker, held: list[Claimed], database: str
+) -> None:
+    ReadyMessage.objects.using(database).update(lease_until=5, crashes=1)
+    assert count_statements(database, lambda: broker.upkeep(lease_ms=LEASE_MS)) <= 10
+    rows = list(ReadyMessage.objects.using(database))
+    assert {(row.crashes, row.token) for row in rows} == {(2, None)}
+    assert [read(row.history)[0].outcome for row in rows] == [Ended.LOST] * MANY
+
+
+def _past(number: int, traceback: str) -> str:
+    history = "[]"
+    for attempt in range(1, number + 1):
+        history = add(history, PastAttempt(attempt, attempt, attempt + 1, "w0", Ended.FAILED, TRICKY, traceback))
+    return history
+
+
+@pytest.mark.parametrize(
+    "past",
+    [
+        pytest.param("[]", id="none"),
+        pytest.param(_past(1, TRICKY), id="one"),
+        pytest.param(_past(MOST - 1, ""), id="one less than it keeps"),
+        pytest.param(_past(MOST, ""), id="as many as it keeps"),
+        pytest.param(_past(4, "x" * (MOST_BYTES // 5)), id="nearly too long"),
+    ],
+)
+@pytest.mark.parametrize("verb", [Verb.RETRY, Verb.SNOOZE, Verb.CRASH])
+def test_the_history_grows_as_it_does_anywhere(broker: StoredBroker, database: str, verb: Verb, past: str) -> None:
+    send_delay_messages([Send("k", 1, id="a")])
+    ReadyMessage.objects.using(database).update(history=past, failures=7)
+    (held,) = claim(broker, "w1")
+    traceback = TRICKY * 300
+    assert broker.settle([settlement(held, verb, error=TRICKY, detail=traceback, started_ms=3, ended_ms=4)]) == [True]
+    outcome = {Verb.RETRY: Ended.FAILED, Verb.SNOOZE: Ended.SNOOZED, Verb.CRASH: Ended.CRASHED}[verb]
+    row = ReadyMessage.objects.using(database).get()
+    assert read(row.history) == read(add(past, PastAttempt(8, 3, 4, "w1", outcome, TRICKY, traceback)))
+    assert len(row.history.encode()) <= MOST_BYTES
+
+
+def test_a_full_history_holds_up_no_other_end(broker: StoredBroker, database: str) -> None:
+    send_delay_messages(Send("k", 1, id=id) for id in ("full", "new"))
+    ReadyMessage.objects.using(database).filter(message_id="full").update(history=_past(MOST, ""))
+    held: list[Claimed] = []
+    while len(held) < 2:
+        held += broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages
+    assert broker.settle(end(held, Verb.RETRY)) == [True, True]
+    assert set(ReadyMessage.objects.using(database).values_list("failures", flat=True)) == {1}
