@@ -66,6 +66,16 @@ def end(database: Database, settlements: Sequence[Settlement]) -> list[End]:
     return database.transaction(partial(_end, database, settlements))
 
 
+def finish_here(database: Database, pk: int, token: int, started_ms: int) -> bool:
+    """See `Statements`."""
+    dialect = database.dialect
+    held = database.rows(
+        f"SELECT {dialect.now} FROM delayq_ready r WHERE r.id = %s AND r.token = %s{dialect.lock}", [pk, token]
+    )
+    finish(database, [Ran(pk, min(started_ms, now_ms), now_ms) for (now_ms,) in held])
+    return bool(held)
+
+
 def _end(database: Database, settlements: Sequence[Settlement]) -> list[End]:
     rows = _lock(database, settlements)
     by_move: dict[Verb | None, list[Held]] = {verb: [] for verb in (None, *Verb)}

@@ -7,7 +7,7 @@ from django.db import IntegrityError
 
 from django_delayq.brokers.base import Put
 from django_delayq.store.database import Database, Row, Sql, marks
-from django_delayq.store.ends import end as end  # part of `Statements`
+from django_delayq.store.ends import end as end, finish_here as finish_here  # part of `Statements`
 from django_delayq.store.rows import NEW, Inserted
 from django_delayq.store.values import values_of
 

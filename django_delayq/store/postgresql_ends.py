@@ -107,6 +107,17 @@ def end(database: Database, settlements: Sequence[Settlement]) -> list[End]:
     return found + (ends.end(database, [one for one in settlements if (one.id, one.token) in full]) if full else [])
 
 
+def finish_here(database: Database, pk: int, token: int, started_ms: int) -> bool:
+    """See `Statements`."""
+    rows = database.rows(
+        f"WITH gone AS (DELETE FROM delayq_ready r WHERE r.id = %s AND r.token = %s"
+        f" RETURNING r.*, LEAST(%s, {_NOW}) AS started_ms, {_NOW} AS ended_ms)"
+        f" INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at) SELECT {FINISHED} FROM gone RETURNING id",
+        [pk, token, started_ms],
+    )
+    return bool(rows)
+
+
 def _given(one: Settlement) -> dict[str, Any]:
     """What the statement needs of a settlement; what is left out is NULL there."""
     given = {

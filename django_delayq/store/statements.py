@@ -30,6 +30,12 @@ class Statements(Protocol):
     def end(self, database: Database, settlements: Sequence[Settlement]) -> list[End]:
         """End leases, of which no two are one, without what other transactions hold. Gives those that were held."""
 
+    def finish_here(self, database: Database, pk: int, token: int, started_ms: int) -> bool:
+        """ready -> finish, at the end of the caller's transaction. False where the lease was lost.
+
+        Waits for a transaction that has the row: a renewal, or a cancel that may be rolled back.
+        """
+
 
 _STATEMENTS: dict[str, Statements] = {"postgresql": postgresql, "sqlite": sqlite, "mysql": mysql}
 

@@ -12,7 +12,8 @@ from django.db import DatabaseError, InterfaceError, transaction
 from django_delayq.errors import LeaseLost
 from django_delayq.message import Message
 from django_delayq.store.database import Database
-from django_delayq.store.exactly_once import finish_here, is_finished
+from django_delayq.store.exactly_once import is_finished
+from django_delayq.store.statements import statements
 
 _logger = logging.getLogger("django_delayq")
 
@@ -28,7 +29,7 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
     try:
         with transaction.atomic(using=database.using):
             run()
-            if not finish_here(database, pk, message.token, message.started_ms):
+            if not statements(database).finish_here(database, pk, message.token, message.started_ms):
                 raise LeaseLost(
                     f"Message {message.id!r} (key {message.key!r}) is another's by now: all is rolled back."
                 )

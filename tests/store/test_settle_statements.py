@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_messages
@@ -12,6 +12,7 @@ from django_delayq.brokers.base import Claimed, Settlement, Verb
 from django_delayq.history import MOST, MOST_BYTES, Ended, PastAttempt, add, read
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
+from django_delayq.store.statements import statements
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, WANT, claim
 
@@ -135,3 +136,13 @@ def test_a_full_history_holds_up_no_other_end(broker: StoredBroker, database: st
         held += broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages
     assert broker.settle(end(held, Verb.RETRY)) == [True, True]
     assert set(ReadyMessage.objects.using(database).values_list("failures", flat=True)) == {1}
+
+
+def test_an_atomic_handlers_end_is_one_statement_of_its_transaction(
+    broker: StoredBroker, held: list[Claimed], database: str
+) -> None:
+    one, finish_here = held[0], statements(broker.database).finish_here
+    with transaction.atomic(using=database):
+        number = count_statements(database, lambda: finish_here(broker.database, int(one.pk), one.token, one.due_ms))
+    assert number <= {"postgresql": 1, "sqlite": 3, "mysql": 3}[connections[database].vendor]
+    assert FinishMessage.objects.using(database).get().message_id == one.id
