@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -22,6 +22,14 @@ from redis.connection import AbstractConnection, Connection, SSLConnection, Unix
 from redis.retry import Retry
 
 from django_delayq.brokers.redis.caches import cache_address
+from django_delayq.brokers.redis.sentinels import (
+    PORT as SENTINEL_PORT,
+    AsyncPrimaryConnection,
+    AsyncTLSPrimaryConnection,
+    PrimaryConnection,
+    Sentinels,
+    TLSPrimaryConnection,
+)
 from django_delayq.brokers.redis.tls import check_tls
 
 TIMEOUT_S = 2.0
@@ -68,10 +76,15 @@ def parse_location(location: object) -> Location:
         return _parse_cache(location)
     if location.startswith("embedded://"):
         return _parse_embedded(location)
+    if "+sentinel:" in location.partition("//")[0]:
+        return _parse_sentinel(location, hide_password(location))
     return _parse_url(location, hide_password(location), {})
 
 
-_FORMS = "write redis://HOST:PORT/DB, rediss://…, unix:///PATH?db=N, cache:ALIAS or embedded://[DIRECTORY]"
+_FORMS = (
+    "write redis://HOST:PORT/DB, rediss://…, unix:///PATH?db=N, redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB, "
+    "cache:ALIAS or embedded://[DIRECTORY]"
+)
 
 
 def hide_password(location: str) -> str:
@@ -125,6 +138,47 @@ def _parse_cache(location: str) -> Location:
     return replace(_parse_url(url, f"{location} ({hide_password(url)})", options), warnings=(warning,))
 
 
+def _parse_sentinel(location: str, shown: str) -> Location:
+    found = re.fullmatch(r"(rediss?)\+sentinel://(.*@)?([^@/?]+)/([^@/?]+)(/\d*)?(?:\?(.*))?", location)
+    if found is None:
+        raise ImproperlyConfigured(_unreadable(shown))
+    scheme, login, hosts, name, db, query = found.groups(default="")
+    options = query.split("&")
+    own = [option for option in options if option.startswith("sentinel_")]
+    rest = "&".join(option for option in options if option not in own)
+    primary = _parse_url(f"{scheme}://{login}sentinel{db}?{rest}", shown, {})
+    tls = {key: value for key, value in primary.options.items() if key.startswith("ssl_")}
+    if primary.make is SSLConnection:
+        tls["ssl"] = True
+    asked = Sentinels(_addresses(hosts, shown), unquote(name), {**tls, **_sentinel_login(own, shown)})
+    make, make_async = _BY_SENTINEL[primary.make]
+    to_primary = {**primary.options, "sentinels": asked}
+    return Location(shown, to_primary, make, make_async)
+
+
+def _addresses(hosts: str, shown: str) -> tuple[tuple[str, int], ...]:
+    try:
+        each = [urlsplit(f"//{host}") for host in hosts.split(",")]
+        addresses = tuple((one.hostname or "", one.port or SENTINEL_PORT) for one in each)
+    except ValueError:  # a port that is none
+        addresses = (("", 0),)
+    if not all(host for host, _ in addresses):
+        raise ImproperlyConfigured(_unreadable(shown))
+    return addresses
+
+
+def _sentinel_login(options: list[str], shown: str) -> dict[str, str]:
+    login = {}
+    for name, values in parse_qs("&".join(options), keep_blank_values=True).items():
+        if name not in _SENTINEL_OPTIONS:
+            raise ImproperlyConfigured(
+                f"LOCATION {shown!r} has the unknown option {name!r}; "
+                f"for the sentinels it takes {', '.join(sorted(_SENTINEL_OPTIONS))}."
+            )
+        login[name.removeprefix("sentinel_")] = values[-1]
+    return login
+
+
 def _parse_url(url: str, shown: str, login: Mapping[str, Any]) -> Location:
     try:
         options = {**login, **parse_url(url)}
@@ -147,6 +201,12 @@ def _unreadable(shown: str) -> str:
     return f"LOCATION {shown!r} can't be read; {_FORMS}, with special characters of a password percent-encoded."
 
 
+_BY_SENTINEL: Mapping[
+    Callable[..., AbstractConnection], tuple[Callable[..., AbstractConnection], Callable[..., AsyncConnection]]
+] = {
+    Connection: (PrimaryConnection, AsyncPrimaryConnection),
+    SSLConnection: (TLSPrimaryConnection, AsyncTLSPrimaryConnection),
+}
 _ASYNC: Mapping[Callable[..., AbstractConnection], Callable[..., AsyncConnection]] = {
     Connection: aredis.Connection,
     SSLConnection: aredis.SSLConnection,
@@ -190,4 +250,5 @@ _TLS_OPTIONS = frozenset(
         "ssl_ciphers",
     }
 )
-_HARMLESS_OPTIONS = (_LOGIN_OPTIONS | _TLS_OPTIONS) - {"password", "ssl_password"}
+_SENTINEL_OPTIONS = frozenset({"sentinel_username", "sentinel_password"})
+_HARMLESS_OPTIONS = (_LOGIN_OPTIONS | _TLS_OPTIONS | {"sentinel_username"}) - {"password", "ssl_password"}

@@ -1,0 +1,119 @@
+"""A primary that dies is followed by its replica: senders and workers go on by themselves."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import TypeVar
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from redis.connection import SSLConnection
+
+from django_delayq.brokers.base import Header, Put, Want
+from django_delayq.brokers.redis import RedisBroker
+from django_delayq.brokers.redis.locations import parse_location
+from django_delayq.conf import Alias
+from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from tests.brokers.rig import LEASE_MS, OPTIONS, ids
+from tests.servers.sentinel import Failover
+
+HEADER = Header("q", "k")
+R = TypeVar("R")
+
+
+@pytest.fixture
+def failover(redis_binary: str) -> Iterator[Failover]:
+    with closing(Failover(redis_binary)) as failover:
+        yield failover
+
+
+@pytest.fixture
+def broker(failover: Failover) -> Iterator[RedisBroker]:
+    with closing(RedisBroker(Alias("default", location=failover.location(), options=OPTIONS))) as broker:
+        yield broker
+
+
+def once_it_is_back(call: Callable[[], R]) -> R:
+    """What a worker's loop does with a broker that is away; each try waits by itself."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return call()
+        except BrokerUnavailable:
+            assert time.monotonic() < end
+
+
+def test_all_goes_on_with_the_replica_once_the_primary_is_dead(failover: Failover, broker: RedisBroker) -> None:
+    broker.put([Put(f"{n}", HEADER, b"1") for n in range(9)])
+    assert asyncio.run(broker.aput([Put("9", HEADER, b"1")]))[0].created
+    broker.claim([Want("q", "none", 1)], lease_ms=LEASE_MS, worker="w")  # listens for wake-ups
+    broker.upkeep(lease_ms=LEASE_MS)
+    with failover.primary.client() as client:
+        assert client.wait(1, 10_000) == 1
+    failover.primary.kill()
+    (placed,) = once_it_is_back(lambda: broker.put([Put("after", HEADER, b"1")]))
+    assert placed.created
+    assert asyncio.run(broker.aput([Put("after", HEADER, b"1")]))[0].created is False
+    claimed = broker.claim([Want("q", "k", 100)], lease_ms=LEASE_MS, worker="w").messages
+    assert sorted(ids(claimed)) == [*(f"{n}" for n in range(10)), "after"]
+    assert "lost" in broker.upkeep(lease_ms=LEASE_MS).lost_record  # a replica may not have had all: it is said
+    assert broker.audit().differences == []
+
+
+def test_a_sender_wakes_who_sleeps_on_the_new_primary(failover: Failover, broker: RedisBroker) -> None:
+    broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+    failover.primary.kill()
+    once_it_is_back(lambda: broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w"))
+    with closing(RedisBroker(Alias("default", location=failover.location(), options=OPTIONS))) as sender:
+        sender.put([Put("a", HEADER, b"1")])
+    broker.wait(30)
+    assert ids(broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w").messages) == ["a"]
+
+
+def test_a_name_that_no_sentinel_knows_is_told(failover: Failover) -> None:
+    with (
+        closing(RedisBroker(Alias("default", location=failover.location(name="shpo")))) as broker,
+        pytest.raises(BrokerUnavailable, match="no sentinel answers that knows a living primary named 'shpo'"),
+    ):
+        broker.open()
+
+
+def test_the_sentinels_password_is_not_the_servers(failover: Failover) -> None:
+    with (
+        closing(RedisBroker(Alias("default", location=failover.location(password="s3cr3t")))) as broker,
+        pytest.raises(BrokerRefused, match="a sentinel's login: sentinel_username, sentinel_password") as refused,
+    ):
+        broker.open()
+    assert "s3cr3t" not in str(refused.value)
+
+
+def test_a_location_of_sentinels_is_read() -> None:
+    found = parse_location("rediss+sentinel://site:pw@a:1,b,[::1]:3/my%20shop/2?ssl_cert_reqs=none&sentinel_password=x")
+    asked = found.options["sentinels"]
+    assert asked.addresses == (("a", 1), ("b", 26379), ("::1", 3))
+    assert asked.name == "my shop"
+    assert asked.options == {"ssl_cert_reqs": "none", "ssl": True, "password": "x"}
+    assert (found.options["username"], found.options["password"], found.options["db"]) == ("site", "pw", 2)
+    assert issubclass(found.make, SSLConnection)  # type: ignore[arg-type]
+    assert found.shown == (
+        "rediss+sentinel://site:***@a:1,b,[::1]:3/my%20shop/2?ssl_cert_reqs=none&sentinel_password=***"
+    )
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("redis+sentinel://a:1", "can't be read"),
+        ("redis+sentinel://a:port/shop", "can't be read"),
+        ("redis+sentinel://,a/shop", "can't be read"),
+        ("redis+sentinel://a/shop/x", "can't be read"),
+        ("redis+sentinel://a/shop?sentinel_pasword=s3cr3t", "unknown option 'sentinel_pasword'; for the sentinels"),
+        ("redis+sentinel://a/shop?colour=red", "unknown option 'colour'"),
+        ("rediss+sentinel://a/shop?ssl_ca_certs=/nowhere", "which is no file here"),
+    ],
+)
+def test_a_location_of_sentinels_that_is_wrong_names_the_fix(location: str, message: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=message) as wrong:
+        parse_location(location)
+    assert "s3cr3t" not in str(wrong.value)
