@@ -47,10 +47,13 @@ def test_a_table_as_csv_and_as_json_lines_says_the_same(
 
 @pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "＝1"])
 def test_nothing_in_a_csv_file_is_a_formula(broker: StoredBroker, superuser: Client, database: str, start: str) -> None:
-    bury(broker, "a", error=start, detail=start)
-    text = download(superuser, "export_csv", ErrorMessage, [pk_of(database, "a", ErrorMessage)])
+    name = start if start.isprintable() else "a"
+    names = {"key": name, "tag": name, "trace_id": name}
+    bury(broker, name, data=-1, error=start, detail=start, fingerprint=name, **names)
+    text = download(superuser, "export_csv", ErrorMessage, [pk_of(database, name, ErrorMessage)])
     (line,) = csv.DictReader(io.StringIO(text, newline=""))
     assert line["error"] == line["detail"] == f"'{start}"
+    assert [column for column, value in line.items() if value.startswith(("=", "+", "-", "@", "\t", "\r", "＝"))] == []
 
 
 def test_payloads_are_exported_to_those_who_may_see_them(

@@ -9,8 +9,10 @@ import pytest
 from django.apps import apps
 from django.contrib.admin.models import LogEntry
 from django.test import Client
+from django.urls import get_resolver, reverse
 
 from django_delayq.admin import actions, jobs
+from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Verb
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
@@ -66,6 +68,8 @@ def send_hostile(broker: StoredBroker, text: str) -> None:
         if kind != "waits":
             held = claim(broker, key, worker=text, queue=names["queue"])
         if kind == "failed":
+            settle(broker, held, Verb.RETRY, error=text, detail=text, failed=True)
+            held = claim(broker, key, worker=text, queue=names["queue"])
             settle(broker, held, Verb.BURY, error=text, detail=text, failed=True, fingerprint=text)
         if kind == "finished":
             settle(broker, held, Verb.FINISH)
@@ -79,12 +83,13 @@ def test_no_view_takes_what_is_in_a_message_for_its_own(
     shown = [
         superuser.get(url("readymessage"), {"q": text, "key": text, "queue": text, "alias": text}) for text in CORPUS
     ]
+    shown += [superuser.get(url("errormessage"), {"ended_from": text, "fingerprint": text}) for text in CORPUS]
     for model, name in LISTS.items():
         pks = list(model._default_manager.using(database).values_list("pk", flat=True))
         shown.append(superuser.get(url(name)))
         shown += [superuser.get(url(name, pk, "change")) for pk in pks]
         shown += [ask(superuser, model, action, pks) for action in model_actions(model)]
-    shown.append(superuser.get(url("errormessage", "groups")))
+    shown += [superuser.get(url("errormessage", "groups")), superuser.get(reverse("admin:app_list", args=["delayq"]))]
     for pk in ErrorMessage.objects.using(database).values_list("pk", flat=True):
         editor = url("errormessage", pk, "payload")
         shown += [superuser.get(editor), superuser.post(editor, {"payload": f"no JSON {CORPUS[pk % len(CORPUS)]}"})]
@@ -120,24 +125,24 @@ def one_of_each(broker: StoredBroker, database: str) -> dict[type[MessageRow], i
 
 
 def addresses(pks: dict[type[MessageRow], int]) -> Iterator[str]:
-    """Every address of the app's admin."""
-    for model, pk in pks.items():
-        name = LISTS[model]
-        yield url(name)
-        yield url(name, "add")
-        yield url(name, "job", "none")
-        if model is ErrorMessage:
-            yield url(name, "groups")
-        for view in ("change", "history", "delete", *(["payload"] if model is ErrorMessage else [])):
-            yield url(name, pk, view)
+    """Every address of the app's admin, as the site itself knows them."""
+    yield reverse("admin:app_list", args=["delayq"])
+    _, site = get_resolver().namespace_dict["admin"]
+    for name in {name for name in site.reverse_dict if str(name).startswith("delayq_")}:
+        ((_, parameters),) = [form for forms, *_ in site.reverse_dict.getlist(name) for form in forms][:1]
+        pk = next((pk for model, pk in pks.items() if LISTS[model] in name), next(iter(pks.values())))
+        yield reverse(f"admin:{name}", args=[pk if parameter == "object_id" else "none" for parameter in parameters])
 
 
-def content(database: str) -> dict[str, list[Any]]:
-    """All that is in the tables."""
-    return {
+def content(database: str) -> dict[str, Any]:
+    """All that is in the tables, and in the broker."""
+    tables = {
         model._meta.db_table: list(model._default_manager.using(database).order_by("pk").values())
         for model in apps.get_app_config("delayq").get_models()
     }
+    broker = get_broker()
+    assert isinstance(broker, StoredBroker)
+    return tables | {"waiting alarms": broker.clock.counts().waiting, "pauses": broker.clock.pauses()}
 
 
 def attempts_to_act(client: Client, pks: dict[type[MessageRow], int]) -> None:
@@ -149,6 +154,15 @@ def attempts_to_act(client: Client, pks: dict[type[MessageRow], int]) -> None:
             ask(client, model, action, [pk])
             confirm(client, model, action, [pk], how="shift", length="1h")
             confirm(client, model, action, [pk], all_that_match=True, how="shift", length="1h")
+
+
+def expected(address: str, *, read_only: bool = False) -> int:
+    """How a GET is answered."""
+    acts = {"payload": 200, "pause": 200, "resume": 302}  # 302: nothing is paused
+    answers = {"none": 404, "add": 403, "delete": 403, "carried": 405} | (
+        dict.fromkeys(acts, 403) if read_only else acts
+    )
+    return answers.get(address.strip("/").rpartition("/")[2], 200)
 
 
 def test_anonymous_is_sent_to_log_in(one_of_each: dict[type[MessageRow], int], database: str) -> None:
@@ -164,7 +178,8 @@ def test_staff_without_permission_sees_and_does_nothing(
 ) -> None:
     client, before = staff(), content(database)
     for address in addresses(one_of_each):
-        assert client.get(address).status_code == 403, address
+        answers = {"carried": 405, "delayq": 404}  # Django's own index of an app is not there for them
+        assert client.get(address).status_code == answers.get(address.strip("/").rpartition("/")[2], 403), address
     for model, pk in one_of_each.items():
         for action in model_actions(model):
             assert ask(client, model, action, [pk]).status_code == 403
@@ -177,11 +192,8 @@ def test_read_only_staff_sees_and_can_do_nothing(
     client, before = staff(*(f"view_{name}" for name in LISTS.values())), content(database)
     for address in addresses(one_of_each):
         response = client.get(address)
-        allowed = 404 if "/job/" in address else 403 if "/add/" in address else 200
-        if "/delete/" in address or "/payload/" in address:
-            allowed = 403
-        assert response.status_code == allowed, address
-        if allowed == 200:
+        assert response.status_code == expected(address, read_only=True), address
+        if response.status_code == 200:
             assert "secret" not in page(response)
     attempts_to_act(client, one_of_each)
     assert content(database) == before
@@ -191,7 +203,7 @@ def test_read_only_staff_sees_and_can_do_nothing(
 def test_no_get_changes_anything(one_of_each: dict[type[MessageRow], int], superuser: Client, database: str) -> None:
     before = content(database)
     for address in addresses(one_of_each):
-        assert superuser.get(address).status_code in (200, 403, 404), address
+        assert superuser.get(address).status_code == expected(address), address
     for model, pk in one_of_each.items():
         for action in model_actions(model):
             query: dict[str, Any] = {
