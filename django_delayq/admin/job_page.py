@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django_delayq.admin import jobs
 from django_delayq.admin.aliases import alias_of
 from django_delayq.admin.message_page import address_of
+from django_delayq.admin.story import what_next
 from django_delayq.models import ErrorMessage
 
 AGAIN_S = 2
@@ -32,6 +33,7 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         "failed": isinstance(row, ErrorMessage),
         "message_address": address_of(admin, row),
         "row": row,
+        "what_next": "" if job.over or isinstance(row, ErrorMessage) else what_next(row),
     }
     request.current_app = admin.admin_site.name
     headers = {} if job.over or isinstance(row, ErrorMessage) else {"Refresh": str(AGAIN_S)}

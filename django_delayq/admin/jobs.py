@@ -1,7 +1,8 @@
 """Moves of more rows than a request should wait for: messages of our own; each moves a page and sends the next.
 
 So a job survives its worker, is seen and cancelled like any message, and needs no table: its progress is the data of
-its newest message.
+its newest message. A page is moved in the transaction that ends its message and sends the next, so that what a dead
+worker had moved of it is moved, and counted, by the next one.
 """
 
 import uuid
@@ -46,7 +47,7 @@ class Job:
 
 def register(using: str) -> None:
     """Have the workers of an alias run its jobs."""
-    delay_execute(KEY, using=using, max_attempts=10)(move_next_page)
+    delay_execute(KEY, using=using, max_attempts=10, atomic=True)(move_next_page)
 
 
 def start(user_id: Any, selection: Selection, change: Change, total: int) -> str:

@@ -1,0 +1,70 @@
+"""Many failed messages are run again in the background, also when the worker that does it is killed."""
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from django_delayq.admin import jobs
+from django_delayq.models import ErrorMessage, ReadyMessage
+from tests.scale import scaled
+from tests.worker.processes import Site
+
+FAILED = scaled(1_200)
+
+
+@pytest.fixture
+def stored_delayq(stored_delayq: dict[str, Any], registry: None) -> dict[str, Any]:
+    """With the handler of jobs, and leases of a second, so that another worker goes on soon."""
+    stored_delayq["OPTIONS"] |= {"lease": "1s"}
+    jobs.register("default")
+    return stored_delayq
+
+
+def test_another_worker_goes_on_with_a_job_and_counts_each_message_once(
+    page: Page, site: Site, database: str, faults: list[str]
+) -> None:
+    failed = ErrorMessage.objects.using(database)
+    fail(database)
+    worker = site.worker()
+    page.goto("/admin/delayq/errormessage/?key=order.close")
+    page.locator("#action-toggle").check()
+    page.get_by_role("button", name=re.compile(f"Select all {FAILED}")).click()
+    page.get_by_label("Action:").select_option(label="Run again")
+    page.get_by_role("button", name="Go").click()
+    expect(page.get_by_text("A worker does this in the background")).to_be_visible()
+    page.get_by_role("button", name="Run again").click()
+    expect(page.get_by_text("It goes on.")).to_be_visible()
+    expect(page.get_by_role("progressbar")).to_be_visible()
+    while failed.count() == FAILED:
+        page.wait_for_timeout(20)
+    worker.kill()
+    assert 0 < failed.count() < FAILED
+    page.reload()
+    expect(page.get_by_text(re.compile("If its worker dies|runs it|parked"))).to_be_visible()
+    site.worker()
+    expect(page.get_by_text("It is done.")).to_be_visible(timeout=60_000 + 30 * FAILED)
+    expect(page.get_by_role("row", name=f"Moved {FAILED}")).to_be_visible()
+    assert not failed.exists()
+    assert ReadyMessage.objects.using(database).filter(key="order.close").count() == FAILED
+    assert faults == []
+
+
+def fail(database: str) -> None:
+    """Rows as burying makes them, of a key that no worker asks for, and what sends next gets later primary keys."""
+    now = datetime.now(UTC)
+    row: dict[str, Any] = {
+        "alias": "default",
+        "queue": "default",
+        "key": "order.close",
+        "data": "null",
+        "history": "[]",
+    }
+    row |= dict.fromkeys(("due_at", "scheduled_at", "sent_at"), now) | {"at_most_once": False, "crashes": 0}
+    ended = row | {"failures": 1, "ended_at": now}
+    ErrorMessage.objects.using(database).bulk_create(
+        ErrorMessage(pk=number, message_id=f"order:{number}", **ended) for number in range(1, FAILED + 1)
+    )
+    ReadyMessage.objects.using(database).create(pk=FAILED + 1, failures=0, placed=True, **row).delete()
