@@ -17,7 +17,16 @@ from django_delayq.message import Message
 from django_delayq.retry import Backoff, Exponential, check_backoff
 from django_delayq.sends import Send, Sent, When, WhenToSend
 from django_delayq.signatures import check_signature, data_type_of
-from django_delayq.values import check_count, check_flag, check_name, check_queue, did_you_mean, positive_ms, shown
+from django_delayq.values import (
+    check_count,
+    check_flag,
+    check_max_attempts,
+    check_name,
+    check_queue,
+    did_you_mean,
+    positive_ms,
+    shown,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -142,7 +151,7 @@ def delay_execute(
                 former_keys=_checked_former_keys(former_keys, key),
                 queue=check_queue(queue),
                 using=check_name(using, "using"),
-                max_attempts=check_count(max_attempts, "max_attempts"),
+                max_attempts=check_max_attempts(max_attempts),
                 backoff=backoff,
                 timeout_ms=positive_ms(timeout, "timeout"),
                 concurrency=None if concurrency is None else check_count(concurrency, "concurrency"),

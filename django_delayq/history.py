@@ -52,6 +52,15 @@ def read(history: str) -> list[PastAttempt]:
     return attempts
 
 
+def moved(history: str, by_ms: int) -> str:
+    """The history with every time later by so much."""
+    attempts = [
+        replace(each, started=None if each.started is None else each.started + by_ms, ended=each.ended + by_ms)
+        for each in read(history)
+    ]
+    return codec.dumps(attempts).decode()
+
+
 def add(history: str, attempt: PastAttempt) -> str:
     """The history with one more attempt, and without what is too much for `MOST` attempts and `MOST_BYTES`."""
     attempts = [*read(history), attempt]

@@ -58,6 +58,11 @@ def check_count(value: int, kind: str, least: int = 1, most: int | None = None) 
     return value
 
 
+def check_max_attempts(value: int) -> int:
+    """`value`, a whole number that every database can keep. Raises as `check_count` does."""
+    return check_count(value, "max_attempts", most=2**31 - 1)
+
+
 def check_flag(value: bool, kind: str) -> bool:
     """`value`, which is True or False. Raises `TypeError` as `check_name` does."""
     if not isinstance(value, bool):

@@ -14,7 +14,7 @@ from django_delayq.monitor.forecast import Hour, forecast
 from django_delayq.monitor.patience import within
 from django_delayq.monitor.throughput import Throughput, measure
 from django_delayq.monitor.waiting import WaitingSet, waiting_sets
-from django_delayq.store import StoredBroker, clocks, figures
+from django_delayq.store import StoredBroker, clocks, figures, report
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -148,6 +148,7 @@ def _with_store(broker: StoredBroker, patience_s: float | None) -> Status:
             server.warnings += clocks.warnings(broker_skew_ms)
     except (BrokerUnavailable, BrokerRefused) as error:
         server = _away(broker, error)
+    server.durability = report.durability(database)
     counts = found.counts
     ready = sum(each.ready for each in counts.waiting)
     rate_per_s = max(hour.busiest_per_s, day.busiest_per_s)
@@ -179,7 +180,7 @@ def _worked_by(broker: Broker) -> tuple[Sequence[WorkerInfo], ServerReport]:
 def _away(broker: StoredBroker, error: Exception) -> ServerReport:
     after = to_text(broker.store.degraded_after)
     told = f"{error} After {after} of this workers are degraded: they go on from the tables alone, a second later."
-    return ServerReport("the broker is away", "loses no message: they are in the database", problems=[told])
+    return ServerReport("the broker is away", "", problems=[told])
 
 
 def _errors_since(broker: Broker, since_ms: int, most: int) -> int:

@@ -11,7 +11,15 @@ from django_delayq.handlers import DEFAULT_QUEUE, Handler, get_handler, unknown_
 from django_delayq.sending.due import due_ms
 from django_delayq.sending.ids import new_id
 from django_delayq.sends import OnConflict, Send
-from django_delayq.values import check_count, check_flag, check_name, check_queue, did_you_mean, positive_ms, shown
+from django_delayq.values import (
+    check_flag,
+    check_max_attempts,
+    check_name,
+    check_queue,
+    did_you_mean,
+    positive_ms,
+    shown,
+)
 
 _ON_CONFLICT = get_args(OnConflict)
 
@@ -66,7 +74,7 @@ def _header(send: Send, own: Header) -> Header:
         key=own.key,
         at_most_once=_adds_at_most_once(send) or own.at_most_once,
         expires_ms=own.expires_ms if send.expires is None else positive_ms(send.expires, "expires"),
-        max_attempts=None if send.max_attempts is None else check_count(send.max_attempts, "max_attempts"),
+        max_attempts=None if send.max_attempts is None else check_max_attempts(send.max_attempts),
         timeout_ms=None if send.timeout is None else positive_ms(send.timeout, "timeout"),
         tag=None if send.tag is None else check_name(send.tag, "tag"),
         trace_id=None if send.trace_id is None else check_name(send.trace_id, "trace_id"),

@@ -308,6 +308,7 @@ class StoredBroker:
     def report(self) -> ServerReport:
         with self.database.available():
             found = self._report_of_clock()
+        found.durability = report.durability(self.database)
         if not self._is_fit:  # tables that were there once are not looked for again
             found.problems += report.problems(self.database)
             self._is_fit = not found.problems
@@ -324,7 +325,7 @@ class StoredBroker:
             self.degraded.begin_if_due()
             if not self.degraded.on:
                 raise
-            return ServerReport("a broker that is away", "nothing is known", [f"{error} The tables alone must do."])
+            return ServerReport("a broker that is away", "", [f"{error} The tables alone must do."])
         if found.now_ms is not None:
             found.warnings += clocks.warnings(clocks.skew(found.now_ms, before_ms, self.database.now_ms()))
         return found

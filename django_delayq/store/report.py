@@ -23,6 +23,11 @@ def problems(database: Database) -> list[str]:
     return [database.lacks(", ".join(lacking))] if lacking else []
 
 
+def durability(database: Database) -> str:
+    """What a crash of the broker can lose, whatever it says of itself."""
+    return f"a crash of the broker loses no message, they are in database {database.using!r}"
+
+
 def warnings(database: Database) -> list[str]:
     """What to set in DATABASES: a SQLite file of several processes needs WAL and IMMEDIATE."""
     connection = database.connection

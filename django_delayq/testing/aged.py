@@ -7,6 +7,7 @@ from django.db.models import F
 
 from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Settlement, Want
 from django_delayq.fields import InstantField, to_epoch_ms
+from django_delayq.history import NOTHING, moved
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.claims import claim
@@ -45,6 +46,8 @@ class AgedRows:
             instants = [field.name for field in table._meta.fields if isinstance(field, InstantField)]
             rows = table._default_manager.using(database.using).filter(alias=database.alias)
             rows.update(**{name: F(name) - by_ms for name in instants})
+            for pk, history in rows.exclude(history=NOTHING).values_list("pk", "history"):
+                rows.filter(pk=pk).update(history=moved(history, -by_ms))
         self._clock.leap(by_ms)
 
     def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None:

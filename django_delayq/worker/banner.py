@@ -31,7 +31,7 @@ def banner(
     queues = queues_of(registered, options)
     return [
         f"delayq {alias.name!r} on {report.server}",
-        f"A crash of the broker: {_durability(alias, report)}",
+        f"Durability: {report.durability}",
         f"Queues: {', '.join(queues)}; lease {to_text(alias.options.lease)}",
         *_handler_lines(registered, queues, options),
         _connections_line(registered, options) + (_of_store(alias) if alias.store else ""),
@@ -44,10 +44,6 @@ def banner(
             ]
         ),
     ]
-
-
-def _durability(alias: Alias, report: ServerReport) -> str:
-    return f"loses no message, they are in database {alias.database!r}" if alias.store else report.durability
 
 
 def _of_store(alias: Alias) -> str:

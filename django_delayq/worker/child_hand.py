@@ -9,6 +9,7 @@ from django_delayq.brokers.base import Settlement
 from django_delayq.errors import HandlerTimeout
 from django_delayq.worker import attempt
 from django_delayq.worker.children import Child, ChildDiedError, ChildGaveUpError, ChildUnavailableError
+from django_delayq.worker.exactly_once import was_committed
 from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.outcome import Outcome
@@ -58,6 +59,14 @@ class ChildHand:
                 _logger.error("A child process can't run messages (%s); starting another.", ending)
                 sleep(RESTART_PAUSE_S)
                 return attempt.release(claimed)
+            case HandlerTimeout() | ChildDiedError() | ChildGaveUpError() if was_committed(claimed, handler):
+                _logger.warning(
+                    "Message %r (%s) is finished: its transaction was committed before its process died.",
+                    claimed.id, handler.key, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
+                )  # fmt: skip
+                settlement = attempt.settle_for(claimed, handler, None, lease.ms_of(lease.started_at), lease.now_ms())
+                self._outcome.ended(lease, settlement, None, None)
+                return settlement
             case HandlerTimeout():
                 ending = ending.with_traceback(None)
                 settlement = attempt.settle_for(claimed, handler, ending, lease.ms_of(lease.started_at), lease.now_ms())

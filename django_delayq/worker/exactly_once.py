@@ -9,7 +9,10 @@ from typing import Any
 
 from django.db import DatabaseError, InterfaceError, transaction
 
+from django_delayq.brokers.base import Claimed
+from django_delayq.conf import get_alias
 from django_delayq.errors import LeaseLost
+from django_delayq.handlers import Handler
 from django_delayq.message import Message
 from django_delayq.store.database import Database
 from django_delayq.store.exactly_once import is_finished
@@ -42,6 +45,13 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
             message.id, message.key, type(error).__name__,
             exc_info=error, extra={"id": message.id, "key": message.key, "token": message.token},
         )  # fmt: skip
+
+
+def was_committed(claimed: Claimed, handler: Handler[Any, Any]) -> bool:
+    """Whether the transaction of an atomic handler took place, whose process was killed before it could say so."""
+    if not (handler.atomic and claimed.pk):
+        return False
+    return _is_finished(Database(handler.using, get_alias(handler.using).database), int(claimed.pk))
 
 
 def _is_finished(database: Database, pk: int) -> bool:

@@ -37,6 +37,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
         ({"on_conflict": "replac"}, ValueError, r"on_conflict='replac' is unknown: did you mean 'replace'\?"),
         ({"queue": "a:b"}, ValueError, r"queue='a:b' contains a colon"),
         ({"max_attempts": 0}, ValueError, r"max_attempts=0 is too small"),
+        ({"max_attempts": 2**31}, ValueError, r"max_attempts=2147483648 is too large; give 2147483647 or less"),
         ({"max_attempts": "4"}, TypeError, r"max_attempts='4' is str; give a whole number"),
         ({"expires": 0}, ValueError, r"expires=0 is no time at all"),
         ({"timeout": "soon"}, ValueError, r"timeout='soon' is no length of time"),

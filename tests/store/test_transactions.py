@@ -5,8 +5,8 @@ import threading
 import pytest
 from django.db import OperationalError, connections, transaction
 
-from django_delayq import send_delay_message
-from django_delayq.models import ReadyMessage
+from django_delayq import cancel_delay_messages, reschedule_delay_messages, send_delay_message
+from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.database import Database
 
@@ -48,7 +48,8 @@ def test_the_victim_of_a_deadlock_is_tried_again(broker: StoredBroker, database:
     other.start()
     tries.append(_lock_both(broker.database, a, b, meet))
     other.join()
-    assert sorted(tries) == [1, 2]
+    assert max(tries) > 1, "it may lock first again, and make the other the next victim"
+    assert len(tries) == 2
 
 
 @SERVERS
@@ -77,3 +78,22 @@ def test_ids_differ_by_the_case_of_a_letter(broker: StoredBroker, database: str)
     for id in ("a", "A", "á"):
         assert send_delay_message("k", 1, id=id, delay="1h").created
     assert ReadyMessage.objects.using(database).count() == 3
+
+
+def test_a_transaction_managed_by_hand_takes_back_what_was_sent_and_changed(
+    broker: StoredBroker, database: str
+) -> None:
+    for id in ("cancelled", "later", "replaced"):
+        send_delay_message("k", 1, id=id, delay="1h")
+    before = list(ReadyMessage.objects.using(database).values())
+    transaction.set_autocommit(False, using=database)
+    try:
+        send_delay_message("k", 1, id="sent")
+        cancel_delay_messages("cancelled")
+        reschedule_delay_messages("later", delay="2h")
+        send_delay_message("k", 2, id="replaced", on_conflict="replace")
+    finally:
+        transaction.rollback(using=database)
+        transaction.set_autocommit(True, using=database)
+    assert list(ReadyMessage.objects.using(database).values()) == before
+    assert not FinishMessage.objects.using(database).exists()

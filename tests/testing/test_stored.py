@@ -12,6 +12,8 @@ from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages
 from django_delayq.brokers.base import Verb
+from django_delayq.history import read
+from django_delayq.message import from_ms
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.testing import DelayqMixin, arun_due, run_due, sent_messages
 from tests.testing.handlers import (
@@ -131,7 +133,10 @@ class TestRows:
             assert timedelta(days=7) <= aged < timedelta(days=7, seconds=10)
         week_ago = timezone.now() - timedelta(days=6, hours=23)
         assert FinishMessage.objects.get().ended_at < week_ago
-        assert ErrorMessage.objects.get().sent_at < week_ago
+        buried = ErrorMessage.objects.get()
+        assert buried.sent_at < week_ago
+        (failed, *_) = read(buried.history)
+        assert from_ms(failed.started or 0) <= from_ms(failed.ended) < week_ago
 
     def test_the_real_time_of_a_handler_is_its_due_time(self, run_due) -> None:  # type: ignore[no-untyped-def]
         note.send("a", delay="3d", expires="1h")

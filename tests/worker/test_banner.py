@@ -59,12 +59,12 @@ def test_a_queue_that_no_handler_names_is_warned_of() -> None:
     assert "did you mean 'mail'?" in warnings[0]
 
 
-def test_with_a_store_it_counts_the_stores_connections_and_what_a_crash_loses() -> None:
+def test_it_tells_what_a_crash_loses_and_counts_the_stores_connections() -> None:
     report = ServerReport("a server", "the last second", [], [])
     alias = Alias("default", database="orders", store=Store())
     text = "\n".join(banner(alias, report, {}, Options()))
     assert "and 4 to 'orders' for the store" in text
-    assert "A crash of the broker: loses no message, they are in database 'orders'" in text
+    assert "Durability: the last second" in text
 
 
 def test_handlers_that_may_run_for_longer_than_the_broker_lets_them_are_warned_of() -> None:

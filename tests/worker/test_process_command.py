@@ -26,7 +26,7 @@ def test_the_banner_says_what_is_connected_and_served(site: Site) -> None:
     assert "Queues: default, bulk; lease 2s" in worker.text
     assert "run: queue default, thread, 3 at once" in worker.text
     assert "arun: queue default, async, 100 at once" in worker.text
-    assert "A crash of the broker: " in worker.text
+    assert "Durability: " in worker.text
 
 
 def test_a_quiet_worker_says_only_what_it_drained(site: Site) -> None:

@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 
 from django_delayq import Message, delay_execute
 from django_delayq.signals import message_finished, message_started
@@ -153,6 +153,13 @@ def credit(message: Message[int]) -> None:
     """Put one more on the account."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE account SET balance = balance + 1")
+
+
+@delay_execute(key="credit and die", atomic=True)
+def credit_and_die(message: Message[int]) -> None:
+    """Killed right after the commit."""
+    credit(message)
+    transaction.on_commit(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 @delay_execute(key="freeze")
