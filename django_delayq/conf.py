@@ -25,6 +25,7 @@ class Options:
 
     prefix: str = "delayq"
     shards: int = 1
+    confirm: str | None = None  # or "replica", "fsync"
     lease: int = 15_000
     max_data: int = 256 * 1024
     unknown_keys: str = "error"  # or "allow"
@@ -156,6 +157,12 @@ def _shards(path: str, value: Any) -> int:
     return check_count(value, path, least=1, most=MOST_SHARDS)
 
 
+def _confirm(path: str, value: Any) -> str | None:
+    if value not in (None, "replica", "fsync"):
+        raise ValueError(f"{path}={shown(value)} is neither 'replica' nor 'fsync'; leave it out to wait for neither.")
+    return None if value is None else str(value)
+
+
 def _lease_ms(path: str, value: Any) -> int:
     milliseconds = to_ms(value, path)
     if milliseconds < 1_000:
@@ -205,6 +212,7 @@ def _count(path: str, value: Any) -> int:
 _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "prefix": _prefix,
     "shards": _shards,
+    "confirm": _confirm,
     "lease": _lease_ms,
     "max_data": _size,
     "unknown_keys": _unknown_keys,

@@ -65,6 +65,7 @@ def test_sizes_are_bytes_or_text(size: Any, octets: int) -> None:
         ({"OPTIONS": {"prefix": "a{b}"}}, r'\["prefix"\]=\'a{b}\' contains a brace'),
         ({"OPTIONS": {"prefix": ""}}, r'\["prefix"\]=\'\' is empty'),
         ({"OPTIONS": {"prefix": "a\n"}}, r'\["prefix"\]=.* leave out control characters'),
+        ({"OPTIONS": {"confirm": "disk"}}, r"""\["confirm"\]='disk' is neither 'replica' nor 'fsync'"""),
         ({"OPTIONS": {"shards": 0}}, r'\["shards"\]=0 is too small; give 1 or more'),
         ({"OPTIONS": {"shards": 1001}}, r'\["shards"\]=1001 is too large; give 1000 or less'),
         ({"OPTIONS": {"shards": True}}, r'\["shards"\]=True is bool; give a whole number'),

@@ -38,7 +38,7 @@ class Failover:
     """The three of them. `location` is theirs for the broker."""
 
     def __init__(self, binary: str) -> None:
-        self.primary = Server(binary, port=free_port())
+        self.primary = Server(binary, port=free_port(), repl_diskless_sync_delay=0)
         self.replica = Server(binary, port=free_port(), replicaof=f"127.0.0.1 {self.primary.options['port']}")
         self.sentinel = SentinelServer(binary, int(self.primary.options["port"]))
 

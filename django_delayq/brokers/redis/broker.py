@@ -32,6 +32,7 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.brokers.redis import alarms, byid, claims, looks, pauses, puts, settles
 from django_delayq.brokers.redis.audit import audit
+from django_delayq.brokers.redis.confirm import confirmed
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.layout import Layout
 from django_delayq.brokers.redis.links import BUDGET, Links
@@ -115,7 +116,7 @@ class RedisBroker:
         """
         check_batch(puts_)
         parts = self._shards.parted(puts_, _id, lambda keys, own: put_once(keys, self._slots, own, job, keep_ms))
-        end = self._links.begin(self._layout.agreed(parts))
+        end = self._links.begin(self._layout.agreed(confirmed(parts, self._options.confirm)))
 
         def wait() -> int:
             try:
@@ -134,7 +135,8 @@ class RedisBroker:
         return refuse_duplicates(placed, on_conflict)
 
     def _put(self, puts_: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
-        return self._shards.by_id(puts_, _id, lambda keys, own: puts.put(keys, self._slots, own, on_conflict))
+        put = self._shards.by_id(puts_, _id, lambda keys, own: puts.put(keys, self._slots, own, on_conflict))
+        return confirmed(put, self._options.confirm)
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
