@@ -12,6 +12,14 @@ from django_delayq.message import from_ms
 
 _EPOCH = from_ms(0)
 
+COLLATIONS = {"mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin", "postgresql": "C"}
+"""By the database's name: those that compare text by its characters, and spaces at its end like others."""
+
+
+def database_name(connection: Any) -> str:
+    """Django's name of the vendor, but for MariaDB, which Django calls mysql."""
+    return "mariadb" if getattr(connection, "mysql_is_mariadb", False) else str(connection.vendor)
+
 
 def to_epoch_ms(instant: datetime) -> int:
     """Epoch milliseconds of an aware datetime, rounded down."""
@@ -51,14 +59,14 @@ class InstantField(models.BigIntegerField):  # type: ignore[type-arg]  # not gen
 
 
 class NameField(models.CharField):  # type: ignore[type-arg]  # not generic at run time
-    """Text that is compared by its characters: "a" and "A" are two ids, on MySQL and MariaDB too.
+    """Text that is compared by its characters: "a", "A" and "a " are three ids, on MySQL and MariaDB too.
 
     In an index it is ordered by them as well, so that the start of a name can be looked up, on PostgreSQL too.
     """
 
     def db_parameters(self, connection: Any) -> dict[str, Any]:
         parameters = super().db_parameters(connection)
-        collation = {"mysql": "utf8mb4_bin", "postgresql": "C"}.get(connection.vendor)
+        collation = COLLATIONS.get(database_name(connection))
         if collation:
             parameters["collation"] = collation
         return parameters

@@ -13,6 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from django_delayq.errors import BrokerRefused, StoreUnavailable
+from django_delayq.fields import database_name
 from django_delayq.store import given
 from django_delayq.store.dialects import DIALECTS, Dialect
 
@@ -57,7 +58,7 @@ class Database:
     @property
     def dialect(self) -> Dialect:
         """What this database says its own way."""
-        return DIALECTS[self.vendor]
+        return DIALECTS[self.vendor if self.vendor != "mysql" else database_name(self.connection)]
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Run one statement and give its rows."""

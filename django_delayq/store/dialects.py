@@ -1,9 +1,11 @@
 """Words and phrases that each vendor of a database says its own way."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from django_delayq.fields import COLLATIONS
 from django_delayq.store import given
 
 
@@ -79,6 +81,7 @@ DIALECTS = {
         counted="ON DUPLICATE KEY UPDATE count = count + VALUES(count)",
         unless_there="ON DUPLICATE KEY UPDATE id = delayq_ready.id",
         update_held="UPDATE delayq_ready JOIN {held} ON id = held.pk SET {changes}",
-        given=given.on_mysql,
+        given=partial(given.on_mysql, collation=COLLATIONS["mysql"]),
     ),
 }
+DIALECTS["mariadb"] = replace(DIALECTS["mysql"], given=partial(given.on_mysql, collation=COLLATIONS["mariadb"]))

@@ -33,9 +33,9 @@ def on_sqlite(name: str, columns: Columns, rows: Rows) -> tuple[str, list[Any]]:
     return f"(SELECT {selected} FROM (VALUES {values})) AS {name}", [value for row in rows for value in row]
 
 
-def on_mysql(name: str, columns: Columns, rows: Rows) -> tuple[str, list[Any]]:
-    """JSON: what MySQL and MariaDB write as VALUES is not the same."""
-    text = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+def on_mysql(name: str, columns: Columns, rows: Rows, *, collation: str) -> tuple[str, list[Any]]:
+    """JSON: what MySQL and MariaDB write as VALUES is not the same. Texts of two collations could not be compared."""
+    text = f"CHARACTER SET utf8mb4 COLLATE {collation}"
     types = {int: "BIGINT", str: f"VARCHAR(200) {text}", LongText: f"LONGTEXT {text}"}
     paths = ", ".join(f"{column} {types[kind]} PATH '$[{i}]'" for i, (column, kind) in enumerate(columns.items()))
     return f"JSON_TABLE(%s, '$[*]' COLUMNS ({paths})) AS {name}", [codec.dumps(rows).decode()]

@@ -1,5 +1,6 @@
 """A send is a row of the caller's transaction: committed and rolled back with it, whatever the broker does."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,12 +16,33 @@ from django_delayq import (
     send_delay_message,
     send_delay_messages,
 )
+from django_delayq.brokers.base import Verb
 from django_delayq.message import from_ms
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.signals import message_sent
 from django_delayq.store import StoredBroker
+from tests.brokers.rig import settlement
 from tests.servers import Server
-from tests.store.support import alarms, rolled_back
+from tests.store.support import LEASE_MS, alarms, claim, rolled_back
+
+
+def test_ids_that_differ_in_case_or_in_spaces_at_their_ends_are_messages_of_their_own(
+    broker: StoredBroker, database: str
+) -> None:
+    ids = {"a", "a ", "a  ", "A"}
+    send_delay_messages([Send("k", n, id=id, delay="1h", tag=id) for n, id in enumerate(sorted(ids))])
+    assert not send_delay_message("k", 1, id="a ", delay="1h").created
+    assert cancel_delay_messages("a ") == 1
+    assert reschedule_delay_messages(tag="a", delay="0s") == 1
+    held = claim(broker)
+    assert [one.id for one in held] == ["a"]
+    assert broker.renew([("a ", held[0].token), ("a", held[0].token)], LEASE_MS) == [False, True]
+    assert broker.settle([settlement(replace(held[0], id="A"), Verb.FINISH), settlement(held[0], Verb.FINISH)]) == [
+        False,
+        True,
+    ]
+    waiting = ReadyMessage.objects.using(database).values_list("message_id", flat=True)
+    assert set(waiting) == {"a  ", "A"}
 
 
 def test_a_rollback_leaves_nothing(broker: StoredBroker, database: str) -> None:
