@@ -1,0 +1,39 @@
+"""Prints the pages of a site in the look of django-unfold, as JSON: the HTML by the name of the page."""
+
+import json
+import sys
+
+import django
+
+django.setup()
+
+from django.contrib.auth.models import User  # noqa: E402
+from django.core.management import call_command  # noqa: E402
+from django.test import Client  # noqa: E402
+
+from django_delayq.brokers import get_broker  # noqa: E402
+from django_delayq.models import ErrorMessage, ReadyMessage  # noqa: E402
+from django_delayq.store import StoredBroker  # noqa: E402
+from tests.admin.support import ask, bury, finish, page, pk_of, send, url  # noqa: E402
+
+call_command("migrate", verbosity=0)
+broker = get_broker()
+assert isinstance(broker, StoredBroker)
+send("order:1:close", {"order": 1}, delay="1h", tag="customer:7")
+finish(broker, "order:2:close", data={"order": 2})
+bury(broker, "order:3:close", data={"order": 3}, error="ValueError: no order 3", fingerprint="ValueError in shop")
+client = Client()
+client.force_login(User.objects.create_superuser("root"))
+failed, waits = pk_of("default", "order:3:close", ErrorMessage), pk_of("default", "order:1:close")
+shown = {
+    "dashboard": client.get("/admin/delayq/"),
+    "pause": client.get(url("readymessage", "dashboard", "pause")),
+    **{name: client.get(url(name)) for name in ("readymessage", "finishmessage", "errormessage")},
+    "range": client.get(url("readymessage"), {"due_from": "2026-01-01T00:00"}),
+    "groups": client.get(url("errormessage", "groups")),
+    "message": client.get(url("errormessage", failed, "change")),
+    "edit": client.get(url("errormessage", failed, "payload")),
+    "confirm": ask(client, ErrorMessage, "rescue", [failed]),
+    "reschedule": ask(client, ReadyMessage, "reschedule", [waits]),
+}
+json.dump({name: page(response) for name, response in shown.items()}, sys.stdout)
