@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from statistics import median
 from time import perf_counter, time_ns
 from urllib.parse import urlencode
 
@@ -64,9 +65,16 @@ def run() -> list[Result]:
         seen = {address: _look(browser, site, address) for address in _addresses(site)}
     slowest = max(seen, key=lambda address: seen[address][0])
     longest = max(seen, key=lambda address: seen[address][1])
+    half = median(ms for ms, _ in seen.values())
     pages = f"{len(seen)} admin pages with {count:,} rows a table"
     return [
-        at_most(f"{pages}, p95 of the slowest", seen[slowest][0], MOST_MS, "ms", _path(slowest)),
+        at_most(
+            f"{pages}, p95 of the slowest",
+            seen[slowest][0],
+            MOST_MS,
+            "ms",
+            f"{_path(slowest)}; half of them {half:.0f} ms",
+        ),
         at_most(f"{pages}, the most of one", seen[longest][1], MOST_QUERIES, "queries", _path(longest)),
     ]
 

@@ -8,7 +8,7 @@ from django.db.models import Case, Q, QuerySet, TextField, Value, When
 
 from django_delayq.codec import loads
 
-SEARCHED = 20_000
+SEARCHED = 10_000
 """A search in payloads looks at so many rows, in the order of the list."""
 
 FOUND = 1_000
