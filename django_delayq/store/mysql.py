@@ -8,7 +8,7 @@ from django.db import IntegrityError
 from django_delayq.brokers.base import Put
 from django_delayq.store.database import Database, Row, Sql, marks
 from django_delayq.store.ends import end as end, finish_here as finish_here  # part of `Statements`
-from django_delayq.store.rows import NEW, Inserted
+from django_delayq.store.rows import NEW, OF_GIVEN, Inserted
 from django_delayq.store.values import values_of
 
 TRIES = 5
@@ -22,7 +22,7 @@ def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
 
 def change(database: Database, changes: Sql, where: Sql, returning: str) -> list[Row]:
     """See `Statements`."""
-    found = f"delayq_ready r WHERE {where.text}{database.dialect.lock}"
+    found = f"delayq_ready r WHERE {where.text} ORDER BY r.message_id{database.dialect.lock}"
     return database.transaction(partial(_change, database, changes, Sql(found, where.parameters), returning))
 
 
@@ -30,6 +30,25 @@ def change_unlocked(database: Database, changes: Sql, found: Sql, returning: str
     """See `Statements`."""
     unlocked = Sql(f"{found.text}{database.dialect.skip_locked}", found.parameters)
     return database.transaction(partial(_change, database, changes, unlocked, returning))
+
+
+def change_given(database: Database, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
+    """See `Statements`."""
+    return database.transaction(partial(_change_given, database, changes, given, where, returning))
+
+
+def _change_given(database: Database, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
+    found = f"{given.text} {OF_GIVEN}"
+    parameters = [*given.parameters, database.alias]
+    rows = database.rows(
+        f"SELECT r.id FROM {found} WHERE {where} ORDER BY r.message_id{database.dialect.lock}", parameters
+    )
+    if not rows:
+        return []
+    pks = [pk for (pk,) in rows]
+    of_pks = f"r.id IN ({marks(len(pks))})"
+    database.changed(f"UPDATE {found} SET {changes} WHERE {of_pks}", [*parameters, *pks])
+    return database.rows(f"SELECT {returning} FROM delayq_ready r WHERE {of_pks}", pks)
 
 
 def _change(database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:

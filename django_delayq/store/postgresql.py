@@ -7,7 +7,11 @@ from django_delayq import codec
 from django_delayq.brokers.base import Put
 from django_delayq.store.database import Database
 from django_delayq.store.postgresql_ends import end as end, finish_here as finish_here  # part of `Statements`
-from django_delayq.store.returning import change as change, change_unlocked as change_unlocked  # part of `Statements`
+from django_delayq.store.returning import (  # part of `Statements`
+    change as change,
+    change_given as change_given,
+    change_unlocked as change_unlocked,
+)
 from django_delayq.store.rows import NEW, Inserted
 
 _APART = "\x1f"  # neither an id nor JSON has control characters

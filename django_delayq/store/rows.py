@@ -38,6 +38,9 @@ stop of a worker interrupted it (its worker's name is marked with "!" then)."""
 OF_HELD = "JOIN delayq_ready r ON r.alias = %s AND r.message_id = held.message_id AND r.token = held.token"
 """The rows `r` of leases that are given as a table `held`."""
 
+OF_GIVEN = "JOIN delayq_ready r ON r.alias = %s AND r.message_id = given.of_id"
+"""The rows `r` of ids that are given as a table `given`."""
+
 UNLEASED = "token = NULL, lease_until = NULL, worker = '', started_at = NULL"
 """What a move sets that ends a lease and keeps the row."""
 

@@ -5,7 +5,11 @@ from collections.abc import Sequence
 from django_delayq.brokers.base import Put
 from django_delayq.store.database import Database
 from django_delayq.store.ends import end as end, finish_here as finish_here  # part of `Statements`
-from django_delayq.store.returning import change as change, change_unlocked as change_unlocked  # part of `Statements`
+from django_delayq.store.returning import (  # part of `Statements`
+    change as change,
+    change_given as change_given,
+    change_unlocked as change_unlocked,
+)
 from django_delayq.store.rows import NEW, Inserted
 from django_delayq.store.values import values_of
 

@@ -22,10 +22,16 @@ class Statements(Protocol):
         """
 
     def change(self, database: Database, changes: Sql, where: Sql, returning: str) -> list[Row]:
-        """Set `changes` where a condition holds, once others are through with those rows. Gives columns as set."""
+        """Set `changes` where a condition holds, once others are through with those rows. Gives columns as set.
+
+        In the order of ids, so that two of them can't deadlock.
+        """
 
     def change_unlocked(self, database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
         """As `change`, of what is found (`found` is from FROM on), without what other transactions hold."""
+
+    def change_given(self, database: Database, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
+        """As `change`, of rows under the ids of a table `given`, which `changes` and `where` may name."""
 
     def end(self, database: Database, settlements: Sequence[Settlement]) -> list[End]:
         """End leases, of which no two are one, without what other transactions hold. Gives those that were held."""
