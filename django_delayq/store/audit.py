@@ -11,21 +11,22 @@ from dataclasses import dataclass
 from django_delayq.brokers.base import BATCH, SUSPECT_CRASHES, Alarm, Audit, Broker, Capability, pages
 from django_delayq.brokers.figures import LEFT
 from django_delayq.errors import BrokerUnavailable
-from django_delayq.store.database import Database, Row, marks
+from django_delayq.store.database import Database, marks
 from django_delayq.store.looks import counts
 from django_delayq.store.rows import CRASHES_NOW, UNHELD
+from django_delayq.store.sweep import unheard
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
-    """A row that is due within the horizon and was placed, and for which the clock has no alarm."""
+class Placed:
+    """A row that nobody holds, is due within the horizon and was placed, and the alarm that the clock should have."""
 
     id: str
     alarm: Alarm
 
     @property
-    def text(self) -> str:
-        """The difference in words."""
+    def silence(self) -> str:
+        """The difference in words, where the clock has none."""
         return f"message {self.id!r} was placed, and the broker has no alarm for it"
 
 
@@ -44,7 +45,7 @@ def audit(database: Database, clock: Broker, horizon_ms: int) -> Audit:
         notes.append("this broker can't be asked for its alarms: only the tables were looked at")
         return Audit(figures.totals, places, differences, notes)
     try:
-        differences += [silent.text for silent in without_alarm(database, clock, horizon_ms)]
+        differences += [silent.silence for silent in without_alarm(database, clock, horizon_ms)]
         stale = sum(_stale(database, clock, {(one.queue, one.key) for one in clock.counts().waiting}))
         if stale:
             notes.append(f"alarms of messages that are gone: {stale}; each is dropped when it is due")
@@ -58,43 +59,36 @@ def repair(database: Database, clock: Broker, horizon_ms: int) -> list[str]:
     found = list(without_alarm(database, clock, horizon_ms))
     for page in pages(found, BATCH):
         clock.put_alarms([silent.alarm for silent in page])
-    return [f"{silent.text}: it is put again" for silent in found]
+    return [f"{silent.silence}: it is put again" for silent in found]
 
 
-def without_alarm(database: Database, clock: Broker, horizon_ms: int) -> Iterator[Silent]:
+def without_alarm(database: Database, clock: Broker, horizon_ms: int) -> Iterator[Placed]:
     """The rows that only a sweep would find."""
     after_pk = 0
-    while rows := _placed(database, horizon_ms, f"r.id > %s ORDER BY r.id LIMIT {BATCH}", [after_pk]):
-        after_pk = rows[-1][0]
-        seems = _unheard(clock, rows)
+    while placed := _placed(database, horizon_ms, f"r.id > %s ORDER BY r.id LIMIT {BATCH}", [after_pk]):
+        after_pk = int(placed[-1].alarm.pk)
+        seems = _silent(clock, placed)
         if seems:
             # It may have been claimed meanwhile, or be on its way back: only what stays so is a difference.
-            still = _placed(database, horizon_ms, f"r.id IN ({marks(len(seems))})", [row[0] for row in seems])
-            yield from (_silent(row) for row in _unheard(clock, still))
+            pks = [int(each.alarm.pk) for each in seems]
+            yield from _silent(clock, _placed(database, horizon_ms, f"r.id IN ({marks(len(pks))})", pks))
 
 
-def _placed(database: Database, horizon_ms: int, condition: str, parameters: list[int]) -> list[Row]:
+def _placed(database: Database, horizon_ms: int, condition: str, parameters: list[int]) -> list[Placed]:
     now, least = database.dialect.now, database.dialect.least
-    return database.rows(
+    rows = database.rows(
         f"SELECT r.id, r.message_id, r.queue, r.key, r.due_at - {now} FROM delayq_ready r WHERE r.alias = %s"
         f" AND r.placed AND {UNHELD.format(now=now)} AND {CRASHES_NOW.format(least=least)} < {SUSPECT_CRASHES}"
         f" AND r.due_at <= {now} + %s AND {condition}",
         [database.alias, horizon_ms, *parameters],
     )
+    return [Placed(id, Alarm(queue, key, str(pk), max(wait_ms, 0))) for pk, id, queue, key, wait_ms in rows]
 
 
-def _unheard(clock: Broker, rows: list[Row]) -> list[Row]:
-    """Those of the rows that have no alarm."""
-    heard: set[str] = set()
-    for queue, key in dict.fromkeys((row[2], row[3]) for row in rows):
-        pks = [str(row[0]) for row in rows if (row[2], row[3]) == (queue, key)]
-        heard.update(alarm.pk for alarm in clock.find_alarms(queue, key, pks))
-    return [row for row in rows if str(row[0]) not in heard]
-
-
-def _silent(row: Row) -> Silent:
-    pk, id, queue, key, wait_ms = row
-    return Silent(id, Alarm(queue, key, str(pk), max(wait_ms, 0)))
+def _silent(clock: Broker, placed: list[Placed]) -> list[Placed]:
+    """Those that have no alarm."""
+    silent = {alarm.pk for alarm in unheard(clock, [each.alarm for each in placed])}
+    return [each for each in placed if each.alarm.pk in silent]
 
 
 def _stale(database: Database, clock: Broker, sets: Iterable[tuple[str, str]]) -> Iterator[int]:

@@ -101,7 +101,9 @@ class StoredBroker:
         self._carried.add(found)
         with self.database.available():
             rows = claims.claim(self.database, found.alarms, wants, lease_ms, worker)
-        self.unfed.note(wants, rows.messages, left=found.left)
+        # What a clock that can't be asked does not tell of may be on its way.
+        may_be_left = found.left or Capability.ALARMS not in self.clock.capabilities
+        self.unfed.note(wants, rows.messages, left=may_be_left)
         self._forget(rows.over, rows.again)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
         return Claims([*found.messages, *rows.messages], [], rows.now_ms, next_due_ms, found.left)

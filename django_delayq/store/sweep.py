@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from django_delayq.brokers.base import BATCH, Broker, Claimed, Want
+from django_delayq.brokers.base import BATCH, Alarm, Broker, Capability, Claimed, Want
 from django_delayq.store.database import Database
 from django_delayq.store.feed import due
 
@@ -30,9 +30,20 @@ class Unfed:
 def sweep(database: Database, clock: Broker, wants: Sequence[Want]) -> int:
     """Put alarms for rows of the wanted sets that are due for over 5 s and that nobody holds, a thousand at most.
 
-    Gives how many.
+    A clock that can be asked is: then only what it has lost is put. Gives how many.
     """
     alarms, _ = due(database, wants, late_ms=LATE_MS)
+    if Capability.ALARMS in clock.capabilities:
+        alarms = unheard(clock, alarms)
     if alarms:
         clock.put_alarms(alarms)
     return len(alarms)
+
+
+def unheard(clock: Broker, alarms: Sequence[Alarm]) -> list[Alarm]:
+    """Those that the clock does not have."""
+    heard: set[tuple[str, str, str]] = set()
+    for queue, key in dict.fromkeys((alarm.queue, alarm.key) for alarm in alarms):
+        pks = [alarm.pk for alarm in alarms if (alarm.queue, alarm.key) == (queue, key)]
+        heard.update((queue, key, found.pk) for found in clock.find_alarms(queue, key, pks))
+    return [alarm for alarm in alarms if (alarm.queue, alarm.key, alarm.pk) not in heard]

@@ -4,7 +4,7 @@ import pytest
 from django.db.models import F
 
 from django_delayq import send_delay_message
-from django_delayq.brokers.base import Claimed, Header, Want
+from django_delayq.brokers.base import Alarm, Claimed, Header, Want
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.sweep import LATE_MS, Unfed, sweep
@@ -39,6 +39,17 @@ def test_what_is_late_by_less_leased_or_of_an_unwanted_key_is_left_alone(
     rows.filter(message_id="young").update(due_at=F("due_at") + LATE_MS // 2)
     assert sweep(broker.database, broker.clock, WANT) == 0
     assert alarms(broker) == 0
+
+
+def test_what_the_broker_has_is_not_put_again(broker: StoredBroker, redis_server: Server) -> None:
+    _lose(redis_server, broker, "lost", "there", "claimed")
+    pks = dict(ReadyMessage.objects.using(broker.database.using).values_list("message_id", "pk"))
+    broker.put_alarms([Alarm("default", "k", str(pks["claimed"]))])
+    while not broker.clock.claim(WANT, lease_ms=LEASE_MS, worker="w").alarms:
+        broker.wait(1)
+    broker.put_alarms([Alarm("default", "k", str(pks["there"]))])
+    assert sweep(broker.database, broker.clock, WANT) == 1
+    assert alarms(broker) == 2
 
 
 def test_without_a_hungry_key_nothing_is_looked_for(broker: StoredBroker, redis_server: Server) -> None:
