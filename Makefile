@@ -5,13 +5,14 @@ BIN := .venv/bin
 LINTED := django_delayq pyspark_delayq tests example_project benchmarks manage.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench
+.PHONY: help demo test lint bench screenshots
 
 help:
 	@echo "make demo    the example shop and a day of departures, in under a minute"
 	@echo "make test    the suite, in random order"
 	@echo "make lint    style, types and layers"
 	@echo "make bench   the benchmarks"
+	@echo "make screenshots   the images in docs/, of what make demo left"
 
 demo: .venv/with-demo
 	$(BIN)/python manage.py demo
@@ -28,6 +29,9 @@ lint: .venv/with-dev
 
 bench: .venv/with-dev
 	$(BIN)/python -m benchmarks
+
+screenshots: .venv/with-dev
+	DJANGO_SETTINGS_MODULE=example_project.demo.settings $(BIN)/python -m example_project.demo.screenshots
 
 # Each of these files tells that .venv has what its name says, as of this pyproject.toml.
 .venv/with-demo: pyproject.toml | $(BIN)/python

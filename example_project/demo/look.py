@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,20 +25,33 @@ Process = subprocess.Popen[bytes]
 
 def look(address: str) -> int:
     """Serve the site at `address`, with a worker beside it. Returns the exit code: 0 when it was ended by Ctrl-C."""
-    if not Path(connection.settings_dict["NAME"]).exists():
+    if not has_played():
         report.say("There is nothing to look at yet: run `make demo` first.")
         return 1
+    report.say(f"The admin is at http://{address}/admin/delayq/: log in as {NAME}, password {PASSWORD}.")
+    try:
+        with served(address) as site:
+            return site.wait()
+    except KeyboardInterrupt:
+        return 0
+
+
+def has_played() -> bool:
+    """Whether the demo has left something."""
+    return Path(connection.settings_dict["NAME"]).exists()
+
+
+@contextmanager
+def served(address: str) -> Iterator[Process]:
+    """The site at `address` and a worker, with somebody who may log in and with messages that wait."""
     add_superuser()
     leave_reminders()
-    report.say(f"The admin is at http://{address}/admin/delayq/: log in as {NAME}, password {PASSWORD}.")
     started: list[Process] = []
     try:
         started.append(start_worker(settings.VAR / "worker.log"))
         site = [sys.executable, "manage.py", "runserver", "--noreload", address]
         started.append(subprocess.Popen(site))  # noqa: S603
-        return started[-1].wait()
-    except KeyboardInterrupt:
-        return 0
+        yield started[-1]
     finally:
         stop(started)
 

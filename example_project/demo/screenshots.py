@@ -1,0 +1,93 @@
+"""`make screenshots`: the images of the admin in docs/images, of what the demo left, by the distribution's Chromium."""
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import django
+
+django.setup()
+
+from django.conf import settings  # noqa: E402
+from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
+
+from django_delayq.models import ErrorMessage  # noqa: E402
+from example_project.demo import look, report  # noqa: E402
+from example_project.demo.waiting import wait_for  # noqa: E402
+
+ADDRESS = "127.0.0.1:8765"
+IMAGES = Path(settings.BASE_DIR, "docs", "images")
+DESK, WIDE, PHONE = (1200, 800), (1500, 800), (390, 780)
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """An image: what it is called, of which page below the app's index, and how it is looked at."""
+
+    name: str
+    page: str = ""
+    size: tuple[int, int] = DESK
+    scheme: Literal["light", "dark"] = "light"
+
+
+def shots() -> list[Shot]:
+    """The images; the failed message is the one that the demo left."""
+    failed = f"errormessage/{ErrorMessage.objects.values_list('pk', flat=True)[0]}/change/"
+    return [
+        Shot("dashboard"),
+        Shot("dashboard-dark", scheme="dark"),
+        Shot("dashboard-phone", size=PHONE),
+        Shot("list", "readymessage/", size=WIDE),
+        Shot("message", failed),
+        Shot("message-dark", failed, scheme="dark"),
+        Shot("message-phone", failed, size=PHONE),
+    ]
+
+
+def take(browser: Browser, all_shots: list[Shot]) -> None:
+    """Log in, and take each in turn."""
+    for shot in all_shots:
+        width, height = shot.size
+        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=shot.scheme)
+        log_in(page)
+        page.goto(f"http://{ADDRESS}/admin/delayq/{shot.page}")
+        page.screenshot(path=IMAGES / f"{shot.name}.png")
+        page.close()
+
+
+def log_in(page: Page) -> None:
+    page.goto(f"http://{ADDRESS}/admin/login/?next=/admin/delayq/")
+    page.get_by_label("Username").fill(look.NAME)
+    page.get_by_label("Password").fill(look.PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+
+
+def is_served() -> bool:
+    """Whether the site answers."""
+    try:
+        with urlopen(f"http://{ADDRESS}/admin/login/"):
+            return True
+    except URLError:
+        return False
+
+
+def main() -> int:
+    """The exit code."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not (look.has_played() and chromium):
+        report.say("The screenshots need what `make demo` leaves, and Chromium: apt-get install chromium.")
+        return 1
+    all_shots = shots()
+    IMAGES.mkdir(exist_ok=True)
+    with look.served(ADDRESS), sync_playwright() as playwright:
+        wait_for("the site", is_served)
+        take(playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"]), all_shots)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
