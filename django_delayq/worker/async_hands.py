@@ -102,7 +102,8 @@ class AsyncHands:
                 lane.low = -1
                 self._wake()
             if not lease.is_held():
-                continue  # another worker's by now
+                self._settling.release([lease])  # another worker's by now, unless none could ask
+                continue
             lane.active += 1
             task = loop.create_task(self._run(loop, lane, lease))
             self._tasks.add(task)
@@ -122,13 +123,14 @@ class AsyncHands:
             _logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
             self._leases.remove([lease])
         finally:
+            lease.ended = True
             lane.active -= 1
             self._fill(loop, lane)
             if lane.unmet:
                 self._wake()
 
     async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Settlement | None:
-        """How its lease ends; None when it ended before, so that the handler was cancelled."""
+        """How its lease ends; None to let it lapse."""
         claimed, handler = lease.claimed, lease.lane.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.is_held)
         if not isinstance(begun, Message):
@@ -137,12 +139,12 @@ class AsyncHands:
         await self._check_connections(after_s=LEAST_AGE_S)
         await self._outcome.abegun(lease, begun)
         exception = await self._run_limited(loop, lease, begun)
-        if lease.lost and isinstance(exception, asyncio.CancelledError | LeaseLost):
+        if not lease.is_held() and isinstance(exception, asyncio.CancelledError | LeaseLost):
             _logger.warning(
                 "Message %r (%s): its lease ended, and its handler was cancelled.",
                 claimed.id, handler.key, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
             )  # fmt: skip
-            return None
+            return attempt.cut_short(claimed, handler, begun.started_ms)
         settlement = attempt.settle_for(claimed, handler, exception, begun.started_ms, lease.now_ms())
         await self._outcome.aended(lease, settlement, begun, exception)
         if exception is not None:

@@ -65,6 +65,8 @@ class Serving:
         threading.Thread(target=self._listen, daemon=True).start()
         while True:
             settlement = run(self._leases.get())
+            if settlement is None:
+                os._exit(LEASE_ENDED)
             self._current = None  # before the answer: the next question follows it
             frames.send(self._connection, settlement)
 

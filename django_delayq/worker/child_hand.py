@@ -39,7 +39,7 @@ class ChildHand:
         self._child: Child | None = None
 
     def run(self, lease: Lease) -> Settlement | None:
-        """Run one message. A child that dies of it costs this one message a crash; None when its lease ended."""
+        """Run one message. A child that dies of it costs this one message a crash; None to let its lease lapse."""
         try:
             self._child = self._child or Child(self._worker, self._using)
             return self._child.run(lease)
@@ -77,7 +77,7 @@ class ChildHand:
                     "Message %r (%s): its lease ended, and so did the process that ran it.",
                     claimed.id, handler.key, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
                 )  # fmt: skip
-                return None
+                return attempt.cut_short(claimed, handler, lease.ms_of(lease.started_at))
             case _:
                 raise ending
         self._outcome.ended(lease, settlement, None, ending)

@@ -65,7 +65,7 @@ class Child:
         """
         lease.started_at = monotonic()
         lease.abandon = self._process.kill
-        if lease.lost:  # given up before there was something to kill
+        if not lease.is_held():  # given up before there was something to kill
             raise ChildGaveUpError
         self._told = lease.held_until
         self._tell({"claimed": lease.claimed, "clock_ms": lease.clock_ms, "held_until": self._told})

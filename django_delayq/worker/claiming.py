@@ -38,6 +38,7 @@ class Claiming:
         self._settling = settling
         self._most = most
         self._kept = 0
+        self._behind: list[Lease] = []  # their ids run here, by leases of before
         self.wanted = False
         """Whether a hand was free at the last claim."""
 
@@ -48,8 +49,8 @@ class Claiming:
 
     @property
     def busy(self) -> bool:
-        """Whether a message waits in a lane or runs."""
-        return any(lane.leases or lane.active for lane, _ in self._lanes)
+        """Whether a message waits or runs."""
+        return bool(self._behind) or any(lane.leases or lane.active for lane, _ in self._lanes)
 
     def claim(self) -> bool:
         """Claim what the lanes want, but for what is paused. Whether anything came."""
@@ -81,8 +82,27 @@ class Claiming:
     def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
         """Give back what no hand has started since it was claimed so long ago."""
         claimed_before = monotonic() - older_than_s
+        self._give_back(self._take_behind(lambda lease: lease.claimed_at < claimed_before))
         for lane, _ in self._lanes:
             self._give_back(take_unstarted(lane, claimed_before))
+
+    def start_behind(self) -> None:
+        """Have those started whose ids run here no more.
+
+        A worker that was given up for dead, but lives, may claim what its own thread still runs.
+        """
+        if not self._behind:
+            return
+        running = self._leases.running_ids()
+        for lease in self._take_behind(lambda lease: lease.claimed.id not in running):
+            lease.lane.leases.append(lease)
+            _, hands = self._hands_of[lease.lane.handler.key]
+            hands.offer(lease.lane)
+
+    def _take_behind(self, is_meant: Callable[[Lease], bool]) -> list[Lease]:
+        taken = [lease for lease in self._behind if is_meant(lease)]
+        self._behind = [lease for lease in self._behind if lease not in taken]
+        return taken
 
     def release_paused(self) -> None:
         """Give back what no hand has started and is paused by now."""
@@ -128,10 +148,12 @@ class Claiming:
         leases = [*once[:at_once], *others]
         kept = leases[: self._room()]
         surplus = [*leases[len(kept) :], *once[at_once:]]
+        running = self._leases.running_ids()
         self._kept += len(kept)
         self._leases.add([*kept, *surplus])
         self._settling.release(surplus)
-        lane.leases.extend(kept)
+        self._behind += [lease for lease in kept if lease.claimed.id in running]
+        lane.leases.extend(lease for lease in kept if lease.claimed.id not in running)
         hands.offer(lane)
         return len(kept)
 

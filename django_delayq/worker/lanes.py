@@ -29,14 +29,24 @@ class Lease:
     held_until: float
     clock_ms: float
     started_at: float = 0.0
+    ended: bool = False
+    """Whether its handler has ended."""
     lost: bool = False
+    """Whether another move took the lease."""
+    abandoned: bool = False
+    """Whether its handler was stopped since the lease could not be renewed in time."""
     overdue: bool = False
     abandon: Callable[[], object] | None = None
     """Stops the handler, where that can be done."""
 
     def is_held(self) -> bool:
         """Whether this process may still act on the message."""
-        return not self.lost and monotonic() < self.held_until
+        return not self.lost and not self.abandoned and monotonic() < self.held_until
+
+    @property
+    def runs(self) -> bool:
+        """Whether its handler runs in this process, however its lease stands."""
+        return self.started_at > 0 and not self.ended
 
     def now_ms(self) -> int:
         """The broker's clock."""

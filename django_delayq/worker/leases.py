@@ -16,7 +16,8 @@ HOLD = 0.8
 class Leases:
     """The leases held, with one thread that renews them and one that gives up those that can't be renewed.
 
-    They are two because a renewal may hang, and nothing may run on past its lease meanwhile.
+    They are two because a renewal may hang, and nothing may run on past its lease meanwhile. What was given up is
+    renewed all the same: whoever took it meanwhile has changed its token, so an answer tells whose it is.
     """
 
     def __init__(self, broker: Broker, lease_ms: int, outage: Outage) -> None:
@@ -25,6 +26,7 @@ class Leases:
         self._lease_ms = lease_ms
         self.hold_s = lease_ms / 1000 * HOLD
         self._held: set[Lease] = set()
+        self._lost: set[Lease] = set()  # those whose handlers may still run
         self._lock = threading.Lock()
         self._some = threading.Event()  # something is held: the threads sleep without end otherwise
         self._closed = threading.Event()
@@ -50,6 +52,12 @@ class Leases:
         with self._lock:
             return list(self._held)
 
+    def running_ids(self) -> set[str]:
+        """The ids whose handlers run in this process, also those whose leases are lost."""
+        with self._lock:
+            self._lost = {lease for lease in self._lost if lease.runs}
+            return {lease.claimed.id for lease in self._held if lease.runs} | {lease.claimed.id for lease in self._lost}
+
     def add(self, leases: Iterable[Lease]) -> None:
         """Renew these from now on."""
         with self._lock:
@@ -62,15 +70,15 @@ class Leases:
             self._held.difference_update(leases)
 
     def lose(self, leases: Iterable[Lease]) -> None:
-        """Give leases up: their handlers are stopped where that can be done, and their ends are refused."""
+        """Another has these: their handlers are stopped where that can be done, and their ends are refused."""
         leases = list(leases)
         for lease in leases:
             lease.lost = True
-        self.remove(leases)
+        with self._lock:
+            self._held.difference_update(leases)
+            self._lost.update(leases)
         for lease in leases:
-            abandon = lease.abandon  # read once: the end of the handler clears it
-            if abandon is not None:
-                guarded(abandon)
+            _abandon(lease)
 
     def _renew_forever(self) -> None:
         pause = self._lease_ms / 3000
@@ -112,4 +120,13 @@ class Leases:
 
     def _give_up(self) -> None:
         now = monotonic()
-        self.lose(lease for lease in self.held() if lease.held_until <= now)
+        for lease in self.held():
+            if lease.held_until <= now:
+                _abandon(lease)
+
+
+def _abandon(lease: Lease) -> None:
+    abandon = lease.abandon  # read once: the end of the handler clears it
+    if abandon is not None and not lease.abandoned:
+        lease.abandoned = True
+        guarded(abandon)

@@ -85,7 +85,9 @@ class Loop:
         self._upkeep.do_due(self._info)
         self._pauses.read_due()
         self._claiming.release_paused()
-        self._claiming.release_unstarted()
+        for claiming in (self._claiming, self._suspects):
+            claiming.release_unstarted()
+            claiming.start_behind()
         found = self._claiming.claim()
         if self._upkeep.suspects_due and not self._suspects.busy:
             self._upkeep.suspects_due = self._suspects.claim()

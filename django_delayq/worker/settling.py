@@ -113,16 +113,19 @@ class Settling:
 
     def _settle_refused(self) -> None:
         refused, self._refused = self._refused, []
-        for ended in refused:
-            self._settle([ended])
+        for lease, settlement in refused:
+            if lease.held_until <= monotonic():
+                _tell_refused(lease, settlement, repeated=False)
+            else:
+                self._settle([(lease, settlement)])
 
     def _send(self, batch: list[Ended]) -> None:
         backoff = waits()
         repeated = False
-        while batch := self._still_held(batch):
+        while batch := _without_lost(batch):
             try:
                 settled = self._broker.settle([settlement for _, settlement in batch])
-            except BrokerUnavailable as error:  # what ended must be told as long as it is held
+            except BrokerUnavailable as error:  # what ended must be told, however late
                 self._outage.begin("settling", error)
                 repeated = True
                 sleep(next(backoff))
@@ -138,15 +141,16 @@ class Settling:
                     _tell_refused(lease, settlement, repeated)
             return
 
-    def _still_held(self, batch: list[Ended]) -> list[Ended]:
-        now = monotonic()
-        held = []
-        for lease, settlement in batch:
-            if not settlement.finished_pk and (lease.lost or lease.held_until <= now):
-                _tell_refused(lease, settlement, repeated=False)
-            else:
-                held.append((lease, settlement))
-        return held
+
+def _without_lost(batch: list[Ended]) -> list[Ended]:
+    """What may be settled. That a lease could not be renewed in time is no reason: the broker knows whose it is."""
+    held = []
+    for lease, settlement in batch:
+        if lease.lost and not settlement.finished_pk:
+            _tell_refused(lease, settlement, repeated=False)
+        else:
+            held.append((lease, settlement))
+    return held
 
 
 def _tell_refused(lease: Lease, settlement: Settlement, repeated: bool) -> None:

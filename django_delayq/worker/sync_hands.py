@@ -140,9 +140,11 @@ class SyncHands:
                 lane.low = -1
                 self._wake()
             if lease.lost or lease.held_until <= now:
-                continue  # another worker's by now
+                self._settling.release([lease])  # another worker's by now, unless none could ask
+                continue
             lease.started_at = now
             settlement = _run_guarded(run, lease)
+            lease.ended = True
             now = monotonic()
             count += 1
             if settlement is None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from django.db import connections
 
 from django_delayq.brokers.base import Settlement
+from django_delayq.errors import LeaseLost
 from django_delayq.message import Message
 from django_delayq.worker import attempt
 from django_delayq.worker.connections import close_stale_connections
@@ -35,8 +36,8 @@ class ThreadHand:
         self._outcome = outcome
         self._check_at = 0.0
 
-    def run(self, lease: Lease) -> Settlement:
-        """Run one message."""
+    def run(self, lease: Lease) -> Settlement | None:
+        """Run one message. None to let its lease lapse: its handler has seen that it was lost."""
         if lease.started_at >= self._check_at:
             self._check_at = lease.started_at + CHECK_EVERY_S
             guarded(close_stale_connections)
@@ -47,6 +48,8 @@ class ThreadHand:
             return begun
         self._outcome.begun(lease, begun)
         exception = attempt.run_sync(claimed, handler, begun, self._database)
+        if isinstance(exception, LeaseLost) and not lease.is_held():
+            return attempt.cut_short(claimed, handler, begun.started_ms)
         settlement = attempt.settle_for(claimed, handler, exception, begun.started_ms, lease.now_ms())
         self._outcome.ended(lease, settlement, begun, exception)
         if exception is not None:

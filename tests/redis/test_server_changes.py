@@ -52,6 +52,29 @@ def test_a_jump_that_another_worker_saw_is_not_waited_for_twice(rig: Rig, redis_
         assert client.hget(KEYS.epoch, "grace") == grace
 
 
+def test_after_redis_hung_holders_may_renew_before_anything_is_reclaimed(rig: Rig, redis_server: Server) -> None:
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.send("a")
+    claimed = rig.claim_one()
+    rig.advance(LEASE_MS)
+    with redis_server.client() as client:  # nobody got through since then
+        client.hset(KEYS.epoch, "upkept", server_ms(redis_server) - LEASE_MS)
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 0
+    assert rig.broker.renew([(claimed.id, claimed.token)], LEASE_MS) == [True]
+
+
+def test_a_worker_started_anew_does_not_wait_for_those_that_died(rig: Rig, redis_server: Server) -> None:
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.send("a")
+    rig.claim_one()
+    rig.advance(LEASE_MS)
+    with redis_server.client() as client:
+        client.hset(KEYS.epoch, "upkept", server_ms(redis_server) - LEASE_MS)
+    broker = redis_rig(redis_server.url, redis_server.client()).broker
+    assert broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
+    broker.close()
+
+
 def test_after_a_jump_back_no_lease_lasts_for_a_day(rig: Rig) -> None:
     rig.send("a")
     rig.claim()

@@ -82,5 +82,5 @@ def test_a_child_that_is_never_ready_costs_its_message_nothing(
     assert "it is not ready after 0.5 s" in caplog.text
 
 
-def test_the_end_of_a_lease_is_left_to_lapse(hand: ChildHand) -> None:
-    assert hand.run(lease_for("hold", held_s=0.1)) is None
+def test_a_message_whose_child_is_killed_at_the_end_of_its_lease_is_charged_nothing(hand: ChildHand) -> None:
+    assert verb_of(hand, lease_for("hold", held_s=0.1)) == (Verb.INTERRUPT, "")

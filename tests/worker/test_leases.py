@@ -4,13 +4,13 @@ import asyncio
 import logging
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from django_delayq import BrokerUnavailable, LeaseLost, Message
-from django_delayq.brokers.base import BATCH, Claimed, Claims, Settlement, Verb, Want
+from django_delayq.brokers.base import BATCH, Claimed, Claims, Settlement, Upkept, Verb, Want
 from django_delayq.message import State
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
@@ -21,9 +21,11 @@ LEASE_MS = 1_000
 
 
 class FaultyBroker(WatchedBroker):
-    """Renewals fail while `away` is set; claims hang while `hung` is set."""
+    """Renewals fail while `away` is set, upkeep too while `stalled` is; claims hang while `hung` is set."""
 
     away = False
+    stalled = False
+    crashes = 0
     hung = False
     renewals = 0
 
@@ -38,7 +40,22 @@ class FaultyBroker(WatchedBroker):
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         if self.hung:
             self.until(lambda: not self.hung)
-        return super().claim(wants, lease_ms=lease_ms, worker=worker)
+        claims = super().claim(wants, lease_ms=lease_ms, worker=worker)
+        self.crashes += sum(claimed.crashes for claimed in claims.messages)
+        return claims
+
+    def upkeep(self, *, lease_ms: int) -> Upkept:
+        if self.stalled:
+            raise BrokerUnavailable("The broker hangs.")
+        return super().upkeep(lease_ms=lease_ms)
+
+    def stall(self, until: Callable[[], object]) -> None:
+        """Answer nobody for a while; then give the leases that ended meanwhile time to be renewed, as Redis does."""
+        self.stalled = self.away = True
+        while not until():
+            threading.Event().wait(0.01)
+        self.ahead_ms -= LEASE_MS * 10
+        self.stalled = self.away = False
 
 
 @pytest.fixture
@@ -172,6 +189,68 @@ def test_a_worker_that_cannot_renew_gives_up_before_its_lease_ends(faulty: Rig, 
         if not message.is_held():
             return
         assert reclaimed == 0, "the broker ended the lease before the worker gave it up"
+
+
+def test_what_a_thread_of_the_worker_still_runs_is_not_started_beside_it(faulty: Rig, held: Held) -> None:
+    faulty.send("a")
+    faulty.start(make_handler(lambda message: held(message)))
+    assert held.started.wait(PATIENCE_S)
+    first, broker = held.message, broker_of(faulty)
+    assert first is not None
+    broker.advance(LEASE_MS * 2)
+    broker.upkeep(lease_ms=LEASE_MS)  # as another worker's, to which this one looked dead
+    faulty.send("b")
+    for _ in range(2):  # claimed by this worker, and given back
+        before = broker.counts().totals["released"]
+        broker.until(lambda before=before: broker.counts().totals["released"] > before)
+    assert held.message in (first, None) or held.message.id == "b"
+    held.go.set()
+    faulty.until_gone("a", "b")
+    assert broker.counts().totals["finished"] == 2
+
+
+def test_a_worker_that_could_not_renew_keeps_what_nobody_took(faulty: Rig, held: Held) -> None:
+    faulty.send("a")
+    faulty.start(make_handler(lambda message: held(message)))
+    assert held.started.wait(PATIENCE_S)
+    message, broker = held.message, broker_of(faulty)
+    assert message is not None
+    broker.stall(until=lambda: not message.is_held())
+    broker.until(message.is_held)
+    held.go.set()
+    faulty.until_gone("a")
+    assert (broker.counts().totals["finished"], broker.counts().totals["reclaimed"]) == (1, 0)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_handler_that_stops_since_its_lease_could_not_be_renewed_is_charged_nothing(
+    faulty: Rig, is_async: bool
+) -> None:
+    started = threading.Event()
+    message_of: list[Message[Any]] = []
+
+    def handler(message: Message[Any]) -> None:
+        message_of.append(message)
+        started.set()
+        while len(message_of) == 1:
+            message.ensure_held()
+
+    async def ahandler(message: Message[Any]) -> None:
+        message_of.append(message)
+        started.set()
+        while len(message_of) == 1:
+            await asyncio.sleep(0.01)
+
+    faulty.send("a")
+    worker = faulty.start(make_handler(ahandler if is_async else handler))
+    assert started.wait(PATIENCE_S)
+    broker = broker_of(faulty)
+    broker.stall(until=lambda: not message_of[0].is_held())
+    broker.until(lambda: worker.settling.counts[Verb.INTERRUPT] == 1)
+    broker.advance(LEASE_MS * 12)
+    faulty.until_gone("a")
+    assert [message.attempt for message in message_of] == [1, 1]
+    assert broker.crashes == 0
 
 
 def test_an_async_handler_that_lost_its_lease_is_cancelled(faulty: Rig) -> None:

@@ -92,6 +92,29 @@ def test_a_hung_redis_is_waited_for(own_site: Site, server: Server) -> None:
     assert worker.stop() == 0
 
 
+def test_a_redis_that_hangs_for_longer_than_a_lease_has_nothing_run_twice(own_site: Site, server: Server) -> None:
+    settings = json.loads(own_site.env["DELAYQ_TEST"]) | {"OPTIONS": {"lease": "1s"}}
+    own_site.env["DELAYQ_TEST"] = json.dumps(settings)
+    workers = [own_site.worker(), own_site.worker()]
+    own_site.send("a", key="hold")
+    held = own_site.line.next()
+    server.freeze()
+    for worker in workers:
+        worker.until_says("Trying again")
+    server.thaw()
+    for worker in workers:
+        worker.until_says("The broker is back")
+    own_site.send("b")
+    assert own_site.line.next().id == "b"
+    held.release()
+    ran = own_site.line.next()
+    assert (ran.what, ran.id, ran.pid) == ("ran", "a", held.pid)
+    assert [worker.stop() for worker in workers] == [0, 0]
+    assert own_site.line.none_waits()
+    assert own_site.totals()["finished"] == 2
+    assert own_site.totals()["reclaimed"] == 0
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [({"maxmemory_policy": "allkeys-lru", "maxmemory": "100mb"}, "allkeys-lru"), ({"requirepass": "other"}, "")],

@@ -2,15 +2,14 @@
 
 import logging
 import math
-import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
 from django_delayq import BrokerRefused, BrokerUnavailable, Message
 from django_delayq.brokers.base import Settlement, Verb, Want
-from django_delayq.message import State
 from django_delayq.worker import settling as settling_module
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
@@ -116,24 +115,27 @@ def test_an_outage_is_said_once_and_so_is_its_end(caplog: pytest.LogCaptureFixtu
     assert caplog.text.count("The broker is back.") == 1
 
 
-def test_a_settlement_is_not_sent_once_its_lease_is_given_up(gate: threading.Event) -> None:
-    rig = Rig(1_000, SettleFailingBroker)
-    assert isinstance(rig.broker, SettleFailingBroker)
-    rig.broker.failures, rig.broker.batches = [BrokerUnavailable("away") for _ in range(1_000)], []
-    rig.broker.renew = _away  # type: ignore[method-assign]
+@pytest.mark.parametrize("is_taken", [False, True], ids=["its own all the same", "another's"])
+def test_a_settlement_whose_lease_could_not_be_renewed_is_for_the_broker_to_judge(
+    is_taken: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig()
     rig.send("a")
-    worker = rig.start(make_handler(nothing))
-    rig.broker.until(lambda: rig.see("a").state is State.RUNNING)
-    rig.broker.until(lambda: rig.broker.counts().totals["reclaimed"] == 1)
-    rig.broker.failures.clear()
-    rig.until_gone("a")  # by its second lease
-    rig.stop()
-    assert worker.settling.counts.total() == 1
-    assert sum(rig.broker.batches) == 1
-
-
-def _away(leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
-    raise BrokerUnavailable("away")
+    rig.broker.advance(1)
+    claim = partial(rig.broker.claim, [Want("default", "k", 1)], worker="w")
+    (claimed,) = claim(lease_ms=1_000).messages
+    if is_taken:
+        rig.broker.advance(1_000)
+        rig.broker.upkeep(lease_ms=1_000)
+        claim(lease_ms=60_000)
+    outage = Outage()
+    settling = Settling(rig.broker, Leases(rig.broker, 60_000, outage), outage)
+    lease = Lease(claimed, Lane(make_handler(nothing), [("default", "k")], 1), 0.0, held_until=0.0, clock_ms=0.0)
+    settling.add(lease, Settlement("a", claimed.token, Verb.FINISH, "default", "k"))
+    settling.start()
+    settling.close(PATIENCE_S)
+    assert rig.broker.counts().totals["finished"] == int(not is_taken)
+    assert ("overrun" in caplog.text) == is_taken
 
 
 class BadSettlementBroker(WatchedBroker):

@@ -6,14 +6,15 @@
 -- their alarms were last rebuilt; then names of wait sets to call again with: what belongs there was left alone.
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
 local sets, missing, reclaimed, buried = own_wait_sets(10), {}, 0, 0
-local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'rebuilt')
+local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'rebuilt', 'jumped', 'upkept')
 redis.call('HDEL', KEYS[9], 'identity') -- frees first: memory may be full
-redis.call('HSET', KEYS[9], 'identity', here)
-local jumped = tonumber(redis.call('HGET', KEYS[9], 'jumped') or '') or 0
+redis.call('HSET', KEYS[9], 'identity', here, 'upkept', now)
 -- 3 s: the call may have been repeated for 2 s since its caller looked at its clock.
-if ARGV[3] ~= '' and now - ARGV[3] > 3000 and now - jumped > 10000 then
-  redis.call('HSET', KEYS[9], 'jumped', now, 'grace', now + ARGV[1]) -- the clock jumped: holders may renew first
-end
+local jumped = ARGV[3] ~= '' and now - ARGV[3] > 3000 and now - (tonumber(epoch[3] or '') or 0) > 10000
+-- Nobody got through, its caller no more than others: Redis hung, and who is alive could not renew.
+local hung = ARGV[3] ~= '' and now - (tonumber(epoch[4] or '') or now) > math.max(2000, ARGV[1] / 3)
+if jumped then redis.call('HSET', KEYS[9], 'jumped', now) end
+if jumped or hung then redis.call('HSET', KEYS[9], 'grace', now + ARGV[1]) end -- holders may renew first
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * ARGV[1], '+inf', 'LIMIT', 0, 1000)) do
   redis.call('ZADD', KEYS[1], now + ARGV[1], id) -- the clock went back: no lease is that long
 end
