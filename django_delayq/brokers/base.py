@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from django_delayq.brokers.figures import (  # part of this contract
     AlarmInfo as AlarmInfo,
     Audit as Audit,
+    BuriedInfo as BuriedInfo,
     Counts as Counts,
     Header as Header,
     Info as Info,

@@ -99,13 +99,25 @@ class Counts:
     levels: list[int] = field(default_factory=list)  # what waits 2^i seconds at a time: a broker that knows no more
 
 
+@dataclass(frozen=True, slots=True)
+class BuriedInfo:
+    """A message that was buried without having been run. Queue and key are '' where its header can't be read."""
+
+    id: str
+    queue: str
+    key: str
+    failures: int
+    error: str
+
+
 @dataclass(slots=True)
 class Upkept:
-    """What one upkeep did and saw."""
+    """What one upkeep did and saw. `dropped` counts errors; `ghosts` are ids whose leases had no message."""
 
     now_ms: int
     reclaimed: int = 0
-    buried: int = 0
+    buried: list[BuriedInfo] = field(default_factory=list)
+    ghosts: list[str] = field(default_factory=list)
     dropped: int = 0
     suspects_due: int = 0
     next_lease_end_ms: int | None = None

@@ -1,9 +1,9 @@
 """What the verbs of a broker take and give: messages and alarms, free hands, leases and how they end. Pure values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from django_delayq.brokers.figures import Header
+from django_delayq.brokers.figures import BuriedInfo, Header
 
 BATCH = 1_000
 """The most messages that one verb call takes or gives."""
@@ -73,13 +73,19 @@ class Claimed:
 
 @dataclass(slots=True)
 class Claims:
-    """What a claim gave. `left` tells that something due was left behind in a wanted set."""
+    """What a claim gave. `left` tells that something due was left behind in a wanted set.
+
+    `ghosts` are ids that waited there without a message: someone else removed it, and now they are gone too.
+    `buried` are messages that must not start twice, and whose leases it found to have run out.
+    """
 
     messages: list[Claimed]
     alarms: list[Alarm]
     now_ms: int
     next_due_ms: int | None
     left: bool = False
+    ghosts: list[str] = field(default_factory=list)
+    buried: list[BuriedInfo] = field(default_factory=list)
 
 
 class Verb(StrEnum):

@@ -106,7 +106,8 @@ class StoredBroker:
         self.unfed.note(wants, rows.messages, left=may_be_left)
         self._forget(rows.over, rows.again)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
-        return Claims([*found.messages, *rows.messages], [], rows.now_ms, next_due_ms, found.left)
+        messages = [*found.messages, *rows.messages]
+        return Claims(messages, [], rows.now_ms, next_due_ms, found.left, found.ghosts, rows.buried)
 
     def claim_all(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         """As `claim`, and of the tables what the clock was not told of, or has lost."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Claimed, Want
+from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, BuriedInfo, Claimed, Want
 from django_delayq.store.database import Database, Row, Sql, marks
 from django_delayq.store.reclaims import reclaim
 from django_delayq.store.rows import MESSAGE, claimed_of
@@ -28,6 +28,8 @@ class ClaimedRows:
     """Claimed alarms to forget: their rows were not leased."""
     lapsed: list[Alarm] = field(default_factory=list)
     """Those of rows whose lease ran out."""
+    buried: list[BuriedInfo] = field(default_factory=list)
+    """Those of them that must not start twice."""
 
 
 def claim(
@@ -112,6 +114,7 @@ def _claim_lapsed(
 ) -> None:
     """Reclaim what lapsed, and claim it; what another transaction holds has to wait."""
     reclaimed = reclaim(database, [int(alarm.pk) for alarm in claimed.lapsed])
+    claimed.buried += [info for info in reclaimed.values() if info]
     free = [alarm for alarm in claimed.lapsed if int(alarm.pk) in reclaimed]
     held = [alarm for alarm in claimed.lapsed if int(alarm.pk) not in reclaimed]
     claimed.over += held
@@ -121,6 +124,7 @@ def _claim_lapsed(
         claimed.messages += more.messages
         claimed.over += more.over
         claimed.again += more.again
+        claimed.buried += more.buried
 
 
 def claim_suspect(database: Database, wants: Iterable[Want], lease_ms: int, worker: str) -> ClaimedRows:

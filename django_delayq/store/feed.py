@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from time import monotonic, sleep
 
-from django_delayq.brokers.base import BATCH, Alarm, Claims, Want, pages
+from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claims, Want, pages
 from django_delayq.store import claims
 from django_delayq.store.database import Database
 from django_delayq.store.rows import CRASHES_NOW, UNHELD
@@ -47,14 +47,17 @@ def claim_due(database: Database, wants: Sequence[Want], lease_ms: int, worker: 
     """Lease what is due, and whether there may be more of a wanted set."""
     alarms, full = due(database, wants)
     rows = claims.claim(database, alarms, wants, lease_ms, worker, from_alarms=False)
-    return Claims(rows.messages, [], rows.now_ms, None), full
+    return Claims(rows.messages, [], rows.now_ms, None, buried=rows.buried), full
 
 
 def claim_until_none(database: Database, wants: Sequence[Want], lease_ms: int, worker: str) -> Claims:
     """Lease what is due, for one who stops when there is none: what others hold is waited for, a second at most."""
     give_up_at = monotonic() + LOCKED_S
+    buried: list[BuriedInfo] = []
     while True:
         found, _ = claim_due(database, wants, lease_ms, worker)
+        buried += found.buried
+        found.buried = buried
         if found.messages or monotonic() > give_up_at or not due(database, wants, lock="")[0]:
             return found
         sleep(LOCKED_LOOK_S)

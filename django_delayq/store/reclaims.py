@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from django_delayq.brokers.base import BATCH
+from django_delayq.brokers.base import BATCH, BuriedInfo
 from django_delayq.history import Ended, PastAttempt, add
 from django_delayq.store.database import Database, marks
 from django_delayq.store.moves import Again, Burial, bury, wait_again
@@ -16,40 +16,43 @@ Position = tuple[int, int]
 START: Position = (0, 0)
 
 
-def reclaim(database: Database, pks: Sequence[int]) -> dict[int, bool]:
+def reclaim(database: Database, pks: Sequence[int]) -> dict[int, BuriedInfo | None]:
     """End those leases that ran out: their rows are ready again, or buried where they must not start twice.
 
-    Gives the pks of those ended, and whether each was buried. A row that another transaction holds is left alone.
+    Gives the pks of those ended, and what was buried. A row that another transaction holds is left alone.
     """
     if not pks:
         return {}
     return database.transaction(partial(_reclaim_all, database, pks))
 
 
-def _reclaim_all(database: Database, pks: Sequence[int]) -> dict[int, bool]:
+def _reclaim_all(database: Database, pks: Sequence[int]) -> dict[int, BuriedInfo | None]:
     dialect = database.dialect
     lapsed = database.rows(
-        f"SELECT r.id, r.at_most_once, {CRASHES_NOW.format(least=dialect.least)}, r.failures, r.worker,"
-        " r.started_at, r.lease_until, r.history FROM delayq_ready r"
+        f"SELECT r.id, r.message_id, r.queue, r.key, r.at_most_once, {CRASHES_NOW.format(least=dialect.least)},"
+        " r.failures, r.worker, r.started_at, r.lease_until, r.history FROM delayq_ready r"
         f" WHERE r.id IN ({marks(len(pks))}) AND r.token IS NOT NULL AND r.lease_until <= {dialect.now}"
         f" ORDER BY r.id{dialect.skip_locked}",
         pks,
     )
+    reclaimed: dict[int, BuriedInfo | None] = {}
     buried, again = [], []
-    for pk, once, crashes, failures, worker, claimed_ms, lease_until_ms, history in lapsed:
+    for pk, id, queue, key, once, crashes, failures, worker, claimed_ms, lease_until_ms, history in lapsed:
         if once:
             buried.append(Burial(pk, claimed_ms, lease_until_ms, LAPSED_AT_MOST_ONCE, more_crashes=1))
+            reclaimed[pk] = BuriedInfo(id, queue, key, failures, LAPSED_AT_MOST_ONCE)
         else:
             outcome = Ended.INTERRUPTED if worker.startswith("!") else Ended.LOST
             lost = PastAttempt(failures + 1, claimed_ms, lease_until_ms, worker.removeprefix("!"), outcome)
             again.append(Again(pk, None, 0, crashes, "", add(history, lost)))
+            reclaimed[pk] = None
     bury(database, buried)
     wait_again(database, again)
-    return {pk: bool(once) for pk, once, *_ in lapsed}
+    return reclaimed
 
 
-def reclaim_lapsed(database: Database, after: Position = START) -> tuple[int, Position]:
-    """Reclaim what no alarm may lead to: suspects, and what must not start twice. Gives how many were buried.
+def reclaim_lapsed(database: Database, after: Position = START) -> tuple[list[BuriedInfo], Position]:
+    """Reclaim what no alarm may lead to: suspects, and what must not start twice. Gives what was buried.
 
     At most `PAGE` of each in one call. Of the second a backlog may be due: one call looks at `BATCH` of them, and gives
     where the next one goes on, which starts anew at the end.
@@ -59,7 +62,8 @@ def reclaim_lapsed(database: Database, after: Position = START) -> tuple[int, Po
         [database.alias],
     )
     once, position = _lapsed_once(database, after)
-    return sum(reclaim(database, [*(pk for (pk,) in suspects), *once]).values()), position
+    reclaimed = reclaim(database, [*(pk for (pk,) in suspects), *once])
+    return [info for info in reclaimed.values() if info], position
 
 
 def _lapsed_once(database: Database, after: Position) -> tuple[list[int], Position]:

@@ -16,6 +16,7 @@ from django_delayq.errors import HandlerTimeout, LeaseLost
 from django_delayq.message import Message
 from django_delayq.worker import attempt
 from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections
+from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.leases import Leases
@@ -132,19 +133,15 @@ class AsyncHands:
     async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Settlement | None:
         """How its lease ends; None to let it lapse."""
         claimed, handler = lease.claimed, lease.lane.handler
-        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.is_held)
+        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.tell_held)
         if not isinstance(begun, Message):
             await self._outcome.aended(lease, begun, None, None)
             return begun
         await self._check_connections(after_s=LEAST_AGE_S)
         await self._outcome.abegun(lease, begun)
         exception = await self._run_limited(loop, lease, begun)
-        if not lease.is_held() and isinstance(exception, asyncio.CancelledError | LeaseLost):
-            _logger.warning(
-                "Message %r (%s): its lease ended, and its handler was cancelled.",
-                claimed.id, handler.key, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
-            )  # fmt: skip
-            return attempt.cut_short(claimed, handler, begun.started_ms)
+        if lease.abandoned:
+            return cut_short(lease, "its handler was cancelled")
         settlement = attempt.settle_for(claimed, handler, exception, begun.started_ms, lease.now_ms())
         await self._outcome.aended(lease, settlement, begun, exception)
         if exception is not None:
@@ -160,7 +157,7 @@ class AsyncHands:
         timer = loop.call_later(lease.timeout_s, self._time_out, loop, lease, task)
         lease.abandon = partial(loop.call_soon_threadsafe, task.cancel)
         exception: BaseException | None
-        if lease.is_held():
+        if lease.tell_held():
             exception = await attempt.run_async(lease.lane.handler, message)
         else:  # lost when there was nothing to abandon yet
             exception = LeaseLost("Its lease was lost before it started.")

@@ -140,15 +140,6 @@ def release(claimed: Claimed) -> Settlement:
     return _end(claimed, Verb.RELEASE)
 
 
-def cut_short(claimed: Claimed, handler: Handler[Any, Any], started_ms: int) -> Settlement | None:
-    """The end of what was stopped since its lease could not be renewed.
-
-    If nobody took it, it runs again soon and nothing is counted. None where it must not start twice: then it lapses,
-    and upkeep buries it.
-    """
-    return None if at_most_once(claimed, handler) else interrupt(claimed, handler, started_ms)
-
-
 def interrupt(claimed: Claimed, handler: Handler[Any, Any], started_ms: int | None) -> Settlement:
     """The end of what runs while its worker stops: it runs again soon, or never when it must not start twice."""
     if at_most_once(claimed, handler):

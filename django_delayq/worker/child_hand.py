@@ -9,6 +9,7 @@ from django_delayq.brokers.base import Settlement
 from django_delayq.errors import HandlerTimeout
 from django_delayq.worker import attempt
 from django_delayq.worker.children import Child, ChildDiedError, ChildGaveUpError, ChildUnavailableError
+from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.exactly_once import was_committed
 from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import Lease
@@ -73,11 +74,7 @@ class ChildHand:
             case ChildDiedError() if lease.is_held():
                 settlement = attempt.crash(claimed, handler, str(ending), lease.ms_of(lease.started_at))
             case ChildDiedError() | ChildGaveUpError():
-                _logger.warning(
-                    "Message %r (%s): its lease ended, and so did the process that ran it.",
-                    claimed.id, handler.key, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
-                )  # fmt: skip
-                return attempt.cut_short(claimed, handler, lease.ms_of(lease.started_at))
+                return cut_short(lease, "so did the process that ran it")
             case _:
                 raise ending
         self._outcome.ended(lease, settlement, None, ending)

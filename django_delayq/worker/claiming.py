@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
-from django_delayq.brokers.base import BATCH, Claims, Want
+from django_delayq.brokers.base import BATCH, BuriedInfo, Claims, Want
 from django_delayq.worker import attempt
 from django_delayq.worker.hands import Hands
 from django_delayq.worker.lanes import Lane, Lease, take_paused, take_unstarted, wants_of
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.settling import Settling
+from django_delayq.worker.unrun import Unrun
 
 UNSTARTED_S = 1.0
 """What no hand has started for so long after its claim is given back."""
@@ -28,6 +29,7 @@ class Claiming:
         pauses: Pauses,
         leases: Leases,
         settling: Settling,
+        unrun: Unrun,
         most: int | None = None,
     ) -> None:
         self._claim = claim
@@ -36,6 +38,7 @@ class Claiming:
         self._pauses = pauses
         self._leases = leases
         self._settling = settling
+        self._unrun = unrun
         self._most = most
         self._kept = 0
         self._behind: list[Lease] = []  # their ids run here, by leases of before
@@ -77,6 +80,7 @@ class Claiming:
                 left = claims.left or kept < len(leases)
                 lane.note_claim(filled=len(leases) >= asked[lane], left=left, once=bool(once))
         self._bury(foreign)
+        self._unrun.tell(claims.buried, claims.ghosts)
         return bool(claims.messages)
 
     def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
@@ -134,7 +138,11 @@ class Claiming:
     def _bury(self, foreign: list[Lease]) -> None:
         self._leases.add(foreign)
         for lease in foreign:
-            self._settling.add(lease, attempt.bury_foreign(lease.claimed))
+            claimed, settlement = lease.claimed, attempt.bury_foreign(lease.claimed)
+            self._settling.add(lease, settlement)
+            self._unrun.tell(
+                [BuriedInfo(claimed.id, settlement.queue, settlement.key, claimed.failures, settlement.error)]
+            )
 
     def _keep(self, lane: Lane, hands: Hands, once: list[Lease], others: list[Lease]) -> int:
         """Deal out what a lane can take, and give back the rest. How many it keeps.

@@ -34,7 +34,7 @@ class Lease:
     lost: bool = False
     """Whether another move took the lease."""
     abandoned: bool = False
-    """Whether its handler was stopped since the lease could not be renewed in time."""
+    """Whether its handler was stopped, or told that it has to, since the lease could not be renewed in time."""
     overdue: bool = False
     abandon: Callable[[], object] | None = None
     """Stops the handler, where that can be done."""
@@ -42,6 +42,12 @@ class Lease:
     def is_held(self) -> bool:
         """Whether this process may still act on the message."""
         return not self.lost and not self.abandoned and monotonic() < self.held_until
+
+    def tell_held(self) -> bool:
+        """As `is_held`, for the handler: told that it is not, it may stop half-way, so its end is no end any more."""
+        if not self.is_held():
+            self.abandoned = True
+        return not self.abandoned
 
     @property
     def runs(self) -> bool:

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from django.db import connections
 
 from django_delayq.brokers.base import Settlement
-from django_delayq.errors import LeaseLost
 from django_delayq.message import Message
 from django_delayq.worker import attempt
 from django_delayq.worker.connections import close_stale_connections
+from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import Lease
@@ -37,20 +37,20 @@ class ThreadHand:
         self._check_at = 0.0
 
     def run(self, lease: Lease) -> Settlement | None:
-        """Run one message. None to let its lease lapse: its handler has seen that it was lost."""
+        """Run one message. None to let its lease lapse: its handler was told that it was lost."""
         if lease.started_at >= self._check_at:
             self._check_at = lease.started_at + CHECK_EVERY_S
             guarded(close_stale_connections)
         claimed, handler = lease.claimed, lease.lane.handler
-        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.is_held)
+        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.tell_held)
         if not isinstance(begun, Message):
             self._outcome.ended(lease, begun, None, None)
             return begun
         self._outcome.begun(lease, begun)
         exception = attempt.run_sync(claimed, handler, begun, self._database)
-        if isinstance(exception, LeaseLost) and not lease.is_held():
-            return attempt.cut_short(claimed, handler, begun.started_ms)
         settlement = attempt.settle_for(claimed, handler, exception, begun.started_ms, lease.now_ms())
+        if lease.abandoned and not lease.lost and not settlement.finished_pk:
+            return cut_short(lease, "its handler was told so")
         self._outcome.ended(lease, settlement, begun, exception)
         if exception is not None:
             self._check_at = 0.0  # before the next message: it may have been the connection

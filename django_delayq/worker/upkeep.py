@@ -12,6 +12,7 @@ from django_delayq.durations import to_text
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.pauses import Pauses
+from django_delayq.worker.unrun import Unrun
 
 EVERY_S = 1.0
 ANNOUNCE_EVERY_S = 5.0
@@ -26,13 +27,20 @@ class Upkeep:
     """Knows what is due when. `suspects_due` tells whether suspects wait for a child process."""
 
     def __init__(
-        self, broker: Broker, alias: str, lease_ms: int, held: Callable[[], Sequence[Lease]], pauses: Pauses
+        self,
+        broker: Broker,
+        alias: str,
+        lease_ms: int,
+        held: Callable[[], Sequence[Lease]],
+        pauses: Pauses,
+        unrun: Unrun,
     ) -> None:
         self._broker = broker
         self._alias = alias
         self._lease_ms = lease_ms
         self._held = held
         self._pauses = pauses
+        self._unrun = unrun
         self._upkeep_at = 0.0
         self._announce_at = 0.0
         self.suspects_due = False
@@ -63,8 +71,7 @@ class Upkeep:
         if next_end_ms is not None:
             until_end_s = max((next_end_ms - upkept.now_ms) / 1000, LEAST_PAUSE_S)
             self._upkeep_at = min(self._upkeep_at, monotonic() + until_end_s)
-        if upkept.buried:
-            _logger.error("Upkeep buried %d message(s) whose workers died.", upkept.buried)
+        self._unrun.tell(upkept.buried, upkept.ghosts)
         if upkept.dropped:
             _logger.warning("Upkeep dropped %d old error(s), see error_retention and error_max.", upkept.dropped)
         if upkept.lost_record:

@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
-from django_delayq.brokers.base import BATCH, Broker, Settlement, pages
+from django_delayq.brokers.base import BATCH, Broker, Settlement, Verb, pages
 from django_delayq.conf import Alias
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import Handler
@@ -37,6 +37,7 @@ from django_delayq.worker.relaying import Relaying
 from django_delayq.worker.settling import Settling
 from django_delayq.worker.sync_hands import SyncHands
 from django_delayq.worker.threads import in_thread
+from django_delayq.worker.unrun import Unrun
 from django_delayq.worker.upkeep import Upkeep, new_info
 
 LAST_WORDS_S = 5.0
@@ -80,6 +81,7 @@ class Worker:
 
         lease_ms = alias.options.lease
         pauses = Pauses(broker)
+        unrun = Unrun(alias.name, self.name, handlers)
         claim = claim_of(broker) if options.drain else broker.claim
         self._claiming = Claiming(
             partial(claim, lease_ms=lease_ms, worker=self.name),
@@ -87,11 +89,12 @@ class Worker:
             pauses,
             self._leases,
             self.settling,
+            unrun,
             options.max_messages,
         )
         self._loop = Loop(
             broker,
-            Upkeep(broker, alias.name, lease_ms, self._leases.held, pauses),
+            Upkeep(broker, alias.name, lease_ms, self._leases.held, pauses, unrun),
             pauses,
             self._claiming,
             Claiming(
@@ -100,6 +103,7 @@ class Worker:
                 pauses,
                 self._leases,
                 self.settling,
+                unrun,
             ),
             outage,
             Heartbeat(options.heartbeat_file),
@@ -162,7 +166,11 @@ class Worker:
         self._leases.lose(leases)
         for page in pages(leases, BATCH):
             with contextlib.suppress(DelayqError):  # then they lapse
-                self._broker.settle([_interrupted(lease) for lease in page])
+                settlements = [_interrupted(lease) for lease in page]
+                settled = self._broker.settle(settlements)
+                for lease, settlement, was_held in zip(page, settlements, settled, strict=True):
+                    if was_held and settlement.verb is Verb.BURY:
+                        self._outcome.ended(lease, settlement, None, None)
 
     def _sync_hands(
         self, lanes: Sequence[Lane], most: int, make_run: Callable[[], AbstractContextManager[Run]]

@@ -253,7 +253,7 @@ def _header(header: Header | None, now_ms: int) -> dict[str, Any]:
 
 
 def _upkept(upkept: Any, now_ms: int) -> object:
-    counted = (upkept.reclaimed, upkept.buried, upkept.dropped, upkept.suspects_due)
+    counted = (upkept.reclaimed, len(upkept.buried), upkept.dropped, upkept.suspects_due)
     return counted, upkept.alarms_lost, _distance(upkept.next_lease_end_ms, now_ms)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import redis
 
-from django_delayq.brokers.base import Claimed, Pause, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import BuriedInfo, Claimed, Pause, Verb, Want, WorkerInfo
 from django_delayq.errors import BrokerRefused
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
@@ -84,8 +84,18 @@ def test_a_member_without_a_body_is_dropped_and_not_given(rig: Rig, client: redi
     rig.send("a")
     client.zadd(f"{TAG}wait:q:k", {"ghost": 1})
     client.zadd(f"{TAG}wait:q:k", {b"\xff\xfe": 2})
-    assert [message.id for message in rig.claim()] == ["a"]
+    claims = rig.broker.claim([Want("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
+    assert ([message.id for message in claims.messages], claims.ghosts) == (["a"], ["ghost", "\ufffd\ufffd"])
     assert client.zcard(f"{TAG}running") == 1
+
+
+def test_a_lease_without_a_body_is_dropped_and_named(rig: Rig, client: redis.Redis) -> None:
+    rig.send("a")
+    rig.claim_one()
+    client.hdel(f"{TAG}msg", "a")
+    rig.advance(LEASE_MS)
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).ghosts == ["a"]
+    assert client.zcard(f"{TAG}running") == 0
 
 
 def test_a_message_without_our_header_can_be_buried(rig: Rig, client: redis.Redis) -> None:
@@ -94,8 +104,9 @@ def test_a_message_without_our_header_can_be_buried(rig: Rig, client: redis.Redi
     (claimed,) = rig.claim()
     assert claimed.header is None
     rig.advance(LEASE_MS)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).buried == 1
+    (told,) = rig.broker.upkeep(lease_ms=LEASE_MS).buried
     (error,) = rig.broker.errors(1)
+    assert told == BuriedInfo("odd", "", "", 0, error.error)
     assert "header can not be read" in error.error
 
 

@@ -12,6 +12,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_delayq import Message, Snooze, signals
+from django_delayq.brokers.base import Claims, Want
 from django_delayq.worker import heartbeat
 from django_delayq.worker.heartbeat import Heartbeat
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
@@ -91,6 +92,56 @@ def test_a_receiver_that_raises_harms_nothing(rig: Rig, func: Any) -> None:
         for signal in WORKERS:
             signal.disconnect(receiver)
     assert rig.broker.counts().totals["finished"] == 2
+
+
+def garbled(claims: Claims) -> Claims:
+    for claimed in claims.messages:
+        claimed.header = None
+    return claims
+
+
+@pytest.mark.parametrize("case", ["its lease ran out", "someone else wrote it", "interrupted by a stop"])
+def test_what_is_buried_without_an_end_of_its_handler_is_told_once(
+    rig: Rig, heard: Heard, caplog: pytest.LogCaptureFixture, gate: threading.Event, case: str
+) -> None:
+    started = threading.Event()
+
+    def handler(message: Message[Any]) -> None:
+        started.set()
+        gate.wait(PATIENCE_S)
+
+    rig.send("a", at_most_once=True)
+    claim = rig.broker.claim
+    match case:
+        case "its lease ran out":
+            rig.broker.advance(1)
+            claim([Want("default", "k", 1)], lease_ms=0, worker="dead")
+        case "someone else wrote it":
+            rig.broker.claim = lambda *args, **kwargs: garbled(claim(*args, **kwargs))  # type: ignore[method-assign]
+        case _:
+            worker = rig.start(make_handler(handler), shutdown_timeout=0.0)
+            assert started.wait(PATIENCE_S)
+            worker.stop()
+            rig.join()
+    if not started.is_set():
+        rig.drain(make_handler(handler))
+    ((_, facts),) = [(signal, facts) for signal, facts in heard.all if signal is signals.message_failed]
+    assert (facts["id"], facts["attempt"], facts["using"]) == ("a", 1, "default")
+    assert facts["error"] == rig.see("a").error
+    assert caplog.text.count("Message 'a' (") == caplog.text.count("is buried: ") == 1
+
+
+def test_a_message_that_someone_else_removed_is_told_by_its_id(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    claim = rig.broker.claim
+
+    def claim_ghosts(*args: Any, **kwargs: Any) -> Claims:
+        claims = claim(*args, **kwargs)
+        claims.ghosts = ["gone"]
+        return claims
+
+    rig.broker.claim = claim_ghosts  # type: ignore[method-assign]
+    rig.drain(make_handler(outcome))
+    assert "Message 'gone' is gone" in caplog.text
 
 
 def test_log_lines_carry_what_a_log_is_searched_by(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,6 @@
 """What time alone does: leases lapse, and errors outlive their retention."""
 
-from django_delayq.brokers.base import BATCH, SUSPECT_CRASHES, Upkept, earliest
+from django_delayq.brokers.base import BATCH, SUSPECT_CRASHES, BuriedInfo, Upkept, earliest
 from django_delayq.brokers.memory.places import AlarmName, Entry, Places
 from django_delayq.conf import Options
 
@@ -34,7 +34,8 @@ def _lapse(places: Places, entry: Entry, upkept: Upkept) -> None:
 def _bury(places: Places, entry: Entry, upkept: Upkept, reason: str) -> None:
     places.put_buried(entry, upkept.now_ms, reason, detail="")
     places.totals["buried"] += 1
-    upkept.buried += 1
+    header = entry.header
+    upkept.buried.append(BuriedInfo(entry.id, header.queue, header.key, entry.failures, reason))
 
 
 def _lapse_alarm(places: Places, alarm: AlarmName, upkept: Upkept) -> None:

@@ -13,6 +13,7 @@ from amqp import Connection
 from django_delayq.brokers.base import (
     BATCH,
     Alarm,
+    BuriedInfo,
     Claims,
     Settlement,
     Upkept,
@@ -29,7 +30,7 @@ from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing
 from django_delayq.brokers.rabbitmq.publishing import Publisher
 from django_delayq.brokers.rabbitmq.register import Register
-from django_delayq.brokers.rabbitmq.settling import again, lapsed, successor
+from django_delayq.brokers.rabbitmq.settling import again, lapsed, successor, told_of
 from django_delayq.brokers.rabbitmq.topology import SetName
 from django_delayq.brokers.rabbitmq.waker import Waker
 from django_delayq.conf import Options
@@ -235,8 +236,13 @@ class Receiver:
             self._leases.end(lease)
         alarms = list(self._leases.lapsed_alarms(now))
         self._inbox.put_back(alarms)
-        upkept.buried += sum(each.routing_key == self._names.error for each in out)
-        upkept.reclaimed += len(out) + len(alarms) - upkept.buried
+        buried = self._buried([lease.arrival for lease in leases], out)
+        upkept.buried += buried
+        upkept.reclaimed += len(out) + len(alarms) - len(buried)
+
+    def _buried(self, lapsed: Iterable[Arrival], out: Iterable[Outgoing]) -> list[BuriedInfo]:
+        pairs = zip(lapsed, out, strict=True)
+        return [told_of(arrival) for arrival, each in pairs if each.routing_key == self._names.error]
 
     def _after_lapse(self, arrival: Arrival, interrupted: bool) -> Outgoing:
         if interrupted and arrival.note and not arrival.note.header.at_most_once:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from django_delayq.brokers.base import FATAL_CRASHES, SUSPECT_CRASHES, Header, Settlement, Verb
+from django_delayq.brokers.base import FATAL_CRASHES, SUSPECT_CRASHES, BuriedInfo, Header, Settlement, Verb
 from django_delayq.brokers.rabbitmq.inbox import Arrival
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, Note
@@ -49,6 +49,13 @@ def lapsed(names: Names, arrival: Arrival, now_ms: int, hold_ms: int) -> Outgoin
         return bury(names, arrival, LAPSED_AT_MOST_ONCE, now_ms)
     crashes = min(arrival.note.crashes + 1, SUSPECT_CRASHES)
     return back(names, arrival.note.anew(crashes=crashes), arrival.body, hold_ms)
+
+
+def told_of(arrival: Arrival) -> BuriedInfo:
+    """What is told of one that was buried when it lapsed."""
+    note = arrival.note or _foreign(arrival)
+    error = LAPSED_AT_MOST_ONCE if arrival.note else NOT_OURS
+    return BuriedInfo(note.id, note.header.queue, note.header.key, note.failures, error)
 
 
 def again(names: Names, arrival: Arrival, hold_ms: int, now_ms: int) -> Outgoing:

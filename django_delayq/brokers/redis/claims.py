@@ -43,8 +43,9 @@ def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Oper
     finally:
         slots.give_back((slot,))
     now, next_due, sleep, left = (int(float(value)) for value in reply[:4])
-    messages, alarms = _read(reply, 4, token)
-    return Claims(messages, alarms, now, next_due if next_due >= 0 else None, bool(left)), sleep
+    claimed = Claims([], [], now, next_due if next_due >= 0 else None, bool(left))
+    _read(reply[4:], token, claimed)
+    return claimed, sleep
 
 
 def claim_suspect(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
@@ -61,12 +62,13 @@ def claim_suspect(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant)
         (reply,) = yield [call]
     finally:
         slots.give_back((slot,))
-    return Claims(_read(reply, 1, token)[0], [], int(reply[0]), None)
+    claimed = Claims([], [], int(reply[0]), None)
+    _read(reply[1:], token, claimed)
+    return claimed
 
 
-def _read(reply: list[Reply], start: int, token: int) -> tuple[list[Claimed], list[Alarm]]:
-    messages, alarms = [], []
-    values = iter(reply[start:])
+def _read(described: list[Reply], token: int, claims: Claims) -> None:
+    values = iter(described)
     for member, due, message, state in zip(values, values, values, values, strict=True):
         if message:
             header, body = unpack_message(message)
@@ -74,8 +76,9 @@ def _read(reply: list[Reply], start: int, token: int) -> tuple[list[Claimed], li
             if state:
                 record = unpack_state(state)
                 claimed.failures, claimed.crashes = record.failures, record.crashes
-            messages.append(claimed)
+            claims.messages.append(claimed)
         elif member[:1] == US:
             queue, key, pk = member[1:].decode(errors="replace").split("\x1f", 2)
-            alarms.append(Alarm(queue, key, pk))
-    return messages, alarms
+            claims.alarms.append(Alarm(queue, key, pk))
+        else:
+            claims.ghosts.append(member.decode(errors="replace"))

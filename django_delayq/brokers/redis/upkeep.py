@@ -2,9 +2,10 @@
 
 import time
 
-from django_delayq.brokers.base import Upkept
+from django_delayq.brokers.base import BuriedInfo, Upkept
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load
+from django_delayq.brokers.redis.records import unpack_message
+from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply, load
 from django_delayq.conf import Options
 
 
@@ -28,14 +29,15 @@ class Watch:
             self._clock = int(reply[0]), asked
             upkept.now_ms = int(reply[0])
             upkept.reclaimed += reply[1]
-            upkept.buried += reply[2]
+            upkept.buried += _read_buried(reply[2])
+            upkept.ghosts += [id.decode(errors="replace") for id in reply[3]]
             upkept.dropped += dropped
-            upkept.suspects_due = reply[3]
-            upkept.next_lease_end_ms = int(reply[4]) if int(reply[4]) >= 0 else None
-            here, seen_on, rebuilt_on = reply[5:8]
+            upkept.suspects_due = reply[4]
+            upkept.next_lease_end_ms = int(reply[5]) if int(reply[5]) >= 0 else None
+            here, seen_on, rebuilt_on = reply[6:9]
             upkept.lost_record = upkept.lost_record or self._lost_record(here, seen_on)
             upkept.alarms_lost = here != rebuilt_on
-            more = [name.decode() for name in dict.fromkeys(reply[8:])]
+            more = [name.decode() for name in dict.fromkeys(reply[9:])]
             if not more or set(more) <= set(missing):
                 break
             missing = more
@@ -48,6 +50,15 @@ class Watch:
         if seen_on:
             return "Redis was restarted or replaced: what its persistence or replication had not kept is lost"
         return "Redis was flushed: every waiting message is lost" if has_seen else ""
+
+
+def _read_buried(parts: list[Reply]) -> list[BuriedInfo]:
+    buried, values = [], iter(parts)
+    for id, head, failures, why in zip(values, values, values, values, strict=True):
+        header, _ = unpack_message(head)
+        queue, key = (header.queue, header.key) if header else ("", "")
+        buried.append(BuriedInfo(id.decode(errors="replace"), queue, key, int(failures), why.decode(errors="replace")))
+    return buried
 
 
 def _reclaim_call(keys: Keys, arguments: list[Argument], names: list[str]) -> Call:

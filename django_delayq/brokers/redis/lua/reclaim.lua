@@ -2,10 +2,11 @@
 -- reclaim: running -> ready, for leases that ran out; an at-most-once message -> error.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets
 -- ARGV  1 lease in ms 2 channel 3 what the caller's clock expects `now` to be, or ''
--- Gives now, reclaimed, buried, due suspects, next lease end or -1, whose data these are, were when last seen, and were when
--- their alarms were last rebuilt; then names of wait sets to call again with: what belongs there was left alone.
+-- Gives now, how many were reclaimed, those buried (id, header, failures, why: one after the other), ids without a body, due
+-- suspects, next lease end or -1, whose data these are, were when last seen, and were when their alarms were last rebuilt;
+-- then names of wait sets to call again with: what belongs there was left alone.
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
-local sets, missing, reclaimed, buried = own_wait_sets(10), {}, 0, 0
+local sets, missing, reclaimed, buried, ghosts = own_wait_sets(10), {}, 0, {}, {}
 local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'rebuilt', 'jumped', 'upkept')
 redis.call('HDEL', KEYS[9], 'identity') -- frees first: memory may be full
 redis.call('HSET', KEYS[9], 'identity', here, 'upkept', now)
@@ -23,11 +24,14 @@ if now >= (tonumber(redis.call('HGET', KEYS[9], 'grace') or '') or 0) then
   lapsed = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 1000)
 end
 for _, id in ipairs(lapsed) do
-  local outcome = reclaim(sets, id)
+  local outcome, header, failures, why = reclaim(sets, id)
   if outcome == 'reclaimed' then reclaimed = reclaimed + 1
-  elseif outcome == 'buried' then buried = buried + 1
+  elseif outcome == 'ghost' then ghosts[#ghosts + 1] = id
+  elseif outcome == 'buried' then
+    for _, part in ipairs({ id, header, failures, why }) do buried[#buried + 1] = part end
   elseif outcome then missing[#missing + 1] = outcome end
 end
 local next_end = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 local suspects = redis.call('ZCOUNT', KEYS[4], '-inf', now)
-return { now, reclaimed, buried, suspects, tonumber(next_end or -1), here, epoch[1] or '', epoch[2] or '', unpack(missing) }
+return { now, reclaimed, buried, ghosts, suspects, tonumber(next_end or -1), here, epoch[1] or '', epoch[2] or '',
+  unpack(missing) }

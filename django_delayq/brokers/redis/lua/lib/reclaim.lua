@@ -1,5 +1,5 @@
--- One lease that ran out. Gives 'reclaimed', 'buried', nothing for what is gone, or the name of a wait set that is
--- needed and not among KEYS. KEYS and ARGV as in reclaim.lua.
+-- One lease that ran out. Gives 'reclaimed'; 'buried', the header, the failures and why; 'ghost' for a place without a
+-- body; nothing; or the name of a wait set that is needed and not among KEYS. KEYS and ARGV as in reclaim.lua.
 local function ready_again(set, member, due)
   redis.call('ZADD', set, 'LT', due, member)
   placed(KEYS[6], KEYS[7], ARGV[2], set_name(set), due)
@@ -18,7 +18,7 @@ local function reclaim(sets, id)
   local name, flags = read_header(message)
   if name and not sets[name] then return sets[name] == nil and name or nil end
   redis.call('ZREM', KEYS[1], id)
-  if not message then return nil end
+  if not message then return 'ghost' end
   local state = read_state(redis.call('HGET', KEYS[3], id))
   if string.sub(state.worker, 1, 1) ~= '!' then -- an interrupted one is charged nothing
     state.crashes = math.min(state.crashes + 1, 2) -- a bystander's lease lapses too: only crash.lua charges the third
@@ -27,7 +27,7 @@ local function reclaim(sets, id)
     state.error = not name and 'its header can not be read'
       or 'its lease ran out; it may not have started, or have run in part, and must not start twice'
     bury(KEYS[2], KEYS[3], KEYS[5], KEYS[8], id, state, '')
-    return 'buried'
+    return 'buried', string.match(message, '^[^\30]*'), state.failures, state.error
   end
   local due = tonumber(state.due) or now
   state.token, state.due, state.worker = '', '', ''
