@@ -6,16 +6,20 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 
 from django.core.management.base import CommandError
 from django.utils import autoreload
 
 from django_delayq.errors import DelayqError
+from django_delayq.worker import broken_code
 from django_delayq.worker.worker import Worker
 
 CODE_CHANGED = 3
 """The exit code with which Django's autoreloader asks to be started anew."""
+FAILED = 1
+"""That of code that can't be loaded, or that fails its checks: it has told why."""
 
 _logger = logging.getLogger("django_delayq")
 
@@ -41,18 +45,23 @@ def _start_again_and_again() -> int:
         for process in inner:
             process.terminate()
 
+    def wait_for(command: list[str], env: Mapping[str, str]) -> int:
+        # Django's own restart waits in `subprocess.run`, which kills the inner process when a signal ends the wait.
+        process = subprocess.Popen(command, env=env)  # noqa: S603 - our own command line
+        inner[:] = [process]
+        if stopping.is_set():  # it came before there was a process to tell
+            process.terminate()
+        return process.wait()
+
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, lambda signum, frame: None)  # the terminal's reaches the inner process by itself
     code = CODE_CHANGED
     while code == CODE_CHANGED and not stopping.is_set():
-        # Django's own restart waits in `subprocess.run`, which kills the inner process when a signal ends the wait.
-        process = subprocess.Popen(  # noqa: S603 - our own command line
-            autoreload.get_child_arguments(), env=os.environ | {autoreload.DJANGO_AUTORELOAD_ENV: "true"}
-        )
-        inner[:] = [process]
-        if stopping.is_set():  # it came before there was a process to tell
-            process.terminate()
-        code = process.wait()
+        loaded_at = time.time()
+        code = wait_for(autoreload.get_child_arguments(), os.environ | {autoreload.DJANGO_AUTORELOAD_ENV: "true"})
+        if code == FAILED and not stopping.is_set():
+            _logger.error("The code can't be run. Waiting for a change of code.")
+            code = wait_for(broken_code.command(loaded_at), broken_code.environment())
     if stopping.is_set() and code in (CODE_CHANGED, -signal.SIGTERM):  # wound down already, or not begun
         return 0
     return code if code >= 0 else 128 - code

@@ -34,6 +34,30 @@ def test_a_change_of_code_finishes_what_runs_and_starts_anew(site: Site, tmp_pat
     assert site.totals()["finished"] == 2
 
 
+def test_code_that_cannot_be_loaded_is_waited_for_until_it_is_mended(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "mended_settings.py").write_text(
+        "from tests.worker.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'mended']\n"
+    )
+    app = tmp_path / "mended"
+    app.mkdir()
+    (app / "__init__.py").touch()
+    code = app / "delayed.py"
+    code.write_text("")
+    site.env["DJANGO_SETTINGS_MODULE"] = "mended_settings"
+    site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    worker = site.worker("--reload")
+    site.send("a")
+    assert site.line.next().id == "a"  # its code is loaded, and watched
+    code.write_text("def f(:\n")
+    while not worker.says_within("Waiting for a change of code", 2):
+        code.touch()
+    assert "SyntaxError" in worker.text
+    code.write_text("")
+    site.send("b")
+    assert site.line.next().id == "b"
+    assert worker.stop() == 0
+
+
 @pytest.mark.parametrize("to_group", [False, True], ids=["to the command", "to its group"])
 def test_sigterm_finishes_what_runs_before_the_end(site: Site, to_group: bool) -> None:
     worker = site.worker("--reload")
