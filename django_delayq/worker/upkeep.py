@@ -97,10 +97,10 @@ def _run_of(lease: Lease) -> RunInfo:
 
 
 def warn_overdue(leases: Sequence[Lease]) -> None:
-    """Say once of each handler that it runs for longer than its time-out."""
+    """Say once of each handler that it runs for longer than its time-out: of those that nothing can stop then."""
     now = monotonic()
     for lease in leases:
-        if lease.started_at and not lease.overdue:
+        if lease.runs and lease.abandon is None and not lease.overdue:
             guarded(partial(_warn_if_overdue, lease, now))  # one that can't be looked at must not stop the claims
 
 

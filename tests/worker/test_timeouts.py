@@ -2,14 +2,18 @@
 
 import asyncio
 import logging
+import math
 import threading
 from typing import Any
 
 import pytest
 
 from django_delayq import Message
+from django_delayq.brokers.base import Claimed
 from django_delayq.message import State
 from django_delayq.worker import async_hands
+from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.upkeep import warn_overdue
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 
@@ -90,3 +94,16 @@ def test_a_handler_in_a_thread_over_its_timeout_is_overdue_and_runs_on(
         rig.until_gone("a")
     assert caplog.text.count("overdue") == 1
     assert rig.broker.counts().totals["finished"] == 1
+
+
+def test_only_what_nothing_can_stop_is_told_overdue(caplog: pytest.LogCaptureFixture) -> None:
+    lane = Lane(make_handler(lambda message: None, timeout_ms=1), [("default", "k")], 1)
+    thread, task, over = (
+        Lease(Claimed(id, 1, 0, None, b""), lane, 0.0, math.inf, 0.0, started_at=1.0)
+        for id in ("thread", "task", "over")
+    )
+    task.abandon = lambda: None
+    over.ended = True
+    warn_overdue([thread, task, over])
+    warn_overdue([thread, task, over])
+    assert [record.getMessage().split()[1] for record in caplog.records] == ["'thread'"]
