@@ -11,6 +11,7 @@ from django_delayq import (
     Send,
     SendError,
     Sent,
+    acancel_delay_messages,
     asend_delay_message,
     cancel_delay_messages,
     reschedule_delay_messages,
@@ -80,7 +81,7 @@ def test_a_bulk_send_whose_reply_is_lost_takes_each_message_once(network: Proxy)
 def test_a_hung_redis_ends_in_a_send_error_that_may_be_repeated(server: Server, send_one: SendOne) -> None:
     send("before")
     server.freeze()
-    with pytest.raises(SendError) as raised:
+    with pytest.raises(SendError, match="'order:1' may have been taken; send again with the same id") as raised:
         send_one("order:1")
     assert raised.value.unknown == ("order:1",)
     server.thaw()
@@ -194,6 +195,20 @@ def test_a_reschedule_tells_what_it_moved_all_the_same(network: Proxy, fault: st
     met = getattr(network, fault)(b"order:1")
     assert reschedule_delay_messages("order:1", delay="2h") == 1
     assert met.happened.is_set()
+
+
+def acancel(id: str) -> int:
+    return asyncio.run(acancel_delay_messages(id))
+
+
+@pytest.mark.parametrize("cancel", [cancel_delay_messages, acancel], ids=["sync", "async"])
+def test_a_cancel_on_a_hung_redis_says_that_it_may_be_repeated(server: Server, cancel: Callable[[str], int]) -> None:
+    send("order:1")
+    server.freeze()
+    with pytest.raises(BrokerUnavailable, match=r"is away: .*may have been done; asking again is safe") as raised:
+        cancel("order:1")
+    assert type(raised.value) is BrokerUnavailable
+    server.thaw()
 
 
 def test_after_faults_of_every_kind_the_audit_adds_up(network: Proxy, server: Server) -> None:

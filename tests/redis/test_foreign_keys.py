@@ -1,12 +1,13 @@
 """What someone else writes under our keys harms nothing but itself, and a script that would fail changes nothing."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 
-from django_delayq.brokers.base import BuriedInfo, Claimed, Pause, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import BuriedInfo, Claimed, Header, Pause, Put, Verb, Want, WorkerInfo
 from django_delayq.errors import BrokerRefused
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
@@ -29,6 +30,27 @@ def test_a_foreign_wait_set_does_not_stop_the_others(rig: Rig, client: redis.Red
     rig.send("a")
     claims = rig.broker.claim([Want("q", "foreign", 1), Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
     assert [message.id for message in claims.messages] == ["a"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_send_over_a_foreign_key_names_it_and_the_fix(rig: Rig, client: redis.Redis, is_async: bool) -> None:
+    client.lpush(f"{TAG}wait:q:k", "text")
+    puts = [Put("a", Header("q", "k"), b"1")]
+    with pytest.raises(
+        BrokerRefused, match=r"'\{delayq:0\}:wait:q:k' is a list and not our zset: .*Remove or rename it"
+    ):
+        asyncio.run(rig.broker.aput(puts)) if is_async else rig.broker.put(puts)
+
+
+def test_the_audit_and_the_counts_name_a_foreign_wait_set(rig: Rig, client: redis.Redis) -> None:
+    rig.send("a", delay_ms=60_000)
+    client.set(f"{TAG}wait:q:k", "text")
+    rig.claim()  # passes over it
+    differences = rig.broker.audit().differences
+    assert "'{delayq:0}:wait:q:k' is a string and not our zset" in differences
+    assert any("'a'" in difference and "no place" in difference for difference in differences)
+    with pytest.raises(BrokerRefused, match=r"'\{delayq:0\}:wait:q:k' is a string"):
+        rig.broker.counts()
 
 
 MOVES: dict[str, Callable[[Rig, Claimed], object]] = {
@@ -64,7 +86,8 @@ def test_a_move_over_a_key_of_another_type_does_all_or_nothing(
     before = everything(client)
     refused = _refusal(lambda: MOVES[move](rig, held))
     if refused:
-        assert "someone else writes under our prefix" in refused
+        assert f"{TAG + name!r} is a string and not our " in refused
+        assert "Remove or rename it" in refused
         assert everything(client) == before
     client.delete(TAG + name)
     if saved:

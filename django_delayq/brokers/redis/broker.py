@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from heapq import nsmallest
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -35,12 +36,11 @@ from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.confirm import confirmed
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.layout import Layout
-from django_delayq.brokers.redis.links import BUDGET, Links
+from django_delayq.brokers.redis.links import BUDGET, Links, Lost
 from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merge_upkept
 from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.rebuild import Rebuild
-from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.report import report_on
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
 from django_delayq.brokers.redis.searches import Search
@@ -49,7 +49,7 @@ from django_delayq.brokers.redis.slots import Slots
 from django_delayq.brokers.redis.upkeep import Watch
 from django_delayq.brokers.redis.wake import Sleeper
 from django_delayq.conf import Alias
-from django_delayq.errors import SendError
+from django_delayq.errors import BrokerUnavailable, SendError
 
 R = TypeVar("R")
 
@@ -85,11 +85,11 @@ class RedisBroker:
         self._sleeper.close()
         self._links.close()
 
-    def _run(self, operation: Operation[R], budget: float = BUDGET) -> R:
-        return self._links.run(self._layout.agreed(operation), budget)
+    def _run(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
+        return self._links.run(self._layout.agreed(operation), budget, lost)
 
-    async def _arun(self, operation: Operation[R], budget: float = BUDGET) -> R:
-        return await self._links.arun(self._layout.agreed(operation), budget)
+    async def _arun(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
+        return await self._links.arun(self._layout.agreed(operation), budget, lost)
 
     # Messages in
 
@@ -98,16 +98,9 @@ class RedisBroker:
 
     def begin_put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
         check_batch(puts_)
-        end = self._links.begin(self._layout.agreed(self._put(puts_, on_conflict)))
-
-        def wait() -> list[Placed]:
-            try:
-                placed = end()
-            except Passing as error:
-                raise _unknown(puts_, error) from None
-            return refuse_duplicates(placed, on_conflict)
-
-        return wait
+        operation = self._layout.agreed(self._put(puts_, on_conflict))
+        end = self._links.begin(operation, lost=partial(_unknown, puts_))
+        return lambda: refuse_duplicates(end(), on_conflict)
 
     def begin_put_once(self, puts_: Sequence[Put], job: str, keep_ms: int) -> Callable[[], int]:
         """As `begin_put`, of messages that the job has not sent before, whatever became of them. Gives how many.
@@ -116,22 +109,13 @@ class RedisBroker:
         """
         check_batch(puts_)
         parts = self._shards.parted(puts_, _id, lambda keys, own: put_once(keys, self._slots, own, job, keep_ms))
-        end = self._links.begin(self._layout.agreed(confirmed(parts, self._options.confirm)))
-
-        def wait() -> int:
-            try:
-                return sum(end())
-            except Passing as error:
-                raise _unknown(puts_, error) from None
-
-        return wait
+        operation = self._layout.agreed(confirmed(parts, self._options.confirm))
+        end = self._links.begin(operation, lost=partial(_unknown, puts_))
+        return lambda: sum(end())
 
     async def aput(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
         check_batch(puts_)
-        try:
-            placed = await self._arun(self._put(puts_, on_conflict))
-        except Passing as error:
-            raise _unknown(puts_, error) from None
+        placed = await self._arun(self._put(puts_, on_conflict), lost=partial(_unknown, puts_))
         return refuse_duplicates(placed, on_conflict)
 
     def _put(self, puts_: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
@@ -189,38 +173,38 @@ class RedisBroker:
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._run(self._cancel(ids))
+        return self._run(self._cancel(ids), lost=_may_be_done)
 
     async def acancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return await self._arun(self._cancel(ids))
+        return await self._arun(self._cancel(ids), lost=_may_be_done)
 
     def _cancel(self, ids: Sequence[str]) -> Operation[list[bool]]:
         return self._shards.by_id(ids, str, lambda keys, own: byid.cancel(keys, self._slots, own))
 
     def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
-        return self._run(self._reschedule(ids, puts.due_text(delay_ms, at_ms)))
+        return self._run(self._reschedule(ids, puts.due_text(delay_ms, at_ms)), lost=_may_be_done)
 
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
-        return await self._arun(self._reschedule(ids, puts.due_text(delay_ms, at_ms)))
+        return await self._arun(self._reschedule(ids, puts.due_text(delay_ms, at_ms)), lost=_may_be_done)
 
     def _reschedule(self, ids: Sequence[str], due: str) -> Operation[list[bool]]:
         return self._shards.by_id(ids, str, lambda keys, own: byid.reschedule(keys, self._slots, own, due))
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._run(self._shards.by_id(ids, str, byid.rescue), LOOK_BUDGET)
+        return self._run(self._shards.by_id(ids, str, byid.rescue), LOOK_BUDGET, _may_be_done)
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         operation = self._shards.by_id(ids, str, lambda keys, own: byid.purge(keys, self._slots, own))
-        return self._run(operation)
+        return self._run(operation, lost=_may_be_done)
 
     def purge_errors(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._run(self._shards.by_id(ids, str, byid.purge_errors), LOOK_BUDGET)
+        return self._run(self._shards.by_id(ids, str, byid.purge_errors), LOOK_BUDGET, _may_be_done)
 
     # Pauses
 
@@ -291,9 +275,15 @@ _id = attrgetter("id")
 _pk = attrgetter("pk")
 
 
-def _unknown(puts_: Sequence[Put], error: Passing) -> SendError:
+def _unknown(puts_: Sequence[Put], reason: str) -> SendError:
     """A fault that lasted for as long as a send may take: what was sent before it may have arrived."""
-    return SendError(str(error), unknown=tuple(put.id for put in puts_))
+    ids = tuple(put.id for put in puts_)
+    what = f"Message {ids[0]!r}" if len(ids) == 1 else f"These {len(ids)} messages"
+    return SendError(f"{reason.rstrip('.')}. {what} may have been taken; send again with the same id.", unknown=ids)
+
+
+def _may_be_done(reason: str) -> BrokerUnavailable:
+    return BrokerUnavailable(f"{reason.rstrip('.')}. What was asked may have been done; asking again is safe.")
 
 
 def _one(call: Call) -> Operation[Reply]:

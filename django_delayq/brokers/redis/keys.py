@@ -44,6 +44,17 @@ class Keys:
         return f"{self.tag}job:{name}"
 
 
+_HASHES = frozenset({"msg", "state", "timer", "count", "epoch"})
+
+
+def kind_of(key: str) -> str:
+    """The type of one of our keys, as TYPE tells it."""
+    tag, _, name = key.partition("}:")
+    if tag.endswith(":meta}") or name in _HASHES:
+        return "hash"
+    return "string" if name == "rebuild" or name.startswith("call:") else "zset"
+
+
 def set_name(queue: str, key: str) -> str:
     """What a wait set is called in `keys`, in `timer` and on the wake-up channel. A queue has no colon in it."""
     return f"{queue}:{key}"

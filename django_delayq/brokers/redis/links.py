@@ -20,15 +20,18 @@ from redis.asyncio.connection import AbstractConnection as AsyncConnection
 from redis.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ResponseError
 
+from django_delayq.brokers.redis.foreign import describe, is_wrong_type, keys_of, refusal
 from django_delayq.brokers.redis.locations import Location
 from django_delayq.brokers.redis.replies import Passing, as_ours, check
-from django_delayq.brokers.redis.scripts import Call, Operation, Replies, Reply
+from django_delayq.brokers.redis.scripts import Call, Operation, Replies, Reply, plain
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 
 BUDGET = 2.0
 """Seconds that one round trip may take in all, repeats included; and an operation, unless it is given another time."""
 
 R = TypeVar("R")
+Lost = Callable[[str], Exception]
+"""The error for what could not be had in time, for this reason; it may have been done all the same."""
 _FAULTS = (OSError, redis.RedisError, BrokerUnavailable, BrokerRefused)
 
 
@@ -41,18 +44,18 @@ class Links:
         self._idle: deque[AbstractConnection] = deque()
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
 
-    def run(self, operation: Operation[R], budget: float = BUDGET) -> R:
-        """Run an operation to its end. Raises `BrokerUnavailable` after `budget` seconds, or `BrokerRefused`.
+    def run(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
+        """Run an operation to its end. Raises `lost` of the reason after `budget` seconds, or `BrokerRefused`.
 
         A server that hangs or is away costs no more than that, nor than `BUDGET`, whatever of connecting, sending and
         reading it hangs in. What has no time-out of ours comes on top: resolving a name, and starting an embedded
         server that is gone.
         """
-        return self.begin(operation, budget)()
+        return self.begin(operation, budget, lost)()
 
-    def begin(self, operation: Operation[R], budget: float = BUDGET) -> Callable[[], R]:
+    def begin(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> Callable[[], R]:
         """Send an operation's first calls. The function that is given waits for them and runs it to its end."""
-        patience = _Patience(budget)
+        patience = _Patience(budget, lost)
         try:
             calls = next(operation)
         except StopIteration as stop:  # it had nothing to ask
@@ -69,9 +72,9 @@ class Links:
         finally:
             operation.close()
 
-    async def arun(self, operation: Operation[R], budget: float = BUDGET) -> R:
+    async def arun(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
         """As `run`, on an async connection of the running loop."""
-        patience = _Patience(budget)
+        patience = _Patience(budget, lost)
         try:
             calls = next(operation)
             while True:
@@ -165,8 +168,16 @@ class Links:
         lost = _without_script(replies)
         if lost:
             _fill(replies, lost, _ask(connection, _pack_source(calls, lost), patience))
+        if is_wrong_type(replies):
+            keys = keys_of(calls)
+            self._name_foreign(keys, _ask(connection, _pack([plain("TYPE", key) for key in keys]), patience))
         check(replies, self.shown)
         return replies
+
+    def _name_foreign(self, keys: list[str], types: list[Reply]) -> None:
+        wrong = describe(keys, types)
+        if wrong:
+            raise BrokerRefused(refusal(self.shown, wrong))
 
     async def _aattempt(self, calls: list[Call]) -> list[Reply]:
         loop = asyncio.get_running_loop()
@@ -196,6 +207,9 @@ class Links:
         lost = _without_script(replies)
         if lost:
             _fill(replies, lost, await _aask(connection, _pack_source(calls, lost)))
+        if is_wrong_type(replies):
+            keys = keys_of(calls)
+            self._name_foreign(keys, await _aask(connection, _pack([plain("TYPE", key) for key in keys])))
         check(replies, self.shown)
         return replies
 
@@ -276,7 +290,8 @@ def _socket_of(connection: AbstractConnection) -> socket.socket:
 class _Patience:
     """How long one operation goes on trying."""
 
-    def __init__(self, budget: float) -> None:
+    def __init__(self, budget: float, lost: Lost) -> None:
+        self._lost = lost
         self._until = self._give_up_at = time.monotonic() + budget
         self._is_short = budget < BUDGET
         self._pause = 0.01
@@ -311,8 +326,10 @@ class _Patience:
             _socket_of(connection).settimeout(BUDGET)
 
     def pause_after(self, error: Exception) -> float:
-        """Seconds to wait before the call is repeated. Raises `error` when it will not pass, or not in time."""
-        self._pause = min(self._pause * 2, 0.25)
-        if not isinstance(error, Passing) or time.monotonic() + self._pause >= self._give_up_at:
+        """Seconds to wait before the call is repeated. Raises when that can't help, or its time is over."""
+        if not isinstance(error, Passing):
             raise error from None
+        self._pause = min(self._pause * 2, 0.25)
+        if time.monotonic() + self._pause >= self._give_up_at:
+            raise self._lost(str(error)) from None
         return self._pause

@@ -22,7 +22,6 @@ _HINTS = (
         re.compile(r"NOPERM|no permissions|user executing the script can't"),
         "give this user the commands and keys that docs/how-to/deploy.md lists",
     ),
-    (re.compile(r"WRONGTYPE|wrong kind of value"), "someone else writes under our prefix: remove that key"),
 )
 
 

@@ -18,7 +18,7 @@ for s = 8, #KEYS do
   local name, count = set_name(KEYS[s]), counts[s]
   if count and count > 0 then redis.call('ZREMRANGEBYRANK', KEYS[s], 0, count - 1) end
   local first = count and tonumber(redis.call('ZRANGE', KEYS[s], 0, 0, 'WITHSCORES')[2]) or math.huge
-  redis.call('ZREM', KEYS[4], name) -- frees first: memory may be full
+  if count then redis.call('ZREM', KEYS[4], name) end -- frees first: memory may be full
   if first < math.huge then redis.call('ZADD', KEYS[4], first, name) end
   if first <= now then behind[#behind + 1] = name end
   if count and not filled[s] then unfilled[#unfilled + 1], sleep = name, math.min(sleep, first) end
