@@ -4,9 +4,11 @@ from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
+from django_delayq.safe_logs import keep_safe
+
 
 class DelayqConfig(AppConfig):
-    """Imports each app's `delayed` module and registers the system checks. No query, no connection."""
+    """Imports each app's `delayed` module, registers the checks, makes log lines safe. No query, no connection."""
 
     name = "django_delayq"
     label = "delayq"
@@ -16,4 +18,5 @@ class DelayqConfig(AppConfig):
     def ready(self) -> None:
         from django_delayq import checks, store_checks  # noqa: F401  registers them
 
+        keep_safe("django_delayq")
         autodiscover_modules("delayed")

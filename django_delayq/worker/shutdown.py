@@ -11,8 +11,6 @@ from collections.abc import Callable
 from django_delayq.worker.own_signals import taken_signals
 from django_delayq.worker.worker import LAST_WORDS_S, Worker
 
-STUCK = 75
-"""The exit code when a handler would not end (EX_TEMPFAIL)."""
 LOOK_S = 1.0
 
 _logger = logging.getLogger("django_delayq")
@@ -21,8 +19,8 @@ _logger = logging.getLogger("django_delayq")
 def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker], bool] = Worker.run) -> None:
     """Make and run a worker until it is done or SIGTERM or SIGINT stops it. Call it in the main thread.
 
-    Returns when the worker ended well; raises what `make_worker` raised. A second signal ends the process at once, as
-    does a handler that doesn't end.
+    Returns when the worker ended well; raises what `make_worker` raised. A second signal ends the process at once. So
+    does a handler that doesn't end in time, with 0: its message is safe.
     """
     # The main thread only reads this pipe: a signal handler must take no lock, and the thread that it interrupts
     # might hold any.
@@ -46,11 +44,11 @@ def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker
     if running.error is not None:
         raise running.error
     if not running.ended_well:
-        _logger.error(
+        _logger.warning(
             "Not every handler ended in time. What still ran was interrupted: "
             "it runs again, but what is at_most_once goes to error."
         )
-        _exit_at_once(STUCK)
+        _exit_at_once(0)
 
 
 def _next_byte(reader: int) -> int:
@@ -107,7 +105,7 @@ class _Running:
 
 
 def _exit_at_once(code: int) -> None:
-    """End without waiting for threads: one of them would never end."""
+    """End without waiting for threads: one of them may never end."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

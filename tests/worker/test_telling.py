@@ -162,6 +162,23 @@ def test_log_lines_carry_what_a_log_is_searched_by(rig: Rig, caplog: pytest.LogC
     assert records["failed"].exc_info[0] is ValueError
 
 
+def test_no_id_and_no_error_forges_a_log_line_or_takes_over_a_terminal(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(message: Message[Any]) -> None:
+        raise ValueError("\x1b[2J\r\n2026 ERROR forged \u202e\u200b")
+
+    rig.send("id\u202e\u200b\x1b[31m", max_attempts=1)
+    rig.send("again")
+    rig.drain(make_handler(handler))
+    assert "ValueError" in caplog.text
+    assert "Traceback" in caplog.text
+    assert "\\x1b[2J\\r\n2026" in caplog.text  # of a traceback, lines stay lines
+    assert not {"\x1b", "\r", "\u202e", "\u200b"} & set(caplog.text)
+    assert all("\n" not in record.getMessage() for record in caplog.records)
+    assert any(record.exc_info for record in caplog.records)  # whole, for what groups errors
+
+
 def test_a_broker_that_lost_its_record_is_an_error_and_a_signal(
     rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,29 +2,20 @@
 
 import os
 import sys
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from django.core.management.base import CommandError
 
+from django_delayq.printable import one_line
+
 Write = Callable[[str], None]
 """Writes one line."""
-
-_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode categories that move the cursor, reorder or hide text, or that no terminal can show."""
 
 
 def clean(text: str, encoding: str = "utf-8") -> str:
     """`text` on one line and harmless to a terminal: control characters, and what `encoding` lacks, as escapes."""
-    harmless = text if text.isprintable() else "".join(map(_harmless, text))
-    return harmless.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def _harmless(character: str) -> str:
-    if unicodedata.category(character) not in _UNSAFE:
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+    return one_line(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def write_table(write: Write, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
