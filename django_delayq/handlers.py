@@ -110,7 +110,7 @@ def _sending() -> tuple[Callable[..., Sent], Callable[..., Awaitable[Sent]]]:
 
 def delay_execute(
     key: str = "",
-    *,
+    *positional: Never,
     former_keys: Iterable[str] = (),
     queue: str = DEFAULT_QUEUE,
     using: str = DEFAULT_ALIAS,
@@ -141,6 +141,10 @@ def delay_execute(
             check_signature(func)
             if atomic and inspect.iscoroutinefunction(func):
                 raise TypeError("atomic=True needs a sync handler: Django's transactions don't cross an await.")
+            if positional:
+                raise TypeError(
+                    f"{shown(positional[0])} has no name; give options by name, as in queue=... or former_keys=[...]."
+                )
             if unknown:
                 wrong = next(iter(unknown))
                 raise TypeError(f"there is no option {wrong!r}: {did_you_mean(wrong, _OPTIONS)}")
@@ -221,5 +225,5 @@ def _register(handler: Handler[Any, Any]) -> None:
     by_key.update(dict.fromkeys(keys, handler))
 
 
-_OPTIONS = frozenset(inspect.signature(delay_execute).parameters) - {"unknown"}
+_OPTIONS = frozenset(inspect.signature(delay_execute).parameters) - {"unknown", "positional"}
 _registry: dict[str, dict[str, Handler[Any, Any]]] = {}

@@ -125,6 +125,13 @@ def test_a_wrong_option_names_handler_value_and_fix(options: dict[str, Any], mes
     assert registered_handlers() == []
 
 
+def test_options_have_names() -> None:
+    with pytest.raises(
+        ImproperlyConfigured, match=r"^Handler .*close_order \(key 'a'\): 'b' has no name; give options by"
+    ):
+        delay_execute("a", "b")(close_order)  # type: ignore[arg-type]
+
+
 def no_argument() -> None: ...
 def two_arguments(message: Message[int], extra: int) -> None: ...
 def any_arguments(*messages: Message[int]) -> None: ...

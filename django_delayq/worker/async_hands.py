@@ -140,7 +140,8 @@ class AsyncHands:
         await self._check_connections(after_s=LEAST_AGE_S)
         await self._outcome.abegun(lease, begun)
         exception = await self._run_limited(loop, lease, begun)
-        if lease.abandoned:
+        # One that takes no notice of being stopped has an end, which is refused where another took its message.
+        if lease.abandoned and (not lease.lost or isinstance(exception, asyncio.CancelledError | LeaseLost)):
             return cut_short(lease, "its handler was cancelled")
         settlement = attempt.settle_for(claimed, handler, exception, begun.started_ms, lease.now_ms())
         await self._outcome.aended(lease, settlement, begun, exception)
@@ -155,7 +156,7 @@ class AsyncHands:
         if task is None:  # only for the types: this runs in a task
             raise RuntimeError("not in a task")
         timer = loop.call_later(lease.timeout_s, self._time_out, loop, lease, task)
-        lease.abandon = partial(loop.call_soon_threadsafe, task.cancel)
+        lease.abandon = partial(loop.call_soon_threadsafe, _cancel, lease, task)
         exception: BaseException | None
         if lease.tell_held():
             exception = await attempt.run_async(lease.lane.handler, message)
@@ -165,7 +166,8 @@ class AsyncHands:
         timer.cancel()
         if lease in self._timed_out:
             self._timed_out.remove(lease)
-            return HandlerTimeout(f"It ran for longer than {to_text(lease.timeout_s * 1000)}.")
+            timeout = HandlerTimeout(f"It ran for longer than {to_text(lease.timeout_s * 1000)}.")
+            return timeout.with_traceback(exception.__traceback__ if exception else None)
         return exception
 
     def _time_out(self, loop: asyncio.AbstractEventLoop, lease: Lease, task: "asyncio.Task[None]") -> None:
@@ -198,6 +200,11 @@ class AsyncHands:
                 _tell_left(exception)
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+def _cancel(lease: Lease, task: "asyncio.Task[None]") -> None:
+    if lease.abandon is not None:  # else its handler has ended since, and what follows must not be cancelled
+        task.cancel()
 
 
 def _tell_left(exception: BaseException) -> None:

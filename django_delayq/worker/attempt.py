@@ -167,7 +167,7 @@ def _fail(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException
     if expires_at_ms is not None and now_ms + delay_ms >= expires_at_ms:
         return _bury_failed(claimed, handler, f"{error} (the next try would be after it expires)", exception)
     settlement = _end(claimed, Verb.RETRY, delay_ms, error)
-    settlement.detail = failure.traceback_of(exception)
+    settlement.detail = failure.traceback_of(exception, handler.func)
     return settlement
 
 
@@ -188,7 +188,7 @@ def _bury(claimed: Claimed, error: str) -> Settlement:
 
 def _bury_failed(claimed: Claimed, handler: Handler[Any, Any], error: str, exception: BaseException) -> Settlement:
     settlement = _end(claimed, Verb.BURY, error=error)
-    settlement.detail, settlement.failed = failure.traceback_of(exception), True
+    settlement.detail, settlement.failed = failure.traceback_of(exception, handler.func), True
     settlement.fingerprint = failure.fingerprint(exception, handler.func)
     return settlement
 

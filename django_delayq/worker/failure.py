@@ -1,5 +1,6 @@
 """What is kept of a failure: one line, a traceback, a fingerprint, and how long to wait before the next attempt."""
 
+import inspect
 import logging
 import re
 import sysconfig
@@ -9,6 +10,7 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from django_delayq.handlers import Handler
+from django_delayq.printable import one_line
 from django_delayq.retry import Exponential, backoff_ms
 from django_delayq.values import MAX_NAME
 
@@ -27,18 +29,27 @@ def line(exception: BaseException) -> str:
     except BaseException:  # noqa: BLE001 - a handler's exception may be anything, its __str__ too
         text = "(its text can't be shown)"
     name = type(exception).__qualname__
-    return shorten(_CONTROL.sub(" ", _encodable(f"{name}: {text}" if text else name)), MAX_LINE)
+    return shorten(one_line(_CONTROL.sub(" ", _encodable(f"{name}: {text}" if text else name))), MAX_LINE)
 
 
-def traceback_of(exception: BaseException) -> str:
-    """The traceback, without the values of variables, of at most `MAX_TRACEBACK` characters; its end matters most."""
+def traceback_of(exception: BaseException, handler: Callable[..., Any]) -> str:
+    """The traceback, without the values of variables, of at most `MAX_TRACEBACK` characters; its end matters most.
+
+    The handler's place stands for frames that there are none of: its process was killed.
+    """
     frames = exception.__traceback__.tb_next if exception.__traceback__ else None  # the first frame is ours
     try:
         text = "".join(traceback.format_exception(type(exception), exception, frames))
     except BaseException:  # noqa: BLE001 - as above
         return line(exception)
-    text = _encodable(text)
+    text = _encodable(text if exception.__traceback__ else f"{text}  in {_place_of(handler)}\n")
     return text if len(text) <= MAX_TRACEBACK else "… (shortened)\n" + text[-MAX_TRACEBACK:]
+
+
+def _place_of(handler: Callable[..., Any]) -> str:
+    name = f"{handler.__module__}.{handler.__qualname__}"
+    code = getattr(inspect.unwrap(handler), "__code__", None)
+    return name if code is None else f'{name}, File "{code.co_filename}", line {code.co_firstlineno}'
 
 
 def fingerprint(exception: BaseException, handler: Callable[..., Any]) -> str:

@@ -42,6 +42,20 @@ def test_a_send_over_a_foreign_key_names_it_and_the_fix(rig: Rig, client: redis.
         asyncio.run(rig.broker.aput(puts)) if is_async else rig.broker.put(puts)
 
 
+def test_looks_see_past_places_without_a_body(rig: Rig, client: redis.Redis) -> None:
+    rig.bury("old")
+    rig.advance(5)
+    rig.bury("new")
+    client.zadd(f"{TAG}error", {b"ghost\x1f1": 9e15, b"ghost\x1f2": 8e15})
+    assert [info.id for info in rig.broker.errors(2)] == ["new", "old"]
+    sent = rig.send("a", "b", delay_ms=60_000)
+    client.zadd(f"{TAG}wait:q:k", {"ghost": "-inf", "ghost 2": 1, "ghost 3": 2})
+    assert [info.id for info in rig.broker.peek("q", 1)] == ["a"]
+    assert [info.id for info in rig.broker.peek("q", 9)] == ["a", "b"]
+    client.zrem(f"{TAG}wait:q:k", "ghost 2", "ghost 3")
+    assert [count.next_due_ms for count in rig.broker.counts().waiting] == [sent[0].due_ms]
+
+
 def test_the_audit_and_the_counts_name_a_foreign_wait_set(rig: Rig, client: redis.Redis) -> None:
     rig.send("a", delay_ms=60_000)
     client.set(f"{TAG}wait:q:k", "text")

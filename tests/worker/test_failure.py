@@ -6,6 +6,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from django_delayq.conf import get_alias
+from django_delayq.errors import HandlerTimeout
 from django_delayq.values import MAX_NAME
 from django_delayq.worker import failure
 
@@ -27,6 +28,7 @@ def raised(exception: BaseException) -> BaseException:
     [
         (ValueError("plain"), "ValueError: plain"),
         (ValueError(), "ValueError"),
+        (ValueError("\u202egnp.exe\u200b"), r"ValueError: \u202egnp.exe\u200b"),
         (ValueError("two\r\nlines\x1b[31m\x00"), "ValueError: two lines [31m "),
         (ValueError("half \udc80"), "ValueError: half \\udc80"),
         (Unspeakable(), "Unspeakable: (its text can't be shown)"),
@@ -45,14 +47,14 @@ def test_a_long_text_is_shortened() -> None:
 def test_a_traceback_keeps_its_cause_and_its_end() -> None:
     error = ValueError("x" * 50_000 + "the end")
     error.__cause__ = raised(KeyError("cause"))
-    text = failure.traceback_of(raised(error))
+    text = failure.traceback_of(raised(error), raised)
     assert len(text) <= failure.MAX_TRACEBACK + 20
     assert text.rstrip().endswith("the end")
 
 
 def test_a_traceback_of_what_cannot_be_shown_or_encoded() -> None:
-    assert "Unspeakable" in failure.traceback_of(raised(Unspeakable()))
-    failure.traceback_of(raised(ValueError("\udc80"))).encode()
+    assert "Unspeakable" in failure.traceback_of(raised(Unspeakable()), raised)
+    failure.traceback_of(raised(ValueError("\udc80")), raised).encode()
 
 
 def test_endless_recursion_has_a_short_traceback() -> None:
@@ -62,7 +64,7 @@ def test_endless_recursion_has_a_short_traceback() -> None:
     try:
         recurse()
     except RecursionError as error:
-        text = failure.traceback_of(error)
+        text = failure.traceback_of(error, raised)
     assert "RecursionError" in text
     assert "more times" in text
 
@@ -100,3 +102,11 @@ def test_a_fingerprint_fits_its_column_and_one_line() -> None:
     text = failure.fingerprint(kind(), handler)
     assert len(text) <= MAX_NAME
     assert text.isprintable()
+
+
+def test_a_failure_without_frames_tells_which_handler_failed() -> None:
+    text = failure.traceback_of(HandlerTimeout("Its process was killed."), raised)
+    assert (
+        text.splitlines()[-1]
+        == f'  in tests.worker.test_failure.raised, File "{__file__}", line {raised.__code__.co_firstlineno}'
+    )

@@ -52,6 +52,8 @@ def kind_of(key: str) -> str:
     tag, _, name = key.partition("}:")
     if tag.endswith(":meta}") or name in _HASHES:
         return "hash"
+    if name.startswith("job:"):
+        return "set"
     return "string" if name == "rebuild" or name.startswith("call:") else "zset"
 
 

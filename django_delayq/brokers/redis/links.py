@@ -69,6 +69,8 @@ class Links:
                 calls = operation.send(self._exchange(calls, patience, self._send(calls, patience)))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+        except Passing as error:  # the operation's own
+            raise patience.lost(str(error)) from None
         finally:
             operation.close()
 
@@ -81,6 +83,8 @@ class Links:
                 calls = operation.send(await self._aexchange(calls, patience))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+        except Passing as error:  # the operation's own
+            raise patience.lost(str(error)) from None
         finally:
             operation.close()
 
@@ -291,7 +295,7 @@ class _Patience:
     """How long one operation goes on trying."""
 
     def __init__(self, budget: float, lost: Lost) -> None:
-        self._lost = lost
+        self.lost = lost
         self._until = self._give_up_at = time.monotonic() + budget
         self._is_short = budget < BUDGET
         self._pause = 0.01
@@ -331,5 +335,5 @@ class _Patience:
             raise error from None
         self._pause = min(self._pause * 2, 0.25)
         if time.monotonic() + self._pause >= self._give_up_at:
-            raise self._lost(str(error)) from None
+            raise self.lost(str(error)) from None
         return self._pause

@@ -40,29 +40,38 @@ def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[
     names = [name for name in (yield from set_names(keys)) if name.startswith(f"{queue}:")]
     if key is not None:
         names = [set_name(queue, key)]
-    ranges = [plain("ZRANGE", keys.wait(name), 0, max(count - 1, 0), "WITHSCORES") for name in names]
+    most = max(count, 1)
+    while True:
+        infos, is_all = yield from _nearest(keys, names, most)
+        mine = [
+            info
+            for info in infos
+            if info.header.queue == queue and key in (None, info.header.key) and info.state is not State.RUNNING
+        ]
+        if is_all or len(mine) >= count:
+            return nsmallest(count, mine, key=lambda info: (info.due_ms, info.id))
+        most *= 4  # places without a body, and alarms, are in the way
+
+
+def _nearest(keys: Keys, names: Sequence[str], most: int) -> Operation[tuple[list[Info], bool]]:
+    """Of the nearest in each set and of the suspects what has a body, and whether that is all there is."""
+    ranges = [plain("ZRANGE", keys.wait(name), 0, most - 1, "WITHSCORES") for name in names]
     *waiting, suspects = yield [*ranges, plain("ZRANGE", keys.suspect, 0, PAGE - 1, "WITHSCORES")]
     ids = [(float(score), id) for reply in [*waiting, suspects] for id, score in pairs(reply) if id[:1] != US]
     infos: list[Info] = []
-    nearest = nsmallest(count + len(suspects) // 2, ids)
-    for page in pages(nearest, PAGE):
+    for page in pages(nsmallest(most + len(suspects) // 2, ids), PAGE):
         infos += yield from _where(keys, [id for _, id in page], names)
-    mine = [
-        info
-        for info in infos
-        if info.header.queue == queue and key in (None, info.header.key) and info.state is not State.RUNNING
-    ]
-    return nsmallest(count, mine, key=lambda info: (info.due_ms, info.id))
+    return infos, all(len(reply) < 2 * most for reply in waiting)
 
 
 def errors(keys: Keys, count: int, offset: int) -> Operation[list[Info]]:
     """Buried messages, newest first."""
     infos: list[Info] = []
-    for start in range(offset, offset + count, PAGE):
-        stop = min(start + PAGE, offset + count) - 1
-        (entries,) = yield [plain("ZREVRANGE", keys.error, start, stop)]
+    while len(infos) < count:  # entries without a body don't count
+        (entries,) = yield [plain("ZREVRANGE", keys.error, offset, offset + min(count - len(infos), PAGE) - 1)]
         if not entries:
             break
+        offset += len(entries)
         infos += yield from _where(keys, entries, [])
     return infos
 
@@ -84,7 +93,12 @@ def counts(keys: Keys) -> Operation[Counts]:
 
 
 def _set_calls(wait: str, now: int) -> list[Call]:
-    return [plain("ZCARD", wait), plain("ZCOUNT", wait, "-inf", now), plain("ZRANGE", wait, 0, 0, "WITHSCORES")]
+    return [plain("ZCARD", wait), plain("ZCOUNT", wait, "-inf", now), _first(wait)]
+
+
+def _first(wait: str) -> Call:
+    """The nearest of ours: a score below 1 is someone else's."""
+    return plain("ZRANGEBYSCORE", wait, 1, "+inf", "WITHSCORES", "LIMIT", 0, 1)
 
 
 def _set_count(name: str, size: int, ready: int, first: list[bytes]) -> SetCount:

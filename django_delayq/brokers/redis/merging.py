@@ -11,7 +11,8 @@ def merge_upkept(shards: Sequence[Upkept]) -> Upkept:
     return Upkept(
         now_ms=max(one.now_ms for one in shards),
         reclaimed=sum(one.reclaimed for one in shards),
-        buried=sum(one.buried for one in shards),
+        buried=[info for one in shards for info in one.buried],
+        ghosts=[id for one in shards for id in one.ghosts],
         dropped=sum(one.dropped for one in shards),
         suspects_due=sum(one.suspects_due for one in shards),
         next_lease_end_ms=earliest(*(one.next_lease_end_ms for one in shards)),

@@ -158,5 +158,6 @@ def _take(seen: _Seen, hands: Hands, shard: int, asked: Sequence[Want], claims: 
 def _add(given: Claims, claims: Claims) -> None:
     given.messages += claims.messages
     given.alarms += claims.alarms
+    given.ghosts += claims.ghosts
     given.now_ms = max(given.now_ms, claims.now_ms)
     given.next_due_ms = earliest(given.next_due_ms, claims.next_due_ms)

@@ -26,7 +26,7 @@ def run(options: Options, write: Write) -> None:
     if explanation is None:
         raise CommandError(
             f"No message waits, runs or is buried under {options['id']!r}. It may have finished, been cancelled or "
-            f"purged, or never been sent to {options['using']!r}."
+            f"purged, or never been sent to {options['using']!r}. Where someone else removed it, `delayq audit` tells."
         )
     if options["json"]:
         write_json(write, _shape(explanation))
