@@ -61,6 +61,11 @@ def test_after_redis_hung_holders_may_renew_before_anything_is_reclaimed(rig: Ri
         client.hset(KEYS.epoch, "upkept", server_ms(redis_server) - LEASE_MS)
     assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 0
     assert rig.broker.renew([(claimed.id, claimed.token)], LEASE_MS) == [True]
+    rig.advance(LEASE_MS)
+    with redis_server.client() as client:  # its grace is over, and the next upkeep as late: the worker is slow
+        now_ms = server_ms(redis_server)
+        client.hset(KEYS.epoch, mapping={"grace": now_ms - 1, "upkept": now_ms - LEASE_MS})
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
 
 
 def test_a_worker_started_anew_does_not_wait_for_those_that_died(rig: Rig, redis_server: Server) -> None:

@@ -7,22 +7,23 @@
 -- then names of wait sets to call again with: what belongs there was left alone.
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
 local sets, missing, reclaimed, buried, ghosts = own_wait_sets(10), {}, 0, {}, {}
-local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'rebuilt', 'jumped', 'upkept')
+local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'rebuilt', 'jumped', 'upkept', 'grace')
 redis.call('HDEL', KEYS[9], 'identity') -- frees first: memory may be full
 redis.call('HSET', KEYS[9], 'identity', here, 'upkept', now)
+local seen, grace, lease = ARGV[3] ~= '', tonumber(epoch[5] or '') or 0, tonumber(ARGV[1])
 -- 3 s: the call may have been repeated for 2 s since its caller looked at its clock.
-local jumped = ARGV[3] ~= '' and now - ARGV[3] > 3000 and now - (tonumber(epoch[3] or '') or 0) > 10000
--- Nobody got through, its caller no more than others: Redis hung, and who is alive could not renew.
-local hung = ARGV[3] ~= '' and now - (tonumber(epoch[4] or '') or now) > math.max(2000, ARGV[1] / 3)
-if jumped then redis.call('HSET', KEYS[9], 'jumped', now) end
-if jumped or hung then redis.call('HSET', KEYS[9], 'grace', now + ARGV[1]) end -- holders may renew first
+local jumped = seen and now - ARGV[3] > 3000 and now - (tonumber(epoch[3] or '') or 0) > 10000
+-- Nobody got through, its caller no more than others: Redis hung, and who is alive could not renew. Or its caller is slow:
+-- so a lease lies between two graces.
+local hung = seen and now - (tonumber(epoch[4] or '') or now) > math.max(2000, lease / 3) and now - grace > lease
+if jumped or hung then -- holders may renew first
+  grace = now + lease
+  redis.call('HSET', KEYS[9], 'jumped', now, 'grace', grace)
+end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * ARGV[1], '+inf', 'LIMIT', 0, 1000)) do
   redis.call('ZADD', KEYS[1], now + ARGV[1], id) -- the clock went back: no lease is that long
 end
-local lapsed = {}
-if now >= (tonumber(redis.call('HGET', KEYS[9], 'grace') or '') or 0) then
-  lapsed = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 1000)
-end
+local lapsed = now >= grace and redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 1000) or {}
 for _, id in ipairs(lapsed) do
   local outcome, header, failures, why = reclaim(sets, id)
   if outcome == 'reclaimed' then reclaimed = reclaimed + 1
