@@ -8,14 +8,14 @@ LINTED := django_delayq pyspark_delayq tests example_project benchmarks manage.p
 .PHONY: help demo test lint bench screenshots
 
 help:
-	@echo "make demo    the example shop and a day of departures, in under a minute"
+	@echo "make demo    the example shop and a day of departures, in under a minute; with RabbitMQ: make demo BROKER=rabbitmq"
 	@echo "make test    the suite, in random order"
 	@echo "make lint    style, types and layers"
 	@echo "make bench   the benchmarks"
 	@echo "make screenshots   the images in docs/, of what make demo left"
 
-demo: .venv/with-demo
-	$(BIN)/python manage.py demo
+demo: .venv/with-demo $(if $(filter rabbitmq,$(BROKER)),.venv/with-rabbitmq)
+	$(BIN)/python manage.py demo $(if $(BROKER),--broker $(BROKER))
 
 test: .venv/with-dev
 	$(BIN)/python -m pytest -n 2 tests
@@ -36,6 +36,14 @@ screenshots: .venv/with-dev
 # Each of these files tells that .venv has what its name says, as of this pyproject.toml.
 .venv/with-demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	@touch $@
+
+# RUNLEVEL keeps the server from being started as a service: the demo starts a node of its own.
+.venv/with-rabbitmq: pyproject.toml | .venv/with-demo
+	$(BIN)/python -m pip install --quiet --editable '.[demo,rabbitmq]'
+	@test -x /usr/lib/rabbitmq/bin/rabbitmq-server || \
+		{ apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends rabbitmq-server; } || \
+		{ echo "RabbitMQ is missing; as root on Debian this installs it, else: apt-get install rabbitmq-server"; exit 1; }
 	@touch $@
 
 .venv/with-dev: pyproject.toml | $(BIN)/python

@@ -11,10 +11,9 @@ from django.utils import timezone
 
 from django_delayq import DelayqError
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.redis import embedded
 from django_delayq.monitor import status
 from example_project.demo import report
-from example_project.demo.broker import flush
+from example_project.demo.broker import Broker, broker_of_demo
 from example_project.demo.figures import Figures, count, differences_to
 from example_project.demo.promises import Promises, open_orders, open_stores, send_departures
 from example_project.demo.tables import kinds_by_table
@@ -34,11 +33,12 @@ STORES_WITH_PRODUCTS = 4
 
 def play() -> int:
     """Play the demo and return its exit code: 1 when a message was early, lost or doubled, or the audit differs."""
+    broker = broker_of_demo()
     workers: list[Worker] = []
     try:
-        set_up()
+        set_up(broker)
         workers += [start_worker(settings.VAR / f"worker-{number}.log") for number in range(1, WORKERS + 1)]
-        figures = play_week(workers)
+        figures = play_week(workers, broker)
         stop(workers)
         report.show_tables(kinds_by_table())
         report.show_figures(figures)
@@ -49,22 +49,23 @@ def play() -> int:
         report.say(str(error))
         return 1
     finally:
-        tear_down(workers)
+        tear_down(workers, broker)
     report.show_where_to_look()
     return 0 if figures.is_kept and not differences else 1
 
 
-def set_up() -> None:
-    """Start from nothing: an empty Redis, and a database with the departures."""
-    embedded.stop(settings.REDIS_DIR)
+def set_up(broker: Broker) -> None:
+    """Start from nothing: an empty broker, and a database with the departures."""
+    broker.stop()
     shutil.rmtree(settings.VAR)
     settings.VAR.mkdir()
+    broker.start()
     call_command("migrate", verbosity=0)
     Departure.objects.bulk_create(read_departures(DEPARTURES))
 
 
-def play_week(workers: Sequence[Worker]) -> Figures:
-    """Send the messages of a week, kill a worker amid its handlers, empty Redis, and count when all is done."""
+def play_week(workers: Sequence[Worker], broker: Broker) -> Figures:
+    """Send the messages of a week, kill a worker amid its handlers, empty the broker, and count when all is done."""
     promises = Promises()
     await_workers(len(workers))
     report.say(f"{len(workers)} workers are up. A day lasts {report.day()}.")
@@ -74,8 +75,8 @@ def play_week(workers: Sequence[Worker]) -> Figures:
     report.say(f"{len(promises.due)} messages are sent. The check-ins of the first day close.")
     killed = kill_amid_handlers(workers)
     report.say(f"Worker {killed.pid} is killed (SIGKILL) while it sends texts. The other one goes on.")
-    report.say(f"Redis is emptied (FLUSHALL): {flush()} keys are gone. The tables have every message.")
-    wait_for("the end of all messages", nothing_is_left, seconds=25)
+    report.say(f"{broker.lose_all()}. The tables have every message.")
+    wait_for("the end of all messages", nothing_is_left, seconds=60)
     buried = {error.id for error in get_broker().errors(len(promises.due))}
     return count(promises, list(Run.objects.all()), buried, killed.pid)
 
@@ -94,9 +95,9 @@ def stop(workers: Iterable[Worker]) -> None:
     wait_for("the end of the workers", lambda: all(worker.poll() is not None for worker in living))
 
 
-def tear_down(workers: Iterable[Worker]) -> None:
+def tear_down(workers: Iterable[Worker], broker: Broker) -> None:
     """Leave no process behind, however the demo went."""
     for worker in workers:
         worker.kill()
         worker.wait()
-    embedded.stop(settings.REDIS_DIR)
+    broker.stop()

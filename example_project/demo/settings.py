@@ -1,5 +1,6 @@
 """The shop's settings with a database, a Redis and a pace of the demo's own."""
 
+import os
 from datetime import timedelta
 
 from example_project import settings as shop
@@ -19,6 +20,8 @@ DELAYQ = {
         "OPTIONS": {"lease": "3s"},
     }
 }
+if amqp := os.environ.get("DELAYQ_DEMO_AMQP"):  # make demo BROKER=rabbitmq
+    DELAYQ["default"] |= {"BROKER": "django_delayq.brokers.rabbitmq.RabbitMQBroker", "LOCATION": amqp}
 
 SHOP_CLOSE_AFTER = shorten(shop.SHOP_CLOSE_AFTER)
 SHOP_REMIND_AFTER = [shorten(delay) for delay in shop.SHOP_REMIND_AFTER]

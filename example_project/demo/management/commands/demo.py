@@ -7,6 +7,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
+from example_project.demo.rabbitmq import free_port
+
 
 class Command(BaseCommand):
     """Starts this process anew as the demo, because the demo has settings of its own."""
@@ -14,6 +16,12 @@ class Command(BaseCommand):
     help = "Play a week of the shop in under 30 seconds, kill a worker on the way, and count what became of it all."
 
     def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--broker",
+            choices=["redis", "rabbitmq"],
+            default="redis",
+            help="What times the messages. Default: %(default)s.",
+        )
         parser.add_argument(
             "--admin",
             nargs="?",
@@ -24,6 +32,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         environment = os.environ | {"DJANGO_SETTINGS_MODULE": "example_project.demo.settings"}
+        if options["broker"] == "rabbitmq":
+            environment["DELAYQ_DEMO_AMQP"] = f"amqp://guest:guest@127.0.0.1:{free_port()}"
         os.chdir(settings.BASE_DIR)
         what = ["--admin", options["admin"]] if options["admin"] else []
         os.execve(sys.executable, [sys.executable, "-m", "example_project.demo", *what], environment)  # noqa: S606
