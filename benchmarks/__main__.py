@@ -11,6 +11,7 @@ from benchmarks.result import Result, table
 NAMES = (
     *("send", "bulk", "drain", "waiting", "lateness", "idle", "kill", "memory", "stall"),
     *("stored_bulk", "stored_drain", "stored_peer", "stored_lateness", "stored_waiting", "admin_pages"),
+    "rabbitmq",
 )
 """The benchmarks, a module each."""
 

@@ -9,7 +9,7 @@ from benchmarks.rates import ROUNDS
 from benchmarks.records import Record, read_records
 from benchmarks.result import Result, at_most
 from benchmarks.scale import scaled
-from benchmarks.server import Server
+from benchmarks.server import AnyServer
 from benchmarks.site import site
 from benchmarks.worker import Worker, worker
 
@@ -23,7 +23,7 @@ def run() -> list[Result]:
         return measure(server, running, PER_S, 5)
 
 
-def measure(server: Server, running: Worker, per_s: int, most_ms: float) -> list[Result]:
+def measure(server: AnyServer, running: Worker, per_s: int, most_ms: float) -> list[Result]:
     """Send to the current site at a steady pace, and read what its worker wrote down."""
     seconds = scaled(10, least=2)
     running.wait_until_up()
@@ -49,6 +49,6 @@ def _send_for(seconds: int, per_s: int) -> None:
         record.send(delay=delays.uniform(0, LONGEST_DELAY_S))  # often nearer than all that wait
 
 
-def _records(server: Server, running: Worker, count: int) -> list[Record]:
+def _records(server: AnyServer, running: Worker, count: int) -> list[Record]:
     running.wait_until(lambda: len(read_records(server)) >= count, f"{count} messages have run")
     return read_records(server)

@@ -2,20 +2,21 @@
 
 from dataclasses import dataclass
 
-from benchmarks.server import Server
+from benchmarks.server import AnyServer
 from benchmarks.worker import RECORDS
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One run of one message. `lateness_ms` is by the machine's clock, negative when it was early."""
+    """One run of one message, by the machine's clock. `lateness_ms` is negative when it was early."""
 
     id: str
     attempt: int
+    ran_ms: float
     lateness_ms: float
 
 
-def read_records(server: Server) -> list[Record]:
+def read_records(server: AnyServer) -> list[Record]:
     """Every run so far, in order."""
     path = server.directory / RECORDS
     return [_parse(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -23,4 +24,5 @@ def read_records(server: Server) -> list[Record]:
 
 def _parse(line: str) -> Record:
     id, attempt, due_ms, now_ns = line.split()
-    return Record(id, int(attempt), int(now_ns) / 1e6 - int(due_ms))
+    ran_ms = int(now_ns) / 1e6
+    return Record(id, int(attempt), ran_ms, ran_ms - int(due_ms))

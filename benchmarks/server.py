@@ -8,10 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import redis
 
 from benchmarks.until import wait_until
+
+
+class AnyServer(Protocol):
+    """A private server of whatever broker."""
+
+    @property
+    def directory(self) -> Path: ...
+
+    @property
+    def url(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,9 @@ DATABASES = {
 
 def delayq_at(location: str, store: dict[str, Any] | None = None, database: str = "default") -> dict[str, Any]:
     """DELAYQ with everything but its places at its default."""
-    return {"default": {"LOCATION": location, "STORE": store, "DATABASE": database}}
+    broker = "rabbitmq.RabbitMQBroker" if location.startswith("amqp:") else "redis.RedisBroker"
+    delayq = {"BROKER": f"django_delayq.brokers.{broker}", "LOCATION": location, "STORE": store, "DATABASE": database}
+    return {"default": delayq}
 
 
 DELAYQ = delayq_at(

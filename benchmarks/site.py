@@ -7,7 +7,7 @@ from typing import Unpack
 from django.test.utils import override_settings
 
 from benchmarks.delayed import noop
-from benchmarks.server import Server, private_server
+from benchmarks.server import AnyServer, Server, private_server
 from benchmarks.settings import delayq_at
 from django_delayq import Send, send_delay_messages
 from django_delayq.brokers.redis.keys import Keys
@@ -22,7 +22,7 @@ DATA_BYTES = b'{"order":1234567,"email":"customer@example.com","note":"Please le
 
 
 @contextmanager
-def sending_to(server: Server) -> Iterator[None]:
+def sending_to(server: AnyServer) -> Iterator[None]:
     """Within the block DELAYQ["default"] is on this server."""
     with override_settings(DELAYQ=delayq_at(server.url)):
         yield

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmarks.server import Server
+from benchmarks.server import AnyServer
 from benchmarks.until import wait_until
 from django_delayq.brokers import get_broker
 
@@ -52,7 +52,7 @@ class Worker:
 
 @contextmanager
 def worker(
-    server: Server, *options: str, hold_s: float = 0, env: Mapping[str, str] = MappingProxyType({})
+    server: AnyServer, *options: str, hold_s: float = 0, env: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Worker]:
     """A worker, at its defaults but for `options` and `env`. The block ends it; what is left then is killed.
 

@@ -58,7 +58,7 @@ def test_an_expired_level_leads_to_the_next_that_the_delay_asks_for(broker: Rabb
     send(broker, a=(2 + 16) * 1000)
     names = Names("delayq")
     exchange, routing_key = names.way(18, "q", "k")
-    assert exchange == names.level(4)
+    assert exchange == names.entry(4)
     bits, _, word = routing_key.rpartition(".")
     assert (int(bits.replace(".", ""), 2), word) == (18, address("q", "k"))
 

@@ -3,16 +3,18 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from time import monotonic
 
 import pytest
 from amqp import Channel
 
-from django_delayq.brokers.base import Header, Pause, Put
+from django_delayq.brokers.base import Alarm, Header, Pause, Put, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable
 from tests.servers import RabbitMQServer
+from tests.worker.processes import PATIENCE_S
 
 NAMES = Names("delayq")
 
@@ -53,3 +55,22 @@ def test_one_who_holds_it_for_too_long_is_told_of(broker: RabbitMQBroker, rabbit
         with pytest.raises(BrokerUnavailable, match=r"delayq\.register.* is empty"):
             broker.pause(Pause("other", None, "to see"))
     assert [pause.queue for pause in broker.pauses()] == ["q"]  # its holder is gone
+
+
+def test_who_deletes_it_with_the_queues_has_lost_the_alarms(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.put_alarms([Alarm("q", "k", "1")])
+    assert broker.upkeep(lease_ms=60_000).alarms_lost
+    assert broker.begin_rebuild(60_000)
+    assert broker.end_rebuild()
+    while not broker.claim([Want("q", "k", 1)], lease_ms=60_000, worker="w").alarms:
+        broker.wait(1)
+    assert not broker.upkeep(lease_ms=60_000).alarms_lost
+    with channel_of(rabbitmq_server) as channel:
+        channel.queue_delete(NAMES.ready("q", "k"))  # with what it consumed, the worker is told
+        channel.queue_delete(NAMES.register)
+    until = monotonic() + PATIENCE_S
+    while not broker.upkeep(lease_ms=60_000).alarms_lost:
+        assert monotonic() < until
+        broker.wait(0.1)

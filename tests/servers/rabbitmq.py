@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from time import sleep
 
 import amqp
 import trustme
@@ -168,6 +169,8 @@ class RabbitMQServer(PrivateServer):
     def memory_full(self) -> Iterator[None]:
         """Block whoever publishes: the memory alarm."""
         self.run("vm_memory_monitor:set_vm_memory_high_watermark({absolute, 1})")
+        while "memory" not in self.run("rabbit_alarm:get_alarms()"):
+            sleep(0.01)
         try:
             yield
         finally:

@@ -86,6 +86,9 @@ class RabbitMQBroker:
     # Messages in
 
     def put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+        return self.begin_put(puts, on_conflict)()
+
+    def begin_put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
         check_batch(puts)
         if on_conflict != "keep":
             raise without_store(f"on_conflict={on_conflict!r} with RabbitMQ", "leave it out")
@@ -97,15 +100,16 @@ class RabbitMQBroker:
             note = outgoing.new_note(put, now_ms, due_ms)
             out.append(outgoing.delayed(self._names, note, put.body, due_ms - now_ms))
             placed.append(Placed(put.id, due_ms, created=True))
-        try:
-            self._publisher.publish(out)
-        except BrokerUnavailable as error:
-            raise SendError(str(error), unknown=tuple(put.id for put in puts)) from None
-        return placed
+        finish = self._publisher.begin(out)
 
-    def begin_put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
-        placed = self.put(puts, on_conflict)
-        return lambda: placed
+        def wait() -> list[Placed]:
+            try:
+                finish()
+            except BrokerUnavailable as error:
+                raise SendError(str(error), unknown=tuple(put.id for put in puts)) from None
+            return placed
+
+        return wait
 
     async def aput(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
         return await sync_to_async(self.put, thread_sensitive=False)(puts, on_conflict)

@@ -7,6 +7,7 @@ lengths of delay, so none waits behind a longer one.
 """
 
 import hashlib
+from functools import lru_cache
 from urllib.parse import quote
 
 LEVELS = 28
@@ -37,6 +38,10 @@ class Names:
         """An exchange, and the queue of the same name."""
         return f"{self.prefix}.level.{level:02}"
 
+    def entry(self, level: int) -> str:
+        """The exchange that leads into a level's queue whatever the routing key says: the server need not read it."""
+        return f"{self.prefix}.entry.{level:02}"
+
     def ready(self, queue: str, key: str) -> str:
         """Where the messages of a (queue, key) arrive."""
         return f"{self.prefix}.ready.{address(queue, key)}"
@@ -50,10 +55,10 @@ class Names:
         if not seconds:
             return self.due, address(queue, key)
         top = seconds.bit_length() - 1
-        bits = ["1" if seconds >> level & 1 else "0" for level in reversed(range(LEVELS))]
-        return self.level(top), ".".join([*bits, address(queue, key)])
+        return self.entry(top), f"{'.'.join(f'{seconds:0{LEVELS}b}')}.{address(queue, key)}"
 
 
+@lru_cache(maxsize=1_000)
 def address(queue: str, key: str) -> str:
     """One word for a (queue, key): without dots, wildcards and spaces."""
     word = f"{quote(queue, safe='')}/{quote(key, safe='')}".replace(".", "%2E")

@@ -1,7 +1,9 @@
 """Publishing with confirms, in batches: what is confirmed is on the disks of its queue."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import takewhile
 from time import monotonic, sleep
 
 from amqp import Channel, Connection, Message
@@ -31,10 +33,8 @@ class Publisher:
         self._register = Register(names)
         self._channel: Channel | None = None
         self._tag = 0
-        self._waiting: dict[int, int] = {}  # delivery tag -> position
-        self._unconfirmed: dict[int, Outgoing] = {}  # by position
+        self._in_flight: dict[int, tuple[_Batch, str]] = {}  # by delivery tag: whose, and the uid
         self._returned: set[str] = set()
-        self._refused = ""
 
     @contextmanager
     def looking(self) -> Iterator[Connection]:
@@ -61,43 +61,52 @@ class Publisher:
 
         What a broken connection leaves unconfirmed is sent again, under the same uid.
         """
-        if not outgoing:
-            return
-        until = monotonic() + within_s
-        unconfirmed = dict(enumerate(outgoing))
-        while True:
+        self.begin(outgoing, within_s)()
+
+    def begin(self, outgoing: Sequence[Outgoing], within_s: float = BUDGET_S) -> Callable[[], None]:
+        """As `publish`, without waiting: the function that is given waits and raises."""
+        batch = _Batch({out.uid: out for out in outgoing}, monotonic() + within_s)
+        if batch.unconfirmed:
+            with suppress(BrokerUnavailable), self._link.using(within_s) as connection:
+                self._send(connection, batch)
+        return lambda: self._finish(batch)
+
+    def _finish(self, batch: "_Batch") -> None:
+        while batch.unconfirmed:
             try:
-                with self._link.using(max(until - monotonic(), 0.01)) as connection:
-                    self._attempt(connection, unconfirmed, until)
-                return
+                with self._link.using(batch.seconds_left) as connection:
+                    if batch.sent_on is not connection:
+                        self._send(connection, batch)
+                    self._await_confirms(connection, batch)
             except BrokerUnavailable:
-                if monotonic() + PAUSE_S >= until:
+                if batch.seconds_left <= PAUSE_S:
                     raise
                 sleep(PAUSE_S)
+
+    def _send(self, connection: Connection, batch: "_Batch") -> None:
+        if self._ensure(connection, (out.set_name for out in batch.unconfirmed.values())):
+            batch.until = max(batch.until, monotonic() + SENDING_S)
+        if self._channel is None or self._channel.connection is not connection:
+            self._channel = self._new_channel(connection)
+        batch.sent_on = connection
+        for out in list(batch.unconfirmed.values()):  # publishing takes in confirms of the first ones
+            self._tag += 1
+            self._in_flight[self._tag] = batch, out.uid
+            self._channel.basic_publish(out.message, out.exchange, out.routing_key, mandatory=True)
+
+    def _await_confirms(self, connection: Connection, batch: "_Batch") -> None:
+        while batch.unconfirmed and not batch.refused:
+            connection.drain_events(timeout=batch.seconds_left)
+        if batch.refused:
+            refused, batch.refused = batch.refused, ""
+            self._topology.forget()
+            raise AMQPError(refused)
 
     def _ensure(self, connection: Connection, sets: Iterable[SetName]) -> bool:
         new = self._topology.ensure(connection, sets)
         if new:
             self._register.note_sets(connection, new)
         return bool(new)
-
-    def _attempt(self, connection: Connection, unconfirmed: dict[int, Outgoing], until: float) -> None:
-        self._unconfirmed = unconfirmed
-        if self._ensure(connection, (out.set_name for out in unconfirmed.values())):
-            until = max(until, monotonic() + SENDING_S)
-        if self._channel is None or self._channel.connection is not connection:
-            self._channel = self._new_channel(connection)
-        self._refused = ""
-        self._waiting = {}
-        for position, out in list(self._unconfirmed.items()):
-            self._tag += 1
-            self._waiting[self._tag] = position
-            self._channel.basic_publish(out.message, out.exchange, out.routing_key, mandatory=True)
-        while self._waiting:
-            connection.drain_events(timeout=max(until - monotonic(), 0.001))
-        if self._refused:
-            self._topology.forget()
-            raise AMQPError(self._refused)
 
     def _new_channel(self, connection: Connection) -> Channel:
         channel = connection.channel()
@@ -106,25 +115,41 @@ class Publisher:
         channel.events["basic_nack"].add(self._on_nack)
         channel.events["basic_return"].add(self._on_return)
         self._tag = 0
+        self._in_flight.clear()
         self._returned.clear()
         return channel
 
     def _on_ack(self, tag: int, multiple: bool) -> None:
-        for position in self._take(tag, multiple):
-            if self._unconfirmed[position].uid not in self._returned:  # else confirmed as routed nowhere
-                del self._unconfirmed[position]
+        for batch, uid in self._taken(tag, multiple):
+            if uid in self._returned:  # confirmed as routed nowhere
+                batch.refused = "no queue is bound for it"
+            else:
+                batch.unconfirmed.pop(uid, None)
 
     def _on_nack(self, tag: int, multiple: bool) -> None:
-        self._take(tag, multiple)
-        self._refused = "a queue refused a message: it is full, or has no majority of its nodes"
+        for batch, _ in self._taken(tag, multiple):
+            batch.refused = "a queue refused a message: it is full, or has no majority of its nodes"
 
     def _on_return(self, error: Exception, exchange: str, routing_key: str, message: Message) -> None:
         note, _ = unpack(message)
         self._returned.add(note.uid if note else "")
-        self._refused = f"no queue is bound for {routing_key!r} of {exchange!r}"
 
-    def _take(self, tag: int, multiple: bool) -> list[int]:
+    def _taken(self, tag: int, multiple: bool) -> list[tuple["_Batch", str]]:
         if not multiple:
-            return [self._waiting.pop(tag)]
-        tags = [each for each in self._waiting if each <= tag]
-        return [self._waiting.pop(each) for each in tags]
+            return [self._in_flight.pop(tag)]
+        tags = list(takewhile(lambda each: each <= tag, self._in_flight))  # they are in order
+        return [self._in_flight.pop(each) for each in tags]
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """What one call publishes: that of it which is not confirmed, by uid."""
+
+    unconfirmed: dict[str, Outgoing]
+    until: float
+    sent_on: Connection | None = None
+    refused: str = ""
+
+    @property
+    def seconds_left(self) -> float:
+        return max(self.until - monotonic(), 0.001)

@@ -64,7 +64,7 @@ class Receiver:
         self._register = Register(names)
         self._link = Link(location, HEARTBEAT_S)
         self._inbox = Inbox(names, clock.monotonic)
-        self._inbox.on_cancel = publisher.forget
+        self._inbox.on_cancel = self._forget
         self._leases = Leases()
         self._waker = Waker()
         self._wanted: list[SetName] = []
@@ -296,11 +296,15 @@ class Receiver:
         with self._link.using() as connection:
             is_new = not self._inbox.is_on(connection)
             if is_new:
-                self._publisher.forget()
+                self._forget()
             if is_new or sets:
                 self._publisher.declare(sets)
             if is_new:
                 self._inbox.attach(connection)
                 self._leases.lose_all()
-                self._known_built = False
             yield connection
+
+    def _forget(self) -> None:
+        """Queues, and what was in them, may be gone."""
+        self._publisher.forget()
+        self._known_built = False

@@ -102,6 +102,8 @@ def _declare_level(channel: Channel, names: Names, level: int, limit: dict[str, 
     _declare_queue(channel, name, {**lasts, **safely, **limit})
     before = "*." * (LEVELS - 1 - level)
     channel.queue_bind(name, name, f"{before}1.#")
+    channel.exchange_declare(names.entry(level), "fanout", durable=True, auto_delete=False)
+    channel.queue_bind(name, names.entry(level))
     channel.exchange_bind(following, name, f"{before}0.#")
 
 
