@@ -73,3 +73,14 @@ def _keys_of(path: Path) -> set[str]:
         return _keys_of(SCRIPTS[elsewhere[1]])
     names = re.findall(r"\d+(?:\.\.)? (?:the )?(\w+)|(wait) set", found[1])
     return {name for pair in names for name in pair} & set(STRUCTURES)
+
+
+def test_each_fault_is_forced_by_tests_that_there_are() -> None:
+    (told,) = tables("internals/faults.md")
+    for fault, _, _, named in told:
+        path = ""
+        for test in codes(named):
+            path, _, name = test.rpartition("::") if "::" in test else (path, "", test)
+            if name.startswith("test_"):
+                assert f"\ndef {name}(" in (ROOT / "tests" / path).read_text(), f"{fault}: there is no {path}::{name}"
+        assert path, f"{fault} names no test"
