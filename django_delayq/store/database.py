@@ -62,15 +62,13 @@ class Database:
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Run one statement and give its rows."""
-        with self._cursor() as cursor:
-            cursor.execute(self._quoted(sql), parameters)
+        with self._executed(sql, parameters) as cursor:
             rows = list(cursor.fetchall()) if cursor.description else []
         return [tuple(map(_whole, row)) for row in rows] if self.vendor == "mysql" else rows
 
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Run one statement and give how many rows it changed."""
-        with self._cursor() as cursor:
-            cursor.execute(self._quoted(sql), parameters)
+        with self._executed(sql, parameters) as cursor:
             return int(cursor.rowcount)
 
     def _quoted(self, sql: str) -> str:
@@ -106,9 +104,12 @@ class Database:
         return f"Database {self.using!r} lacks {what}: run `manage.py migrate --database {self.using}`."
 
     @contextmanager
-    def _cursor(self) -> Iterator[CursorWrapper]:
+    def _executed(self, sql: str, parameters: Sequence[Any]) -> Iterator[CursorWrapper]:
         try:
             with self.connection.cursor() as cursor:
+                if sql.startswith("WITH"):
+                    _begin_by_hand(self.connection, cursor)
+                cursor.execute(self._quoted(sql), parameters)
                 yield cursor
         except DatabaseError as error:
             if is_about_tables(error):
@@ -125,6 +126,12 @@ class Database:
             if not connection.in_atomic_block:
                 connection.close()
             raise StoreUnavailable(f"Database {self.using!r}: {_first_line(error)}") from error
+
+
+def _begin_by_hand(connection: BaseDatabaseWrapper, cursor: CursorWrapper) -> None:
+    # After set_autocommit(False) Python's sqlite3 begins a transaction before an UPDATE, but not before a WITH.
+    if connection.vendor == "sqlite" and not connection.get_autocommit() and not connection.connection.in_transaction:
+        cursor.execute("BEGIN")
 
 
 def _whole(value: Any) -> Any:

@@ -1,14 +1,18 @@
 """The store's own transactions, and its clock."""
 
 import threading
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connections, transaction
 
 from django_delayq import cancel_delay_messages, reschedule_delay_messages, send_delay_message
-from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.brokers.base import Header, Put, Verb
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.database import Database
+from tests.brokers.rig import settlement
+from tests.store.support import claim
 
 SERVERS = pytest.mark.parametrize(
     "database", ["postgres_database", "mariadb_database"], ids=["postgresql", "mariadb"], indirect=True
@@ -80,20 +84,29 @@ def test_ids_differ_by_the_case_of_a_letter(broker: StoredBroker, database: str)
     assert ReadyMessage.objects.using(database).count() == 3
 
 
-def test_a_transaction_managed_by_hand_takes_back_what_was_sent_and_changed(
-    broker: StoredBroker, database: str
-) -> None:
-    for id in ("cancelled", "later", "replaced"):
-        send_delay_message("k", 1, id=id, delay="1h")
-    before = list(ReadyMessage.objects.using(database).values())
-    transaction.set_autocommit(False, using=database)
-    try:
-        send_delay_message("k", 1, id="sent")
-        cancel_delay_messages("cancelled")
-        reschedule_delay_messages("later", delay="2h")
-        send_delay_message("k", 2, id="replaced", on_conflict="replace")
-    finally:
-        transaction.rollback(using=database)
-        transaction.set_autocommit(True, using=database)
-    assert list(ReadyMessage.objects.using(database).values()) == before
-    assert not FinishMessage.objects.using(database).exists()
+def test_a_transaction_managed_by_hand_takes_back_whatever_was_done_first(broker: StoredBroker, database: str) -> None:
+    send_delay_message("k", 1, id="a", delay="1h")
+    broker.put([Put("buried", Header("default", "k"), b"1")])
+    broker.settle([settlement(one, Verb.BURY) for one in claim(broker)])
+    before = _rows(database)
+    for change in (
+        lambda: send_delay_message("k", 1, id="sent"),
+        lambda: cancel_delay_messages("a"),
+        lambda: reschedule_delay_messages("a", delay="2h"),
+        lambda: send_delay_message("k", 2, id="a", on_conflict="replace"),
+        lambda: send_delay_message("k", 2, id="a", on_conflict="earliest"),
+        lambda: broker.rescue(["buried"]),
+        lambda: broker.purge_errors(["buried"]),
+    ):
+        transaction.set_autocommit(False, using=database)
+        try:
+            change()
+        finally:
+            transaction.rollback(using=database)
+            transaction.set_autocommit(True, using=database)
+        assert _rows(database) == before
+
+
+def _rows(database: str) -> list[Any]:
+    tables = (ReadyMessage, FinishMessage, ErrorMessage)
+    return [list(table._default_manager.using(database).order_by("pk").values()) for table in tables]
