@@ -7,7 +7,7 @@ from django.core.management.base import CommandError
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Header, Put, Settlement, Verb, Want
+from django_delayq.brokers.base import Broker, Header, Put, Settlement, Verb, Want, WorkerInfo
 from tests.commands.support import delayq, delayq_json
 from tests.rabbitmq.conftest import delayq_on
 from tests.servers import RabbitMQServer
@@ -33,12 +33,14 @@ def test_status_tells_the_levels_the_sets_and_what_is_buried(broker: Broker) -> 
     broker.put([Put("dead", header, b"1")])
     bury(broker)
     broker.put([Put("a", Header("q", "parked"), b"1"), Put("b", header, b"1", delay_ms=3_600_000)])
+    broker.announce(WorkerInfo("w", ["q"], ["k"], running=3, started_ms=0))
     seen = delayq_json("status")
-    assert seen["states"] == {"pending": 1, "ready": 1, "running": 0, "error": 1}
+    assert seen["states"] == {"pending": 1, "ready": 1, "running": 3, "error": 1}
     assert seen["levels"][11] == 1
     text = delayq("status")
     assert "RabbitMQ 3" in text
     assert "pending by level: 34m8s 1" in text
+    assert "running: as the workers said last" in text
     assert "parked" in text
 
 

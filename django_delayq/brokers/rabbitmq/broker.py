@@ -240,8 +240,7 @@ class RabbitMQBroker:
 
     def counts(self) -> Counts:
         with self._publisher.looking() as connection:
-            sets = self._register.read(connection).sets
-            return looks.count(connection, self._names, sets, self._clock.now_ms(), self._receiver.running)
+            return looks.count(connection, self._names, self._register.read(connection), self._clock.now_ms())
 
     def audit(self) -> Audit:
         raise without_store("An audit with RabbitMQ", "see what its queues hold with delayq status")

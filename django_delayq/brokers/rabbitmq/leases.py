@@ -32,9 +32,6 @@ class Leases:
         self._alarms: dict[tuple[str, str, str], list[Lease]] = {}
         self._seen: OrderedDict[str, bool] = OrderedDict()  # uid -> whether its lease ended here
 
-    def __len__(self) -> int:
-        return len(self._messages)
-
     def lose_all(self) -> None:
         """The connection is gone, and with it every lease."""
         self._messages, self._alarms = {}, {}

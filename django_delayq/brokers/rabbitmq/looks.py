@@ -1,11 +1,11 @@
 """What RabbitMQ can tell of itself over AMQP: how many messages its queues have that were sent to nobody."""
 
-from collections.abc import Iterable, Sequence
-
 from amqp import Connection
 
 from django_delayq.brokers.base import Counts, ServerReport, SetCount
+from django_delayq.brokers.rabbitmq import meta
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names
+from django_delayq.brokers.rabbitmq.register import Entries
 
 OLDEST = (3, 10)
 """The first version whose quorum queues know a TTL and dead-letter at least once."""
@@ -15,18 +15,18 @@ CONSUMER_TIMEOUT_MS = 1_800_000
 """RabbitMQ's own, where its configuration does not say otherwise."""
 
 
-def count(connection: Connection, names: Names, sets: Iterable[Sequence[str]], now_ms: int, running: int) -> Counts:
-    """What waits, by (queue, key) once it is due and by level before. `running` is what this process runs."""
+def count(connection: Connection, names: Names, entries: Entries, now_ms: int) -> Counts:
+    """What waits, by (queue, key) once it is due and by level before, and what runs, as the workers said last."""
     with connection.channel() as channel:
 
         def waiting(name: str) -> int:
             return int(channel.queue_declare(name, passive=True).message_count)
 
-        ready = [SetCount(queue, key, 0, waiting(names.ready(queue, key)), None) for queue, key in sets]
+        ready = [SetCount(queue, key, 0, waiting(names.ready(queue, key)), None) for queue, key in entries.sets]
         return Counts(
             now_ms,
             sorted(ready, key=lambda each: (each.queue, each.key)),
-            running,
+            sum(worker.running for worker in meta.workers_of(entries, now_ms)),
             sum(waiting(names.suspect(each.queue, each.key)) for each in ready),
             waiting(names.error),
             levels=[waiting(names.level(level)) for level in range(LEVELS)],

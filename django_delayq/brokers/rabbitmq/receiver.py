@@ -73,11 +73,6 @@ class Receiver:
         self.wake = self._waker.wake
 
     @property
-    def running(self) -> int:
-        """How many messages are leased here."""
-        return len(self._leases)
-
-    @property
     def pauses_heard(self) -> int:
         """How often it was told of pauses."""
         return self._inbox.news

@@ -68,6 +68,7 @@ def _write_figures(write: Write, seen: Status) -> None:
     if seen.levels:
         levels = {to_text(2**level * 1000): count for level, count in enumerate(seen.levels) if count}
         write(f"pending by level: {_listed(levels) or 'none'}; of which queue and key is known when they are due")
+        write("running: as the workers said last; the broker does not tell what they hold")
     write(f"suspects: {seen.suspects}")
     write(f"parked keys: {len(seen.parked)}")
     write(f"next due: {to_words(seen.next_due_ms, seen.now_ms)}")
