@@ -59,9 +59,9 @@ def _explain_row(broker: StoredBroker, id: str, using: str) -> Explanation | Non
         alarms = tuple(broker.find_alarms(header.queue, header.key, [story.pk]))
         workers = broker.workers()
     except DelayqError:  # the row tells, also while the broker is away; who asks for its key can't be known
-        explanation = _explanation(broker, story.info, broker.database.now_ms(), None, using)
+        explanation = _explanation(broker, story.info, story.now_ms, None, using)
         return replace(explanation, story=story)
-    explanation = _explanation(broker, story.info, broker.database.now_ms(), workers, using)
+    explanation = _explanation(broker, story.info, story.now_ms, workers, using)
     return replace(explanation, story=story, alarms=alarms)
 
 

@@ -11,8 +11,14 @@ from django_delayq.store.rows import CRASHES_NOW, FREE, MESSAGE, info_of
 
 def get(database: Database, id: str) -> Info | None:
     """The message that waits or runs under the id, else the one buried last."""
-    found = _ready(database, "r.message_id = %s LIMIT 1", [id])
+    found = waiting(database, id)
     return found[0] if found else buried(database, id)
+
+
+def waiting(database: Database, id: str, *columns: str) -> tuple[Info, Row] | None:
+    """The message that waits or runs under the id, with more columns of its row `r`."""
+    found = _ready(database, "r.message_id = %s LIMIT 1", [id], columns)
+    return found[0] if found else None
 
 
 def buried(database: Database, id: str) -> Info | None:
@@ -36,7 +42,7 @@ def peek(database: Database, queue: str, count: int, key: str | None) -> list[In
     free = FREE.format(now=database.dialect.now)
     of_key, parameters = ("", [queue]) if key is None else (" AND r.key = %s", [queue, key])
     condition = f"r.queue = %s{of_key} AND {free} ORDER BY r.due_at, r.id LIMIT %s"
-    return _ready(database, condition, [*parameters, count])
+    return [info for info, _ in _ready(database, condition, [*parameters, count])]
 
 
 def errors(database: Database, count: int, offset: int) -> list[Info]:
@@ -82,15 +88,21 @@ def _ended(database: Database) -> tuple[int, dict[str, int]]:
     return totals.pop("error", 0), totals
 
 
-def _ready(database: Database, condition: str, parameters: Sequence[Any]) -> list[Info]:
+def _ready(
+    database: Database, condition: str, parameters: Sequence[Any], columns: Sequence[str] = ()
+) -> list[tuple[Info, Row]]:
+    """Messages of the ready table, each with more of its columns."""
     dialect = database.dialect
+    of_info = (dialect.now, FREE.format(now=dialect.now), "r.lease_until", CRASHES_NOW.format(least=dialect.least))
     found = database.rows(
-        f"SELECT {dialect.now}, {FREE.format(now=dialect.now)}, r.lease_until,"
-        f" {CRASHES_NOW.format(least=dialect.least)}, {MESSAGE}"
-        f" FROM delayq_ready r WHERE r.alias = %s AND {condition}",
+        f"SELECT {', '.join((*columns, *of_info))}, {MESSAGE} FROM delayq_ready r WHERE r.alias = %s AND {condition}",
         [database.alias, *parameters],
     )
-    return [_info(now_ms, is_free, end_ms, crashes, tuple(row)) for now_ms, is_free, end_ms, crashes, *row in found]
+    infos = []
+    for row in found:
+        now_ms, is_free, end_ms, crashes, *message = row[len(columns) :]
+        infos.append((_info(now_ms, is_free, end_ms, crashes, tuple(message)), row[: len(columns)]))
+    return infos
 
 
 def _info(now_ms: int, is_free: bool, lease_end_ms: int | None, crashes_now: int, row: Row) -> Info:

@@ -18,13 +18,15 @@ class Story:
     """What the tables tell of an id beside what a broker could.
 
     `attempts` are all that are over, oldest first; `running_since_ms` is the claim of the one that is not. `placed`
-    tells that the broker was told of a waiting row. `rows` counts those of the id, this one too, to `MOST_ROWS`.
+    tells that the broker was told of a waiting row. `rows` counts those of the id, this one too, to `MOST_ROWS`. It was
+    so at `now_ms`, by the database's clock.
     """
 
     info: Info
     pk: str
     attempts: tuple[PastAttempt, ...]
     rows: int
+    now_ms: int
     placed: bool | None = None
     running_since_ms: int | None = None
     ended_ms: int | None = None
@@ -33,28 +35,24 @@ class Story:
 
 def story(database: Database, id: str) -> Story | None:
     """Of the message that waits or runs under the id, else of the one that ended last; None where there is no row."""
-    rows = _count(database, id)
-    waiting = _ready(database, id, rows)
+    seen = _count(database, id)
+    waiting = _ready(database, id, *seen)
     if waiting is not None:
         return waiting
-    ended = [found for found in (_finished(database, id, rows), _buried(database, id, rows)) if found is not None]
+    ended = [found for found in (_finished(database, id, *seen), _buried(database, id, *seen)) if found is not None]
     return max(ended, key=lambda found: found.ended_ms or 0, default=None)
 
 
-def _ready(database: Database, id: str, rows: int) -> Story | None:
-    found = database.rows(
-        "SELECT id, placed, started_at, history FROM delayq_ready WHERE alias = %s AND message_id = %s",
-        [database.alias, id],
-    )
-    info = looks.get(database, id)
-    if not found or info is None:
+def _ready(database: Database, id: str, rows: int, now_ms: int) -> Story | None:
+    found = looks.waiting(database, id, "r.id", "r.placed", "r.started_at", "r.history")
+    if found is None:
         return None
-    ((pk, placed, claimed_ms, history),) = found
+    info, (pk, placed, claimed_ms, history) = found
     since_ms = claimed_ms if info.state is State.RUNNING else None
-    return Story(info, str(pk), tuple(read(history)), rows, bool(placed), since_ms)
+    return Story(info, str(pk), tuple(read(history)), rows, now_ms, bool(placed), since_ms)
 
 
-def _finished(database: Database, id: str, rows: int) -> Story | None:
+def _finished(database: Database, id: str, rows: int, now_ms: int) -> Story | None:
     found = database.rows(
         f"SELECT r.id, r.outcome, r.started_at, r.ended_at, r.history, {MESSAGE} FROM delayq_finish r"
         " WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1",
@@ -66,11 +64,11 @@ def _finished(database: Database, id: str, rows: int) -> Story | None:
         if started_ms is not None:  # of a message cancelled after its worker died, that attempt was lost
             how = Ended.FINISHED if info.state is State.FINISHED else Ended.LOST
             attempts.append(PastAttempt(info.failures + 1, started_ms, ended_ms, row[16], how))
-        return Story(info, str(pk), tuple(attempts), rows, ended_ms=ended_ms)
+        return Story(info, str(pk), tuple(attempts), rows, now_ms, ended_ms=ended_ms)
     return None
 
 
-def _buried(database: Database, id: str, rows: int) -> Story | None:
+def _buried(database: Database, id: str, rows: int, now_ms: int) -> Story | None:
     found = database.rows(
         "SELECT r.id, r.worker, r.started_at, r.ended_at, r.history, r.fingerprint, r.failures, r.error, r.detail"
         " FROM delayq_error r WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1",
@@ -81,14 +79,16 @@ def _buried(database: Database, id: str, rows: int) -> Story | None:
         return None
     ((pk, worker, started_ms, ended_ms, history, fingerprint, failures, error, detail),) = found
     last = buried_attempt(failures, started_ms, ended_ms, worker, error, detail)
-    return Story(info, str(pk), (*read(history), last), rows, ended_ms=ended_ms, fingerprint=fingerprint)
+    return Story(info, str(pk), (*read(history), last), rows, now_ms, ended_ms=ended_ms, fingerprint=fingerprint)
 
 
-def _count(database: Database, id: str) -> int:
+def _count(database: Database, id: str) -> tuple[int, int]:
+    """How many rows the id has, and the time."""
     tables = ("delayq_ready", "delayq_finish", "delayq_error")
     each = [f"SELECT 1 FROM {table} WHERE alias = %s AND message_id = %s" for table in tables]
-    ((count,),) = database.rows(
-        f"SELECT count(*) FROM (SELECT * FROM ({' UNION ALL '.join(each)}) AS every_row LIMIT {MOST_ROWS}) AS counted",
+    ((count, now_ms),) = database.rows(
+        f"SELECT count(*), {database.dialect.now}"
+        f" FROM (SELECT * FROM ({' UNION ALL '.join(each)}) AS every_row LIMIT {MOST_ROWS}) AS counted",
         [database.alias, id] * len(tables),
     )
-    return int(count)
+    return int(count), int(now_ms)

@@ -4,14 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connections
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
-from tests.admin.support import LISTS, bury, claim, finish, page, send, text_of, url
+from tests.admin.support import LISTS, bury, claim, finish, page, pk_of, send, text_of, url
 
 
 def open_page(client: Client, database: str, id: str, model: type[MessageRow] = ReadyMessage, **options: Any) -> Any:
@@ -129,3 +131,13 @@ def test_text_that_would_be_shown_in_another_order_is_escaped(
 def test_a_finished_message_is_over(broker: StoredBroker, superuser: Client, database: str) -> None:
     finish(broker, "a")
     assert "Nothing: it is over." in text_of(open_page(superuser, database, "a", FinishMessage))
+
+
+def test_the_page_costs_at_most_ten_queries(broker: StoredBroker, staff: Callable[..., Client], database: str) -> None:
+    send("a", tag="t")
+    client, address = staff("view_readymessage", "view_payload"), url("readymessage", pk_of(database, "a"), "change")
+    client.get(address)  # the types of content are looked up once
+    with CaptureQueriesContext(connections[database]) as queries:
+        assert "It is parked" in text_of(client.get(address))
+    asked = [query["sql"] for query in queries if query["sql"] not in ("BEGIN", "COMMIT")]
+    assert len(asked) <= 10, asked
