@@ -61,7 +61,7 @@ class Outcome:
                 self._log(logging.WARNING, text, lease, message)
             case Verb.SNOOZE:
                 self._log(logging.INFO, f"snoozes for {to_text(settlement.delay_ms)}", lease, message)
-            case Verb.CRASH if _buries(lease, settlement):
+            case Verb.CRASH if buries(lease, settlement):
                 self._log(logging.ERROR, f"is buried: {settlement.error}", lease, message)
             case Verb.CRASH:
                 self._log(logging.WARNING, f"counts a crash, runs again: {settlement.error}", lease, message)
@@ -90,10 +90,10 @@ class Outcome:
 def _signal_of(lease: Lease, settlement: Settlement) -> Signal:
     if settlement.verb is Verb.FINISH:
         return signals.message_finished
-    return signals.message_failed if _buries(lease, settlement) else signals.message_retried
+    return signals.message_failed if buries(lease, settlement) else signals.message_retried
 
 
-def _buries(lease: Lease, settlement: Settlement) -> bool:
+def buries(lease: Lease, settlement: Settlement) -> bool:
     """Whether nothing runs after it: the broker buries what crashed too often."""
     if settlement.verb is Verb.CRASH:
         return lease.claimed.crashes + 1 >= FATAL_CRASHES
@@ -109,7 +109,7 @@ def _start_facts(lease: Lease, message: Message[Any]) -> dict[str, Any]:
 
 def _end_facts(lease: Lease, settlement: Settlement, exception: BaseException | None) -> dict[str, Any]:
     facts = _identity(lease) | {"using": lease.lane.handler.using}
-    if _buries(lease, settlement):
+    if buries(lease, settlement):
         return facts | {"error": settlement.error, "exception": exception}
     facts["duration_ms"] = _duration_ms(lease)
     if settlement.verb is Verb.FINISH:

@@ -13,6 +13,7 @@ from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage, waits
+from django_delayq.worker.outcome import buries
 
 LINGER_S = 0.050
 REFUSED_PAUSE_S = 2.0
@@ -136,7 +137,7 @@ class Settling:
             self._leases.remove(lease for (lease, _), was_held in answers if was_held is not None)
             for (lease, settlement), was_held in answers:
                 if was_held:
-                    self.counts[settlement.verb] += 1
+                    self.counts[Verb.BURY if buries(lease, settlement) else settlement.verb] += 1
                 elif was_held is False:
                     _tell_refused(lease, settlement, repeated)
             return

@@ -190,3 +190,19 @@ def test_a_logging_filter_that_raises_ends_no_thread_of_the_worker() -> None:
         rig.stop()
     finally:
         logger.removeFilter(broken)
+
+
+@pytest.mark.parametrize(("crashes", "counted"), [(0, Verb.CRASH), (2, Verb.BURY)])
+def test_the_crash_that_buries_a_message_counts_as_a_bury(crashes: int, counted: Verb) -> None:
+    rig = Rig()
+    rig.send("a")
+    rig.broker.advance(1)
+    (claimed,) = rig.broker.claim([Want("default", "k", 1)], lease_ms=60_000, worker="w").messages
+    claimed.crashes = crashes
+    outage = Outage()
+    settling = Settling(rig.broker, Leases(rig.broker, 60_000, outage), outage)
+    lease = Lease(claimed, Lane(make_handler(nothing), [("default", "k")], 1), 0.0, math.inf, 0.0)
+    settling.add(lease, Settlement("a", claimed.token, Verb.CRASH, "default", "k", error="died"))
+    settling.start()
+    settling.close(PATIENCE_S)
+    assert settling.counts == {counted: 1}
