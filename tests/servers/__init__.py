@@ -3,7 +3,7 @@
 from tests.servers.mariadb import MariaDBServer, mariadb_program
 from tests.servers.postgres import PostgresServer, postgres_programs
 from tests.servers.process import free_port, missing
-from tests.servers.rabbitmq import RabbitMQServer, rabbitmq_programs
+from tests.servers.rabbitmq import RabbitMQServer, rabbitmq_programs, rabbitmq_version
 from tests.servers.redis import Server, Servers, redis_binaries, scope
 from tests.servers.sqlite import SqliteFiles
 
@@ -19,6 +19,7 @@ __all__ = [
     "missing",
     "postgres_programs",
     "rabbitmq_programs",
+    "rabbitmq_version",
     "redis_binaries",
     "scope",
 ]
