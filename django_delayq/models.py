@@ -71,11 +71,18 @@ class ReadyMessage(MessageRow):
         ]
         constraints = [models.UniqueConstraint(fields=["alias", "message_id"], name="delayq_ready_id")]
         indexes = [
-            models.Index(fields=["alias", "due_at"], condition=models.Q(placed=False), name="delayq_ready_unplaced"),
-            models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
-            models.Index(fields=["alias", "due_at"], condition=models.Q(crashes__gte=1), name="delayq_ready_suspect"),
+            # MySQL and MariaDB drop the conditions, so each index begins with the column that its condition is on.
             models.Index(
-                fields=["alias", "due_at", "id"], condition=models.Q(at_most_once=True), name="delayq_ready_once"
+                fields=["alias", "placed", "due_at"], condition=models.Q(placed=False), name="delayq_ready_unplaced"
+            ),
+            models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
+            models.Index(
+                fields=["alias", "crashes", "due_at"], condition=models.Q(crashes__gte=1), name="delayq_ready_suspect"
+            ),
+            models.Index(
+                fields=["alias", "at_most_once", "due_at", "id"],
+                condition=models.Q(at_most_once=True),
+                name="delayq_ready_once",
             ),
             models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_ready_tag"),
             models.Index(fields=["alias", "due_at", "id"], name="delayq_ready_list"),

@@ -174,15 +174,19 @@ class Migration(migrations.Migration):
                 ],
                 "indexes": [
                     models.Index(
-                        condition=models.Q(("placed", False)), fields=["alias", "due_at"], name="delayq_ready_unplaced"
+                        condition=models.Q(("placed", False)),
+                        fields=["alias", "placed", "due_at"],
+                        name="delayq_ready_unplaced",
                     ),
                     models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
                     models.Index(
-                        condition=models.Q(("crashes__gte", 1)), fields=["alias", "due_at"], name="delayq_ready_suspect"
+                        condition=models.Q(("crashes__gte", 1)),
+                        fields=["alias", "crashes", "due_at"],
+                        name="delayq_ready_suspect",
                     ),
                     models.Index(
                         condition=models.Q(("at_most_once", True)),
-                        fields=["alias", "due_at", "id"],
+                        fields=["alias", "at_most_once", "due_at", "id"],
                         name="delayq_ready_once",
                     ),
                     models.Index(

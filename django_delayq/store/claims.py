@@ -9,12 +9,14 @@ from itertools import chain
 from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, BuriedInfo, Claimed, Want
 from django_delayq.store.database import Database, Row, Sql, marks
 from django_delayq.store.reclaims import reclaim
-from django_delayq.store.rows import MESSAGE, claimed_of
+from django_delayq.store.rows import CRASHED, MESSAGE, claimed_of
 from django_delayq.store.statements import statements
 
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
 
-SUSPECT = f"r.crashes >= {SUSPECT_CRASHES} AND r.token IS NULL AND r.due_at <= {{now}} AND NOT r.at_most_once"
+SUSPECT = (
+    f"{CRASHED} AND r.crashes >= {SUSPECT_CRASHES} AND r.token IS NULL AND r.due_at <= {{now}} AND NOT r.at_most_once"
+)
 
 
 @dataclass(slots=True)

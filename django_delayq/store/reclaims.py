@@ -7,7 +7,7 @@ from django_delayq.brokers.base import BATCH, BuriedInfo
 from django_delayq.history import Ended, PastAttempt, add
 from django_delayq.store.database import Database, marks
 from django_delayq.store.moves import Again, Burial, bury, wait_again
-from django_delayq.store.rows import CRASHES_NOW
+from django_delayq.store.rows import CRASHED, CRASHES_NOW, ONCE
 
 LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 PAGE = 100
@@ -58,7 +58,7 @@ def reclaim_lapsed(database: Database, after: Position = START) -> tuple[list[Bu
     where the next one goes on, which starts anew at the end.
     """
     suspects = database.rows(
-        f"SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND r.crashes >= 1 AND {_ran_out(database)} LIMIT {PAGE}",
+        f"SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND {CRASHED} AND {_ran_out(database)} LIMIT {PAGE}",
         [database.alias],
     )
     once, position = _lapsed_once(database, after)
@@ -72,7 +72,7 @@ def _lapsed_once(database: Database, after: Position) -> tuple[list[int], Positi
     found = database.rows(
         "SELECT * FROM (SELECT looked_at.*, row_number() OVER (ORDER BY due_at, id) AS number FROM ("
         f"SELECT r.id, r.due_at, {_ran_out(database)} AS ran_out FROM delayq_ready r"
-        " WHERE r.alias = %s AND r.at_most_once"
+        f" WHERE r.alias = %s AND {ONCE}"
         f" AND r.due_at >= %s AND (r.due_at, r.id) > (%s, %s) AND r.due_at <= {database.dialect.now}"
         f" ORDER BY r.due_at, r.id LIMIT {BATCH}) AS looked_at) AS numbered"
         f" WHERE ran_out OR number = {BATCH} ORDER BY number",

@@ -6,6 +6,7 @@ while its due time is the one that was read. No lock is held across a call of th
 
 from django_delayq.brokers.base import BATCH, Alarm, Broker
 from django_delayq.store.database import Database, Row, Sql
+from django_delayq.store.rows import UNPLACED
 from django_delayq.store.statements import statements
 
 REBUILD_LOCK_MS = 10_000
@@ -19,7 +20,7 @@ def relay(database: Database, clock: Broker, horizon_ms: int) -> int:
     dialect = database.dialect
     rows = database.rows(
         f"SELECT r.id, r.queue, r.key, r.due_at, {dialect.now} FROM delayq_ready r"
-        f" WHERE r.alias = %s AND NOT r.placed AND r.due_at <= {dialect.now} + %s"
+        f" WHERE r.alias = %s AND {UNPLACED} AND r.due_at <= {dialect.now} + %s"
         f" AND NOT r.due_at BETWEEN {dialect.now} - %s AND {dialect.now} + %s ORDER BY r.due_at LIMIT %s",
         [database.alias, horizon_ms, SHORT_CUT_MS, SHORT_CUT_MS, BATCH],
     )

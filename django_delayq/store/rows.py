@@ -28,6 +28,11 @@ UNHELD = "(r.lease_until IS NULL OR r.lease_until <= {now})"
 FREE = "(r.lease_until IS NULL OR r.lease_until <= {now} AND NOT r.at_most_once)"
 """A row that waits, to any move. One that must not start twice runs until its lease is reclaimed, which buries it."""
 
+# Conditions that an index is on. SQLite finds it by the words of its condition, MySQL by what its column equals.
+UNPLACED = "NOT r.placed AND r.placed = (1 = 0)"
+ONCE = "r.at_most_once AND r.at_most_once = (1 = 1)"
+CRASHED = "r.crashes >= 1"
+
 CRASHES_NOW = (
     "(CASE WHEN r.token IS NOT NULL AND substr(r.worker, 1, 1) <> '!'"
     " THEN {least}(r.crashes + 1, 2) ELSE r.crashes END)"

@@ -1,0 +1,51 @@
+"""What each worker asks once a second is found by an index, on databases too whose indexes have no conditions."""
+
+from collections.abc import Callable
+
+import pytest
+from django.db import connections, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_delayq import Send, send_delay_messages
+from django_delayq.models import ReadyMessage
+from django_delayq.store import StoredBroker
+from django_delayq.store.reclaims import reclaim_lapsed
+from django_delayq.store.relay import relay
+
+MANY = 300
+
+
+@pytest.fixture
+def overdue(broker: StoredBroker, database: str) -> StoredBroker:
+    """A store with a backlog that the broker knows, in which nothing is special."""
+    send_delay_messages(Send("k", 1, id=f"{n}", delay="1h") for n in range(MANY))
+    ReadyMessage.objects.using(database).update(placed=True, due_at=5)
+    if connections[database].vendor == "mysql":
+        with connections[database].cursor() as cursor:
+            cursor.execute("ANALYZE TABLE delayq_ready")
+    return broker
+
+
+def _plans(database: str, ask: Callable[[], object]) -> str:
+    with CaptureQueriesContext(connections[database]) as captured:
+        ask()
+    explain = "EXPLAIN QUERY PLAN" if connections[database].vendor == "sqlite" else "EXPLAIN"
+    plans = ""
+    with transaction.atomic(using=database), connections[database].cursor() as cursor:
+        if connections[database].vendor == "postgresql":
+            cursor.execute("SET LOCAL enable_seqscan = off")  # of so few rows it would read all
+        for query in captured:
+            if query["sql"].startswith("SELECT"):
+                cursor.execute(f"{explain} {query['sql']}")
+                plans += "\n".join(str(row) for row in cursor.fetchall())
+    return plans
+
+
+def test_the_relay_reads_past_no_backlog(overdue: StoredBroker, database: str) -> None:
+    assert "delayq_ready_unplaced" in _plans(database, lambda: relay(overdue.database, overdue.clock, 3_600_000))
+
+
+def test_upkeep_reads_past_no_backlog(overdue: StoredBroker, database: str) -> None:
+    plans = _plans(database, lambda: reclaim_lapsed(overdue.database))
+    assert "delayq_ready_suspect" in plans
+    assert "delayq_ready_once" in plans
