@@ -62,7 +62,7 @@ def run() -> list[Result]:
         site.tidy()
         browser = Client()
         browser.force_login(User.objects.create_superuser("root"))
-        seen = {address: _look(browser, site, address) for address in _addresses(site)}
+        seen = {address: _look(browser, site, address) for address in addresses(site)}
     slowest = max(seen, key=lambda address: seen[address][0])
     longest = max(seen, key=lambda address: seen[address][1])
     half = median(ms for ms, _ in seen.values())
@@ -79,7 +79,8 @@ def run() -> list[Result]:
     ]
 
 
-def _addresses(site: StoredSite) -> Iterator[str]:
+def addresses(site: StoredSite) -> Iterator[str]:
+    """Every list with each filter and search, and a page of each kind."""
     yield "/admin/delayq/"
     yield "/admin/delayq/errormessage/groups/"
     for model, filters in FILTERS.items():

@@ -1,0 +1,184 @@
+"""The plans of the store's queries, and of the admin's, on very many rows: which query needs which index.
+
+Prints the page docs/internals/indexes.md from "As measured" on: for each index its size, who uses it, and a plan.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import time_ns
+
+from django.contrib.auth.models import User
+from django.db import connections, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext, override_settings
+
+from benchmarks import admin_rows
+from benchmarks.admin_pages import addresses
+from benchmarks.admin_rows import COMMON_KEY, COMMON_QUEUE, RARE_KEY, RARE_QUEUE
+from benchmarks.result import Result
+from benchmarks.scale import scaled
+from benchmarks.stored_site import HORIZON_MS, StoredSite, stored_site
+from django_delayq.brokers.base import Alarm, Header, Put, Settlement, Verb, Want
+from django_delayq.brokers.memory import MemoryBroker
+from django_delayq.conf import Alias
+from django_delayq.models import ReadyMessage
+from django_delayq.monitor import throughput
+from django_delayq.store import (
+    audit,
+    byid,
+    claims,
+    feed,
+    figures,
+    looks,
+    prune,
+    puts,
+    reclaims,
+    relay,
+    settles,
+    story,
+)
+from django_delayq.store.database import Database
+from tests.databases import SiteTables
+
+BATCH = 100
+ADMIN = "admin: "
+MOST_PAGES = 3
+LEASE_MS = 15_000
+SPECIAL = """
+    UPDATE delayq_ready SET placed = id %% 1000 <> 1 OR due_at > %(horizon)s, at_most_once = id %% 100 = 2,
+    crashes = CASE WHEN id %% 50000 = 3 THEN 2 ELSE 0 END
+    WHERE id %% 1000 = 1 OR due_at > %(horizon)s OR id %% 100 = 2 OR id %% 50000 = 3"""
+"""Some were not placed, some must not start twice, a few are suspects."""
+UNPLACED = "UPDATE delayq_ready SET placed = false WHERE due_at > %(horizon)s"
+INDEXES = """
+    SELECT relname, indexrelname, pg_relation_size(indexrelid) / 1048576.0 FROM pg_stat_user_indexes
+    WHERE relname IN ('delayq_ready', 'delayq_finish', 'delayq_error') ORDER BY relname DESC, indexrelname"""
+_SCANS = re.compile(r"Scan (?:Backward )?(?:using|on) (delayq_\w+)")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of one statement of a use, with the indexes that it scans."""
+
+    use: str
+    lines: tuple[str, ...]
+    indexes: frozenset[str]
+
+
+def run() -> list[Result]:
+    """Print the page. Nothing is held against a bound."""
+    count = scaled(1_000_000, least=1_000)
+    with stored_site() as site, override_settings(DATABASE_ROUTERS=[SiteTables(site.using)]):
+        _fill(site, count)
+        uses = store_uses(site.using) | dict(_pages(site))
+        plans = [plan for use, work in uses.items() for plan in _plans_of(site, use, work)]
+        with site.client() as client:
+            indexes = [(table, name, float(size)) for table, name, size in client.execute(INDEXES).fetchall()]
+    sys.stdout.write("\n".join(_page(count, indexes, plans)) + "\n")
+    return []
+
+
+def _fill(site: StoredSite, count: int) -> None:
+    now_ms = time_ns() // 1_000_000
+    with site.client() as client:
+        admin_rows.insert(client, count, now_ms)
+        client.execute(SPECIAL, {"horizon": now_ms + HORIZON_MS})
+        client.execute(UNPLACED, {"horizon": now_ms + HORIZON_MS})
+    site.tidy()
+
+
+def store_uses(using: str) -> dict[str, Callable[[], object]]:
+    """What the store asks, by name."""
+    database, clock = Database("default", using), MemoryBroker(Alias("clock"))
+    wants = [Want(COMMON_QUEUE, COMMON_KEY, BATCH), Want(RARE_QUEUE, RARE_KEY, BATCH)]
+    now_ms = database.now_ms()
+    due = ReadyMessage.objects.using(using).filter(due_at__lte=now_ms, key=COMMON_KEY, token=None)
+    alarms = [Alarm(COMMON_QUEUE, COMMON_KEY, str(pk)) for pk in due.values_list("pk", flat=True)[:BATCH]]
+    there = [f"order:{n}:close" for n in range(1000, 1000 + BATCH)]
+    header = Header(COMMON_QUEUE, COMMON_KEY)
+    again = [Put(id, header, b"1", delay_ms=60_000) for id in there]
+
+    def held() -> list[Settlement]:
+        found = claims.claim(database, alarms, wants, LEASE_MS, "w").messages
+        verbs = (Verb.FINISH, Verb.RETRY, Verb.BURY)
+        return [Settlement(each.id, each.token, verbs[n % 3], COMMON_QUEUE, COMMON_KEY) for n, each in enumerate(found)]
+
+    return {
+        "claim": lambda: claims.claim(database, alarms, wants, LEASE_MS, "w"),
+        "claim, settle": lambda: settles.settle(database, held()),
+        "claim, renew": lambda: settles.renew(database, [(one.id, one.token) for one in held()], LEASE_MS),
+        "send of ids that wait": lambda: puts.put(database, again, "replace"),
+        "cancel": lambda: byid.cancel(database, there),
+        "reschedule": lambda: byid.reschedule(database, there, 60_000, None),
+        "rescue": lambda: byid.rescue(database, there[:1]),
+        "purge-errors": lambda: byid.purge_errors(database, there),
+        "cancel by tag": lambda: looks.tagged(database, "customer:42"),
+        "relay": lambda: relay.relay(database, clock, HORIZON_MS),
+        "rebuild": lambda: relay.rebuild(database, clock, HORIZON_MS),
+        "degraded, sweep, drain": lambda: feed.due(database, wants),
+        "claim of suspects": lambda: claims.claim_suspect(database, wants, LEASE_MS, "w"),
+        "suspects due": lambda: claims.suspects_due(database),
+        "upkeep": lambda: reclaims.reclaim_lapsed(database),
+        "figures": lambda: figures.waiting(database, now_ms),
+        "throughput": lambda: throughput.measure(database, now_ms, [60_000, 3_600_000]),
+        "peek": lambda: looks.peek(database, COMMON_QUEUE, 20, None),
+        "peek of a key": lambda: looks.peek(database, RARE_QUEUE, 20, RARE_KEY),
+        "errors": lambda: looks.errors(database, 20, 0),
+        "explain": lambda: story.story(database, "order:4242:close"),
+        "prune": lambda: prune.prune_finished(database, now_ms - 29 * 86_400_000),
+        "prune of errors": lambda: prune.prune_errors(database, now_ms - 29 * 86_400_000),
+        "audit": lambda: audit.audit(database, clock, HORIZON_MS),
+    }
+
+
+def _pages(site: StoredSite) -> Iterator[tuple[str, Callable[[], object]]]:
+    browser = Client()
+    browser.force_login(User.objects.create_superuser("root"))
+    for address in addresses(site):
+        yield f"{ADMIN}{address.removeprefix('/admin/delayq/') or 'dashboard'}", lambda at=address: browser.get(at)  # type: ignore[misc]
+
+
+def _plans_of(site: StoredSite, use: str, work: Callable[[], object]) -> list[Plan]:
+    """The plans of what a use asks of the tables; what it does is rolled back."""
+    with transaction.atomic(using=site.using):
+        with CaptureQueriesContext(connections[site.using]) as captured:
+            work()
+        transaction.set_rollback(True, using=site.using)
+    return [plan for query in captured if (plan := _plan(site, use, query["sql"])).indexes]
+
+
+def _plan(site: StoredSite, use: str, sql: str) -> Plan:
+    if "delayq_" not in sql or not sql.lstrip().upper().startswith(("SELECT", "WITH", "UPDATE", "INSERT", "DELETE")):
+        return Plan(use, (), frozenset())
+    with connections[site.using].cursor() as cursor:
+        cursor.execute(f"EXPLAIN (COSTS OFF) {sql}")
+        lines = tuple(str(row[0]) for row in cursor.fetchall())
+    return Plan(use, lines, frozenset(name for line in lines for name in _SCANS.findall(line)))
+
+
+def _page(count: int, indexes: list[tuple[str, str, float]], plans: list[Plan]) -> Iterator[str]:
+    yield f"## As measured: {count:,} rows in each table"
+    for table, name, mib in indexes:
+        found = [plan for plan in plans if name in plan.indexes]
+        uses = _told(list(dict.fromkeys(plan.use for plan in found)))
+        yield f"\n### `{name}`\n\nOf `{table}`, {mib:,.0f} MiB. Used by: {uses}."
+        if found:
+            shortest = min(found, key=lambda plan: (plan.use.startswith(ADMIN), len(plan.lines)))
+            yield f"\nThe plan of *{shortest.use}*:\n\n```text"
+            yield from (_short(line) for line in shortest.lines)
+            yield "```"
+
+
+def _told(uses: Sequence[str]) -> str:
+    """The store's uses, and some of the admin's pages."""
+    store = [use for use in uses if not use.startswith(ADMIN)]
+    pages = [f"`{use.removeprefix(ADMIN)}`" for use in uses if use.startswith(ADMIN)]
+    told = store + [f"the admin's {', '.join(pages[:MOST_PAGES])}"] * bool(pages)
+    told += [f"{len(pages) - MOST_PAGES} more of its pages"] * (len(pages) > MOST_PAGES)
+    return ", ".join(told) or "nothing"
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= 160 else f"{line[:159]}…"
