@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from django.utils.translation import gettext as _, ngettext
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import SUSPECT_CRASHES, AlarmInfo, Broker, Info, Pause, WorkerInfo, covering
+from django_delayq.brokers.base import SUSPECT_CRASHES, AlarmInfo, Broker, Capability, Info, Pause, WorkerInfo, covering
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import get_handler
@@ -55,8 +55,10 @@ def _explain_row(broker: StoredBroker, id: str, using: str) -> Explanation | Non
     if story is None:
         return None
     header = story.info.header
+    alarms = None
     try:
-        alarms = tuple(broker.find_alarms(header.queue, header.key, [story.pk]))
+        if Capability.ALARMS in broker.clock.capabilities:
+            alarms = tuple(broker.find_alarms(header.queue, header.key, [story.pk]))
         workers = broker.workers()
     except DelayqError:  # the row tells, also while the broker is away; who asks for its key can't be known
         explanation = _explanation(broker, story.info, story.now_ms, None, using)

@@ -55,7 +55,12 @@ def audit(database: Database, clock: Broker, horizon_ms: int) -> Audit:
 
 
 def repair(database: Database, clock: Broker, horizon_ms: int) -> list[str]:
-    """Mend the differences that have one right answer: put the alarms that are missing. Gives what was mended."""
+    """Mend the differences that have one right answer: put the alarms that are missing. Gives what was mended.
+
+    A clock that can't be asked for its alarms is left to the sweep.
+    """
+    if Capability.ALARMS not in clock.capabilities:
+        return []
     found = list(without_alarm(database, clock, horizon_ms))
     for page in pages(found, BATCH):
         clock.put_alarms([silent.alarm for silent in page])

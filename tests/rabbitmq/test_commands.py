@@ -53,7 +53,7 @@ def test_an_audit_is_refused_with_what_to_do(broker: Broker) -> None:
 @pytest.mark.parametrize("store", [{}], indirect=True)
 def test_an_audit_of_the_tables_says_that_it_is_of_them_alone(broker: Broker) -> None:
     broker.put([Put("a", Header("q", "k"), b"1")])
-    text = delayq("audit")
+    text = delayq("audit", "--repair")
     assert "ready 1" in text
     assert "note: this broker can't be asked for its alarms" in text
 
@@ -66,3 +66,11 @@ def test_what_is_buried_is_listed_rescued_and_purged(broker: Broker) -> None:
     assert broker.rescue(["a"]) == [True]
     assert broker.purge_errors(["b"]) == [True]
     assert broker.errors(10) == []
+
+
+@pytest.mark.parametrize("store", [{}], indirect=True)
+def test_the_story_of_a_row_says_that_its_alarm_can_t_be_looked_up(broker: Broker) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1", delay_ms=60_000)])
+    text = delayq("explain", "a")
+    assert "a: pending, parked" in text  # so its workers were asked for
+    assert "alarm: not known, the broker is away or can't be asked" in text

@@ -55,7 +55,7 @@ def _rows(story: Story) -> str:
 
 def _alarm(story: Story, alarms: Sequence[AlarmInfo] | None, now_ms: int) -> str:
     if alarms is None:
-        return "not known, the broker is away"
+        return "not known, the broker is away or can't be asked"
     for alarm in alarms:
         if alarm.lease_end_ms is not None:
             return f"claimed, it rings again {to_words(alarm.lease_end_ms, now_ms)} unless it is dropped"
