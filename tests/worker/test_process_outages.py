@@ -93,7 +93,7 @@ def test_a_hung_redis_is_waited_for(own_site: Site, server: Server) -> None:
 
 
 def test_a_redis_that_hangs_for_longer_than_a_lease_has_nothing_run_twice(own_site: Site, server: Server) -> None:
-    settings = json.loads(own_site.env["DELAYQ_TEST"]) | {"OPTIONS": {"lease": "1s"}}
+    settings = json.loads(own_site.env["DELAYQ_TEST"]) | {"OPTIONS": {"lease": "2s"}}
     own_site.env["DELAYQ_TEST"] = json.dumps(settings)
     workers = [own_site.worker(), own_site.worker()]
     own_site.send("a", key="hold")
