@@ -52,7 +52,6 @@ def test_looks_see_past_places_without_a_body(rig: Rig, client: redis.Redis) -> 
     client.zadd(f"{TAG}wait:q:k", {"ghost": "-inf", "ghost 2": 1, "ghost 3": 2})
     assert [info.id for info in rig.broker.peek("q", 1)] == ["a"]
     assert [info.id for info in rig.broker.peek("q", 9)] == ["a", "b"]
-    client.zrem(f"{TAG}wait:q:k", "ghost 2", "ghost 3")
     assert [count.next_due_ms for count in rig.broker.counts().waiting] == [sent[0].due_ms]
 
 

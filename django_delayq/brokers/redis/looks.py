@@ -20,6 +20,9 @@ PAGE = 200
 
 HEARTBEAT_MS = 15_000
 
+OLDEST_MS = 1_000_000_000_000
+"""No due time is as early as that (2001): such a score is someone else's."""
+
 _PER_MESSAGE = 7
 
 
@@ -97,8 +100,7 @@ def _set_calls(wait: str, now: int) -> list[Call]:
 
 
 def _first(wait: str) -> Call:
-    """The nearest of ours: a score below 1 is someone else's."""
-    return plain("ZRANGEBYSCORE", wait, 1, "+inf", "WITHSCORES", "LIMIT", 0, 1)
+    return plain("ZRANGEBYSCORE", wait, OLDEST_MS, "+inf", "WITHSCORES", "LIMIT", 0, 1)
 
 
 def _set_count(name: str, size: int, ready: int, first: list[bytes]) -> SetCount:
