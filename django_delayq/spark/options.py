@@ -11,6 +11,9 @@ from django_delayq.values import did_you_mean, shown
 
 T = TypeVar("T")
 
+_SPARKS = ("path", "checkpointlocation", "queryname")
+"""What Spark itself reads."""
+
 
 class Given:
     """The options as given: names in any case. Each is read once; what is left over at the end is unknown."""
@@ -51,7 +54,7 @@ class Given:
         """Raise for options that nobody asked for."""
         known = {name.lower() for name in self._known}
         for name in self._given:
-            if name not in known and name != "path":
+            if name not in known and name not in _SPARKS:
                 raise SparkError(f"option {name!r} is unknown: {did_you_mean(name, self._known)}")
 
     def _parsed(self, name: str, default: T, parse: Callable[[str], T]) -> T:

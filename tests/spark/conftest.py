@@ -46,7 +46,7 @@ def spark_site(
         on_sqlite = stack.enter_context(databases.database_on(sqlite_files))
         yield {
             "default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None},
-            CARRIED: {**redis, "STORE": None, "OPTIONS": {"prefix": "carried"}},
+            CARRIED: {**redis, "STORE": None, "OPTIONS": {"prefix": "carried", "shards": 2}},
             STORED: {**redis, "DATABASE": on_postgres, "OPTIONS": {"prefix": "stored"}},
             EMBEDDED: {**redis, "DATABASE": on_sqlite, "OPTIONS": {"prefix": "embedded"}},
         }
@@ -76,7 +76,12 @@ def site(request: pytest.FixtureRequest, settings: Settings, django_db_blocker: 
     if "spark" not in request.fixturenames:
         yield
         return
-    settings.DELAYQ = request.getfixturevalue("spark_site")
+    delayq = request.getfixturevalue("spark_site")
+    # The handlers are in Spark's processes alone.
+    settings.DELAYQ = {
+        name: {**alias, "OPTIONS": {**alias.get("OPTIONS", {}), "unknown_keys": "allow"}}
+        for name, alias in delayq.items()
+    }
     redis: Server = request.getfixturevalue("spark_redis")
     with redis.client() as client, django_db_blocker.unblock():
         client.flushall()

@@ -31,7 +31,7 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
     without_store,
 )
-from django_delayq.brokers.redis import alarms, byid, claims, looks, pauses, puts, settles
+from django_delayq.brokers.redis import alarms, byid, claims, looks, pauses, puts, scan, settles
 from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.confirm import confirmed
 from django_delayq.brokers.redis.keys import Keys, set_name
@@ -235,6 +235,14 @@ class RedisBroker:
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
         peeked = self._shards.everywhere(lambda keys: looks.peek(keys, queue, count, key))
         return nsmallest(count, chain(*self._run(peeked, LOOK_BUDGET)), key=lambda info: (info.due_ms, info.id))
+
+    def wait_sets(self) -> list[list[str]]:
+        """The names ("queue:key") under which something waits, of each shard."""
+        return self._run(self._shards.everywhere(scan.names))
+
+    def scan(self, shard: int, name: str, place: scan.Place, last_ms: int, count: int) -> scan.Page:
+        """A page of what waits under a name in a shard, for who reads it all. See scan.py."""
+        return self._run(scan.page(self._shards.all[shard], name, place, last_ms, count), LOOK_BUDGET)
 
     def errors(self, count: int, offset: int = 0) -> list[Info]:
         newest = self._shards.everywhere(lambda keys: looks.errors(keys, offset + count, 0))

@@ -1,0 +1,75 @@
+"""What a read does inside the site: it is cut into parts, and each task reads one."""
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from django_delayq.brokers import get_broker
+from django_delayq.conf import Alias
+from django_delayq.spark.errors import SparkError
+from django_delayq.spark.read import tables, waiting
+from django_delayq.spark.read.filters import Wanted
+from django_delayq.spark.read.options import ReadOptions
+from django_delayq.spark.read.parts import Ended, KeyRange, Part, WaitSets
+from django_delayq.spark.read.shapes import TABLES, WAITING
+from django_delayq.spark.stream.options import StreamOptions
+from django_delayq.store import StoredBroker
+from django_delayq.store.database import Database
+
+
+def parts(options: ReadOptions, wanted: Wanted, alias: Alias) -> Sequence[Part]:
+    """A part for each task. Raises `SparkError` for a table of an alias that has none."""
+    broker = get_broker(alias.name)
+    if isinstance(broker, StoredBroker):
+        return tables.key_ranges(broker.database, _query(options, wanted), options.partitions)
+    if options.source != WAITING:
+        raise SparkError(f"{alias.name!r} has no store, so there is no table {options.source!r}; read 'waiting'.")
+    return waiting.parts(waiting.scanner_of(broker, alias), wanted)
+
+
+def read(
+    part: Part, options: ReadOptions, wanted: Wanted, schema: StructType, alias: Alias
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, a page at a time."""
+    # Spark compares the schema with its own, time zone included.
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    broker = get_broker(alias.name)
+    if isinstance(broker, StoredBroker):
+        return tables.read(broker.database, _query(options, wanted), cast(KeyRange, part), options.page_rows, arrow)
+    part = cast(WaitSets, part)
+    return waiting.read(waiting.scanner_of(broker, alias), part, wanted, options.page_rows, arrow)
+
+
+def _query(options: ReadOptions, wanted: Wanted) -> tables.Query:
+    only_free = options.source == WAITING
+    return tables.Query(TABLES["ready" if only_free else options.source], wanted, only_free)
+
+
+def settled(alias: Alias) -> int:
+    """The number of a transaction before which all have ended. Raises `SparkError` for other databases."""
+    database = _followed(alias)
+    try:
+        with database.available():
+            return tables.settled(database)
+    finally:
+        database.connection.close()
+
+
+def read_ended(part: Part, options: StreamOptions, schema: StructType, alias: Alias) -> Iterator[pa.RecordBatch]:
+    """The rows that transactions of a span have put into a table."""
+    query = tables.Query(TABLES[options.source], Wanted(), only_free=False, ended=cast(Ended, part))
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    return tables.read(_followed(alias), query, KeyRange(-1, tables.LAST_PK), options.page_rows, arrow)
+
+
+def _followed(alias: Alias) -> Database:
+    broker = get_broker(alias.name)
+    if not isinstance(broker, StoredBroker) or broker.database.vendor != "postgresql":
+        raise SparkError(
+            f"{alias.name!r} can't be followed as a stream: only PostgreSQL tells in which order transactions commit. "
+            "Use a store there, or read the table again and again."
+        )
+    return broker.database

@@ -1,0 +1,1 @@
+"""Streams: what ends, as it ends; and messages sent from a stream."""

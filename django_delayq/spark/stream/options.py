@@ -1,0 +1,37 @@
+"""The options of a stream that is read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from django_delayq.spark.errors import SparkError
+from django_delayq.spark.options import Given
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """See docs/reference/spark.md."""
+
+    settings: str
+    using: str
+    source: str
+    columns: tuple[str, ...]
+    start: str
+    page_rows: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "StreamOptions":
+        """Raises `SparkError` for what is unknown or does not fit, naming the option, the value and the fix."""
+        given = Given(options)
+        settings, using = given.site()
+        if given.text("table") is None:
+            raise SparkError("A stream follows what has ended: give option('table', 'finish'), or 'error'.")
+        found = cls(
+            settings=settings,
+            using=using,
+            source=given.one_of("table", ("finish", "error"), "finish"),
+            columns=given.names("columns"),
+            start=given.one_of("startingFrom", ("earliest", "latest"), "latest"),
+            page_rows=given.count("pageRows", 10_000),
+        )
+        given.no_others()
+        return found
