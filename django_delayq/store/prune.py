@@ -1,22 +1,25 @@
 """Pruning: what ended long ago leaves its table, a batch at a time, and is counted in the tally."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from django.db import transaction
 
-from django_delayq.brokers.base import BATCH
-from django_delayq.store.database import Database, marks
+from django_delayq.brokers.base import BATCH, pages
+from django_delayq.store.database import Database, Row, marks
 from django_delayq.store.moves import count
+
+_COUNTED_AS = {"delayq_finish": "r.outcome", "delayq_error": "'dropped'"}
 
 
 def prune_finished(database: Database, before_ms: int) -> int:
     """Remove a batch of what finished or was cancelled before then. Gives how many; 0 when nothing is left."""
-    return _prune(database, "delayq_finish", "r.outcome", before_ms)
+    return _prune(database, "delayq_finish", before_ms)
 
 
 def prune_errors(database: Database, before_ms: int) -> int:
     """As `prune_finished`, for what was buried before then. Counted as dropped."""
-    return _prune(database, "delayq_error", "'dropped'", before_ms)
+    return _prune(database, "delayq_error", before_ms)
 
 
 def prunable(database: Database, table: str, before_ms: int) -> int:
@@ -27,15 +30,36 @@ def prunable(database: Database, table: str, before_ms: int) -> int:
     return int(number)
 
 
-def _prune(database: Database, table: str, counted_as: str, before_ms: int) -> int:
+def remove(database: Database, table: str, pks: Sequence[int]) -> int:
+    """Remove just these rows, in the caller's transaction, for one who has kept them elsewhere. Gives how many.
+
+    Counted as pruning counts them.
+    """
+    return sum(_remove(database, table, f"r.id IN ({marks(len(page))})", page) for page in pages(sorted(pks), BATCH))
+
+
+def _remove(database: Database, table: str, condition: str, parameters: Sequence[int]) -> int:
+    rows = database.rows(
+        f"SELECT r.id, {_COUNTED_AS[table]} FROM {table} r WHERE r.alias = %s AND {condition}{database.dialect.lock}",
+        [database.alias, *parameters],
+    )
+    _forget(database, table, rows)
+    return len(rows)
+
+
+def _prune(database: Database, table: str, before_ms: int) -> int:
     with transaction.atomic(database.using):
         rows = database.rows(  # what another prunes now is left to it
-            f"SELECT r.id, {counted_as} FROM {table} r WHERE r.alias = %s AND r.ended_at < %s"
+            f"SELECT r.id, {_COUNTED_AS[table]} FROM {table} r WHERE r.alias = %s AND r.ended_at < %s"
             f" ORDER BY r.ended_at LIMIT {BATCH}{database.dialect.skip_locked}",
             [database.alias, before_ms],
         )
-        if rows:
-            database.changed(f"DELETE FROM {table} WHERE id IN ({marks(len(rows))})", [pk for pk, _ in rows])
-        for name, number in sorted(Counter(name for _, name in rows).items()):  # in one order: no deadlock
-            count(database, name, number)
+        _forget(database, table, rows)
     return len(rows)
+
+
+def _forget(database: Database, table: str, rows: Sequence[Row]) -> None:
+    if rows:
+        database.changed(f"DELETE FROM {table} WHERE id IN ({marks(len(rows))})", [pk for pk, _ in rows])
+    for name, number in sorted(Counter(name for _, name in rows).items()):  # in one order: no deadlock
+        count(database, name, number)

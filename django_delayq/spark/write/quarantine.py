@@ -16,7 +16,7 @@ class Quarantine:
     """The bad rows of one task. `path` is a directory, or the URI of one (hdfs://…, s3://…)."""
 
     def __init__(self, path: str) -> None:
-        self._fs, self._path = _located(path)
+        self._fs, self._path = located(path)
         self._name = f"{uuid.uuid4()}.parquet"
         self._file: parquet.ParquetWriter | None = None
 
@@ -53,19 +53,20 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
 
 def publish(path: str, names: Iterable[str]) -> None:
     """Show the files of the tasks that count."""
-    filesystem, directory = _located(path)
+    filesystem, directory = located(path)
     for name in names:
         filesystem.move(f"{directory}/{_UNFINISHED}/{name}", f"{directory}/{name}")
 
 
 def discard(path: str, names: Iterable[str]) -> None:
     """Remove files that don't."""
-    filesystem, directory = _located(path)
+    filesystem, directory = located(path)
     for name in names:
         filesystem.delete_file(f"{directory}/{_UNFINISHED}/{name}")
 
 
-def _located(path: str) -> tuple[fs.FileSystem, str]:
+def located(path: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URI, and the path on it."""
     if "://" in path:
         found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
         return found

@@ -1,0 +1,40 @@
+"""`manage.py delayq_spark`: jobs on Spark. Needs the extra `spark`; without it, it says so."""
+
+import sys
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_delayq.conf import DEFAULT_ALIAS
+from django_delayq.errors import DelayqError
+
+
+class Command(BaseCommand):
+    help = "Jobs on Spark. Exit codes: 0 done, 1 not done or differences found, 2 wrong command line."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        try:
+            from django_delayq.spark.cli.jobs import JOBS
+        except ImportError as error:
+            raise CommandError(f"{error}: pip install 'django-delayq[spark]'") from error
+        subparsers = parser.add_subparsers(title="jobs", dest="job_name", metavar="JOB", required=True)
+        for name, job in JOBS.items():
+            subparser = subparsers.add_parser(name, help=job.HELP, description=job.HELP)
+            subparser.add_argument(
+                "--using", default=DEFAULT_ALIAS, metavar="ALIAS", help="The alias in DELAYQ. Default: %(default)s."
+            )
+            subparser.add_argument(
+                "--master", metavar="URL", help="Where Spark runs, unless spark-submit says so. Default: local[*]."
+            )
+            job.add_arguments(subparser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        from django_delayq.spark.cli.jobs import run_job
+
+        try:
+            code = run_job(options["job_name"], options, self.stdout.write)
+        except (DelayqError, ImproperlyConfigured, OSError) as error:
+            raise CommandError(f"{options['using']}: {error}") from error
+        if code:
+            sys.exit(code)

@@ -1,0 +1,30 @@
+"""`delayq_spark archive`: what ended long ago, from the tables into a lake."""
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from django_delayq.spark.cli.arguments import instant
+from django_delayq.spark.jobs.archive import ARCHIVED, CHUNK_ROWS, archive
+from django_delayq.spark.jobs.lake import Lake
+
+HELP = "Move what ended into Parquet, and out of its table. Run again after a kill: nothing is lost or twice."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--lake", required=True, metavar="PATH", help="A directory, or the URI of one.")
+    parser.add_argument("--before", type=instant, required=True, metavar="WHEN", help="A time in UTC, or an age: 30d.")
+    parser.add_argument("--table", choices=ARCHIVED, help="One of the tables. Default: both.")
+    parser.add_argument(
+        "--chunk", type=int, default=CHUNK_ROWS, metavar="ROWS", help="Rows a step. Default: %(default)s."
+    )
+
+
+def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
+    lake = Lake(options["lake"])
+    for table in [options["table"]] if options["table"] else ARCHIVED:
+        done = archive(spark, options["using"], lake, table, options["before"], chunk_rows=options["chunk"])
+        write(f"{table}: {done.rows} rows in {done.chunks} chunks; {done.recovered} rows of a run that was stopped.")
+    return 0

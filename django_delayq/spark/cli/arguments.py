@@ -1,0 +1,90 @@
+"""Options that more than one job takes, and types for argparse."""
+
+from argparse import ArgumentParser, ArgumentTypeError
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from django_delayq.durations import to_ms
+from django_delayq.spark.errors import SparkError
+
+FORMATS = ("csv", "parquet", "json", "orc", "jdbc", "delayq")
+
+
+def add_rows(parser: ArgumentParser) -> None:
+    """--from and what belongs to it, for a job that reads the business's rows."""
+    parser.add_argument(
+        "--from", dest="source", metavar="PATH", help="Where the rows are: a file, a directory, an URI."
+    )
+    parser.add_argument("--format", choices=FORMATS, default="csv", help="What they are in. Default: %(default)s.")
+    parser.add_argument(
+        "--read-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="An option of Spark's reader of that format.",
+    )
+    parser.add_argument("--where", metavar="SQL", help="Only rows for which this holds.")
+
+
+def rows_of(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
+    """The rows that --from names. CSV has a header, and is text."""
+    reader = spark.read.format(options["format"])
+    if options["format"] == "csv":
+        reader = reader.option("header", "true").option("mode", "FAILFAST")
+    for given in options["read_option"]:
+        name, found, value = given.partition("=")
+        if not found:
+            raise SparkError(f"--read-option {given!r} is no NAME=VALUE.")
+        reader = reader.option(name, value)
+    rows = reader.load(options["source"]) if options["source"] else reader.load()
+    return rows.where(options["where"]) if options["where"] else rows
+
+
+def names(text: str) -> list[str]:
+    """Names, with commas between them."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def quiet_hours(text: str) -> tuple[time, time]:
+    """ "21:00-08:00" """
+    start, _, end = text.partition("-")
+    try:
+        found = time.fromisoformat(start.strip()), time.fromisoformat(end.strip())
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} are no hours; write them like 21:00-08:00.") from error
+    if found[0] == found[1]:
+        raise ArgumentTypeError(f"{text!r} is no time at all, or all day; write it like 21:00-08:00.")
+    return found
+
+
+def holidays(text: str) -> frozenset[date]:
+    """Dates with commas between them, or a file with one a line."""
+    lines = Path(text).read_text().split() if Path(text).is_file() else names(text)
+    try:
+        return frozenset(map(date.fromisoformat, lines))
+    except ValueError as error:
+        raise ArgumentTypeError(f"{error}; give dates such as 2026-12-25, or a file with one a line.") from error
+
+
+def seconds(text: str) -> int:
+    """A length of time such as "2h", in whole seconds."""
+    try:
+        return to_ms(text, "a length of time") // 1000
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def instant(text: str) -> datetime:
+    """A time in UTC, or a length of time: so long ago."""
+    try:
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+    except ValueError:
+        pass
+    try:
+        return datetime.now(UTC) - timedelta(milliseconds=to_ms(text, "how old"))
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is neither a time such as 2026-11-01 nor an age such as 30d.") from error

@@ -1,0 +1,41 @@
+"""The jobs by name, and how one is run."""
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from django_delayq.spark.cli import archive, campaign, compact, reconcile, report, schedule
+from django_delayq.spark.errors import SparkError, reason_of
+from django_delayq.spark.session import build_session
+
+
+class Job(Protocol):
+    """What each module of a job has."""
+
+    HELP: str
+
+    def add_arguments(self, parser: ArgumentParser) -> None: ...
+
+    def run(self, spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
+        """Gives the exit code."""
+
+
+JOBS: dict[str, Job] = {
+    "schedule": schedule,
+    "archive": archive,
+    "report": report,
+    "reconcile": reconcile,
+    "compact": compact,
+    "campaign": campaign,
+}
+
+
+def run_job(name: str, options: dict[str, Any], write: Callable[[str], None]) -> int:
+    """Run a job on a session of its own, or on that of `spark-submit`. Gives its exit code; raises `SparkError`."""
+    try:
+        return JOBS[name].run(build_session(f"delayq {name}", master=options["master"]), options, write)
+    except PySparkException as error:
+        raise SparkError(reason_of(error)) from error

@@ -1,0 +1,45 @@
+"""`delayq_spark reconcile`: what should be against what is."""
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from django_delayq.spark.cli.arguments import rows_of
+from django_delayq.spark.cli.schedule import add_plan, messages_of, plan_of
+from django_delayq.spark.jobs.lake import Lake
+from django_delayq.spark.jobs.reconcile import differences, in_lake_and_table, known, tables_against_broker
+from django_delayq.spark.jobs.schedule import planned
+
+HELP = "Hold rows, as schedule would send them, against messages; tables against the broker; a lake against tables."
+
+_SHOWN = 20
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_plan(parser)
+    parser.add_argument("--lake", metavar="PATH", help="What was archived there counts as sent.")
+    parser.add_argument("--out", metavar="PATH", help="A directory for the differences, in Parquet.")
+
+
+def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
+    """1 if there are differences."""
+    using, lake = options["using"], Lake(options["lake"]) if options["lake"] else None
+    expected, _ = planned(rows_of(spark, options), messages_of(options), plan_of(options))
+    found = differences(expected, known(spark, using, options["key"], tag=options["tag"], lake=lake))
+    if lake is not None:
+        found = found.unionByName(in_lake_and_table(spark, using, lake))
+    found = found.cache()
+    number = found.count()
+    for row in found.orderBy("id").take(_SHOWN):
+        write(f"{row.id}: {row.difference}")
+    if number > _SHOWN:
+        write(f"and {number - _SHOWN} more.")
+    if options["out"]:
+        found.write.mode("overwrite").parquet(options["out"])
+    at_broker = tables_against_broker(using)
+    for line in at_broker:
+        write(line)
+    write(f"{number + len(at_broker)} differences.")
+    return 1 if number or at_broker else 0

@@ -1,0 +1,100 @@
+"""`delayq_spark schedule`: a message for each row, when the plan says."""
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from django_delayq.spark.cli.arguments import add_rows, holidays, names, quiet_hours, rows_of, seconds
+from django_delayq.spark.jobs.chart import svg
+from django_delayq.spark.jobs.due import Plan
+from django_delayq.spark.jobs.schedule import Messages, planned, send
+
+HELP = "Send a message for each row of a file or table, due by an expression and the rules given."
+
+
+def add_plan(parser: ArgumentParser) -> None:
+    """What the rows become, and when. `reconcile` takes the same."""
+    add_rows(parser)
+    parser.add_argument("--key", required=True, help="The execute key.")
+    parser.add_argument(
+        "--id", type=names, required=True, metavar="COLUMNS", help="What the id is made of, after the key."
+    )
+    parser.add_argument("--due", required=True, metavar="SQL", help="The local time: a column, or an expression.")
+    zone = parser.add_mutually_exclusive_group(required=True)
+    zone.add_argument("--zone", metavar="ZONE", help="The time zone of all rows, such as Europe/Berlin.")
+    zone.add_argument("--zone-column", metavar="SQL", help="The column that has each row's time zone.")
+    parser.add_argument("--quiet", type=quiet_hours, metavar="FROM-UNTIL", help="Local hours in which nothing is due.")
+    parser.add_argument("--business-days", action="store_true", help="Nothing is due on Saturdays and Sundays.")
+    parser.add_argument(
+        "--holidays", type=holidays, default=frozenset(), metavar="DATES", help="Nor on these: dates, or a file."
+    )
+    parser.add_argument("--spread", type=seconds, default=0, metavar="LENGTH", help="Spread what is due over so long.")
+    parser.add_argument(
+        "--max-rate", type=int, metavar="N", help="At most so many a second; what is over it is due later."
+    )
+    parser.add_argument("--tag", help="The tag of the messages.")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_plan(parser)
+    data = parser.add_mutually_exclusive_group()
+    data.add_argument("--data", type=names, default=[], metavar="COLUMNS", help="The fields of the data.")
+    data.add_argument("--bare-data", metavar="COLUMN", help="The one column that is the data.")
+    parser.add_argument("--queue", help="The queue. Default: the handler's.")
+    parser.add_argument("--job", help="The name of the job's ledger. Needed without a store.")
+    parser.add_argument("--quarantine", metavar="PATH", help="Where bad rows are kept apart; else they fail the job.")
+    parser.add_argument("--dry-run", action="store_true", help="Show the forecast and send nothing.")
+    parser.add_argument("--chart", metavar="FILE", help="Write the forecast as a picture (SVG).")
+
+
+def plan_of(options: dict[str, Any]) -> Plan:
+    """The plan that the options ask for."""
+    zone = options["zone_column"] or "'" + options["zone"].replace("'", "") + "'"
+    return Plan(
+        due=options["due"],
+        zone=zone,
+        quiet=options["quiet"],
+        business_days=options["business_days"],
+        holidays=options["holidays"],
+        spread_s=options["spread"],
+        max_per_second=options["max_rate"],
+    )
+
+
+def messages_of(options: dict[str, Any]) -> Messages:
+    """The messages that the options ask for."""
+    bare = options.get("bare_data")
+    return Messages(
+        key=options["key"],
+        id_columns=options["id"],
+        data_columns=[bare] if bare else options.get("data", []),
+        bare=bool(bare),
+        tag=options["tag"],
+        queue=options.get("queue"),
+    )
+
+
+def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
+    """Forecast, then send unless it is a dry run."""
+    out, forecast = planned(rows_of(spark, options), messages_of(options), plan_of(options))
+    for line in forecast.lines():
+        write(line)
+    if options["chart"]:
+        Path(options["chart"]).write_text(svg(forecast.hours, f"{options['key']}: messages due in each hour"))
+    if options["dry_run"]:
+        write("Nothing was sent.")
+        return 0
+    given = {"using": options["using"], "job": options["job"] or ""}
+    if options["quarantine"]:
+        given |= {"onBadRow": "quarantine", "quarantinePath": options["quarantine"]}
+    summary = send(out, **given)
+    write(
+        f"Read {summary.read}, sent {summary.sent}, there already {summary.already_there}, quarantined "
+        f"{summary.quarantined}, in {summary.seconds:.1f} s ({summary.rows_per_second:.0f} rows/s)."
+    )
+    if summary.unplaced:
+        write(f"Still to be placed by the relay, nearest first: {summary.unplaced}.")
+    return 0

@@ -1,0 +1,160 @@
+"""What ended long ago, from its table into a lake of Parquet: none lost and none twice, whenever the job is killed.
+
+Chunk by chunk: the rows are written below `_unfinished`; a note says that they are whole; the files are moved to their
+places; in one transaction the table loses exactly the rows that those files hold, or nothing; the note is removed.
+Whoever runs the job again ends what a killed one began. Two at once on one lake are not meant.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from pyspark.sql import DataFrame, SparkSession, functions as f
+
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import BATCH, pages
+from django_delayq.fields import to_epoch_ms
+from django_delayq.spark.errors import SparkError
+from django_delayq.spark.jobs.lake import UNFINISHED, Lake
+from django_delayq.spark.read.shapes import TABLES
+from django_delayq.store import StoredBroker
+from django_delayq.store.database import Database, marks
+from django_delayq.store.prune import remove
+
+ARCHIVED = ("finish", "error")
+CHUNK_ROWS = 100_000
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What a run has moved, of a killed run before it too, and chunks that it gave back to the tables."""
+
+    rows: int = 0
+    chunks: int = 0
+    recovered: int = 0
+    given_back: int = 0
+
+
+def archive(
+    spark: SparkSession, using: str, lake: Lake, table: str, before: datetime, *, chunk_rows: int = CHUNK_ROWS
+) -> Archived:
+    """Move rows of "finish" or "error" that ended before then. Raises `SparkError` where that can't be."""
+    if table not in ARCHIVED:
+        raise SparkError(f"table={table!r} has nothing that ended: give 'finish' or 'error'.")
+    database = database_of(using)
+    recovered, given_back = recover(lake, database)
+    rows = chunks = 0
+    stayed: list[tuple[int, int]] = []
+    while (span := _next_span(database, TABLES[table], before, chunk_rows)) is not None:
+        if stayed.count(span) > _TRIES:
+            raise SparkError(f"{table} from pk {span[0]} to {span[1]} can't be moved: does Spark see those rows?")
+        found = _rows(spark, using, table, before, *span)
+        taken = _move_chunk(lake, database, table, found, f"{database.alias}-{table}-{span[0]}-{span[1]}")
+        rows, chunks = rows + taken, chunks + (taken > 0)
+        if not taken:
+            stayed.append(span)
+    given_back += len(stayed)
+    return Archived(rows, chunks, recovered, given_back)
+
+
+def database_of(using: str) -> Database:
+    """The database of an alias's store. Raises `SparkError` where there is none."""
+    broker = get_broker(using)
+    if not isinstance(broker, StoredBroker):
+        raise SparkError(f"{using!r} has no store, so there are no tables.")
+    return broker.database
+
+
+def recover(lake: Lake, database: Database) -> tuple[int, int]:
+    """End what a killed run began. Gives how many rows that moved, and how many chunks were given back."""
+    rows = given_back = 0
+    for chunk, note in lake.unfinished():
+        if not chunk.startswith(f"{database.alias}-"):
+            continue
+        if note is None:
+            lake.forget(chunk)
+        else:
+            taken = _end(lake, database, chunk, note)
+            rows, given_back = rows + taken, given_back + (not taken)
+    return rows, given_back
+
+
+def _next_span(database: Database, table: str, before: datetime, chunk_rows: int) -> tuple[int, int] | None:
+    """The first and last pk of the next rows to move."""
+    ((first, last),) = database.rows(
+        "SELECT min(id), max(id) FROM (SELECT r.id FROM"  # noqa: S608  # a table of ours
+        f" {table} r WHERE r.alias = %s AND r.ended_at < %s ORDER BY r.id LIMIT {chunk_rows:d}) AS next",
+        [database.alias, to_epoch_ms(before)],
+    )
+    return None if first is None else (first, last)
+
+
+def _rows(spark: SparkSession, using: str, table: str, before: datetime, first: int, last: int) -> DataFrame:
+    rows = spark.read.format("delayq").options(using=using, table=table, pushFilters="true").load()
+    return rows.where(f.col("pk").between(first, last) & (f.col("ended_at") < f.lit(before)))
+
+
+def _move_chunk(lake: Lake, database: Database, table: str, rows: DataFrame, chunk: str) -> int:
+    """Gives how many rows were moved; 0 where some have left the table meanwhile, and the rest stays there."""
+    _write(lake, rows, chunk)
+    note = _note(lake, table, chunk)
+    lake.note(chunk, note)
+    return _end(lake, database, chunk, note)
+
+
+def _write(lake: Lake, rows: DataFrame, chunk: str) -> None:
+    # The columns of the directories are beside those of the rows, so that a key in a file is the text that it was.
+    placed = rows.withColumn("date", f.to_date("ended_at")).withColumn("of_key", f.col("key"))
+    placed = placed.repartition("date", "of_key")
+    writer = placed.write.mode("overwrite").option("compression", "zstd")
+    writer.partitionBy("date", "of_key").parquet(lake.uri(f"{UNFINISHED}/{chunk}"))
+
+
+def _note(lake: Lake, table: str, chunk: str) -> dict[str, Any]:
+    moves = {}
+    for number, start in enumerate(lake.files(f"{UNFINISHED}/{chunk}")):
+        place = start.removeprefix(f"{UNFINISHED}/{chunk}/").rpartition("/")[0]
+        moves[start] = f"{table}/{place}/{chunk}-{number}.parquet"
+    return {"table": table, "moves": moves}
+
+
+def _end(lake: Lake, database: Database, chunk: str, note: dict[str, Any]) -> int:
+    """From the note on: every step may have been done already."""
+    for start, end in note["moves"].items():
+        lake.move(start, end)
+    files = list(note["moves"].values())
+    pks = lake.column(files, "pk")
+    taken = len(pks) if _take(database, TABLES[note["table"]], pks) else 0
+    if not taken:
+        for path in files:
+            lake.remove(path)
+    lake.forget(chunk)
+    return taken
+
+
+def _take(database: Database, table: str, pks: Sequence[int]) -> bool:
+    """Have the table lose just these rows, or have lost them. False where some went elsewhere: nothing is changed."""
+    with transaction.atomic(database.using):
+        removed = remove(database, table, pks)
+        if removed == len(pks) or (removed == 0 and not _are_anywhere(database, pks)):
+            return True
+        transaction.set_rollback(True, database.using)
+        return False
+
+
+def _are_anywhere(database: Database, pks: Sequence[int]) -> bool:
+    return any(
+        database.rows(f"SELECT 1 FROM {table} WHERE id IN ({marks(len(page))}) LIMIT 1", page)  # noqa: S608  # ours
+        for table in TABLES.values()
+        for page in pages(pks, BATCH)
+    )
+
+
+def read_lake(spark: SparkSession, lake: Lake, table: str) -> DataFrame | None:
+    """What the lake holds of a table, with the columns that the table has; None where it holds nothing."""
+    if not lake.files(table):
+        return None
+    return spark.read.parquet(lake.uri(table)).drop("date", "of_key")

@@ -1,0 +1,82 @@
+"""Many small files of a lake into few: none of their rows lost and none twice, whenever the job is killed.
+
+A directory at a time: its files are written into one below `_unfinished`; a note names both; the small ones are
+removed; the new one is moved to its place; the note is removed. In between a reader may miss rows of that directory,
+which are not lost.
+"""
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow import parquet
+
+from django_delayq.spark.errors import SparkError
+from django_delayq.spark.jobs.lake import UNFINISHED, Lake
+from django_delayq.spark.write.quarantine import located
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """Directories in which several files became one, and how many files there were in them."""
+
+    directories: int = 0
+    files: int = 0
+
+
+def compact(lake: Lake, table: str) -> Compacted:
+    """Make one file of those in each directory of a table that has several."""
+    recover(lake)
+    by_directory: dict[str, list[str]] = {}
+    for path in lake.files(table):
+        by_directory.setdefault(path.rpartition("/")[0], []).append(path)
+    several = {directory: files for directory, files in by_directory.items() if len(files) > 1}
+    for directory, files in several.items():
+        chunk = f"compact-{uuid.uuid4()}"
+        rows = _write(lake, files, f"{UNFINISHED}/{chunk}")
+        kept = len(lake.column([f"{UNFINISHED}/{chunk}"], "pk"))
+        if kept != rows:
+            raise SparkError(f"{kept} of {rows} rows of {directory} were written; the lake was left as it was.")
+        note = {"small": files, "one": f"{directory}/{chunk}.parquet"}
+        lake.note(chunk, note)
+        _end(lake, chunk, note)
+    return Compacted(len(several), sum(map(len, several.values())))
+
+
+def recover(lake: Lake) -> None:
+    """End what a killed run began."""
+    for chunk, note in lake.unfinished():
+        if chunk.startswith("compact-"):
+            if note is None:
+                lake.forget(chunk)
+            else:
+                _end(lake, chunk, note)
+
+
+def _write(lake: Lake, files: list[str], path: str) -> int:
+    """A batch at a time: a directory may hold more than memory."""
+    filesystem, root = located(lake.root)
+    filesystem.create_dir(f"{root}/{UNFINISHED}", recursive=True)
+    rows = 0
+    writer: parquet.ParquetWriter | None = None
+    try:
+        for name in files:
+            with parquet.ParquetFile(f"{root}/{name}", filesystem=filesystem) as file:
+                if writer is None:
+                    schema = file.schema_arrow
+                    writer = parquet.ParquetWriter(f"{root}/{path}", schema, filesystem=filesystem, compression="zstd")
+                for batch in file.iter_batches():
+                    writer.write_batch(batch)
+                    rows += batch.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def _end(lake: Lake, chunk: str, note: dict[str, Any]) -> None:
+    """From the note on: every step may have been done already."""
+    for path in note["small"]:
+        lake.remove(path)
+    lake.move(f"{UNFINISHED}/{chunk}", note["one"])
+    lake.forget(chunk)

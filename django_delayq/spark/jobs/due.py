@@ -1,0 +1,156 @@
+"""When rows are due: local times, moved by the rules of a plan, into instants.
+
+The session's time zone must be UTC, as `build_session` has it: then Spark keeps a local time as it stands, and a clock
+change of the driver's own zone touches nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, time
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pyspark.sql import Column, DataFrame, functions as f
+from pyspark.sql.types import StringType, TimestampNTZType
+
+from django_delayq.spark.errors import SparkError
+from django_delayq.values import shown
+
+DUE, MOVED = "due_at", "moved"
+CLOCK_CHANGE, QUIET, BUSINESS, SPREAD, RATE = "clock change", "quiet hours", "business days", "spread", "rate"
+REASONS = (CLOCK_CHANGE, QUIET, BUSINESS, SPREAD, RATE)
+
+_LONGEST_HOLIDAY = 60
+_LOCAL, _FIRST, _UTC = "_local", "_first", "_utc"
+_ZONE = "_zone"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How rows get their due times.
+
+    `due` is an expression of SQL for a local time: a TIMESTAMP_NTZ, or text such as "2026-11-21 09:00". `zone` is one
+    for the name of a time zone. In quiet hours (from, until) nothing is due: it waits until they end. On weekends and
+    `holidays` nothing is due with `business_days`: it waits for the next one, at the same time of day. `spread_s` adds
+    up to so many seconds, the same for a row at each run; `max_per_second` delays what is over the rate.
+    """
+
+    due: str
+    zone: str
+    quiet: tuple[time, time] | None = None
+    business_days: bool = False
+    holidays: frozenset[date] = frozenset()
+    spread_s: int = 0
+    max_per_second: int | None = None
+
+
+def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
+    """The rows with an instant `due_at`, and in `moved` the reasons why it is not what the plan's `due` says.
+
+    A local time that a clock change skips is due as much later as it skips; of one that comes twice, the first counts.
+    Raises `SparkError` for a wrong expression, a zone that there is not, or a session whose time zone is not UTC.
+    """
+    check_session(rows)
+    rows = rows.withColumn(_FIRST, f.expr(plan.due)).withColumn(_ZONE, f.expr(plan.zone))
+    kind = rows.schema[_FIRST].dataType
+    if not isinstance(kind, TimestampNTZType | StringType):
+        raise SparkError(
+            f"due={shown(plan.due)} is {kind.simpleString()}; give a local time: a timestamp_ntz, or text. "
+            "CAST(… AS TIMESTAMP_NTZ) makes one."
+        )
+    _check_zones(rows)
+    rows = rows.withColumn(_FIRST, f.col(_FIRST).try_cast("timestamp_ntz")).withColumn(_LOCAL, f.col(_FIRST))
+    reasons: list[Column] = []
+    for reason, moved in _local_moves(plan):
+        before = f"_before_{len(reasons)}"
+        rows = rows.withColumn(before, f.col(_LOCAL)).withColumn(_LOCAL, moved)
+        reasons.append(_why(reason, f.col(before) != f.col(_LOCAL)))
+    rows = rows.withColumn(_UTC, f.convert_timezone(f.col(_ZONE), f.lit("UTC"), f.col(_LOCAL)))
+    skipped = f.convert_timezone(f.lit("UTC"), f.col(_ZONE), f.col(_UTC)) != f.col(_LOCAL)
+    reasons.append(_why(CLOCK_CHANGE, skipped))
+    rows = rows.withColumn(DUE, f.col(_UTC).cast("timestamp"))
+    if plan.spread_s:
+        seconds = f.pmod(f.xxhash64(id), f.lit(plan.spread_s + 1))
+        rows = rows.withColumn(DUE, f.timestamp_micros(f.unix_micros(f.col(DUE)) + seconds * 1_000_000))
+        reasons.append(_why(SPREAD, seconds > 0))
+    rows = rows.withColumn(MOVED, f.array_compact(f.array(*reasons)))
+    return rows.drop(*(name for name in rows.columns if name.startswith("_before_") or name in (_FIRST, _LOCAL, _UTC)))
+
+
+def in_quiet_hours(plan: Plan) -> Column:
+    """Whether a row with a due time is due in them after all: spreading and a rate delay it further."""
+    if plan.quiet is None:
+        return f.lit(False)
+    utc = f.col(DUE).cast("timestamp_ntz")
+    return _is_quiet(f.convert_timezone(f.lit("UTC"), f.col(_ZONE), utc), plan.quiet)
+
+
+def without_zone(rows: DataFrame) -> DataFrame:
+    """The rows without what `in_quiet_hours` needed."""
+    return rows.drop(_ZONE)
+
+
+def check_session(rows: DataFrame) -> None:
+    """Raise `SparkError` unless the session's time zone is UTC."""
+    zone = rows.sparkSession.conf.get("spark.sql.session.timeZone")
+    if zone not in ("UTC", "Etc/UTC"):
+        raise SparkError(f"The session's time zone is {zone!r}; set spark.sql.session.timeZone to 'UTC'.")
+
+
+def _local_moves(plan: Plan) -> Iterator[tuple[str, Column]]:
+    """Each rule that moves a local time, with what it makes of it. A rule never undoes one before it."""
+    local = f.col(_LOCAL)
+    if plan.quiet is not None:
+        start, end = plan.quiet
+        # Before midnight they end on the next day.
+        days = f.when(_seconds(local) >= _of_day(start), 1).otherwise(0) if start > end else f.lit(0)
+        ends = _at(f.date_add(f.to_date(local), days), end)
+        yield QUIET, f.when(_is_quiet(local, plan.quiet), ends).otherwise(local)
+    if plan.business_days or plan.holidays:
+        yield BUSINESS, _on_a_business_day(local, plan)
+
+
+def _is_quiet(local: Column, quiet: tuple[time, time]) -> Column:
+    start, end = (_of_day(each) for each in quiet)
+    seconds = _seconds(local)
+    return (seconds >= start) & (seconds < end) if start < end else (seconds >= start) | (seconds < end)
+
+
+def _on_a_business_day(local: Column, plan: Plan) -> Column:
+    day = f.to_date(local)
+
+    def is_free(each: Column) -> Column:
+        holidays = each.isin(sorted(plan.holidays)) if plan.holidays else f.lit(False)
+        return holidays | (f.weekday(each) >= 5) if plan.business_days else holidays
+
+    days = f.sequence(day, f.date_add(day, _LONGEST_HOLIDAY))
+    found = f.filter(days, lambda each: ~is_free(each)).getItem(0)
+    return f.when(is_free(day), local + f.make_dt_interval(f.datediff(found, day))).otherwise(local)
+
+
+def _at(day: Column, at: time) -> Column:
+    year, month, day_of_month = f.year(day), f.month(day), f.dayofmonth(day)
+    return f.make_timestamp_ntz(year, month, day_of_month, f.lit(at.hour), f.lit(at.minute), f.lit(at.second))
+
+
+def _seconds(local: Column) -> Column:
+    return f.hour(local) * 3600 + f.minute(local) * 60 + f.second(local)
+
+
+def _of_day(at: time) -> int:
+    return at.hour * 3600 + at.minute * 60 + at.second
+
+
+def _why(reason: str, condition: Column) -> Column:
+    return f.when(condition, f.lit(reason))
+
+
+def _check_zones(rows: DataFrame) -> None:
+    unknown = []
+    for (name,) in rows.select(_ZONE).distinct().collect():
+        try:
+            ZoneInfo(name or "")
+        except (ZoneInfoNotFoundError, ValueError):
+            unknown.append(name)
+    if unknown:
+        shown_names = ", ".join(map(repr, unknown[:5]))
+        raise SparkError(f"There is no time zone {shown_names}; give names such as 'Europe/Berlin'. Nothing was sent.")

@@ -1,0 +1,68 @@
+"""What a schedule will do, before it does it: messages per hour, the peak, what was moved and why."""
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame, functions as f
+
+from django_delayq.message import from_ms
+from django_delayq.spark.jobs.due import DUE, MOVED, REASONS
+
+_HOUR_MS = 3_600_000
+_MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Rows by hour (its begin in epoch ms), and by why they were moved.
+
+    `undue` have no due time, `quiet` one in the quiet hours.
+    """
+
+    rows: int
+    hours: dict[int, int] = field(default_factory=dict)
+    peak_per_minute: int = 0
+    peak_ms: int = 0
+    moved: dict[str, int] = field(default_factory=dict)
+    undue: int = 0
+    quiet: int = 0
+
+    def lines(self) -> list[str]:
+        """The forecast for a terminal."""
+        if not self.hours:
+            return ["No rows."]
+        first, last = min(self.hours), max(self.hours)
+        lines = [
+            f"{self.rows} messages, due from {_at(first)} to {_at(last + _HOUR_MS)} (UTC)",
+            f"Peak: {self.peak_per_minute} in the minute from {_at(self.peak_ms)}",
+        ]
+        lines += [f"Moved by {reason}: {count}" for reason, count in self.moved.items() if count]
+        return [*lines, *(f"{_at(hour)}  {count}" for hour, count in sorted(self.hours.items()))]
+
+
+def forecast(rows: DataFrame, quiet: Column) -> Forecast:
+    """Count rows that have a due time and the reasons for it; `quiet` tells those due where nothing may be due."""
+    minute = f.floor(f.unix_millis(f.col(DUE)) / _MINUTE_MS) * _MINUTE_MS
+    moved = [f.count_if(f.array_contains(MOVED, reason)).alias(reason) for reason in REASONS]
+    counts = rows.groupBy(minute.alias("minute")).agg(
+        f.count("*").alias("rows"), f.count_if(quiet).alias("quiet"), *moved
+    )
+    total = 0
+    hours: dict[int, int] = {}
+    reasons = dict.fromkeys(REASONS, 0)
+    peak = peak_ms = undue = in_quiet = 0
+    for row in counts.toLocalIterator():
+        total += row.rows
+        in_quiet += row.quiet
+        if row.minute is None:
+            undue += row.rows
+            continue
+        hour = row.minute // _HOUR_MS * _HOUR_MS
+        hours[hour] = hours.get(hour, 0) + row.rows
+        peak, peak_ms = max((peak, peak_ms), (row.rows, row.minute))
+        for reason in REASONS:
+            reasons[reason] += row[reason]
+    return Forecast(total, dict(sorted(hours.items())), peak, peak_ms, reasons, undue, in_quiet)
+
+
+def _at(ms: int) -> str:
+    return f"{from_ms(ms):%Y-%m-%d %H:%M}"

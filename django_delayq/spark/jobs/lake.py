@@ -1,0 +1,90 @@
+"""A directory of Parquet files, on any file system that Arrow knows, and what was begun there and not ended.
+
+What is being made is below `_unfinished`, where no reader of Parquet looks. A *note* there says that the files of a
+chunk are whole: whoever finds it ends what was begun. Without one, they are removed.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow import fs, parquet
+
+from django_delayq.spark.write.quarantine import located
+
+UNFINISHED = "_unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """`root` is a path, or the URI of one (hdfs://…, s3://…)."""
+
+    root: str
+
+    def uri(self, path: str) -> str:
+        """A path below it, as Spark takes it."""
+        return f"{self.root.rstrip('/')}/{path}"
+
+    def files(self, path: str) -> list[str]:
+        """The Parquet files below a directory, if there is one, in order."""
+        filesystem, root = located(self.root)
+        selector = fs.FileSelector(f"{root}/{path}", recursive=True, allow_not_found=True)
+        found = (each.path for each in filesystem.get_file_info(selector) if each.type == fs.FileType.File)
+        return sorted(name[len(root) + 1 :] for name in found if name.endswith(".parquet"))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+        filesystem, root = located(self.root)
+        return bool(filesystem.get_file_info(f"{root}/{path}").type == fs.FileType.File)
+
+    def move(self, start: str, end: str) -> None:
+        """Move a file. One that was moved already is left where it is."""
+        filesystem, root = located(self.root)
+        if self.exists(start):
+            filesystem.create_dir(f"{root}/{end.rpartition('/')[0]}", recursive=True)
+            filesystem.move(f"{root}/{start}", f"{root}/{end}")
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a directory with all in it, if it is there."""
+        filesystem, root = located(self.root)
+        info = filesystem.get_file_info(f"{root}/{path}")
+        if info.type == fs.FileType.Directory:
+            filesystem.delete_dir(info.path)
+        elif info.type == fs.FileType.File:
+            filesystem.delete_file(info.path)
+
+    def note(self, chunk: str, says: dict[str, Any]) -> None:
+        """Say that the files of a chunk are whole, at once or not at all."""
+        filesystem, root = located(self.root)
+        filesystem.create_dir(f"{root}/{UNFINISHED}", recursive=True)
+        beside = f"{root}/{UNFINISHED}/{chunk}.part"
+        with filesystem.open_output_stream(beside) as stream:
+            stream.write(json.dumps(says).encode())
+        filesystem.move(beside, f"{root}/{UNFINISHED}/{chunk}.json")
+
+    def forget(self, chunk: str) -> None:
+        """Remove a chunk's note and all that is unfinished of it."""
+        for name in (f"{chunk}.json", f"{chunk}.part", chunk):
+            self.remove(f"{UNFINISHED}/{name}")
+
+    def unfinished(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
+        """The chunks that were begun and not ended, with their notes; None where there is none."""
+        filesystem, root = located(self.root)
+        found = filesystem.get_file_info(fs.FileSelector(f"{root}/{UNFINISHED}", allow_not_found=True))
+        names = {each.base_name for each in found}
+        for chunk in sorted({name.removesuffix(".json").removesuffix(".part") for name in names}):
+            if f"{chunk}.json" in names:
+                with filesystem.open_input_stream(f"{root}/{UNFINISHED}/{chunk}.json") as stream:
+                    yield chunk, json.loads(stream.read())
+            else:
+                yield chunk, None
+
+    def column(self, files: list[str], name: str) -> list[Any]:
+        """One column of some files, all their rows."""
+        filesystem, root = located(self.root)
+        values: list[Any] = []
+        for path in files:
+            with parquet.ParquetFile(f"{root}/{path}", filesystem=filesystem) as file:
+                values += file.read(columns=[name]).column(0).to_pylist()
+        return values

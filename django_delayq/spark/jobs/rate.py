@@ -1,0 +1,37 @@
+"""Holding rows to a rate: what is over it is due later, in order, and as little later as can be."""
+
+from collections.abc import Iterable, Iterator
+
+from pyspark.sql import Column, DataFrame, Window, functions as f
+from pyspark.sql.types import LongType, StructField, StructType
+
+from django_delayq.spark.jobs.due import DUE, MOVED, RATE
+
+_SECOND, _START, _NUMBER = "_second", "_start", "_number"
+_STARTS = StructType([StructField(_SECOND, LongType()), StructField(_START, LongType())])
+
+
+def with_rate(rows: DataFrame, max_per_second: int, id: Column) -> DataFrame:
+    """The rows, with at most so many due in any second of the clock. Those of one due time go in the order of ids."""
+    rows = rows.withColumn(_SECOND, f.unix_seconds(f.col(DUE)))
+    counts = ((row[0], row[1]) for row in rows.groupBy(_SECOND).count().orderBy(_SECOND).toLocalIterator())
+    starts = rows.sparkSession.createDataFrame(list(delayed(counts, max_per_second)), _STARTS)
+    rows = rows.join(f.broadcast(starts), _SECOND, "left")
+    rows = rows.withColumn(_NUMBER, f.row_number().over(Window.partitionBy(_SECOND).orderBy(DUE, id)) - 1)
+    slot = f.timestamp_micros((f.floor((f.col(_START) + f.col(_NUMBER)) / max_per_second) * 1_000_000).cast("long"))
+    held = f.when(f.col(_START).isNull(), f.col(DUE)).otherwise(f.greatest(f.col(DUE), slot))
+    reasons = f.when(held > f.col(DUE), f.concat(MOVED, f.array(f.lit(RATE)))).otherwise(f.col(MOVED))
+    return rows.withColumn(MOVED, reasons).withColumn(DUE, held).drop(_SECOND, _START, _NUMBER)
+
+
+def delayed(counts: Iterable[tuple[int, int]], max_per_second: int) -> Iterator[tuple[int, int]]:
+    """Of seconds and how many rows are due in each, in order: those with rows that must wait.
+
+    Gives with each the place in line of its first row, where `max_per_second` places are a second.
+    """
+    free = 0
+    for second, count in counts:
+        start = max(second * max_per_second, free)
+        free = start + count
+        if start > second * max_per_second or count > max_per_second:
+            yield second, start

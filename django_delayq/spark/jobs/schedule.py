@@ -1,0 +1,98 @@
+"""A message for each row, when its plan says. What would happen is counted first; then it is sent, each once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyspark.sql import Column, DataFrame, functions as f
+
+from django_delayq.spark.errors import SparkError
+from django_delayq.spark.jobs.due import DUE, Plan, in_quiet_hours, with_due, without_zone
+from django_delayq.spark.jobs.forecast import Forecast, forecast
+from django_delayq.spark.jobs.rate import with_rate
+from django_delayq.spark.write.summary import WriteSummary, read_summary
+from django_delayq.values import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """What the rows become: `data_columns` are the fields of the data, or with `bare` one column the data itself.
+
+    The id is made of the key and `id_columns`.
+    """
+
+    key: str
+    id_columns: Sequence[str]
+    data_columns: Sequence[str] = ()
+    bare: bool = False
+    tag: str | None = None
+    queue: str | None = None
+
+
+def planned(rows: DataFrame, messages: Messages, plan: Plan) -> tuple[DataFrame, Forecast]:
+    """The messages as rows that a write takes, and what will be due when. Nothing is sent.
+
+    Raises `SparkError` for a column that there is not, for rows without a due time, and where spreading or the rate
+    would have messages due in quiet hours.
+    """
+    _check_columns(rows, messages)
+    id = _id(messages)
+    rows = with_due(rows, plan, id)
+    if plan.max_per_second:
+        rows = with_rate(rows, plan.max_per_second, id)
+    seen = forecast(rows, in_quiet_hours(plan))
+    if seen.undue:
+        raise SparkError(
+            f"{seen.undue} of {seen.rows} rows have no due time: due={plan.due!r} gives null for them, or text that is "
+            "no local time such as '2026-11-21 09:00'. Leave them out, or mend them. Nothing was sent."
+        )
+    if seen.quiet:
+        raise SparkError(
+            f"{seen.quiet} of {seen.rows} messages would be due in quiet hours, since spreading or the rate delays "
+            "them so long: spread them over less time, or raise the rate. Nothing was sent."
+        )
+    return without_zone(rows).select(*_columns(messages, id)), seen
+
+
+def schedule(rows: DataFrame, messages: Messages, plan: Plan, **options: str) -> tuple[WriteSummary, Forecast]:
+    """Send them. `options` are those of a write: `using`, `job`, `onBadRow`, …"""
+    out, seen = planned(rows, messages, plan)
+    return send(out, **options), seen
+
+
+def send(out: DataFrame, **options: str) -> WriteSummary:
+    """Write messages, and give what the write has counted."""
+    with TemporaryDirectory(prefix="delayq-spark-") as directory:
+        path = str(Path(directory) / "summary.json")
+        out.write.format("delayq").mode("append").options(**{"summaryPath": path, **options}).save()
+        return read_summary(options.get("summaryPath", path))
+
+
+def _columns(messages: Messages, id: Column) -> list[Column]:
+    columns = [f.lit(messages.key).alias("key"), id.alias("id"), f.col(DUE)]
+    if messages.bare:
+        columns.append(f.col(messages.data_columns[0]).alias("data"))
+    elif messages.data_columns:
+        columns.append(f.struct(*messages.data_columns).alias("data"))
+    columns += [f.lit(value).alias(name) for name, value in (("tag", messages.tag), ("queue", messages.queue)) if value]
+    return columns
+
+
+def _id(messages: Messages) -> Column:
+    """As a write makes it of `idColumns`; null where one of them is null, which is a bad row then."""
+    parts = [f.lit(messages.key)]
+    for name in messages.id_columns:
+        text = f.replace(f.replace(f.col(name).cast("string"), f.lit("%"), f.lit("%25")), f.lit(":"), f.lit("%3A"))
+        parts += [f.lit(":"), text]
+    return f.concat(*parts)
+
+
+def _check_columns(rows: DataFrame, messages: Messages) -> None:
+    for name in (*messages.id_columns, *messages.data_columns):
+        if name not in rows.columns:
+            raise SparkError(f"There is no column {name!r}: {did_you_mean(name, rows.columns)}")
+    if not messages.id_columns:
+        raise SparkError("Ids are made of columns, so that a job that is run again sends nothing twice: name them.")
+    if messages.bare and len(messages.data_columns) != 1:
+        raise SparkError(f"Bare data is one column; these are {len(messages.data_columns)}.")

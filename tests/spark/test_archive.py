@@ -1,0 +1,137 @@
+"""What ended moves into the lake: none lost and none twice, whenever the job is killed."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from django_delayq.brokers import get_broker
+from django_delayq.conf import get_alias
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Tally
+from django_delayq.spark.errors import SparkError
+from django_delayq.spark.jobs import archive as job
+from django_delayq.spark.jobs.archive import archive, read_lake
+from django_delayq.spark.jobs.lake import Lake
+from tests.spark.ended import MINUTE, START, fail, finish
+from tests.spark.support import CARRIED, EMBEDDED, STORED
+
+LATER = START + timedelta(days=1)
+
+
+class Killed(BaseException):
+    """The job ends here, and nothing of it runs any more."""
+
+
+def in_lake(spark: SparkSession, lake: Lake, table: str = "finish") -> list[int]:
+    """The pks that the lake holds."""
+    rows = read_lake(spark, lake, table)
+    return [] if rows is None else sorted(row.pk for row in rows.select("pk").collect())
+
+
+def in_table(using: str) -> list[int]:
+    return sorted(FinishMessage.objects.using(get_alias(using).database).values_list("pk", flat=True))
+
+
+def tallies(using: str) -> dict[str, int]:
+    return dict(Tally.objects.using(get_alias(using).database).values_list("name", "count"))
+
+
+@pytest.mark.parametrize("using", [STORED, EMBEDDED])
+def test_what_ended_before_moves_and_what_ended_later_stays(spark: SparkSession, using: str, tmp_path: Path) -> None:
+    finish(using, range(8))
+    fail(using, [20])
+    lake = Lake(str(tmp_path))
+    done = archive(spark, using, lake, "finish", START + 6 * MINUTE, chunk_rows=4)
+    assert (done.rows, done.chunks, done.recovered) == (6, 2, 0)
+    assert in_lake(spark, lake) == [0, 1, 2, 3, 4, 5]
+    assert in_table(using) == [6, 7]
+    assert tallies(using) == {"finished": 6}
+    assert archive(spark, using, lake, "error", LATER).rows == 1
+    assert tallies(using) == {"finished": 6, "dropped": 1}
+    assert get_broker(using).audit().differences == []
+    directories = {path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.glob("finish/**/*.parquet")}
+    assert "finish/date=2026-01-02/of_key=a" in directories
+    (row,) = [row for row in read_lake(spark, lake, "finish").collect() if row.pk == 2]  # type: ignore[union-attr]
+    assert (row.id, row.key, row.outcome, row.ended_at.timestamp()) == (
+        "m2",
+        "b/c=d",
+        "finished",
+        (START + 2 * MINUTE + timedelta(seconds=3)).timestamp(),
+    )
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:
+    """End the job at the `call`th call of one of its steps."""
+    step: Callable[..., Any] = getattr(owner, name)
+    calls = 0
+
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call and not after:
+            raise Killed
+        result = step(*args, **kwargs)
+        if calls == call:
+            raise Killed
+        return result
+
+    monkeypatch.setattr(owner, name, killed)
+
+
+STEPS = [
+    (job, "_write", 1, True),
+    (Lake, "note", 1, True),
+    (Lake, "move", 1, True),
+    (job, "remove", 1, True),
+    (job, "_take", 1, True),
+    (Lake, "forget", 2, False),
+]
+
+
+def test_a_job_that_is_killed_at_every_step_loses_nothing_and_keeps_nothing_twice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    finish(STORED, range(24))
+    lake = Lake(str(tmp_path))
+    for owner, name, call, after in STEPS:
+        with pytest.MonkeyPatch.context() as patch:
+            kill_at(patch, owner, name, call, after=after)
+            with pytest.raises(Killed):
+                archive(spark, STORED, lake, "finish", LATER, chunk_rows=4)
+        assert set(in_lake(spark, lake)) | set(in_table(STORED)) == set(range(24)), name
+    archive(spark, STORED, lake, "finish", LATER, chunk_rows=24)
+    assert in_lake(spark, lake) == list(range(24))
+    assert in_table(STORED) == []
+    assert tallies(STORED) == {"finished": 24}
+    assert list(lake.unfinished()) == []
+
+
+def test_what_leaves_the_table_while_it_is_archived_is_not_in_the_lake(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(STORED, range(4))
+    lake = Lake(str(tmp_path))
+    using = get_alias(STORED).database
+    write = job._write
+
+    def rescued_meanwhile(*args: Any) -> None:
+        write(*args)
+        error = ErrorMessage.objects.using(using).filter(pk=2).first()
+        if error is not None:
+            get_broker(STORED).rescue([error.message_id])
+
+    monkeypatch.setattr(job, "_write", rescued_meanwhile)
+    done = archive(spark, STORED, lake, "error", LATER)
+    assert (done.rows, done.given_back) == (3, 1)
+    assert in_lake(spark, lake, "error") == [0, 1, 3]
+    assert list(ReadyMessage.objects.using(using).values_list("pk", flat=True)) == [2]
+
+
+def test_there_is_nothing_to_archive_without_a_store(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(SparkError, match="has no store"):
+        archive(spark, CARRIED, Lake(str(tmp_path)), "finish", LATER)
+    with pytest.raises(SparkError, match="give 'finish' or 'error'"):
+        archive(spark, STORED, Lake(str(tmp_path)), "ready", LATER)

@@ -1,0 +1,88 @@
+"""The command line: what it takes, what it writes, and how it ends."""
+
+from argparse import ArgumentTypeError
+from datetime import UTC, date, datetime, time, timedelta
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from django_delayq.brokers import get_broker
+from django_delayq.spark.cli.arguments import holidays, instant, quiet_hours, seconds
+from tests.spark.support import STORED, waiting
+
+CUSTOMERS = "customer,on,zone\n1,2096-11-21,Europe/Berlin\n2,2096-11-21,Asia/Tokyo\n3,2096-11-22,Europe/Berlin\n"
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> list[str]:
+    """What schedule and reconcile take."""
+    (tmp_path / "customers.csv").write_text(CUSTOMERS)
+    rows = ["--from", str(tmp_path / "customers.csv"), "--id", "customer", "--tag", "t"]
+    return ["--using", STORED, "--key", "note", *rows, "--due", "on || ' 09:00'", "--zone-column", "zone"]
+
+
+def run(*arguments: str) -> str:
+    out = StringIO()
+    call_command("delayq_spark", *arguments, stdout=out)
+    return out.getvalue()
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_schedule_is_forecast_then_sent_then_reconciled(plan: list[str], tmp_path: Path) -> None:
+    chart = tmp_path / "forecast.svg"
+    told = run("schedule", *plan, "--data", "customer", "--dry-run", "--chart", str(chart))
+    assert "3 messages, due from 2096-11-21 00:00 to 2096-11-22 09:00 (UTC)" in told
+    assert told.endswith("Nothing was sent.\n")
+    assert chart.read_text().count("<rect") == 3
+    assert waiting(STORED) == 0
+    assert "Read 3, sent 3, there already 0, quarantined 0" in run("schedule", *plan, "--data", "customer")
+    assert run("reconcile", *plan).endswith("0 differences.\n")
+    assert "0 of 3 have ended (0.0 %), the last is due 2096-11-22 08:00:00 UTC" in run(
+        "campaign", "--using", STORED, "t"
+    )
+    get_broker(STORED).purge(["note:2"])
+    out = StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("delayq_spark", "reconcile", *plan, stdout=out)
+    assert ended.value.code == 1
+    assert out.getvalue() == "note:2: there is no such message\n1 differences.\n"
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_can_not_be_done_is_told_in_a_line(plan: list[str]) -> None:
+    with pytest.raises(CommandError, match=r"^stored: There is no column 'name': there is: customer, on, zone\.$"):
+        run("schedule", *plan, "--data", "name")
+    with pytest.raises(CommandError, match="nowhere") as failure:
+        run("schedule", *plan[:4], "--from", "/nowhere", *plan[6:])
+    assert "Traceback" not in str(failure.value)
+
+
+def test_the_parser_takes_what_people_write(tmp_path: Path) -> None:
+    assert quiet_hours("21:00-08:30") == (time(21), time(8, 30))
+    (tmp_path / "days").write_text("2026-12-25\n2026-12-26\n")
+    assert holidays(str(tmp_path / "days")) == holidays("2026-12-26, 2026-12-25")
+    assert holidays("2026-12-25") == {date(2026, 12, 25)}
+    assert seconds("2h") == 7200
+    assert instant("2026-11-21T12:00") == datetime(2026, 11, 21, 12, tzinfo=UTC)
+    assert instant("2026-11-21T12:00+01:00") == datetime(2026, 11, 21, 11, tzinfo=UTC)
+    before = datetime.now(UTC)
+    assert before <= instant("1d") + timedelta(days=1) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (quiet_hours, "late"),
+        (quiet_hours, "08:00-08:00"),
+        (holidays, "christmas"),
+        (seconds, "soon"),
+        (instant, "once"),
+    ],
+)
+def test_the_parser_says_how_to_write_it(parse: object, text: str) -> None:
+    assert callable(parse)
+    with pytest.raises(ArgumentTypeError, match=text):
+        parse(text)

@@ -1,0 +1,50 @@
+"""Small files become one, with every row once, whenever the job is killed."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from django_delayq.spark.jobs import compact as job
+from django_delayq.spark.jobs.compact import Compacted, compact
+from django_delayq.spark.jobs.lake import Lake
+from tests.spark.test_archive import Killed, kill_at
+
+PLACE = "finish/date=2026-01-01/of_key=a"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Three small files in one directory, and a fourth in another."""
+    for number, place in enumerate([PLACE, PLACE, PLACE, "finish/date=2026-01-02/of_key=a"]):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        parquet.write_table(pa.table({"pk": [2 * number, 2 * number + 1]}), tmp_path / place / f"{number}.parquet")
+    return Lake(str(tmp_path))
+
+
+def test_each_directory_has_one_file_with_all_rows(lake: Lake) -> None:
+    assert compact(lake, "finish") == Compacted(directories=1, files=3)
+    files = lake.files("finish")
+    assert len(files) == 2
+    assert sorted(lake.column(files, "pk")) == list(range(8))
+    assert compact(lake, "finish") == Compacted()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [(job, "_write", 1), (Lake, "note", 1), (Lake, "remove", 1), (Lake, "remove", 3), (Lake, "move", 1)],
+)
+def test_a_job_that_is_killed_at_any_step_is_ended_by_the_next(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int
+) -> None:
+    with monkeypatch.context() as patch:
+        kill_at(patch, owner, name, call, after=True)
+        with pytest.raises(Killed):
+            compact(lake, "finish")
+    compact(lake, "finish")
+    files = lake.files("finish")
+    assert len(files) == 2
+    assert sorted(lake.column(files, "pk")) == list(range(8))
+    assert list(lake.unfinished()) == []
