@@ -3,6 +3,7 @@
 A message can run twice when its worker was killed: each handler looks first whether its work is still to be done.
 """
 
+import logging
 from dataclasses import dataclass
 
 from django.core.mail import send_mail
@@ -12,6 +13,8 @@ from django_delayq import Bury, Message, delay_execute
 from example_project.shop import sms
 from example_project.shop.models import Departure, Order, Reminder, Store
 from example_project.shop.runs import recorded
+
+log = logging.getLogger(__name__)
 
 
 @delay_execute(key="order.close", max_attempts=5)
@@ -61,3 +64,19 @@ def text_store(message: Message[int]) -> None:
 def close_checkin(message: Message[int]) -> None:
     """Close the check-in of a departure."""
     Departure.objects.filter(pk=message.data, checkin_closed_at=None).update(checkin_closed_at=timezone.now())
+
+
+@dataclass
+class Flight:
+    """The data of an announcement."""
+
+    carrier: str
+    flight: str
+    origin: str
+    dest: str
+
+
+@delay_execute(key="departure.announce")
+def announce_departure(message: Message[Flight]) -> None:
+    """Announce that a flight leaves now. A month of them is sent by Spark: see `make spark-demo`."""
+    log.debug("%s%s leaves %s", message.data.carrier, message.data.flight, message.data.origin)
