@@ -14,8 +14,8 @@ NAMES = (
     "rabbitmq",
 )
 """The benchmarks, a module each."""
-BY_NAME = ("plans",)
-"""What measures nothing, and is run by name only."""
+BY_NAME = ("plans", "spark")
+"""What is run by name only: it measures nothing, or needs Spark beside."""
 
 
 def main(names: list[str]) -> int:

@@ -1,0 +1,132 @@
+"""The pipeline on Spark against what a site would write by hand, all on one machine in one run."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+
+import django
+from pyspark.sql import Row, functions as f
+
+from benchmarks.delayed import noop
+from benchmarks.result import Result, at_least, at_most
+from benchmarks.scale import scaled
+from benchmarks.site import DATA
+from benchmarks.spark_site import CARRIED, FAR_S, SETTINGS, STORED, SparkSite, peak_bytes, seconds, spark_site
+from django_delayq.brokers.base import BATCH
+
+ROWS = scaled(1_000_000, least=20_000)
+
+
+def run() -> list[Result]:
+    """The ratios of rows a second, of a filter's time, and of memory."""
+    with spark_site() as site:
+        site.write(site.rows(1000), CARRIED)  # Python processes and Java's compiler get warm
+        site.write(site.rows(1000), STORED)
+        return [*_redis(site), *_store(site), *_memory(site)]
+
+
+def _redis(site: SparkSite) -> list[Result]:
+    ours = _fresh(site, lambda: site.write(site.rows(ROWS), CARRIED))
+    one_by_one = _fresh(site, lambda: site.rows(ROWS).foreachPartition(_send_each))
+    in_bulk = _fresh(site, lambda: site.rows(ROWS).foreachPartition(_send_many))
+    plain = _fresh(site, _send_plainly)
+    told = f"{ROWS / ours:,.0f} rows/s"
+    return [
+        at_least("Spark to Redis / foreachPartition, a send a row", one_by_one / ours, 2.0, told),
+        at_least("Spark to Redis / foreachPartition with send_delay_messages", in_bulk / ours, 1.2, told),
+        at_least("Spark to Redis / plain Python with send_delay_messages", plain / ours, 0.7, told),
+    ]
+
+
+def _store(site: SparkSite) -> list[Result]:
+    rows = ROWS // 10
+    by_orm = _fresh(site, lambda: _bulk_create(site, rows)) * ROWS / rows
+    ours = _fresh(site, lambda: site.write(site.rows(ROWS), STORED))
+    read = seconds(lambda: _all(site))
+    iterated = seconds(lambda: _iterate(site))
+    low = f.col("due_at") < f.timestamp_seconds(f.lit(FAR_S + 36))  # 1 %
+    filtered = seconds(
+        lambda: (
+            site.load(using=STORED, table="ready", pushFilters="true")
+            .where(low)
+            .write.format("noop")
+            .mode("append")
+            .save()
+        )
+    )
+    return [
+        at_least("Spark to the store / bulk_create of 1,000", by_orm / ours, 5, f"{ROWS / ours:,.0f} rows/s"),
+        at_least("Spark reads a table / the ORM's iterator", iterated / read, 5, f"{ROWS / read:,.0f} rows/s"),
+        at_most("a filter that keeps 1 % / all rows", filtered / read, 0.25, "of the time"),
+    ]
+
+
+def _memory(site: SparkSite) -> list[Result]:
+    few = peak_bytes(lambda: _fresh(site, lambda: site.write(site.rows(ROWS // 10), CARRIED)))
+    many = peak_bytes(lambda: _fresh(site, lambda: site.write(site.rows(ROWS), CARRIED)))
+    told = f"{many / 2**20:.0f} MiB"
+    return [at_most("a task's memory, ten times the rows / rows", many / few, 1.3, "times", told)]
+
+
+def _fresh(site: SparkSite, work: Callable[[], object]) -> float:
+    site.empty()
+    return seconds(work)
+
+
+def _send_each(rows: Iterable[Row]) -> None:
+    _enter()
+    from django_delayq import send_delay_message
+
+    for row in rows:
+        send_delay_message(row.key, row.data.asDict(), at=_aware(row), id=row.id, using=CARRIED)
+
+
+def _send_many(rows: Iterable[Row]) -> None:
+    _enter()
+    from django_delayq import Send, send_delay_messages
+
+    sends = (Send(row.key, row.data.asDict(), at=_aware(row), id=row.id) for row in rows)
+    send_delay_messages(sends, using=CARRIED)
+
+
+def _aware(row: Row) -> datetime:
+    return row.due_at.astimezone(UTC)  # type: ignore[no-any-return]
+
+
+def _enter() -> None:
+    os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS
+    django.setup()
+
+
+def _send_plainly() -> None:
+    from django_delayq import send_delay_messages
+
+    at = (datetime.fromtimestamp(FAR_S + n % 3600, UTC) for n in range(ROWS))
+    send_delay_messages((noop.prepare(DATA, at=each, id=f"message-{n}") for n, each in enumerate(at)), using=CARRIED)
+
+
+def _bulk_create(site: SparkSite, rows: int) -> None:
+    from django_delayq.codec import dumps
+    from django_delayq.message import from_ms
+    from django_delayq.models import ReadyMessage
+
+    data, now, due_at = dumps(DATA).decode(), datetime.now(UTC), from_ms(FAR_S * 1000)
+    fields = {"alias": STORED, "queue": "default", "key": "bench.noop", "data": data, "failures": 0, "crashes": 0}
+    fields |= {"due_at": due_at, "scheduled_at": due_at, "sent_at": now, "at_most_once": False, "placed": False}
+
+    def made() -> Iterator[ReadyMessage]:
+        for n in range(rows):
+            yield ReadyMessage(message_id=f"message-{n}", error="", worker="", history="[]", **fields)
+
+    ReadyMessage.objects.using(site.using).bulk_create(made(), batch_size=BATCH)
+
+
+def _all(site: SparkSite) -> None:
+    site.load(using=STORED, table="ready").write.format("noop").mode("append").save()
+
+
+def _iterate(site: SparkSite) -> None:
+    from django_delayq.models import ReadyMessage
+
+    for _ in ReadyMessage.objects.using(site.using).iterator(chunk_size=BATCH):
+        pass
