@@ -48,6 +48,13 @@ def build_session(
             raise SparkError(f"Spark did not start, see above: {str(error).partition(chr(10))[0]}") from error
 
 
+def check_zone(spark: SparkSession) -> None:
+    """Raise `SparkError` unless the session's time zone is UTC: in another, days would be cut elsewhere at each run."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    if zone not in ("UTC", "Etc/UTC"):
+        raise SparkError(f"The session's time zone is {zone!r}; set spark.sql.session.timeZone to 'UTC'.")
+
+
 @contextmanager
 def _environment(submitted: bool) -> Iterator[None]:
     """What Spark reads from the environment when it starts; put back at the end."""

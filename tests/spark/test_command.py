@@ -1,5 +1,6 @@
 """The command line: what it takes, what it writes, and how it ends."""
 
+import sys
 from argparse import ArgumentTypeError
 from datetime import UTC, date, datetime, time, timedelta
 from io import StringIO
@@ -58,6 +59,15 @@ def test_what_can_not_be_done_is_told_in_a_line(plan: list[str]) -> None:
     with pytest.raises(CommandError, match="nowhere") as failure:
         run("schedule", *plan[:4], "--from", "/nowhere", *plan[6:])
     assert "Traceback" not in str(failure.value)
+
+
+def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("django_delayq.spark")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ["pyspark", *(name for name in sys.modules if name.startswith("pyspark."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(CommandError, match=r"pip install 'django-delayq\[spark\]'"):
+        run("campaign", "t")
 
 
 def test_the_parser_takes_what_people_write(tmp_path: Path) -> None:

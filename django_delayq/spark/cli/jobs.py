@@ -1,5 +1,6 @@
 """The jobs by name, and how one is run."""
 
+import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -34,8 +35,14 @@ JOBS: dict[str, Job] = {
 
 
 def run_job(name: str, options: dict[str, Any], write: Callable[[str], None]) -> int:
-    """Run a job on a session of its own, or on that of `spark-submit`. Gives its exit code; raises `SparkError`."""
+    """Run a job on a session of its own, or on that of `spark-submit`. Gives its exit code; raises `SparkError`.
+
+    On a terminal Spark shows how far it is.
+    """
+    progress = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     try:
-        return JOBS[name].run(build_session(f"delayq {name}", master=options["master"]), options, write)
+        spark = build_session(f"delayq {name}", master=options["master"], config=progress)
+        spark.sparkContext.setLogLevel("ERROR")
+        return JOBS[name].run(spark, options, write)
     except PySparkException as error:
         raise SparkError(reason_of(error)) from error

@@ -19,6 +19,7 @@ from django_delayq.fields import to_epoch_ms
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.jobs.lake import UNFINISHED, Lake
 from django_delayq.spark.read.shapes import TABLES
+from django_delayq.spark.session import check_zone
 from django_delayq.store import StoredBroker
 from django_delayq.store.database import Database, marks
 from django_delayq.store.prune import remove
@@ -44,6 +45,7 @@ def archive(
     """Move rows of "finish" or "error" that ended before then. Raises `SparkError` where that can't be."""
     if table not in ARCHIVED:
         raise SparkError(f"table={table!r} has nothing that ended: give 'finish' or 'error'.")
+    check_zone(spark)
     database = database_of(using)
     recovered, given_back = recover(lake, database)
     rows = chunks = 0

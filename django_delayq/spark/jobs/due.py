@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, functions as f
 from pyspark.sql.types import StringType, TimestampNTZType
 
 from django_delayq.spark.errors import SparkError
+from django_delayq.spark.session import check_zone
 from django_delayq.values import shown
 
 DUE, MOVED = "due_at", "moved"
@@ -49,7 +50,7 @@ def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
     A local time that a clock change skips is due as much later as it skips; of one that comes twice, the first counts.
     Raises `SparkError` for a wrong expression, a zone that there is not, or a session whose time zone is not UTC.
     """
-    check_session(rows)
+    check_zone(rows.sparkSession)
     rows = rows.withColumn(_FIRST, f.expr(plan.due)).withColumn(_ZONE, f.expr(plan.zone))
     kind = rows.schema[_FIRST].dataType
     if not isinstance(kind, TimestampNTZType | StringType):
@@ -87,13 +88,6 @@ def in_quiet_hours(plan: Plan) -> Column:
 def without_zone(rows: DataFrame) -> DataFrame:
     """The rows without what `in_quiet_hours` needed."""
     return rows.drop(_ZONE)
-
-
-def check_session(rows: DataFrame) -> None:
-    """Raise `SparkError` unless the session's time zone is UTC."""
-    zone = rows.sparkSession.conf.get("spark.sql.session.timeZone")
-    if zone not in ("UTC", "Etc/UTC"):
-        raise SparkError(f"The session's time zone is {zone!r}; set spark.sql.session.timeZone to 'UTC'.")
 
 
 def _local_moves(plan: Plan) -> Iterator[tuple[str, Column]]:

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as f
 
 from django_delayq.spark.jobs.archive import read_lake
 from django_delayq.spark.jobs.lake import Lake
+from django_delayq.spark.session import check_zone
 
 GROUP = ("date", "hour", "queue", "key")
 COUNTS = ("messages", "finished", "failed", "cancelled", "retried")
@@ -43,6 +44,7 @@ def figures(rows: DataFrame) -> DataFrame:
 
     Lateness is from when the last attempt was due to when its handler started.
     """
+    check_zone(rows.sparkSession)
     outcome = f.col("outcome")
     started = f.col("started_at").isNotNull() & (outcome != "cancelled")
     lateness = f.unix_millis("started_at") - f.unix_millis("due_at")
