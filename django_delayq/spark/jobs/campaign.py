@@ -6,6 +6,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from django_delayq.conf import get_alias
+from django_delayq.message import from_ms
 from django_delayq.spark.errors import SparkError
 
 
@@ -45,7 +46,7 @@ def campaign(spark: SparkSession, using: str, tag: str) -> Campaign:
     left = _of(spark, using, "ready", tag, "due_at").agg(
         f.count("*").alias("waiting"),
         f.count_if(f.col("due_at") <= f.now()).alias("overdue"),
-        f.max("due_at").alias("last"),
+        f.max(f.unix_millis("due_at")).alias("last_ms"),
     )
     (ready,) = left.collect()
     ended = {
@@ -53,9 +54,9 @@ def campaign(spark: SparkSession, using: str, tag: str) -> Campaign:
         for row in _of(spark, using, "finish", tag, "outcome").groupBy("outcome").count().collect()
     }
     failed = _of(spark, using, "error", tag, "id").count()
-    return Campaign(
-        ready.waiting, ready.overdue, ended.get("finished", 0), ended.get("cancelled", 0), failed, ready.last
-    )
+    last_due_at = None if ready.last_ms is None else from_ms(ready.last_ms)  # an instant would come in local time
+    finished, cancelled = ended.get("finished", 0), ended.get("cancelled", 0)
+    return Campaign(ready.waiting, ready.overdue, finished, cancelled, failed, last_due_at)
 
 
 def _of(spark: SparkSession, using: str, table: str, tag: str, column: str) -> DataFrame:
