@@ -11,7 +11,7 @@ class NotInTime(Exception):
     """Something that the demo waits for did not happen."""
 
 
-def wait_for(what: str, look: Callable[[], T | None], seconds: float = 15) -> T:
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = 30) -> T:
     """Return what `look` sees as soon as that is something; raise `NotInTime` after `seconds`."""
     end = time.monotonic() + seconds
     while not (seen := look()):
