@@ -52,6 +52,8 @@ SPECIAL = """
     WHERE id %% 1000 = 1 OR due_at > %(horizon)s OR id %% 100 = 2 OR id %% 50000 = 3"""
 """Some were not placed, some must not start twice, a few are suspects."""
 UNPLACED = "UPDATE delayq_ready SET placed = false WHERE due_at > %(horizon)s"
+BACKLOG = "UPDATE delayq_ready SET due_at = %(due)s, placed = true WHERE id %% 2 = 0"
+"""Half of all are overdue, and the broker knows of them."""
 INDEXES = """
     SELECT relname, indexrelname, pg_relation_size(indexrelid) / 1048576.0 FROM pg_stat_user_indexes
     WHERE relname IN ('delayq_ready', 'delayq_finish', 'delayq_error') ORDER BY relname DESC, indexrelname"""
@@ -74,6 +76,10 @@ def run() -> list[Result]:
         _fill(site, count)
         uses = store_uses(site.using) | dict(_pages(site))
         plans = [plan for use, work in uses.items() for plan in _plans_of(site, use, work)]
+        with site.client() as client:
+            client.execute(BACKLOG, {"due": time_ns() // 1_000_000 - 86_400_000})
+        site.tidy()
+        plans += _plans_of(site, "relay beside a backlog", uses["relay"])
         with site.client() as client:
             indexes = [(table, name, float(size)) for table, name, size in client.execute(INDEXES).fetchall()]
     sys.stdout.write("\n".join(_page(count, indexes, plans)) + "\n")
@@ -107,8 +113,8 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
 
     return {
         "claim": lambda: claims.claim(database, alarms, wants, LEASE_MS, "w"),
-        "claim, settle": lambda: settles.settle(database, held()),
-        "claim, renew": lambda: settles.renew(database, [(one.id, one.token) for one in held()], LEASE_MS),
+        "settlement": lambda: settles.settle(database, held()),
+        "renewal": lambda: settles.renew(database, [(one.id, one.token) for one in held()], LEASE_MS),
         "send of ids that wait": lambda: puts.put(database, again, "replace"),
         "cancel": lambda: byid.cancel(database, there),
         "reschedule": lambda: byid.reschedule(database, there, 60_000, None),
@@ -117,7 +123,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "cancel by tag": lambda: looks.tagged(database, "customer:42"),
         "relay": lambda: relay.relay(database, clock, HORIZON_MS),
         "rebuild": lambda: relay.rebuild(database, clock, HORIZON_MS),
-        "degraded, sweep, drain": lambda: feed.due(database, wants),
+        "degraded mode": lambda: feed.due(database, wants),
         "claim of suspects": lambda: claims.claim_suspect(database, wants, LEASE_MS, "w"),
         "suspects due": lambda: claims.suspects_due(database),
         "upkeep": lambda: reclaims.reclaim_lapsed(database),
