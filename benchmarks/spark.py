@@ -1,17 +1,15 @@
 """The pipeline on Spark against what a site would write by hand, all on one machine in one run."""
 
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
-import django
-from pyspark.sql import Row, functions as f
+from pyspark.sql import functions as f
 
-from benchmarks.delayed import noop
 from benchmarks.result import Result, at_least, at_most
 from benchmarks.scale import scaled
 from benchmarks.site import DATA
-from benchmarks.spark_site import CARRIED, FAR_S, SETTINGS, STORED, SparkSite, peak_bytes, seconds, spark_site
+from benchmarks.spark_by_hand import send_each, send_many
+from benchmarks.spark_site import CARRIED, FAR_S, KEY, STORED, SparkSite, peak_bytes, seconds, spark_site
 from django_delayq.brokers.base import BATCH
 
 ROWS = scaled(1_000_000, least=20_000)
@@ -27,8 +25,8 @@ def run() -> list[Result]:
 
 def _redis(site: SparkSite) -> list[Result]:
     ours = _fresh(site, lambda: site.write(site.rows(ROWS), CARRIED))
-    one_by_one = _fresh(site, lambda: site.rows(ROWS).foreachPartition(_send_each))
-    in_bulk = _fresh(site, lambda: site.rows(ROWS).foreachPartition(_send_many))
+    one_by_one = _fresh(site, lambda: site.rows(ROWS).foreachPartition(send_each))
+    in_bulk = _fresh(site, lambda: site.rows(ROWS).foreachPartition(send_many))
     plain = _fresh(site, _send_plainly)
     told = f"{ROWS / ours:,.0f} rows/s"
     return [
@@ -73,36 +71,11 @@ def _fresh(site: SparkSite, work: Callable[[], object]) -> float:
     return seconds(work)
 
 
-def _send_each(rows: Iterable[Row]) -> None:
-    _enter()
-    from django_delayq import send_delay_message
-
-    for row in rows:
-        send_delay_message(row.key, row.data.asDict(), at=_aware(row), id=row.id, using=CARRIED)
-
-
-def _send_many(rows: Iterable[Row]) -> None:
-    _enter()
+def _send_plainly() -> None:
     from django_delayq import Send, send_delay_messages
 
-    sends = (Send(row.key, row.data.asDict(), at=_aware(row), id=row.id) for row in rows)
-    send_delay_messages(sends, using=CARRIED)
-
-
-def _aware(row: Row) -> datetime:
-    return row.due_at.astimezone(UTC)  # type: ignore[no-any-return]
-
-
-def _enter() -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS
-    django.setup()
-
-
-def _send_plainly() -> None:
-    from django_delayq import send_delay_messages
-
     at = (datetime.fromtimestamp(FAR_S + n % 3600, UTC) for n in range(ROWS))
-    send_delay_messages((noop.prepare(DATA, at=each, id=f"message-{n}") for n, each in enumerate(at)), using=CARRIED)
+    send_delay_messages((Send(KEY, DATA, at=each, id=f"message-{n}") for n, each in enumerate(at)), using=CARRIED)
 
 
 def _bulk_create(site: SparkSite, rows: int) -> None:
@@ -111,7 +84,7 @@ def _bulk_create(site: SparkSite, rows: int) -> None:
     from django_delayq.models import ReadyMessage
 
     data, now, due_at = dumps(DATA).decode(), datetime.now(UTC), from_ms(FAR_S * 1000)
-    fields = {"alias": STORED, "queue": "default", "key": "bench.noop", "data": data, "failures": 0, "crashes": 0}
+    fields = {"alias": STORED, "queue": "default", "key": KEY, "data": data, "failures": 0, "crashes": 0}
     fields |= {"due_at": due_at, "scheduled_at": due_at, "sent_at": now, "at_most_once": False, "placed": False}
 
     def made() -> Iterator[ReadyMessage]:

@@ -23,6 +23,8 @@ from django_delayq.spark.session import build_session
 CARRIED, STORED = "carried", "stored"
 SETTINGS = "benchmarks.spark_settings"
 FAR_S = 1_900_000_000
+KEY = "bench.row"
+"""Of no handler: nothing is run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class SparkSite:
         due_at = f.timestamp_seconds(f.lit(FAR_S) + f.col("id") % 3600)
         id = f.concat(f.lit("message-"), f.col("id").cast("string"))
         return self.spark.range(0, count, 1, 2).select(
-            f.lit("bench.noop").alias("key"), id.alias("id"), data.alias("data"), due_at.alias("due_at")
+            f.lit(KEY).alias("key"), id.alias("id"), data.alias("data"), due_at.alias("due_at")
         )
 
     def write(self, rows: DataFrame, using: str) -> None:
@@ -69,8 +71,13 @@ def spark_site() -> Iterator[SparkSite]:
     with stored_site() as site:
         place = delayq_at(site.server.url)["default"]
         delayq = {
-            CARRIED: {**place, "OPTIONS": {"prefix": CARRIED}},
-            STORED: {**place, "STORE": {}, "DATABASE": site.using, "OPTIONS": {"prefix": STORED}},
+            CARRIED: {**place, "OPTIONS": {"prefix": CARRIED, "unknown_keys": "allow"}},
+            STORED: {
+                **place,
+                "STORE": {},
+                "DATABASE": site.using,
+                "OPTIONS": {"prefix": STORED, "unknown_keys": "allow"},
+            },
         }
         delayq["default"] = delayq[CARRIED]
         os.environ["DELAYQ_BENCH_SPARK"] = json.dumps({"DELAYQ": delayq, "DATABASES": {site.using: site.database}})
