@@ -63,6 +63,35 @@ def test_what_another_one_held_until_it_was_due_is_not_early(
     assert claimed.crashes == 1
 
 
+def test_what_could_not_be_settled_at_first_takes_one_place_and_not_two(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    claimed = claim(broker)
+    retry = Settlement("a", claimed.token, Verb.RETRY, "q", "k", error="no")
+    with rabbitmq_server.memory_full(), pytest.raises(BrokerUnavailable):
+        broker.settle([retry])  # the server has it in its buffer, and takes it when it can
+    assert broker.settle([retry]) == [True]
+    again = claim(broker)
+    assert again.failures == 1
+    (waiting,) = broker.counts().waiting
+    while waiting.ready:
+        assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == []
+        (waiting,) = broker.counts().waiting
+    assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == []
+
+
+def test_the_queue_of_errors_is_made_again_for_what_is_buried(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    claimed = claim(broker)
+    with rabbitmq_server.client() as client, client.channel() as channel:
+        channel.queue_delete(Names("delayq").error)
+    assert broker.settle([Settlement("a", claimed.token, Verb.BURY, "q", "k", error="no")]) == [True]
+    assert [info.id for info in broker.errors(10)] == ["a"]
+
+
 def test_a_queue_that_is_deleted_under_its_consumer_is_made_again(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:

@@ -17,6 +17,7 @@ from amqp import Channel, Connection, Message
 
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.notes import ALARM, Note, unpack
+from django_delayq.brokers.rabbitmq.outgoing import Outgoing
 from django_delayq.brokers.rabbitmq.topology import SetName
 
 MOST_HELD = 1_000
@@ -39,6 +40,8 @@ class Arrival:
     is_alarm: bool = False
     again: bool = False
     """Whether a connection was lost that had it."""
+    following: Outgoing | None = None
+    """What is to take its place. It may be there already, where a first try could not be told of."""
 
     @property
     def id(self) -> str:

@@ -19,6 +19,7 @@ class Outgoing:
     message: Message
     uid: str
     set_name: SetName
+    confirmed: bool = False
 
 
 def new_note(put: Put, now_ms: int, due_ms: int) -> Note:

@@ -99,7 +99,7 @@ class Publisher:
             connection.drain_events(timeout=batch.seconds_left)
         if batch.refused:
             refused, batch.refused = batch.refused, ""
-            self._topology.forget()
+            self._topology.mend()
             raise AMQPError(refused)
 
     def _ensure(self, connection: Connection, sets: Iterable[SetName]) -> bool:
@@ -123,8 +123,8 @@ class Publisher:
         for batch, uid in self._taken(tag, multiple):
             if uid in self._returned:  # confirmed as routed nowhere
                 batch.refused = "no queue is bound for it"
-            else:
-                batch.unconfirmed.pop(uid, None)
+            elif uid in batch.unconfirmed:
+                batch.unconfirmed.pop(uid).confirmed = True
 
     def _on_nack(self, tag: int, multiple: bool) -> None:
         for batch, _ in self._taken(tag, multiple):

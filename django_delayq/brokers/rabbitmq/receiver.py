@@ -13,7 +13,6 @@ from amqp import Connection
 from django_delayq.brokers.base import (
     BATCH,
     Alarm,
-    BuriedInfo,
     Claims,
     Settlement,
     Upkept,
@@ -35,6 +34,9 @@ from django_delayq.brokers.rabbitmq.topology import SetName
 from django_delayq.brokers.rabbitmq.waker import Waker
 from django_delayq.conf import Options
 from django_delayq.errors import BrokerUnavailable, DelayqError
+
+End = tuple[Arrival, Outgoing | None]
+"""A message that is over here, and what takes its place."""
 
 INTERRUPTED_S = 1.0
 UNWANTED_S = 1.0
@@ -135,7 +137,7 @@ class Receiver:
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         with self._receiving():
             now_ms = self._clock.now_ms()
-            answers, ended, out = [], [], []
+            answers, ended, ends = [], [], []
             for settlement in settlements:
                 lease = self._leases.find(settlement.id, settlement.token)
                 answers.append(lease is not None and lease not in ended)
@@ -146,19 +148,26 @@ class Receiver:
                     lease.until = self._clock.monotonic() + INTERRUPTED_S
                     lease.interrupted = True
                     continue
-                following = successor(self._names, lease.arrival, settlement, now_ms)
-                out += [following] if following else []
+                ends.append((lease.arrival, successor(self._names, lease.arrival, settlement, now_ms)))
                 ended.append(lease)
-            self._replace([lease.arrival for lease in ended], out)
+            self._replace(ends)
             for lease in ended:
                 self._leases.end(lease)
             return answers
 
-    def _replace(self, arrivals: Sequence[Arrival], out: Sequence[Outgoing]) -> None:
-        """Publish, then acknowledge: what dies between the two is there twice, and never lost."""
+    def _replace(self, ends: Sequence[End]) -> None:
+        """Publish, then acknowledge: what dies between the two is there twice, and never lost.
+
+        What was to take a place at a try before still does, under its uid: it may be there, though nobody was told.
+        """
+        out = []
+        for arrival, following in ends:
+            arrival.following = arrival.following or following
+            if arrival.following is not None and not arrival.following.confirmed:
+                out.append(arrival.following)
         for page in pages(out, BATCH):
             self._publisher.publish(page)
-        self._inbox.acknowledge(arrival.tag for arrival in arrivals)
+        self._inbox.acknowledge(arrival.tag for arrival, _ in ends)
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Outgoing]) -> None:
         with self._receiving():
@@ -205,7 +214,7 @@ class Receiver:
     def _give_back_unwanted(self) -> None:
         unwanted = self._inbox.unwanted(UNWANTED_S)
         try:
-            self._replace(unwanted, self._back(unwanted))
+            self._replace(self._back(unwanted))
         except BrokerUnavailable:
             self._inbox.put_back(unwanted)
             raise
@@ -216,8 +225,9 @@ class Receiver:
         if lost:
             now_ms = self._clock.now_ms()
             over = self._leases.is_over
-            out = [lapsed(self._names, each, now_ms, each.hold_ms) for each in lost if not over(each)]
-            self._replace(lost, out)
+            self._replace(
+                [(each, None if over(each) else lapsed(self._names, each, now_ms, each.hold_ms)) for each in lost]
+            )
             del self._inbox.lost[: len(lost)]  # not before: what could not be published is tried again
         if upkept:
             upkept.reclaimed += len(lost)
@@ -225,29 +235,25 @@ class Receiver:
     def _lapse(self, upkept: Upkept) -> None:
         now = self._clock.monotonic()
         leases = self._leases.lapsed(now)[:BATCH]
-        out = [self._after_lapse(lease.arrival, lease.interrupted) for lease in leases]
-        self._replace([lease.arrival for lease in leases], out)
+        ends = [(lease.arrival, self._after_lapse(lease.arrival, lease.interrupted)) for lease in leases]
+        self._replace(ends)
         for lease in leases:
             self._leases.end(lease)
         alarms = list(self._leases.lapsed_alarms(now))
         self._inbox.put_back(alarms)
-        buried = self._buried([lease.arrival for lease in leases], out)
+        buried = [told_of(arrival) for arrival, following in ends if following.routing_key == self._names.error]
         upkept.buried += buried
-        upkept.reclaimed += len(out) + len(alarms) - len(buried)
-
-    def _buried(self, lapsed: Iterable[Arrival], out: Iterable[Outgoing]) -> list[BuriedInfo]:
-        pairs = zip(lapsed, out, strict=True)
-        return [told_of(arrival) for arrival, each in pairs if each.routing_key == self._names.error]
+        upkept.reclaimed += len(ends) + len(alarms) - len(buried)
 
     def _after_lapse(self, arrival: Arrival, interrupted: bool) -> Outgoing:
         if interrupted and arrival.note and not arrival.note.header.at_most_once:
             return again(self._names, arrival, 0, self._clock.now_ms())
         return lapsed(self._names, arrival, self._clock.now_ms(), hold_ms=0)
 
-    def _back(self, arrivals: Iterable[Arrival]) -> list[Outgoing]:
+    def _back(self, arrivals: Iterable[Arrival]) -> list[End]:
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         return [
-            again(self._names, arrival, max(math.ceil((arrival.ready_at - now) * 1000), 0), now_ms)
+            (arrival, again(self._names, arrival, max(math.ceil((arrival.ready_at - now) * 1000), 0), now_ms))
             for arrival in arrivals
         ]
 
@@ -259,11 +265,9 @@ class Receiver:
             with self._receiving():
                 arrivals = self._inbox.everything()
                 interrupted = self._leases.interrupted()
-                stopped = [
-                    again(self._names, lease.arrival, int(INTERRUPTED_S * 1000), self._clock.now_ms())
-                    for lease in interrupted
-                ]
-                self._replace([*arrivals, *(lease.arrival for lease in interrupted)], [*self._back(arrivals), *stopped])
+                hold_ms, now_ms = int(INTERRUPTED_S * 1000), self._clock.now_ms()
+                stopped = [(lease.arrival, again(self._names, lease.arrival, hold_ms, now_ms)) for lease in interrupted]
+                self._replace([*self._back(arrivals), *stopped])
                 for lease in interrupted:
                     self._leases.end(lease)
 

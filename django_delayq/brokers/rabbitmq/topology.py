@@ -28,10 +28,15 @@ class Topology:
         self._names = names
         self._connection: Connection | None = None
         self._sets: set[SetName] = set()
+        self._broken = False
 
     def forget(self) -> None:
-        """Declare all anew: something is gone."""
+        """Declare the sets anew: something may be gone."""
         self._connection = None
+
+    def mend(self) -> None:
+        """Declare all anew: something is gone."""
+        self._connection, self._broken = None, True
 
     def ensure(self, connection: Connection, sets: Iterable[SetName]) -> list[SetName]:
         """Declare what was not declared on this connection. Gives the sets that are new to it."""
@@ -40,6 +45,10 @@ class Topology:
         if is_new:
             _set_up(connection, self._names)
             self._connection, self._sets = connection, set()
+        if self._broken:
+            with connection.channel() as channel:
+                _declare_base(channel, self._names, _delivery_limit(connection))
+            self._broken = False
         if missing:
             with connection.channel() as channel:
                 for name in missing:
@@ -59,6 +68,7 @@ def _set_up(connection: Connection, names: Names) -> None:
             channel.queue_declare(names.set_up, exclusive=True)  # another connection that has it locks us out
             if not _is_there(connection, names):
                 _declare_base(channel, names, _delivery_limit(connection))
+                _declare_register(channel, names, _delivery_limit(connection))
             channel.queue_delete(names.set_up)
         if monotonic() > until:
             raise AMQPError("another process sets it up, and does not come to an end")
@@ -86,6 +96,9 @@ def _declare_base(channel: Channel, names: Names, limit: dict[str, Any]) -> None
         _declare_level(channel, names, level, limit)
     _declare_queue(channel, names.error, limit)
     channel.queue_bind(names.error, names.direct, names.error)
+
+
+def _declare_register(channel: Channel, names: Names, limit: dict[str, Any]) -> None:
     _declare_queue(channel, names.register, {"x-max-length": 1, "x-overflow": "drop-head", **limit})
     channel.queue_bind(names.register, names.direct, names.register)
     channel.basic_publish_confirm(Message("{}", delivery_mode=PERSISTENT), names.direct, names.register)
