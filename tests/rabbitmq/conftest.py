@@ -21,13 +21,13 @@ def broker(rabbitmq_server: RabbitMQServer) -> Iterator[RabbitMQBroker]:
         yield broker
 
 
-def delayq_on(server: RabbitMQServer, store: dict[str, Any] | None) -> dict[str, Any]:
+def delayq_on(server: RabbitMQServer, store: dict[str, Any] | None, lease: str = "2s") -> dict[str, Any]:
     """DELAYQ["default"] on this node."""
     return {
         "BROKER": "django_delayq.brokers.rabbitmq.RabbitMQBroker",
         "LOCATION": server.url,
         "STORE": store,
-        "OPTIONS": {"unknown_keys": "allow", "lease": "2s"},
+        "OPTIONS": {"unknown_keys": "allow", "lease": lease},
     }
 
 
@@ -45,15 +45,22 @@ def database(sqlite_database: str) -> str:
 
 
 @pytest.fixture
+def lease() -> str:
+    """How long a dead worker's messages wait."""
+    return "2s"
+
+
+@pytest.fixture
 def site(
     settings: Settings,
     rabbitmq_server: RabbitMQServer,
     store: dict[str, Any] | None,
+    lease: str,
     database: str,
     database_env: dict[str, str],
 ) -> Iterator[Site]:
     """A site whose messages RabbitMQ carries, or for whose rows it holds the alarms."""
-    delayq = delayq_on(rabbitmq_server, store) | {"DATABASE": database}
+    delayq = delayq_on(rabbitmq_server, store, lease) | {"DATABASE": database}
     settings.DELAYQ = {"default": delayq}
     with site_on(delayq, database_env, rabbitmq_server) as site:
         yield site

@@ -25,6 +25,12 @@ LONGEST_MS = 2_500
 CUTS = 5
 
 
+@pytest.fixture
+def lease() -> str:
+    """So long that no worker loses one for want of a core."""
+    return "60s"
+
+
 def send(site: Site, ids: list[str]) -> None:
     """Send them, with delays up to a few seconds; again and again where the broker is away."""
     header = Header("default", "journal")
