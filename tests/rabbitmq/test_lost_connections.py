@@ -119,9 +119,13 @@ def test_a_forked_process_that_sends_leaves_its_parent_s_connections_alone(
     connection = _connection()
     pid = os.fork()
     if pid == 0:
-        get_broker().put(put)
-        gc.collect()
-        os._exit(0)
+        code = 1
+        try:
+            get_broker().put(put)
+            gc.collect()
+            code = 0
+        finally:
+            os._exit(code)  # whatever it raised: the child must not run the other tests
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     get_broker().put(put)
     assert _connection() is connection

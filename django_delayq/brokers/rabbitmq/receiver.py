@@ -95,10 +95,11 @@ class Receiver:
                 room = BATCH - len(claims.messages) - len(claims.alarms)
                 taken = list(self._inbox.take(name, min(want.count, room), want.at_once))
                 self._lease(taken, claims, lease_ms)
+                claims.left = claims.left or len(taken) == room < want.count
                 if len(taken) < want.count:
                     self._wanted.append(name)  # a set that filled its hands is not waited for
             claims.messages.sort(key=lambda message: message.due_ms)
-            claims.left = any(self._inbox.boxes[name].ready for name in names)
+            claims.left = claims.left or any(self._inbox.boxes[name].ready for name in names)
             claims.next_due_ms = self._next_due_ms(names, claims)
             return claims
 
