@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def tls_server(certificates: Path) -> Iterator[Server]:
 def _start_tls(started: Servers, certificates: Path) -> Server | None:
     files = {"tls_cert_file": "server", "tls_key_file": "server", "tls_ca_cert_file": "ca"}
     options = {option: str(certificates / f"{name}.pem") for option, name in files.items()}
-    for binary in servers.redis_binaries():
+    for binary in filter(None, [*servers.redis_binaries(), shutil.which("redis-server")]):
         with contextlib.suppress(RuntimeError):  # one that was built without TLS does not know the options
             return started.start(binary, tls_port=servers.free_port(), requirepass="hush-hush", **options)
     return None
