@@ -39,10 +39,15 @@ class Leases:
         for thread in self._threads:
             thread.start()
 
-    def close(self) -> None:
-        """End the threads; what is still held lapses."""
+    def close(self, timeout: float) -> None:
+        """End the threads; what is still held lapses. A renewal under way has `timeout` seconds to end.
+
+        A process must not exit beside it: one that connects with TLS then uses what OpenSSL frees, and that crashes.
+        """
         self._closed.set()
         self._some.set()
+        for thread in self._threads:
+            thread.join(timeout)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -85,9 +90,10 @@ class Leases:
         while not self._closed.wait(pause):
             if not self._held:
                 self._some.clear()
-                if not self._held:  # else a lease came between the look and the clear
-                    self._some.wait()
-                    continue
+                if self._held or self._closed.is_set():
+                    self._some.set()  # it came between the look and the clear
+                self._some.wait()
+                continue
             renewed = guarded(self._renew)
             pause = self._lease_ms / 3000 if renewed else self._lease_ms / 20_000
 

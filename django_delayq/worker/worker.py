@@ -143,7 +143,7 @@ class Worker:
         ended = self._wait_until_idle(LOOK_S * 10)
         for hands in self._hands:
             hands.close()
-        self._leases.close()
+        self._leases.close(LAST_WORDS_S)
         if self._relaying is not None:
             self._relaying.close(LAST_WORDS_S)
         with contextlib.suppress(DelayqError):

@@ -124,7 +124,26 @@ def test_a_page_that_cannot_be_renewed_keeps_no_other_from_it() -> None:
     leases.start()
     broker = broker_of(rig)
     broker.until(lambda: broker.renewals == 1)
-    leases.close()
+    leases.close(PATIENCE_S)
+
+
+def test_a_close_waits_for_the_renewal_that_is_under_way(faulty: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    leases = Leases(faulty.broker, LEASE_MS, Outage())
+    begun, renew = threading.Event(), faulty.broker.renew
+
+    def until_closed(held: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+        begun.set()
+        assert leases._closed.wait(PATIENCE_S)
+        return renew(held, lease_ms)
+
+    monkeypatch.setattr(faulty.broker, "renew", until_closed)
+    lane = Lane(make_handler(lambda message: None), [("default", "k")], 1)
+    leases.start()
+    leases.add([Lease(Claimed("a", 1, 0, None, b""), lane, 0.0, math.inf, 0.0)])
+    assert begun.wait(PATIENCE_S)
+    leases.close(PATIENCE_S)
+    assert broker_of(faulty).renewals == 1
+    assert not any(thread.is_alive() for thread in leases._threads)
 
 
 def test_renewals_do_not_wait_behind_a_hung_claim(faulty: Rig, held: Held) -> None:
@@ -316,4 +335,4 @@ def test_the_threads_of_leases_outlive_a_stop_of_a_handler_that_raises(faulty: R
     lost = threading.Event()
     lasting.abandon = lost.set
     assert lost.wait(PATIENCE_S), "the thread that gives up has ended"
-    leases.close()
+    leases.close(PATIENCE_S)
