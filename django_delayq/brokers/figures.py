@@ -67,11 +67,15 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class AlarmInfo:
-    """One alarm as the broker sees it now. It waits, runs, or, put again while it runs, does both."""
+    """One alarm as the broker sees it now. It waits, runs, or, put again while it runs, does both.
+
+    `now_ms` is the clock by which its times are meant, where it was looked for by its pk.
+    """
 
     pk: str
     due_ms: int | None = None
     lease_end_ms: int | None = None
+    now_ms: int | None = None
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 A store counts no sends, since a shared counter would make every send wait for the others. So "sent" is what was found,
 added up. What can be held against something else: each row is in one table, what was removed for good is counted, and
-each near row that nobody holds has its alarm.
+each near row that nobody holds has its alarm, in time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,8 +26,8 @@ class Placed:
 
     @property
     def silence(self) -> str:
-        """The difference in words, where the clock has none."""
-        return f"message {self.id!r} was placed, and the broker has no alarm for it"
+        """The difference in words, where the clock has none in time."""
+        return f"message {self.id!r} was placed, and the broker has no alarm for it in time"
 
 
 def audit(database: Database, clock: Broker, horizon_ms: int) -> Audit:
@@ -91,7 +91,7 @@ def _placed(database: Database, horizon_ms: int, condition: str, parameters: lis
 
 
 def _silent(clock: Broker, placed: list[Placed]) -> list[Placed]:
-    """Those that have no alarm."""
+    """Those that have no alarm in time."""
     silent = {alarm.pk for alarm in unheard(clock, [each.alarm for each in placed])}
     return [each for each in placed if each.alarm.pk in silent]
 

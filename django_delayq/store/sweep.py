@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from django_delayq.brokers.base import BATCH, Alarm, Broker, Capability, Claimed, Want
+from django_delayq.brokers.base import BATCH, Alarm, AlarmInfo, Broker, Capability, Claimed, Want
 from django_delayq.store.database import Database
 from django_delayq.store.feed import due
 
@@ -30,7 +30,7 @@ class Unfed:
 def sweep(database: Database, clock: Broker, wants: Sequence[Want]) -> int:
     """Put alarms for rows of the wanted sets that are due for over 5 s and that nobody holds, a thousand at most.
 
-    A clock that can be asked is: then only what it has lost is put. Gives how many.
+    A clock that can be asked is: then only what it has lost, or would tell of far too late, is put. Gives how many.
     """
     alarms, _ = due(database, wants, late_ms=LATE_MS)
     if Capability.ALARMS in clock.capabilities:
@@ -41,9 +41,19 @@ def sweep(database: Database, clock: Broker, wants: Sequence[Want]) -> int:
 
 
 def unheard(clock: Broker, alarms: Sequence[Alarm]) -> list[Alarm]:
-    """Those that the clock does not have."""
+    """Those that the clock does not have, or that wait there for over 5 s longer, since its own time jumped back.
+
+    One that is claimed waits no longer than its lease, which the clock's upkeep cuts after such a jump.
+    """
     heard: set[tuple[str, str, str]] = set()
     for queue, key in dict.fromkeys((alarm.queue, alarm.key) for alarm in alarms):
-        pks = [alarm.pk for alarm in alarms if (alarm.queue, alarm.key) == (queue, key)]
-        heard.update((queue, key, found.pk) for found in clock.find_alarms(queue, key, pks))
+        waits = {alarm.pk: alarm.wait_ms for alarm in alarms if (alarm.queue, alarm.key) == (queue, key)}
+        found = clock.find_alarms(queue, key, list(waits))
+        heard.update((queue, key, each.pk) for each in found if _rings_within(each, waits[each.pk] + LATE_MS))
     return [alarm for alarm in alarms if (alarm.queue, alarm.key, alarm.pk) not in heard]
+
+
+def _rings_within(alarm: AlarmInfo, ms: int) -> bool:
+    if alarm.due_ms is None or alarm.now_ms is None or alarm.lease_end_ms is not None:
+        return True
+    return alarm.due_ms <= alarm.now_ms + ms

@@ -57,6 +57,14 @@ def test_an_alarm_that_waits_has_a_due_time(rig: Rig) -> None:
     assert alarm.lease_end_ms is None
 
 
+def test_an_alarm_is_told_with_the_time_by_which_it_is_due(rig: Rig) -> None:
+    put(rig, "1")
+    alarm = find(rig, "1")["1"]
+    assert alarm.due_ms is not None
+    assert alarm.now_ms is not None
+    assert HOUR - LEASE_MS < alarm.due_ms - alarm.now_ms <= HOUR
+
+
 def test_an_alarm_that_runs_has_the_end_of_its_lease(rig: Rig) -> None:
     put(rig, "1", wait_ms=0)
     assert claim(rig) == ["1"]

@@ -62,8 +62,8 @@ def test_a_placed_row_without_an_alarm_is_named_and_mended(broker: StoredBroker,
     seen = _audit()
     assert not seen["ok"]
     assert seen["differences"] == [
-        "message 'a' was placed, and the broker has no alarm for it",
-        "message 'b' was placed, and the broker has no alarm for it",
+        "message 'a' was placed, and the broker has no alarm for it in time",
+        "message 'b' was placed, and the broker has no alarm for it in time",
     ]
     seen = _audit("--repair")
     assert (seen["ok"], len(seen["repaired"])) == (True, 2)
@@ -92,7 +92,7 @@ def test_a_row_whose_worker_died_is_named_where_no_alarm_leads_to_it(
     assert _audit()["ok"], "the claimed alarm rings again"
     with redis_server.client() as client:
         client.delete("{delayq:0}:running")
-    assert _audit()["differences"] == ["message 'a' was placed, and the broker has no alarm for it"]
+    assert _audit()["differences"] == ["message 'a' was placed, and the broker has no alarm for it in time"]
     assert len(_audit("--repair")["repaired"]) == 1
     assert [one.id for one in claim(broker)] == ["a"]
 
@@ -159,8 +159,8 @@ def test_people_read_what_was_mended_and_what_is_noted(broker: StoredBroker, red
     out = io.StringIO()
     call_command("delayq", "audit", "--repair", stdout=out)
     assert out.getvalue().splitlines() == [
-        "repaired: message 'a' was placed, and the broker has no alarm for it: it is put again",
-        "repaired: message 'b' was placed, and the broker has no alarm for it: it is put again",
+        "repaired: message 'a' was placed, and the broker has no alarm for it in time: it is put again",
+        "repaired: message 'b' was placed, and the broker has no alarm for it in time: it is put again",
         "sent 3: pending 2, ready 0, running 0, error 0, finished 0, cancelled 1, purged 0, dropped 0",
         "note: alarms of messages that are gone: 1; each is dropped when it is due",
         "audit: ok",

@@ -52,6 +52,15 @@ def test_what_the_broker_has_is_not_put_again(broker: StoredBroker, redis_server
     assert alarms(broker) == 2
 
 
+def test_what_the_broker_would_tell_of_far_too_late_is_put_again(
+    broker: StoredBroker, redis_server: Server, database: str
+) -> None:
+    _lose(redis_server, broker, "late")
+    broker.put_alarms([Alarm("default", "k", str(ReadyMessage.objects.using(database).get().pk), 10 * LATE_MS)])
+    assert sweep(broker.database, broker.clock, WANT) == 1
+    assert [each.id for each in claim(broker)] == ["late"]
+
+
 def test_without_a_hungry_key_nothing_is_looked_for(broker: StoredBroker, redis_server: Server) -> None:
     _lose(redis_server, broker, "a")
     assert sweep(broker.database, broker.clock, []) == 0

@@ -124,6 +124,18 @@ def test_what_a_broker_whose_clock_jumps_back_forgets_the_sweep_finds(
     assert [one.id for one in claim(broker)] == ["a"]
 
 
+def test_an_audit_tells_of_what_a_broker_whose_clock_jumped_back_would_be_late_with(
+    broker: StoredBroker, put_off: Callable[[int], None]
+) -> None:
+    send_delay_message("k", 1, id="a", delay="10m")
+    relay(broker.database, broker.clock, broker.store.horizon)
+    assert broker.audit().differences == []
+    put_off(-DAY_MS)
+    assert broker.audit().differences == ["message 'a' was placed, and the broker has no alarm for it in time"]
+    assert len(broker.repair()) == 1
+    assert broker.audit().differences == []
+
+
 @off_by
 def test_upkeep_tells_the_time_of_the_database_by_which_pauses_end(
     broker: StoredBroker, put_off: Callable[[int], None], skew_ms: int

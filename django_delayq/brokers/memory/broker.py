@@ -312,7 +312,8 @@ class MemoryBroker:
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
         check_batch(pks)
         with self._changed:
-            seen = [looks.see_alarm(self._places, (queue, key), pk) for pk in pks]
+            now_ms = self._now_ms()
+            seen = [looks.see_alarm(self._places, (queue, key), pk, now_ms) for pk in pks]
             return [alarm for alarm in seen if alarm is not None]
 
     def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:

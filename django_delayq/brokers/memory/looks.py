@@ -52,10 +52,10 @@ def next_waiting(places: Places, queue: str, count: int, key: str | None) -> lis
     return sorted(waiting, key=lambda entry: (entry.due_ms, entry.id))[: max(count, 0)]
 
 
-def see_alarm(places: Places, name: SetName, pk: str) -> AlarmInfo | None:
+def see_alarm(places: Places, name: SetName, pk: str, now_ms: int | None = None) -> AlarmInfo | None:
     """The alarm of a row, where there is one."""
     due_ms, lease_end_ms = places.alarms[name].time_of(pk), places.running_alarms.time_of((*name, pk))
-    return None if due_ms is lease_end_ms is None else AlarmInfo(pk, due_ms, lease_end_ms)
+    return None if due_ms is lease_end_ms is None else AlarmInfo(pk, due_ms, lease_end_ms, now_ms)
 
 
 def page_of_alarms(places: Places, name: SetName, after: str, most: int) -> tuple[list[AlarmInfo], str]:

@@ -1,6 +1,6 @@
 """Looks at alarms: one by one, and all of a wait set. Operations, as `scripts.py` defines them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from django_delayq.brokers.base import AlarmInfo, pages
 from django_delayq.brokers.redis.keys import Keys, set_name
@@ -14,13 +14,17 @@ CALL = 500
 def find_alarms(keys: Keys, queue: str, key: str, pks: Sequence[str]) -> Operation[list[AlarmInfo]]:
     """Those there are of `pks`."""
     names = (keys.running, keys.wait(set_name(queue, key)))
-    calls = [Call(load("alarms"), names, [US + pk.encode() for pk in page]) for page in pages(pks, CALL)]
-    if not calls:
+    asked = list(pages(pks, CALL))
+    if not asked:
         return []
-    replies = yield calls
-    times = iter([value for reply in replies for value in reply])
-    found = [AlarmInfo(pk, _time(due), _time(end)) for pk, due, end in zip(pks, times, times, strict=True)]
-    return [alarm for alarm in found if (alarm.due_ms, alarm.lease_end_ms) != (None, None)]
+    replies = yield [Call(load("alarms"), names, [US + pk.encode() for pk in page]) for page in asked]
+    return [alarm for page, (now, *times) in zip(asked, replies, strict=True) for alarm in _found(page, times, now)]
+
+
+def _found(pks: Sequence[str], times: Sequence[Reply], now_ms: int) -> Iterator[AlarmInfo]:
+    for pk, due, end in zip(pks, times[::2], times[1::2], strict=True):
+        if due is not None or end is not None:
+            yield AlarmInfo(pk, _time(due), _time(end), now_ms)
 
 
 def alarms(

@@ -1,10 +1,10 @@
--- uses: sets
+-- uses: record sets
 -- A look: alarms of one wait set, in one atomic look, since they move between its places.
 -- KEYS  1 running 2 the wait set
 -- ARGV  members (US pk)
--- Gives two values per alarm: its due time and the end of its lease, nil for none.
-local set, claimed, reply = '\31' .. string.gsub(set_name(KEYS[2]), ':', '\31', 1), {}, {}
+-- Gives the time, then two values per alarm: its due time and the end of its lease, nil for none.
+local set, claimed, reply = '\31' .. string.gsub(set_name(KEYS[2]), ':', '\31', 1), {}, { now }
 for i, member in ipairs(ARGV) do claimed[i] = set .. member end
 local dues, ends = redis.call('ZMSCORE', KEYS[2], unpack(ARGV)), redis.call('ZMSCORE', KEYS[1], unpack(claimed))
-for i = 1, #ARGV do reply[2 * i - 1], reply[2 * i] = dues[i], ends[i] end
+for i = 1, #ARGV do reply[2 * i], reply[2 * i + 1] = dues[i], ends[i] end
 return reply
