@@ -44,8 +44,12 @@ def _alarm_after(end: End, settlement: Settlement) -> Alarm | None:
     """The alarm to put for a row that stays."""
     if end.move in (Verb.FINISH, Verb.BURY):
         return None
-    wait_ms = INTERRUPTED_LEASE_MS if end.move is Verb.INTERRUPT else settlement.delay_ms
-    return Alarm(end.queue, end.key, str(end.pk), wait_ms)
+    waits_ms: dict[Verb | None, int] = {
+        Verb.INTERRUPT: INTERRUPTED_LEASE_MS,
+        Verb.RETRY: settlement.delay_ms,
+        Verb.SNOOZE: settlement.delay_ms,
+    }
+    return Alarm(end.queue, end.key, str(end.pk), waits_ms.get(end.move, 0))
 
 
 def _answer(one: Settlement, ended: dict[Lease, End], passed_over: Collection[Lease]) -> bool | None:

@@ -149,6 +149,11 @@ def settlement(claimed: Claimed, verb: Verb, **fields: Any) -> Settlement:
     return Settlement(claimed.id, claimed.token, verb, claimed.header.queue, claimed.header.key, **fields)
 
 
+def by_id(messages: Sequence[Claimed]) -> list[Claimed]:
+    """In the order of their ids: what was sent in one call may be due in different milliseconds."""
+    return sorted(messages, key=lambda message: message.id)
+
+
 def ids(messages: Sequence[Claimed] | Sequence[Info]) -> list[str]:
     """The ids, in the order given."""
     return [message.id for message in messages]

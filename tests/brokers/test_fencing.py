@@ -5,7 +5,7 @@ import pytest
 from django_delayq.brokers.base import Capability, Claimed, Verb
 from django_delayq.message import State
 from tests.brokers.conftest import WITHOUT_STORE, name
-from tests.brokers.rig import LEASE_MS, Rig, ids
+from tests.brokers.rig import LEASE_MS, Rig, by_id, ids
 
 VERBS = list(Verb)
 
@@ -117,7 +117,7 @@ def test_a_guessed_token_is_no_lease(rig: Rig, token: int) -> None:
 
 def test_renewing_keeps_a_lease(rig: Rig) -> None:
     rig.send("a", "b")
-    a, b = rig.claim()
+    a, b = by_id(rig.claim())
     rig.advance(LEASE_MS - 1_000)
     assert rig.broker.renew([(a.id, a.token), ("b", b.token + 1)], LEASE_MS) == [True, False]
     rig.advance(2_000)

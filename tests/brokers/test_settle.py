@@ -4,7 +4,7 @@ import pytest
 
 from django_delayq.brokers.base import BATCH, Verb
 from django_delayq.message import State
-from tests.brokers.rig import LEASE_MS, Rig, ids, settlement
+from tests.brokers.rig import LEASE_MS, Rig, by_id, ids, settlement
 
 HOUR = 3_600_000
 
@@ -170,7 +170,7 @@ def test_a_bury_counts_a_failure_only_where_an_attempt_failed(rig: Rig, failed: 
 def test_what_is_kept_of_an_error_may_be_any_text(rig: Rig) -> None:
     odd = "a|b\x1fc\x1ed\x00e\n%s {0}"
     rig.send("a", "b")
-    first, second = rig.claim()
+    first, second = by_id(rig.claim())
     rig.settle(first, Verb.BURY, error="plain", detail=odd)
     rig.settle(second, Verb.RETRY, error="tab\tand ü")
     assert rig.get("a").error == "plain"
@@ -181,7 +181,7 @@ def test_what_is_kept_of_an_error_may_be_any_text(rig: Rig) -> None:
 def test_a_mixed_batch_answers_in_order(rig: Rig) -> None:
     rig.send("a", "b", "c", "d")
     rig.send("e", key="other")
-    a, b, c, d = rig.claim()
+    a, b, c, d = by_id(rig.claim())
     e = rig.claim_one(key="other")
     lost = settlement(b, Verb.FINISH)
     lost.token += 1

@@ -5,7 +5,7 @@ import pytest
 from django_delayq.brokers.base import BATCH, BuriedInfo, Capability, Verb
 from django_delayq.message import State
 from tests.brokers.conftest import IN_ONE_PART, WITHOUT_STORE, name
-from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, ids
+from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, by_id, ids
 
 HOUR = 3_600_000
 
@@ -113,7 +113,7 @@ def test_a_suspect_whose_worker_is_killed_by_another_message_stays_one(rig: Rig)
 
 def test_the_death_of_a_child_charges_what_it_ran(rig: Rig) -> None:
     rig.send("a", "b")
-    first, second = rig.claim()
+    first, second = by_id(rig.claim())
     rig.crash_child(first)
     assert rig.settle(second, Verb.FINISH)
     info = rig.get("a")

@@ -93,6 +93,11 @@ class TestRestart:
     """On a node of its own."""
 
     @pytest.fixture
+    def lease(self) -> str:
+        """What was held over the end of a node waits for so long."""
+        return "2s"
+
+    @pytest.fixture
     def rabbitmq_server(self, start_rabbitmq: Callable[..., RabbitMQServer]) -> RabbitMQServer:
         return start_rabbitmq()
 
