@@ -4,7 +4,7 @@ import pytest
 
 from django_delayq.brokers.base import Header, Put
 from tests.servers import RabbitMQServer
-from tests.worker.processes import Site
+from tests.worker.processes import Site, kill_and_take_over
 
 
 def hear(site: Site, count: int) -> list[str]:
@@ -23,19 +23,7 @@ def test_messages_run_at_once_and_later(site: Site) -> None:
 
 
 def test_another_worker_takes_over_what_a_killed_one_ran(site: Site) -> None:
-    site.send("a", "b", key="hold")
-    killed = site.worker()
-    held = {site.line.next().id, site.line.next().id}
-    assert held == {"a", "b"}
-    killed.kill()
-    other = site.worker()
-    again = [site.line.next(), site.line.next()]
-    assert {call.id for call in again} == held
-    for call in again:
-        assert call.attempt == 1
-        call.release()
-    assert {site.line.next().what, site.line.next().what} == {"ran"}
-    assert other.stop() == 0
+    kill_and_take_over(site)
 
 
 def test_drain_runs_what_is_due(site: Site) -> None:

@@ -10,7 +10,7 @@ from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.servers import Server
 from tests.store.support import site_on
-from tests.worker.processes import Site
+from tests.worker.processes import Site, kill_and_take_over
 
 
 @pytest.fixture
@@ -22,19 +22,7 @@ def site(stored_delayq: dict[str, Any], database_env: dict[str, str], redis_serv
 
 
 def test_another_worker_takes_over_what_a_killed_one_ran(site: Site) -> None:
-    site.send("a", "b", key="hold")
-    killed = site.worker()
-    held = {site.line.next().id, site.line.next().id}
-    assert held == {"a", "b"}
-    killed.kill()
-    other = site.worker()
-    again = [site.line.next(), site.line.next()]
-    assert {call.id for call in again} == held
-    for call in again:
-        assert call.attempt == 1
-        call.release()
-    assert {site.line.next().what, site.line.next().what} == {"ran"}
-    assert other.stop() == 0
+    kill_and_take_over(site)
     assert site.totals()["finished"] == 2
 
 

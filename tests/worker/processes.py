@@ -192,3 +192,20 @@ class Site:
     def close(self) -> None:
         for worker in self._workers:
             worker.close()
+
+
+def kill_and_take_over(site: Site) -> None:
+    """Kill a worker that runs two messages: another runs both again, as their first attempt, and they finish."""
+    site.send("a", "b", key="hold")
+    killed = site.worker()
+    held = {site.line.next().id, site.line.next().id}
+    assert held == {"a", "b"}
+    killed.kill()
+    other = site.worker()
+    again = [site.line.next(), site.line.next()]
+    assert {call.id for call in again} == held
+    for call in again:
+        assert call.attempt == 1
+        call.release()
+    assert {site.line.next().what, site.line.next().what} == {"ran"}
+    assert other.stop() == 0
