@@ -18,5 +18,5 @@ class DelayqConfig(AppConfig):
     def ready(self) -> None:
         from django_delayq import checks, store_checks  # noqa: F401  registers them
 
-        keep_safe("django_delayq")
+        keep_safe()
         autodiscover_modules("delayed")

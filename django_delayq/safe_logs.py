@@ -1,6 +1,11 @@
-"""Log lines that nobody forges: ids, keys, errors and tracebacks come from outside."""
+"""Log lines that nobody forges, from a logger that never raises: what a line holds, and what a site hangs on its
+loggers, comes from outside.
+"""
 
 import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any
 
 from django_delayq.printable import lines, one_line
 
@@ -23,8 +28,32 @@ class Safe(logging.Filter):
         return True
 
 
-def keep_safe(name: str) -> None:
-    """Have a logger's own records made safe. Again is harmless."""
-    logger = logging.getLogger(name)
-    if not any(isinstance(known, Safe) for known in logger.filters):
-        logger.addFilter(Safe())
+class Enduring(logging.LoggerAdapter[logging.Logger]):
+    """A logger that goes on when a filter of the site's raises, as `logging` itself does when a handler raises.
+
+    Who logs is often about to settle a message, or a thread that all others wait for.
+    """
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log, or say on standard error why not."""
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the caller's line, not this one
+        try:
+            super().log(level, msg, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - a filter is the site's code
+            if logging.raiseExceptions and sys.stderr is not None:
+                reason = one_line(f"{type(error).__name__}: {error}")
+                print(f"A log line is lost, since a logging filter raised {reason}", file=sys.stderr)  # noqa: T201
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """As they are: a line's `extra` is its own."""
+        return msg, kwargs
+
+
+logger = Enduring(logging.getLogger("django_delayq"))
+"""The logger of all that this package tells."""
+
+
+def keep_safe() -> None:
+    """Have the logger's own records made safe. Again is harmless."""
+    if not any(isinstance(known, Safe) for known in logger.logger.filters):
+        logger.logger.addFilter(Safe())

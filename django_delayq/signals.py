@@ -16,13 +16,12 @@ Each but `broker_changed` also carries `id`, `key` and `queue`, and:
 without its data, flushed).
 """
 
-import logging
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.dispatch import Signal
 
-logger = logging.getLogger("django_delayq")
+from django_delayq.safe_logs import logger
 
 message_sent = Signal()
 send_failed = Signal()

@@ -1,6 +1,5 @@
 """Sends that wait for the commit of the caller's transaction, since without a store nothing else ties the two."""
 
-import logging
 import time
 import warnings
 from collections.abc import Iterable, Iterator
@@ -11,11 +10,10 @@ from django.db import connections
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import BATCH, Put
 from django_delayq.conf import Alias, get_alias
+from django_delayq.safe_logs import logger
 from django_delayq.sending.told import tell_failed, tell_sent
 from django_delayq.sends import OnConflict
 from django_delayq.values import check_flag, shown
-
-logger = logging.getLogger("django_delayq")
 
 
 @dataclass(slots=True, eq=False)

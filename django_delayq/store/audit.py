@@ -76,7 +76,7 @@ def without_alarm(database: Database, clock: Broker, horizon_ms: int) -> Iterato
         if seems:
             # It may have been claimed meanwhile, or be on its way back: only what stays so is a difference.
             pks = [int(each.alarm.pk) for each in seems]
-            yield from _silent(clock, _placed(database, horizon_ms, f"r.id IN ({marks(len(pks))})", pks))
+            yield from _silent(clock, _placed(database, horizon_ms, f"r.id IN ({marks(len(pks))}) ORDER BY r.id", pks))
 
 
 def _placed(database: Database, horizon_ms: int, condition: str, parameters: list[int]) -> list[Placed]:

@@ -1,13 +1,11 @@
 """Degraded mode: the clock has been away for so long that workers go on from the tables alone."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
 from django_delayq.durations import to_text
-
-_logger = logging.getLogger("django_delayq")
+from django_delayq.safe_logs import logger
 
 
 class Degraded:
@@ -45,7 +43,7 @@ class Degraded:
         if self.on or since is None or monotonic() - since < self._after_ms / 1000:
             return
         self.on = True
-        _logger.warning(
+        logger.warning(
             "Degraded: the broker has been away for over %s. Going on from the tables alone, up to a second later.",
             to_text(self._after_ms),
         )
@@ -54,4 +52,4 @@ class Degraded:
         """The clock answers, and has every alarm."""
         self.on = False
         self._away_since = None
-        _logger.warning("No longer degraded: the broker answers and has its alarms.")
+        logger.warning("No longer degraded: the broker answers and has its alarms.")

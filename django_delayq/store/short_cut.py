@@ -1,6 +1,5 @@
 """The short cut of a send: alarms of what is due soon are put right after the commit, if all is well."""
 
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_delayq.brokers.base import BATCH, Alarm, Broker
+from django_delayq.safe_logs import logger
 
 SOON_MS = 2_000
 LONG_MS = 60_000
@@ -17,8 +17,6 @@ LONG_MS = 60_000
 WITHIN_S = 0.25
 SKIP_S = 5.0
 """After a failure this process leaves everything to the relay for so long: a hung broker must not cost each commit."""
-
-_logger = logging.getLogger("django_delayq")
 
 
 class ShortCut:
@@ -54,7 +52,7 @@ class ShortCut:
             self._clock.put_alarms(alarms, within_s=WITHIN_S)
         except Exception as error:  # noqa: BLE001 - the rows are committed: the relay takes them
             self._skip_until = monotonic() + SKIP_S
-            _logger.warning("The broker was not told of %d message(s); the relay will. (%s)", len(alarms), error)
+            logger.warning("The broker was not told of %d message(s); the relay will. (%s)", len(alarms), error)
 
 
 class _NearAlarm(NamedTuple):

@@ -1,8 +1,6 @@
 """Tasks of one event loop that run `async def` handlers, in a thread of its own."""
 
 import asyncio
-import contextlib
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +12,7 @@ from django_delayq.brokers.base import BATCH, Settlement
 from django_delayq.durations import to_text
 from django_delayq.errors import HandlerTimeout, LeaseLost
 from django_delayq.message import Message
+from django_delayq.safe_logs import logger
 from django_delayq.worker import attempt
 from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections
 from django_delayq.worker.cut_short import cut_short
@@ -29,8 +28,6 @@ GRACE_S = 5.0
 """How long a cancelled handler may take to end before its lease is given up."""
 
 CLOSE_S = 1.0
-
-_logger = logging.getLogger("django_delayq")
 
 
 class AsyncHands:
@@ -86,7 +83,7 @@ class AsyncHands:
             thread = threading.Thread(target=self._run_loop, args=(loop,), name="delayq-event-loop", daemon=True)
             thread.start()
         except (RuntimeError, MemoryError, OSError) as error:  # tried again at the next offer
-            _logger.error("The thread of async handlers can't start (%s); trying again. Raise its limits.", error)
+            logger.error("The thread of async handlers can't start (%s); trying again. Raise its limits.", error)
             if loop is not None:
                 loop.close()
             return None
@@ -121,7 +118,7 @@ class AsyncHands:
             else:
                 self._settling.add(lease, settlement, urgent=seconds >= RUN_S)
         except BaseException:  # what a handler raises is caught where it runs; this is for the code around it
-            _logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
+            logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
             self._leases.remove([lease])
         finally:
             lease.ended = True
@@ -177,7 +174,7 @@ class AsyncHands:
 
     def _give_up(self, lease: Lease) -> None:
         if lease in self._timed_out:
-            _logger.error(
+            logger.error(
                 "Message %r (%s) timed out and takes no notice of being cancelled; its lease is given up.",
                 lease.claimed.id, lease.lane.handler.key, extra={"id": lease.claimed.id},
             )  # fmt: skip
@@ -208,8 +205,7 @@ def _cancel(lease: Lease, task: "asyncio.Task[None]") -> None:
 
 
 def _tell_left(exception: BaseException) -> None:
-    with contextlib.suppress(Exception):  # a logging filter of the site's may raise
-        _logger.error(
-            "A task that a handler started raised %s, which ends an event loop; it runs on.",
-            type(exception).__name__, exc_info=exception,
-        )  # fmt: skip
+    logger.error(
+        "A task that a handler started raised %s, which ends an event loop; it runs on.",
+        type(exception).__name__, exc_info=exception,
+    )  # fmt: skip

@@ -4,7 +4,6 @@ Started as `python -m django_delayq.worker.child FD PID`: its end of a socket pa
 """
 
 import base64
-import logging
 import os
 import queue
 import select
@@ -19,6 +18,7 @@ import django
 from django_delayq.brokers.base import Claimed, Header
 from django_delayq.conf import get_alias
 from django_delayq.handlers import get_handler
+from django_delayq.safe_logs import logger
 from django_delayq.worker import frames, logs
 from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import Lane, Lease
@@ -30,8 +30,6 @@ LEASE_ENDED = 76
 """The exit code of a child whose parent didn't renew the lease in time."""
 NOT_STARTED = 77
 """That of a child that can't take the message it was given."""
-
-_logger = logging.getLogger("django_delayq")
 
 
 def main(fd: int, parent: int) -> None:
@@ -80,7 +78,7 @@ class Serving:
         except (EOFError, OSError):
             code = 0
         except Exception:
-            _logger.exception("A child process can't take a message.")
+            logger.exception("A child process can't take a message.")
             code = NOT_STARTED
         finally:
             os._exit(code)

@@ -1,12 +1,12 @@
 """Running sync handlers in a child process of the hand's own."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import sleep
 
 from django_delayq.brokers.base import Settlement
 from django_delayq.errors import HandlerTimeout
+from django_delayq.safe_logs import logger
 from django_delayq.worker import attempt
 from django_delayq.worker.children import Child, ChildDiedError, ChildGaveUpError, ChildUnavailableError
 from django_delayq.worker.cut_short import cut_short
@@ -16,8 +16,6 @@ from django_delayq.worker.lanes import Lease
 from django_delayq.worker.outcome import Outcome
 
 RESTART_PAUSE_S = 1.0
-
-_logger = logging.getLogger("django_delayq")
 
 
 @contextmanager
@@ -57,11 +55,11 @@ class ChildHand:
         claimed, handler = lease.claimed, lease.lane.handler
         match ending:
             case ChildUnavailableError() | OSError():
-                _logger.error("A child process can't run messages (%s); starting another.", ending)
+                logger.error("A child process can't run messages (%s); starting another.", ending)
                 sleep(RESTART_PAUSE_S)
                 return attempt.release(claimed)
             case HandlerTimeout() | ChildDiedError() | ChildGaveUpError() if was_committed(claimed, handler):
-                _logger.warning(
+                logger.warning(
                     "Message %r (%s) is finished: its transaction was committed before its process died.",
                     claimed.id, handler.key, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
                 )  # fmt: skip

@@ -1,12 +1,9 @@
 """The end of a handler that was stopped, or told to stop, since its lease could not be renewed in time."""
 
-import logging
-
 from django_delayq.brokers.base import Settlement
+from django_delayq.safe_logs import logger
 from django_delayq.worker import attempt
 from django_delayq.worker.lanes import Lease
-
-_logger = logging.getLogger("django_delayq")
 
 
 def cut_short(lease: Lease, what: str) -> Settlement | None:
@@ -15,7 +12,7 @@ def cut_short(lease: Lease, what: str) -> Settlement | None:
     None where another took it, and where it must not start twice: then it lapses, and upkeep buries it.
     """
     claimed, handler = lease.claimed, lease.lane.handler
-    _logger.warning(
+    logger.warning(
         "Message %r (%s): its lease ended, and %s.",
         claimed.id, handler.key, what, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
     )  # fmt: skip

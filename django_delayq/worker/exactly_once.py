@@ -3,7 +3,6 @@
 Whoever dies, and whenever, both happened or neither did. Who lost its lease finds no row to end, and rolls back.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +13,10 @@ from django_delayq.conf import get_alias
 from django_delayq.errors import LeaseLost
 from django_delayq.handlers import Handler
 from django_delayq.message import Message
+from django_delayq.safe_logs import logger
 from django_delayq.store.database import Database
 from django_delayq.store.exactly_once import is_finished
 from django_delayq.store.statements import statements
-
-_logger = logging.getLogger("django_delayq")
 
 
 def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, database: Database) -> None:
@@ -40,7 +38,7 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
     except Exception as error:
         if not ended or connection.in_atomic_block or not _is_finished(database, pk):
             raise
-        _logger.warning(
+        logger.warning(
             "Message %r (%s) is finished: its transaction was committed, then %s was raised.",
             message.id, message.key, type(error).__name__,
             exc_info=error, extra={"id": message.id, "key": message.key, "token": message.token},

@@ -1,7 +1,6 @@
 """What is kept of a failure: one line, a traceback, a fingerprint, and how long to wait before the next attempt."""
 
 import inspect
-import logging
 import re
 import sysconfig
 import traceback
@@ -12,12 +11,12 @@ from typing import Any
 from django_delayq.handlers import Handler
 from django_delayq.printable import one_line
 from django_delayq.retry import Exponential, backoff_ms
+from django_delayq.safe_logs import logger
 from django_delayq.values import MAX_NAME
 
 MAX_LINE = 300
 MAX_TRACEBACK = 16_000
 
-_logger = logging.getLogger("django_delayq")
 _LIBRARIES = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
@@ -79,7 +78,7 @@ def wait_ms(handler: Handler[Any, Any], attempt: int, exception: BaseException) 
     try:
         return backoff_ms(handler.backoff, attempt, exception)
     except BaseException as wrong:  # noqa: BLE001 - a backoff function is the site's code
-        _logger.error(
+        logger.error(
             "The backoff of %s is of no use (%s); waiting as Exponential() says.",
             handler.key,
             line(wrong),

@@ -1,11 +1,10 @@
 """For threads that must outlive whatever goes wrong once."""
 
-import contextlib
-import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-_logger = logging.getLogger("django_delayq")
+from django_delayq.safe_logs import logger
+
 Result = TypeVar("Result")
 
 
@@ -14,6 +13,5 @@ def guarded(work: Callable[[], Result]) -> Result | None:
     try:
         return work()
     except Exception:
-        with contextlib.suppress(Exception):  # a logging filter of the site's may raise
-            _logger.exception("Something went wrong in a thread of the worker; it goes on.")
+        logger.exception("Something went wrong in a thread of the worker; it goes on.")
         return None

@@ -1,14 +1,12 @@
 """A file that shows that the main loop is alive, for liveness probes that look at its age."""
 
-import logging
 from pathlib import Path
 from time import monotonic
 
 from django_delayq.errors import DelayqError
+from django_delayq.safe_logs import logger
 
 EVERY_S = 1.0
-
-_logger = logging.getLogger("django_delayq")
 
 
 class HeartbeatRefused(DelayqError):
@@ -43,7 +41,7 @@ class Heartbeat:
             self._path.touch()
         except OSError as error:
             if not self._failing:
-                _logger.error("The heartbeat file %s can't be touched: %s.", self._path, error.strerror)
+                logger.error("The heartbeat file %s can't be touched: %s.", self._path, error.strerror)
             self._failing = True
         else:
             self._failing = False

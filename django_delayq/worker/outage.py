@@ -1,14 +1,11 @@
 """A broker that is away: said once, waited for with backoff, and said once when it is back."""
 
-import contextlib
-import logging
 import random
 import threading
 from collections.abc import Iterator
 
 from django_delayq.errors import DelayqError
-
-_logger = logging.getLogger("django_delayq")
+from django_delayq.safe_logs import logger
 
 
 class Outage:
@@ -30,7 +27,7 @@ class Outage:
             if text in self._said:
                 return
             self._said.add(text)
-        _tell(logging.ERROR, f"{text} Trying again until it works.")
+        logger.error("%s Trying again until it works.", text)
 
     def end(self, who: str) -> None:
         """A call worked. Costs nothing while nothing fails."""
@@ -41,12 +38,7 @@ class Outage:
             if self._failing:
                 return
             self._said.clear()
-        _tell(logging.INFO, "The broker is back.")
-
-
-def _tell(level: int, text: str) -> None:
-    with contextlib.suppress(Exception):  # a logging filter of the site's may raise; who tells must go on
-        _logger.log(level, "%s", text)
+        logger.info("The broker is back.")
 
 
 def waits() -> Iterator[float]:

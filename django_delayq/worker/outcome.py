@@ -10,9 +10,8 @@ from django_delayq import signals
 from django_delayq.brokers.base import FATAL_CRASHES, Settlement, Verb
 from django_delayq.durations import to_text
 from django_delayq.message import Message
+from django_delayq.safe_logs import logger
 from django_delayq.worker.lanes import Lease
-
-_logger = logging.getLogger("django_delayq")
 
 
 class Outcome:
@@ -54,7 +53,7 @@ class Outcome:
     ) -> None:
         match settlement.verb:
             case Verb.FINISH:
-                if _logger.isEnabledFor(logging.DEBUG):
+                if logger.isEnabledFor(logging.DEBUG):
                     self._log(logging.DEBUG, "finished", lease, message)
             case Verb.RETRY:
                 text = f"failed, runs again in {to_text(settlement.delay_ms)}: {settlement.error}"
@@ -84,7 +83,7 @@ class Outcome:
             "trace_id": message.trace_id if message else None,
             "worker": self._worker,
         }
-        _logger.log(level, "Message %r (%s) %s", identity["id"], identity["key"], text, exc_info=exception, extra=extra)
+        logger.log(level, "Message %r (%s) %s", identity["id"], identity["key"], text, exc_info=exception, extra=extra)
 
 
 def _signal_of(lease: Lease, settlement: Settlement) -> Signal:

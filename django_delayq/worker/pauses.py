@@ -1,15 +1,13 @@
 """What is paused, as one worker knows it: read before the first claim, every 5 s, and at once when it is told."""
 
-import logging
 from time import monotonic
 
 from django_delayq.brokers.base import Broker, Pause, covering, earliest
 from django_delayq.message import from_ms
+from django_delayq.safe_logs import logger
 
 READ_EVERY_S = 5.0
 """A worker that is told of each change needs no more; it is for one whose connection for that was broken."""
-
-_logger = logging.getLogger("django_delayq")
 
 
 class Pauses:
@@ -50,11 +48,11 @@ class Pauses:
         before, self._known = self._known, pauses
         for pause in pauses:
             if pause not in before:
-                _logger.info("Paused %s: %s. Nothing of it starts until %s.", pause.names, pause.reason, _end(pause))
+                logger.info("Paused %s: %s. Nothing of it starts until %s.", pause.names, pause.reason, _end(pause))
         names = {pause.names for pause in pauses}
         for pause in before:
             if pause.names not in names:
-                _logger.info("Resumed %s.", pause.names)
+                logger.info("Resumed %s.", pause.names)
 
 
 def _end(pause: Pause) -> str:

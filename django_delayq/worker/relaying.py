@@ -1,6 +1,5 @@
 """The thread of a worker that relays: from the store's rows to the broker, once a second."""
 
-import logging
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -8,6 +7,7 @@ from time import monotonic
 from django.db import connections
 
 from django_delayq.brokers.base import BATCH
+from django_delayq.safe_logs import logger
 from django_delayq.store.broker import StoredBroker
 from django_delayq.store.relay import rebuild, relay
 from django_delayq.store.sweep import sweep
@@ -16,8 +16,6 @@ from django_delayq.worker.pruning import Pruning
 
 EVERY_S = 1.0
 SWEEP_EVERY_S = 5.0
-
-_logger = logging.getLogger("django_delayq")
 
 
 class Relaying:
@@ -77,7 +75,7 @@ class Relaying:
         self._sweep_at = monotonic() + SWEEP_EVERY_S
         found = sweep(self._broker.database, self._broker.clock, self._broker.unfed.wants())
         if found:
-            _logger.warning("The broker had lost the alarms of %d overdue message(s): they are put again.", found)
+            logger.warning("The broker had lost the alarms of %d overdue message(s): they are put again.", found)
 
     def _come_back(self) -> None:
         """After an absence: the clock must answer, and have every alarm, before workers rely on it."""
@@ -94,6 +92,6 @@ class Relaying:
         if count is not None:
             self._broker.alarms_lost = False
             if count:
-                _logger.warning(
+                logger.warning(
                     "The broker had lost its alarms, or is new: those of %d message(s) are put again.", count
                 )

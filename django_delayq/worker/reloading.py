@@ -1,6 +1,5 @@
 """`--reload`: Django's autoreloader, with a worker that ends well before the process starts anew."""
 
-import logging
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from django.core.management.base import CommandError
 from django.utils import autoreload
 
 from django_delayq.errors import DelayqError
+from django_delayq.safe_logs import logger
 from django_delayq.worker import broken_code
 from django_delayq.worker.worker import Worker
 
@@ -20,8 +20,6 @@ CODE_CHANGED = 3
 """The exit code with which Django's autoreloader asks to be started anew."""
 FAILED = 1
 """That of code that can't be loaded, or that fails its checks: it has told why."""
-
-_logger = logging.getLogger("django_delayq")
 
 
 def run_reloading(make_worker: Callable[[], Worker]) -> None:
@@ -60,7 +58,7 @@ def _start_again_and_again() -> int:
         loaded_at = time.time()
         code = wait_for(autoreload.get_child_arguments(), os.environ | {autoreload.DJANGO_AUTORELOAD_ENV: "true"})
         if code == FAILED and not stopping.is_set():
-            _logger.error("The code can't be run. Waiting for a change of code.")
+            logger.error("The code can't be run. Waiting for a change of code.")
             code = wait_for(broken_code.command(loaded_at), broken_code.environment())
     if stopping.is_set() and code in (CODE_CHANGED, -signal.SIGTERM):  # wound down already, or not begun
         return 0
@@ -77,7 +75,7 @@ def _run_watched(make_worker: Callable[[], Worker]) -> None:
             workers.append(worker)
             worker.run()
         except (CommandError, DelayqError) as error:
-            _logger.error("%s Waiting for a change of code.", error)
+            logger.error("%s Waiting for a change of code.", error)
         finally:
             ended.set()
 
@@ -86,7 +84,7 @@ def _run_watched(make_worker: Callable[[], Worker]) -> None:
     finally:
         for worker in workers:
             _hurry_on_ctrl_c(worker)
-            _logger.info("Code changed, or a signal came: finishing what runs.")
+            logger.info("Code changed, or a signal came: finishing what runs.")
             worker.stop()
             ended.wait()
 

@@ -1,13 +1,12 @@
 """The ends of leases, sent to the broker in batches by a thread of their own."""
 
-import contextlib
-import logging
 import threading
 from collections import Counter, deque
 from time import monotonic, sleep
 
-from django_delayq.brokers.base import BATCH, Broker, Claimed, Settlement, Verb
+from django_delayq.brokers.base import BATCH, Broker, Settlement, Verb
 from django_delayq.errors import BrokerUnavailable
+from django_delayq.safe_logs import logger
 from django_delayq.worker import attempt
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
@@ -19,7 +18,6 @@ LINGER_S = 0.050
 REFUSED_PAUSE_S = 2.0
 ENOUGH = 100
 
-_logger = logging.getLogger("django_delayq")
 Ended = tuple[Lease, Settlement]
 
 
@@ -105,12 +103,11 @@ class Settling:
         self._leases.remove([lease])
         self._refused.append(ended)
         self._refused_until = monotonic() + REFUSED_PAUSE_S
-        with contextlib.suppress(Exception):  # a logging filter of the site's may raise
-            _logger.error(
-                "Message %r (%s): its %s is refused (%s: %s). Its lease is left to lapse unless that passes first.",
-                lease.claimed.id, settlement.key, settlement.verb.value, type(error).__name__, error,
-                extra={"id": lease.claimed.id, "key": settlement.key, "token": lease.claimed.token},
-            )  # fmt: skip
+        logger.error(
+            "Message %r (%s): its %s is refused (%s: %s). Its lease is left to lapse unless that passes first.",
+            lease.claimed.id, settlement.key, settlement.verb.value, type(error).__name__, error,
+            extra={"id": lease.claimed.id, "key": settlement.key, "token": lease.claimed.token},
+        )  # fmt: skip
 
     def _settle_refused(self) -> None:
         refused, self._refused = self._refused, []
@@ -158,19 +155,14 @@ def _tell_refused(lease: Lease, settlement: Settlement, repeated: bool) -> None:
     claimed = lease.claimed
     if settlement.verb is Verb.RELEASE:
         return  # nothing was done that another could do twice
-    with contextlib.suppress(Exception):  # a logging filter of the site's may raise
-        _log_refused(claimed, settlement, repeated)
-
-
-def _log_refused(claimed: Claimed, settlement: Settlement, repeated: bool) -> None:
     extra = {"id": claimed.id, "key": settlement.key, "queue": settlement.queue, "token": claimed.token}
     if repeated:
-        _logger.warning(
+        logger.warning(
             "Message %r (%s): its %s was sent twice since an answer was lost; the second found it settled, or lost.",
             claimed.id, settlement.key, settlement.verb.value, extra=extra,
         )  # fmt: skip
         return
-    _logger.error(
+    logger.error(
         "overrun: message %r (%s) ended after its lease was lost; its %s is refused, and it runs again.",
         claimed.id, settlement.key, settlement.verb.value, extra=extra,
     )  # fmt: skip

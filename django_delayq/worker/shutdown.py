@@ -8,12 +8,11 @@ import sys
 import threading
 from collections.abc import Callable
 
+from django_delayq.safe_logs import logger
 from django_delayq.worker.own_signals import taken_signals
 from django_delayq.worker.worker import LAST_WORDS_S, Worker
 
 LOOK_S = 1.0
-
-_logger = logging.getLogger("django_delayq")
 
 
 def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker], bool] = Worker.run) -> None:
@@ -30,10 +29,10 @@ def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker
         running.thread.start()
         first = _next_byte(reader)
         if first and running.stop():
-            _logger.info("Stopping on %s: finishing what runs; a second signal stops at once.", _name(first))
+            logger.info("Stopping on %s: finishing what runs; a second signal stops at once.", _name(first))
             second = _next_byte(reader)
             if second:
-                _logger.warning("Stopping at once on a second %s.", _name(second))
+                logger.warning("Stopping at once on a second %s.", _name(second))
                 running.hurry(LAST_WORDS_S * 2)
                 _exit_at_once(128 + second)
         elif first:
@@ -44,7 +43,7 @@ def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker
     if running.error is not None:
         raise running.error
     if not running.ended_well:
-        _logger.warning(
+        logger.warning(
             "Not every handler ended in time. What still ran was interrupted: "
             "it runs again, but what is at_most_once goes to error."
         )

@@ -3,7 +3,6 @@
 What costs at each message is fought here: no future, no lock, no thread hop; `deque.popleft` and `append` are atomic.
 """
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,12 +10,11 @@ from contextlib import AbstractContextManager
 from time import monotonic
 
 from django_delayq.brokers.base import Settlement
+from django_delayq.safe_logs import logger
 from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.settling import Settling
-
-_logger = logging.getLogger("django_delayq")
 
 
 class SyncHands:
@@ -97,7 +95,7 @@ class SyncHands:
         try:
             thread.start()
         except (RuntimeError, MemoryError) as error:  # tried again at the next offer; meanwhile a hand may free
-            _logger.error("A thread can't start (%s); trying again. Lower --max-threads or raise the limit.", error)
+            logger.error("A thread can't start (%s); trying again. Lower --max-threads or raise the limit.", error)
             return False
         self._threads.append(thread)
         return True
@@ -167,5 +165,5 @@ def _run_guarded(run: Run, lease: Lease) -> Settlement | None:
     try:
         return run(lease)
     except BaseException:  # what a handler raises is caught where it runs; this is for the code around it
-        _logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
+        logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
         return None

@@ -1,14 +1,12 @@
 """What is told of messages that no hand has run: those buried all the same, and those that are gone."""
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django_delayq import signals
 from django_delayq.brokers.base import BuriedInfo
 from django_delayq.handlers import Handler
-
-_logger = logging.getLogger("django_delayq")
+from django_delayq.safe_logs import logger
 
 
 class Unrun:
@@ -24,14 +22,14 @@ class Unrun:
         for info in buried:
             self._tell_buried(info)
         for id in ghosts:
-            _logger.error(
+            logger.error(
                 "Message %r is gone: it was due or running here, and someone else removed its body.",
                 id, extra={"id": id, "worker": self._worker},
             )  # fmt: skip
 
     def _tell_buried(self, info: BuriedInfo) -> None:
         identity = {"id": info.id, "key": info.key, "queue": info.queue, "attempt": info.failures + 1}
-        _logger.error(
+        logger.error(
             "Message %r (%s) is buried: %s", info.id, info.key, info.error, extra=identity | {"worker": self._worker}
         )
         signals.emit(

@@ -1,6 +1,5 @@
 """What a worker does once a second beside claiming: upkeep of the broker, heartbeats, a look for overdue handlers."""
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,6 +8,7 @@ from time import monotonic
 from django_delayq import signals
 from django_delayq.brokers.base import Broker, RunInfo, Upkept, WorkerInfo, earliest
 from django_delayq.durations import to_text
+from django_delayq.safe_logs import logger
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.pauses import Pauses
@@ -19,8 +19,6 @@ ANNOUNCE_EVERY_S = 5.0
 LEAST_PAUSE_S = 0.05
 MOST_RUNS = 32
 """A heartbeat tells of at most so many handlers that run: it is read by every dashboard."""
-
-_logger = logging.getLogger("django_delayq")
 
 
 class Upkeep:
@@ -73,9 +71,9 @@ class Upkeep:
             self._upkeep_at = min(self._upkeep_at, monotonic() + until_end_s)
         self._unrun.tell(upkept.buried, upkept.ghosts)
         if upkept.dropped:
-            _logger.warning("Upkeep dropped %d old error(s), see error_retention and error_max.", upkept.dropped)
+            logger.warning("Upkeep dropped %d old error(s), see error_retention and error_max.", upkept.dropped)
         if upkept.lost_record:
-            _logger.error("What the broker held may be gone: %s", upkept.lost_record)
+            logger.error("What the broker held may be gone: %s", upkept.lost_record)
             signals.emit(signals.broker_changed, type(self._broker), using=self._alias, reason=upkept.lost_record)
 
 
@@ -109,7 +107,7 @@ def _warn_if_overdue(lease: Lease, now: float) -> None:
     if now < lease.started_at + timeout:
         return
     lease.overdue = True
-    _logger.warning(
+    logger.warning(
         "Message %r (%s) is overdue: it runs for over %s, and a thread can't be stopped (--processes can).",
         lease.claimed.id, lease.lane.handler.key, to_text(timeout * 1000),
         extra={"id": lease.claimed.id, "key": lease.lane.handler.key, "token": lease.claimed.token},

@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import logging
 import os
 import secrets
 import socket
@@ -17,6 +16,7 @@ from django_delayq.brokers.base import BATCH, Broker, Settlement, Verb, pages
 from django_delayq.conf import Alias
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import Handler
+from django_delayq.safe_logs import logger
 from django_delayq.store import StoredBroker
 from django_delayq.worker import attempt
 from django_delayq.worker.async_hands import AsyncHands
@@ -43,8 +43,6 @@ from django_delayq.worker.upkeep import Upkeep, new_info
 LAST_WORDS_S = 5.0
 """How long a worker that ends tries to tell the broker."""
 LOOK_S = 0.05
-
-_logger = logging.getLogger("django_delayq")
 
 
 class Worker:
@@ -149,7 +147,7 @@ class Worker:
         with contextlib.suppress(DelayqError):
             self._broker.retire(self.name)
         ends = ", ".join(f"{verb.value} {count}" for verb, count in self.settling.counts.items())
-        _logger.info("Worker %s stopped. Messages: %s.", self.name, ends or "none", extra={"worker": self.name})
+        logger.info("Worker %s stopped. Messages: %s.", self.name, ends or "none", extra={"worker": self.name})
         return ended
 
     def _wait_until_idle(self, timeout: float) -> bool:

@@ -174,7 +174,8 @@ class Raising(logging.Filter):
         raise ZeroDivisionError
 
 
-def test_a_logging_filter_that_raises_ends_no_thread_of_the_worker() -> None:
+def test_a_logging_filter_that_raises_ends_no_thread_of_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "django_delayq")  # so that each line meets it
     broken = Raising()
     rig = Rig(1_000, SettleFailingBroker)
     assert isinstance(rig.broker, SettleFailingBroker)
@@ -182,12 +183,13 @@ def test_a_logging_filter_that_raises_ends_no_thread_of_the_worker() -> None:
     logger = logging.getLogger("django_delayq")
     logger.addFilter(broken)
     try:
-        rig.start(make_handler(nothing))
+        worker = rig.start(make_handler(nothing))
         rig.send("a")
         rig.until_gone("a")
         rig.send("b")
         rig.until_gone("b")
         rig.stop()
+        assert rig.ended_well == {worker.name: True}
     finally:
         logger.removeFilter(broken)
 
