@@ -9,7 +9,7 @@ from django_delayq.brokers.redis.records import US, as_int, flags_of, pack_optio
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load, plain
 from django_delayq.brokers.redis.slots import Slots
 
-CALL = 500
+CALL = 250
 """The most messages that one script call takes: keeps each under a few milliseconds of the server."""
 
 _CREATED, _RUNNING = 1, 2
