@@ -35,32 +35,27 @@ lint: .venv/with-dev
 bench: .venv/with-dev
 	$(BIN)/python -m benchmarks
 
-.PHONY: help demo spark-demo test lint bench bench-spark screenshots
+bench-spark: .venv/with-dev
+	$(BIN)/python -m benchmarks spark
 
-help:
-	@echo "make demo    the example shop and a day of departures, in under a minute; with RabbitMQ: make demo BROKER=rabbitmq"
-	@echo "make spark-demo   a month of departures through Spark: sent, run, archived, reported, reconciled"
-	@echo "make test    the suite, in random order"
-	@echo "make lint    style, types and layers"
-	@echo "make bench   the benchmarks"
-	@echo "make bench-spark   those of the pipeline on Spark"
-	@echo "make screenshots   the images in docs/, of what make demo left"
+screenshots: .venv/with-dev
+	DJANGO_SETTINGS_MODULE=example_project.demo.settings $(BIN)/python -m example_project.demo.screenshots
 
 # Each of these files tells that .venv has what its name says, as of this pyproject.toml.
 .venv/with-demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[demo]'
 	@touch $@
 
-.PHONY: help demo spark-demo test lint bench bench-spark screenshots
+# RUNLEVEL keeps the server from being started as a service: the demo starts a node of its own.
+.venv/with-rabbitmq: pyproject.toml | .venv/with-demo
+	$(BIN)/python -m pip install --quiet --editable '.[demo,rabbitmq]'
+	@test -x /usr/lib/rabbitmq/bin/rabbitmq-server || \
+		{ apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends rabbitmq-server; } || \
+		{ echo "RabbitMQ is missing; as root on Debian this installs it, else: apt-get install rabbitmq-server"; exit 1; }
+	@touch $@
 
-help:
-	@echo "make demo    the example shop and a day of departures, in under a minute; with RabbitMQ: make demo BROKER=rabbitmq"
-	@echo "make spark-demo   a month of departures through Spark: sent, run, archived, reported, reconciled"
-	@echo "make test    the suite, in random order"
-	@echo "make lint    style, types and layers"
-	@echo "make bench   the benchmarks"
-	@echo "make bench-spark   those of the pipeline on Spark"
-	@echo "make screenshots   the images in docs/, of what make demo left"
+.venv/with-spark: pyproject.toml | .venv/with-demo
+	$(BIN)/python -m pip install --quiet --editable '.[demo,spark]'
 	@touch $@
 
 .venv/with-dev: pyproject.toml | $(BIN)/python
