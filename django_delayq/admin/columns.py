@@ -42,8 +42,13 @@ def most_attempts(row: MessageRow) -> int | None:
 
 
 def is_running(row: ReadyMessage) -> bool:
-    """Whether a worker holds it."""
-    return row.lease_until is not None and row.lease_until > now_utc()
+    """Whether a worker holds it, or has abandoned it."""
+    return row.lease_until is not None and (row.at_most_once or row.lease_until > now_utc())
+
+
+def is_abandoned(row: ReadyMessage) -> bool:
+    """Whether its lease ran out and it must not start twice: no move takes it, and the next upkeep buries it."""
+    return row.lease_until is not None and row.at_most_once and row.lease_until <= now_utc()
 
 
 def worker_of(row: MessageRow) -> str:
@@ -53,7 +58,9 @@ def worker_of(row: MessageRow) -> str:
 
 @admin.display(description=gettext_lazy("state"))
 def state(row: ReadyMessage) -> str:
-    """Pending, ready, or running and on whom."""
+    """Pending, ready, or whose it is."""
+    if is_abandoned(row):
+        return _("abandoned by %(worker)s") % {"worker": worker_of(row)}
     if is_running(row):
         return _("running on %(worker)s") % {"worker": worker_of(row)}
     return _("pending") if row.due_at > now_utc() else _("ready")
@@ -78,8 +85,10 @@ def _counted(row: MessageRow, number: int) -> str:
 
 @admin.display(description=gettext_lazy("next"))
 def next_step(row: ReadyMessage) -> str:
-    """When it starts, how late it is, or how long its worker still has it."""
+    """When it starts, how late it is, how long its worker still has it, or that it is buried."""
     now = now_utc()
+    if is_abandoned(row):
+        return _("buried soon: its lease ran out, and it must not start twice")
     if is_running(row) and row.lease_until:
         return _("ends as its handler does; held for %(time)s more") % {"time": between(now, row.lease_until)}
     if row.expires_at is not None and row.expires_at <= now:

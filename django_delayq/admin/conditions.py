@@ -50,13 +50,13 @@ def now_utc() -> datetime:
 
 
 def held(now: datetime) -> Q:
-    """Rows that a worker holds."""
+    """Rows that a worker holds, or held and that must not start twice: no move takes those, until they are buried."""
     # What runs was due by the database's clock: an index finds that, and then few rows are left.
-    return Q(lease_until__gt=now, due_at__lte=now + _CLOCKS_APART)
+    return (Q(lease_until__gt=now) | Q(lease_until__lte=now, at_most_once=True)) & Q(due_at__lte=now + _CLOCKS_APART)
 
 
 def _free(now: datetime) -> Q:
-    return Q(lease_until__isnull=True) | Q(lease_until__lte=now)
+    return Q(lease_until__isnull=True) | Q(lease_until__lte=now, at_most_once=False)
 
 
 def _state(value: str, now: datetime) -> Q:

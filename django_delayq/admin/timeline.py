@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.columns import between, instant, is_running, worker_of
+from django_delayq.admin.columns import between, instant, is_abandoned, is_running, worker_of
 from django_delayq.history import Ended, PastAttempt, read
 from django_delayq.message import from_ms
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
@@ -56,8 +56,9 @@ def _past_step(past: PastAttempt, before: datetime) -> Step:
 def _last_step(row: MessageRow, before: datetime) -> Iterator[Step]:
     if isinstance(row, ReadyMessage):
         if is_running(row):
-            waited, _took = _lengths(before, row.started_at, None)
-            yield Step(row.failures + 1, instant(row.started_at), waited, "-", worker_of(row), _("runs"))
+            waited, took = _lengths(before, row.started_at, None)
+            outcome = _OUTCOMES[Ended.LOST] if is_abandoned(row) else _("runs")
+            yield Step(row.failures + 1, instant(row.started_at), waited, took, worker_of(row), outcome)
     elif isinstance(row, ErrorMessage):
         waited, took = _lengths(before, row.started_at, row.ended_at)
         outcome, number = _("failed for good"), max(row.failures, 1)

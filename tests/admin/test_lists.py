@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.db import connections
+from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
@@ -15,7 +16,7 @@ from django_delayq.admin import limits, names, search
 from django_delayq.brokers.base import Verb
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
-from tests.admin.support import LISTS, bury, claim, finish, page, send, settle, shown_ids, text_of, url
+from tests.admin.support import LISTS, bury, claim, finish, page, pk_of, send, settle, shown_ids, text_of, url
 
 ALL_LISTS = sorted(LISTS.values())
 
@@ -38,6 +39,24 @@ def test_what_runs_is_listed_with_its_worker(broker: StoredBroker, superuser: Cl
     send("a")
     claim(broker, worker="host:7")
     assert "running on host:7" in text_of(superuser.get(url("readymessage")))
+
+
+def test_what_was_abandoned_and_must_not_start_twice_is_not_shown_as_ready(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    for id in ("once", "again"):
+        send(id, at_most_once=id == "once")
+        claim(broker, worker="host:7")
+    ReadyMessage.objects.using(database).update(lease_until=F("due_at"))
+    assert shown_ids(superuser.get(url("readymessage", query="?state=ready"))) == ["again"]
+    response = superuser.get(url("readymessage", query="?state=running"))
+    assert shown_ids(response) == ["once"]
+    shown = text_of(response)
+    assert "abandoned by host:7" in shown
+    assert "buried soon: its lease ran out, and it must not start twice" in shown
+    shown = text_of(superuser.get(url("readymessage", pk_of(database, "once"), "change")))
+    for words in ("State abandoned by host:7", "at the next upkeep it is buried", "host:7 its lease ran out"):
+        assert words in shown
 
 
 @pytest.mark.parametrize(
