@@ -39,24 +39,27 @@ def _mark_placed(database: Database, placed: list[tuple[int, int]]) -> None:
 def rebuild(database: Database, clock: Broker, horizon_ms: int) -> int | None:
     """Put again every alarm that the clock has lost, unless another does it now. Gives how many rows it read.
 
-    Also of rows that are not marked as placed: their alarm may have been put before the loss, and be marked after it.
+    Nearest first; a row that moves nearer meanwhile has the alarm of its move. Also of rows that are not marked as
+    placed: their alarm may have been put before the loss, and be marked after it.
     """
     if not clock.begin_rebuild(REBUILD_LOCK_MS):
         return None
-    count, after_pk = 0, 0
-    while page := _near_after(database, horizon_ms, after_pk):
-        clock.put_alarms([Alarm(queue, key, str(pk), max(wait, 0)) for pk, queue, key, wait in page])
-        count, after_pk = count + len(page), page[-1][0]
+    count, after = 0, (0, 0)
+    while page := _near_after(database, horizon_ms, after):
+        clock.put_alarms([Alarm(queue, key, str(pk), max(wait, 0)) for _, pk, queue, key, wait in page])
+        count, after = count + len(page), page[-1][:2]
         if not clock.begin_rebuild(REBUILD_LOCK_MS):
             return None
     return count if clock.end_rebuild() else None
 
 
-def _near_after(database: Database, horizon_ms: int, after_pk: int) -> list[Row]:
+def _near_after(database: Database, horizon_ms: int, after: Row) -> list[Row]:
+    """A page of rows, which begin with their due time and pk, after those of the last one."""
     dialect = database.dialect
     return database.rows(
-        f"SELECT r.id, r.queue, r.key, {dialect.greatest}(r.due_at, coalesce(r.lease_until, 0)) - {dialect.now}"
-        f" FROM delayq_ready r WHERE r.alias = %s AND r.due_at <= {dialect.now} + %s AND r.id > %s"
-        " ORDER BY r.id LIMIT %s",
-        [database.alias, horizon_ms, after_pk, BATCH],
+        "SELECT r.due_at, r.id, r.queue, r.key,"
+        f" {dialect.greatest}(r.due_at, coalesce(r.lease_until, 0)) - {dialect.now}"
+        " FROM delayq_ready r WHERE r.alias = %s AND r.due_at >= %s AND (r.due_at, r.id) > (%s, %s)"
+        f" AND r.due_at <= {dialect.now} + %s ORDER BY r.due_at, r.id LIMIT %s",
+        [database.alias, after[0], *after, horizon_ms, BATCH],
     )

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 from django.db import connections
 from django.db.models import F
+from django.utils import timezone
 
-from django_delayq import reschedule_delay_messages, send_delay_message
+from django_delayq import Send, reschedule_delay_messages, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import Alarm, Verb
 from django_delayq.conf import Options
 from django_delayq.models import ReadyMessage
@@ -56,16 +58,18 @@ def test_a_flushed_broker_gets_all_its_alarms_again(broker: StoredBroker, redis_
     broker.upkeep(lease_ms=15_000)
     assert broker.alarms_lost
     assert rebuild(broker.database, broker.clock, HOUR_MS) == 0
-    for n in range(1_200):
-        send_delay_message("k", 1, id=f"{n}", delay="30m")
+    soon = timezone.now() + timedelta(minutes=30)
+    send_delay_messages([Send("k", 1, id=f"{n}", at=soon) for n in range(1_200)])  # a page ends among equals
+    send_delay_message("k", 1, id="last", delay="30m")
+    reschedule_delay_messages("0", delay="40m")
     while _relay(broker):
         pass
     with redis_server.client() as client:
         client.flushall()
     broker.upkeep(lease_ms=15_000)
     assert broker.alarms_lost
-    assert rebuild(broker.database, broker.clock, HOUR_MS) == 1_200
-    assert alarms(broker) == 1_200
+    assert rebuild(broker.database, broker.clock, HOUR_MS) == 1_201
+    assert alarms(broker) == 1_201
     broker.upkeep(lease_ms=15_000)
     assert not broker.alarms_lost
 
