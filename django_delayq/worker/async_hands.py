@@ -27,8 +27,6 @@ CONCURRENCY = 100
 GRACE_S = 5.0
 """How long a cancelled handler may take to end before its lease is given up."""
 
-CLOSE_S = 1.0
-
 
 class AsyncHands:
     """Runs the messages of all its lanes as tasks; time-outs and lost leases cancel them."""
@@ -70,11 +68,11 @@ class AsyncHands:
         if self._loop is not None:  # else what is not started is given back within a second
             self._loop.call_soon_threadsafe(self._fill, self._loop, lane)
 
-    def close(self) -> None:
+    def close(self, timeout: float) -> None:
         """End the event loop."""
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._end, self._loop)
-            self._thread.join(CLOSE_S)
+            self._thread.join(timeout)
 
     def _start_loop(self) -> asyncio.AbstractEventLoop | None:
         loop = None

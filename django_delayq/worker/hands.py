@@ -29,5 +29,8 @@ class Hands(Protocol):
     def offer(self, lane: Lane) -> None:
         """Tell that leases were put into a lane."""
 
-    def close(self) -> None:
-        """End every hand as soon as it is idle."""
+    def close(self, timeout: float) -> None:
+        """End every hand as soon as it is idle; those that are have `timeout` seconds for it.
+
+        A process must not exit beside them: what a library does then, such as closing a connection, may crash it.
+        """

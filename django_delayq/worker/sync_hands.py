@@ -68,11 +68,14 @@ class SyncHands:
         with self._changed:
             self._line_up(lane)
 
-    def close(self) -> None:
-        """End each thread as soon as it is idle."""
+    def close(self, timeout: float) -> None:
+        """End each thread as soon as it is idle. They have `timeout` seconds, in all, to close their connections."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        until = monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(until - monotonic(), 0))
 
     def _line_up(self, lane: Lane) -> None:
         if lane.leases and lane.active < lane.concurrency:

@@ -140,7 +140,7 @@ class Worker:
         self._interrupt()
         ended = self._wait_until_idle(LOOK_S * 10)
         for hands in self._hands:
-            hands.close()
+            hands.close(LAST_WORDS_S if ended else 0)  # who is still in a handler may never end
         self._leases.close(LAST_WORDS_S)
         if self._relaying is not None:
             self._relaying.close(LAST_WORDS_S)

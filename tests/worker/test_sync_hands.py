@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -42,15 +42,12 @@ def fill(lane: Lane) -> None:
     lane.leases.append(Lease(Claimed(lane.handler.key, 1, 0, None, b""), lane, 0.0, float("inf"), 0.0))
 
 
-def hands_of(rig: Rig, lanes: list[Lane], run: Run) -> tuple[SyncHands, WaitingTold]:
-    @contextmanager
-    def make_run() -> Iterator[Run]:
-        yield run
-
+def hands_of(
+    rig: Rig, lanes: list[Lane], make_run: Callable[[], AbstractContextManager[Run]]
+) -> tuple[SyncHands, WaitingTold]:
     outage = Outage()
     leases = Leases(rig.broker, 15_000, outage)
-    make: Callable[[], AbstractContextManager[Run]] = make_run
-    hands = SyncHands(lanes, 32, make, leases, Settling(rig.broker, leases, outage), lambda: None)
+    hands = SyncHands(lanes, 32, make_run, leases, Settling(rig.broker, leases, outage), lambda: None)
     hands._changed = told = WaitingTold()
     return hands, told
 
@@ -66,7 +63,7 @@ def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: thre
             ended.set()
         return None
 
-    hands, told = hands_of(rig, [slow, fast, warm], run)
+    hands, told = hands_of(rig, [slow, fast, warm], lambda: nullcontext(run))
     fill(warm)
     hands.offer(warm)
     assert told.waiting.acquire(timeout=PATIENCE_S)
@@ -76,7 +73,7 @@ def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: thre
             hands.offer(lane)
     assert ended.wait(PATIENCE_S), "the second lane waits behind the first"
     gate.set()
-    hands.close()
+    hands.close(PATIENCE_S)
 
 
 def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: threading.Event) -> None:
@@ -88,7 +85,7 @@ def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: t
         return None
 
     lane = make_lane("k", concurrency=3)
-    hands, told = hands_of(rig, [lane], run)
+    hands, told = hands_of(rig, [lane], lambda: nullcontext(run))
     assert hands.free == 32
     with told:
         for _ in range(3):
@@ -101,7 +98,26 @@ def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: t
     assert max(free) == 29  # fewer for a moment: a hand that has just begun is not yet in the lane that called it
     assert free[-1] == 29
     gate.set()
-    hands.close()
+    hands.close(PATIENCE_S)
+
+
+def test_a_close_waits_for_what_idle_threads_do_at_their_end(rig: Rig) -> None:
+    ended = []
+
+    @contextmanager
+    def make_run() -> Iterator[Run]:
+        yield lambda lease: None
+        ended.append(threading.current_thread())  # here connections are closed
+
+    lanes = [make_lane("a"), make_lane("b")]
+    hands, told = hands_of(rig, lanes, make_run)
+    for lane in lanes:
+        fill(lane)
+        hands.offer(lane)
+    assert told.waiting.acquire(timeout=PATIENCE_S)
+    hands.close(PATIENCE_S)
+    assert set(ended) == set(hands._threads) != set()
+    assert not any(thread.is_alive() for thread in ended)
 
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["the first thread", "a thread that a hand calls"])
