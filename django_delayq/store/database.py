@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
@@ -84,10 +84,13 @@ class Database:
 
         In one of its own it is tried again after a deadlock; the caller's was rolled back by that, and is told so.
         """
-        tries_left = 0 if self.connection.in_atomic_block else DEADLOCKS
+        is_own = not self.connection.in_atomic_block and self.connection.get_autocommit()
+        tries_left = DEADLOCKS if is_own else 0
         while True:
             try:
                 with transaction.atomic(self.using, savepoint=False):
+                    if is_own and self.dialect.stall_limit:
+                        self.rows(self.dialect.stall_limit)
                     return work()
             except OperationalError as error:
                 if not (tries_left and _is_deadlock(error)):
@@ -121,7 +124,9 @@ class Database:
         """Raise `StoreUnavailable` for a database that is away, and have the next statement connect anew."""
         try:
             yield
-        except (OperationalError, InterfaceError) as error:
+        except (OperationalError, InterfaceError, InternalError) as error:
+            if isinstance(error, InternalError) and not _was_stalled(error):
+                raise
             connection = self.connection
             if not connection.in_atomic_block:
                 connection.close()
@@ -137,6 +142,11 @@ def _begin_by_hand(connection: BaseDatabaseWrapper, cursor: CursorWrapper) -> No
 def _whole(value: Any) -> Any:
     # MySQL makes a Decimal of what it sums or compares; all our numbers are whole.
     return int(value) if isinstance(value, Decimal) else value
+
+
+def _was_stalled(error: InternalError) -> bool:
+    """Whether PostgreSQL ended the connection since a transaction stood still."""
+    return getattr(error.__cause__, "sqlstate", None) == "25P03"
 
 
 def _is_deadlock(error: OperationalError) -> bool:

@@ -8,6 +8,14 @@ from typing import Any
 from django_delayq.fields import COLLATIONS
 from django_delayq.store import given
 
+STALLED_MS = 15_000
+"""How long a transaction of the store's own may do nothing."""
+
+
+def stall_limit(ms: int) -> str:
+    """The limit on PostgreSQL, until the end of the transaction: a pool may give the session to others then."""
+    return f"SELECT set_config('idle_in_transaction_session_timeout', '{ms}', true)"
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -20,6 +28,8 @@ class Dialect:
     least: str
     lock: str
     skip_locked: str
+    stall_limit: str
+    """What a transaction of the store's own begins with: that of a process which is frozen must not keep its locks."""
     interrupted: str
     """The worker of a row, marked."""
     counted: str
@@ -51,6 +61,7 @@ DIALECTS = {
         least="LEAST",
         lock=" FOR UPDATE OF r",
         skip_locked=" FOR UPDATE OF r SKIP LOCKED",
+        stall_limit=stall_limit(STALLED_MS),
         interrupted="'!' || worker",
         counted=_COUNTED,
         unless_there=_UNLESS_THERE,
@@ -64,6 +75,7 @@ DIALECTS = {
         least="min",
         lock="",
         skip_locked="",
+        stall_limit="",
         interrupted="'!' || worker",
         counted=_COUNTED,
         unless_there=_UNLESS_THERE,
@@ -77,6 +89,7 @@ DIALECTS = {
         least="LEAST",
         lock=" FOR UPDATE",
         skip_locked=" FOR UPDATE SKIP LOCKED",
+        stall_limit="",  # of the whole session there is a limit on MariaDB, but that is the site's too
         interrupted="concat('!', worker)",
         counted="ON DUPLICATE KEY UPDATE count = count + VALUES(count)",
         unless_there="ON DUPLICATE KEY UPDATE id = delayq_ready.id",

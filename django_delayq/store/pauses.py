@@ -10,11 +10,21 @@ from django_delayq.store.database import Database
 
 def pause(database: Database, pause_: Pause) -> None:
     """Keep it, in the place of one of the same queue and key."""
-    PauseRow.objects.using(database.using).update_or_create(
+    row = PauseRow(
         alias=database.alias,
         queue=pause_.queue or "",
         key=pause_.key or "",
-        defaults={"reason": pause_.reason, "paused_at": database.now_ms(), "until": pause_.until_ms},
+        reason=pause_.reason,
+        paused_at=database.now_ms(),
+        until=pause_.until_ms,
+    )
+    is_told_which = database.connection.features.supports_update_conflicts_with_target  # MySQL finds it by itself
+    # One statement: update_or_create sets a savepoint, which SQLite would commit in a transaction managed by hand.
+    PauseRow.objects.using(database.using).bulk_create(
+        [row],
+        update_conflicts=True,
+        update_fields=["reason", "paused_at", "until"],
+        unique_fields=["alias", "queue", "key"] if is_told_which else None,
     )
 
 

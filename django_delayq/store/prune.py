@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-
-from django.db import transaction
+from functools import partial
 
 from django_delayq.brokers.base import BATCH, pages
 from django_delayq.store.database import Database, Row, marks
@@ -48,13 +47,16 @@ def _remove(database: Database, table: str, condition: str, parameters: Sequence
 
 
 def _prune(database: Database, table: str, before_ms: int) -> int:
-    with transaction.atomic(database.using):
-        rows = database.rows(  # what another prunes now is left to it
-            f"SELECT r.id, {_COUNTED_AS[table]} FROM {table} r WHERE r.alias = %s AND r.ended_at < %s"
-            f" ORDER BY r.ended_at LIMIT {BATCH}{database.dialect.skip_locked}",
-            [database.alias, before_ms],
-        )
-        _forget(database, table, rows)
+    return database.transaction(partial(_prune_batch, database, table, before_ms))
+
+
+def _prune_batch(database: Database, table: str, before_ms: int) -> int:
+    rows = database.rows(  # what another prunes now is left to it
+        f"SELECT r.id, {_COUNTED_AS[table]} FROM {table} r WHERE r.alias = %s AND r.ended_at < %s"
+        f" ORDER BY r.ended_at LIMIT {BATCH}{database.dialect.skip_locked}",
+        [database.alias, before_ms],
+    )
+    _forget(database, table, rows)
     return len(rows)
 
 

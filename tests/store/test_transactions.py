@@ -1,22 +1,42 @@
 """The store's own transactions, and its clock."""
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connections, transaction
 
 from django_delayq import cancel_delay_messages, reschedule_delay_messages, send_delay_message
-from django_delayq.brokers.base import Header, Put, Verb
-from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.brokers.base import Header, Pause, Put, Verb
+from django_delayq.errors import StoreUnavailable
+from django_delayq.models import ErrorMessage, FinishMessage, PauseRow, ReadyMessage, Tally
 from django_delayq.store import StoredBroker
 from django_delayq.store.database import Database
+from django_delayq.store.dialects import DIALECTS, stall_limit
+from django_delayq.store.prune import prune_errors
 from tests.brokers.rig import settlement
 from tests.store.support import claim
+from tests.worker.rig import PATIENCE_S
 
 SERVERS = pytest.mark.parametrize(
     "database", ["postgres_database", "mariadb_database"], ids=["postgresql", "mariadb"], indirect=True
 )
+
+POSTGRESQL = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+
+
+@contextmanager
+def by_hand(using: str) -> Iterator[None]:
+    """A transaction that is managed by hand, and rolled back at its end."""
+    transaction.set_autocommit(False, using=using)
+    try:
+        yield
+    finally:
+        transaction.rollback(using=using)
+        transaction.set_autocommit(True, using=using)
 
 
 def _lock_both(database: Database, first: int, second: int, meet: threading.Barrier) -> int:
@@ -57,7 +77,10 @@ def test_the_victim_of_a_deadlock_is_tried_again(broker: StoredBroker, database:
 
 
 @SERVERS
-def test_a_deadlock_in_a_callers_transaction_is_the_callers(broker: StoredBroker, database: str) -> None:
+@pytest.mark.parametrize("begin", [transaction.atomic, by_hand])
+def test_a_deadlock_in_a_callers_transaction_is_the_callers(
+    broker: StoredBroker, database: str, begin: Callable[[str], AbstractContextManager[None]]
+) -> None:
     tries = 0
 
     def deadlock() -> None:
@@ -65,9 +88,44 @@ def test_a_deadlock_in_a_callers_transaction_is_the_callers(broker: StoredBroker
         tries += 1
         raise OperationalError(1213, "Deadlock found when trying to get lock")
 
-    with pytest.raises(OperationalError), transaction.atomic(using=database):
+    with pytest.raises(OperationalError), begin(database):
         broker.database.transaction(deadlock)
     assert tries == 1
+
+
+@POSTGRESQL
+def test_a_process_that_is_frozen_in_a_transaction_of_the_stores_keeps_no_row(
+    broker: StoredBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_delay_message("k", 1, id="a", delay="1h")
+    monkeypatch.setitem(DIALECTS, "postgresql", replace(DIALECTS["postgresql"], stall_limit=stall_limit(50)))
+    cancelled = []
+
+    def cancel_elsewhere() -> None:
+        cancelled.append(cancel_delay_messages("a"))
+        connections.close_all()
+
+    def stand_still() -> None:
+        broker.database.rows("SELECT id FROM delayq_ready FOR UPDATE")
+        other = threading.Thread(target=cancel_elsewhere)
+        other.start()
+        other.join(PATIENCE_S)  # it waits for the lock
+        broker.database.now_ms()
+
+    with pytest.raises(StoreUnavailable, match="idle-in-transaction timeout"), broker.database.available():
+        broker.database.transaction(stand_still)
+    assert cancelled == [1]
+    assert broker.database.now_ms(), "it connects anew"
+
+
+@POSTGRESQL
+@pytest.mark.parametrize("begin", [transaction.atomic, by_hand])
+def test_a_callers_transaction_may_stand_still(
+    broker: StoredBroker, database: str, begin: Callable[[str], AbstractContextManager[None]]
+) -> None:
+    with begin(database):
+        cancel_delay_messages("a")
+        assert broker.database.rows("SHOW idle_in_transaction_session_timeout") == [("0",)]
 
 
 @SERVERS
@@ -88,6 +146,7 @@ def test_a_transaction_managed_by_hand_takes_back_whatever_was_done_first(broker
     send_delay_message("k", 1, id="a", delay="1h")
     broker.put([Put("buried", Header("default", "k"), b"1")])
     broker.settle([settlement(one, Verb.BURY) for one in claim(broker)])
+    broker.pause(Pause("paused", None, "why"))
     before = _rows(database)
     for change in (
         lambda: send_delay_message("k", 1, id="sent"),
@@ -97,16 +156,15 @@ def test_a_transaction_managed_by_hand_takes_back_whatever_was_done_first(broker
         lambda: send_delay_message("k", 2, id="a", on_conflict="earliest"),
         lambda: broker.rescue(["buried"]),
         lambda: broker.purge_errors(["buried"]),
+        lambda: broker.pause(Pause("mail", None, "why")),
+        lambda: broker.resume("paused", None),
+        lambda: prune_errors(broker.database, broker.database.now_ms() + 1),
     ):
-        transaction.set_autocommit(False, using=database)
-        try:
+        with by_hand(database):
             change()
-        finally:
-            transaction.rollback(using=database)
-            transaction.set_autocommit(True, using=database)
         assert _rows(database) == before
 
 
 def _rows(database: str) -> list[Any]:
-    tables = (ReadyMessage, FinishMessage, ErrorMessage)
+    tables = (ReadyMessage, FinishMessage, ErrorMessage, Tally, PauseRow)
     return [list(table._default_manager.using(database).order_by("pk").values()) for table in tables]
