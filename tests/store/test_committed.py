@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group
 from django.db import transaction
+from django.db.models import F
 from pytest_django import Settings
 
 from django_delayq import send_delay_message
@@ -25,6 +27,17 @@ from tests.scale import scaled
 from tests.servers import Server
 from tests.store.support import LEASE_MS, alarms, claim
 from tests.worker.processes import WorkerProcess
+
+KILLED_AFTER_COMMIT = """
+import os, signal
+import django
+django.setup()
+from django.db import transaction
+from django_delayq import send_delay_message
+with transaction.atomic():
+    transaction.on_commit(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    send_delay_message("k", 1, id="a")
+"""
 
 PATIENCE_S = 240
 HOUR_MS = 3_600_000
@@ -65,6 +78,17 @@ def test_of_sends_from_8_processes_that_roll_back_and_die_exactly_the_committed_
     assert set(ran.values()) == {1}
     audit = broker.audit()
     assert (audit.differences, audit.totals["finished"]) == ([], len(committed))
+
+
+def test_what_a_sender_committed_that_was_killed_before_it_told_the_broker_runs(
+    broker: StoredBroker, database: str, env: dict[str, str]
+) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED_AFTER_COMMIT], env=os.environ | env, timeout=PATIENCE_S)
+    assert killed.returncode == -signal.SIGKILL
+    assert alarms(broker) == 0
+    ReadyMessage.objects.using(database).update(due_at=F("due_at") - 1_000)  # what is due now is left to its sender
+    assert relay(broker.database, broker.clock, HOUR_MS) == 1
+    assert [one.id for one in claim(broker)] == ["a"]
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.servers import Server
 from tests.store.support import site_on
-from tests.worker.processes import Site, WorkerProcess
+from tests.worker.processes import PATIENCE_S, Site, WorkerProcess
 
 
 @pytest.fixture
@@ -40,7 +40,9 @@ def frozen_worker(site: Site, about_to: str) -> WorkerProcess:
 def take_over(site: Site, database: str) -> WorkerProcess:
     """Have another worker run it, once the lease is over."""
     other = site.worker()
+    until = monotonic() + PATIENCE_S
     while not FinishMessage.objects.using(database).exists():
+        assert monotonic() < until, f"nobody took over {rows(database)}: {other.text}"
         sleep(0.05)
     return other
 

@@ -8,12 +8,15 @@ import signal
 import socket
 import sys
 import threading
+import time
+import traceback
 from typing import Any
 
 from django.db import connection, transaction
 
 from django_delayq import Message, delay_execute
 from django_delayq.signals import message_finished, message_started
+from django_delayq.store.database import Database
 
 
 def tell(message: Message[Any], what: str = "ran") -> socket.socket:
@@ -30,10 +33,26 @@ def say(what: str, id: str, attempt: int) -> socket.socket:
 
 
 def freeze(id: str, attempt: int, **_: object) -> None:
-    """Stop this process as it is, until the test lets it go on."""
+    """Stop this process as it is, until the test lets it go on; but not while it holds a lock of the database.
+
+    One that is frozen with the write lock of SQLite, or in a transaction on MariaDB, holds up others all the while.
+    """
     say("freezes", id, attempt).close()
+    switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(60)  # from here on another thread gets its turn only while this one sleeps
+    while _is_in_the_database():
+        time.sleep(0.001)
     # To this thread: of one that is to the process another may take notice first, and this one run on for a while.
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+    sys.setswitchinterval(switch_s)
+
+
+def _is_in_the_database() -> bool:
+    """Whether any thread is at a statement, or in a transaction, of the store's."""
+    for innermost in sys._current_frames().values():
+        if any(frame.f_globals["__name__"] == Database.__module__ for frame, _ in traceback.walk_stack(innermost)):
+            return True
+    return False
 
 
 match os.environ.get("DELAYQ_TEST_FREEZE"):  # what a worker is about to do when it is frozen
