@@ -22,21 +22,21 @@ class PatientBroker(RabbitMQBroker):
     """Claims when the server has delivered all that it can."""
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        with self._receiver._receiving(_names(wants)):
+        with self._receiving(_names(wants)):
             for want in wants:
-                self._receiver._inbox.consume((want.queue, want.key), min(want.count, BATCH))
+                self._inbox.consume((want.queue, want.key), min(want.count, BATCH))
             for _ in range(ROUNDS):
                 more = any(self._on_its_way(want) for want in wants)
-                self._receiver._inbox.flush()
-                self._receiver._recover()
+                self._inbox.flush()
+                self._recover()
                 if not more:
                     break
         return super().claim(wants, lease_ms=lease_ms, worker=worker)
 
     def _on_its_way(self, want: Want) -> bool:
-        box = self._receiver._inbox.boxes[want.queue, want.key]
+        box = self._inbox.boxes[want.queue, want.key]
         ready = self._names.ready(want.queue, want.key)
-        return len(box.ready) + len(box.held) < want.count and self._receiver._inbox.waiting(ready) > 0
+        return len(box.ready) + len(box.held) < want.count and self._inbox.waiting(ready) > 0
 
     @cached_property
     def _offset(self) -> float:
@@ -45,16 +45,16 @@ class PatientBroker(RabbitMQBroker):
 
     def look_here(self, id: str) -> Info | None:
         """A message that this process was sent."""
-        receiver = self._receiver
-        with receiver._receiving():
-            receiver._take_in()
+        with self._receiving():
+            self._inbox.flush()
+            self._take_in()
         now = self._clock.monotonic()
-        for lease in receiver._leases._messages.values():
+        for lease in self._leases._messages.values():
             if lease.arrival.id == id and lease.arrival.note:
                 info = _info(lease.arrival.note, lease.arrival.body, State.RUNNING)
                 info.lease_end_ms = int((lease.until + self._offset) * 1000)
                 return info
-        for box in receiver._inbox.boxes.values():
+        for box in self._inbox.boxes.values():
             for *_, arrival in (*box.ready, *box.held):
                 if arrival.id == id and arrival.note and not arrival.is_alarm:
                     state = State.READY if arrival.ready_at <= now else State.PENDING
@@ -95,7 +95,7 @@ def _age(channel: Channel, names: Names, queue: str, broker: PatientBroker) -> N
     found = _messages(channel, queue)
     broker.publish(
         [
-            delayed(names, note.anew(), body, max(note.due_ms - now_ms, 0), message.properties["type"])
+            delayed(names, note.anew(), body, max(note.due_ms - now_ms, 0), broker._clock, message.properties["type"])
             for message, note, body in found
         ]
     )
@@ -120,7 +120,8 @@ def look(server: RabbitMQServer, broker: PatientBroker, id: str) -> Info | None:
     with server.client() as client, client.channel() as channel:
         channel.confirm_select()
         found = [info for queue in _queues(channel, Names("delayq")) for info in _looked_through(channel, queue, id)]
-    return next(iter(found or [info for info in broker.errors(100) if info.id == id]), None)
+    found = found or [info for info in broker.errors(100) if info.id == id]
+    return found[0] if found else broker.look_here(id)  # it was on its way here
 
 
 def _queues(channel: Channel, names: Names) -> list[str]:

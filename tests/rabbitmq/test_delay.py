@@ -2,13 +2,16 @@
 
 import random
 import time
+from contextlib import closing
 
 import pytest
 
 from django_delayq.brokers.base import Claimed, Header, Put, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names, address
+from django_delayq.conf import Alias
 from tests.scale import scaled
+from tests.servers import RabbitMQServer
 
 WANT = [Want("q", "k", 100)]
 TOLERANCE_MS = 2_000
@@ -45,6 +48,27 @@ def test_delays_end_in_their_order_and_none_early(broker: RabbitMQBroker) -> Non
             claimed.append(int(message.id))
             assert time.monotonic() - started_at >= claimed[-1] / 1000
     assert sorted(claimed) == sorted(delays_ms)
+
+
+def test_what_arrived_late_is_not_held_for_longer(broker: RabbitMQBroker) -> None:
+    send(broker, a=200)
+    time.sleep(0.201)  # a clock that is moved is that of no machine
+    while not (claims := broker.claim(WANT, lease_ms=60_000, worker="w")).messages:
+        assert claims.next_due_ms is None
+        broker.wait(1)
+
+
+def test_the_clock_of_another_machine_makes_nothing_early(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    alias = Alias("default", location=rabbitmq_server.url)
+    with closing(RabbitMQBroker(alias, monotonic=lambda: time.monotonic() - 3_600)) as other:
+        send(other, a=0)
+        claim(broker)  # all is set up
+        sent_at = time.monotonic()
+        send(other, b=400)
+        claim(broker)
+    assert time.monotonic() - sent_at >= 0.4
 
 
 def test_each_bit_of_a_delay_is_a_level(broker: RabbitMQBroker) -> None:

@@ -34,7 +34,7 @@ def finish(claimed: Claimed) -> Settlement:
 def test_a_claimed_message_comes_again_and_its_old_lease_is_lost(broker: RabbitMQBroker) -> None:
     broker.put([Put("a", Header("q", "k"), b"1")])
     first = claim(broker)
-    broker._receiver._link.drop()
+    broker._link.drop()
     again = claim(broker)
     assert (again.id, again.crashes, again.failures) == ("a", 1, 0)
     assert broker.settle([finish(first), finish(again)]) == [False, True]
@@ -43,7 +43,7 @@ def test_a_claimed_message_comes_again_and_its_old_lease_is_lost(broker: RabbitM
 def test_it_is_kept_while_nothing_can_be_published(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
     broker.put([Put("a", Header("q", "k"), b"1")])
     claim(broker)
-    broker._receiver._link.drop()
+    broker._link.drop()
     with rabbitmq_server.memory_full(), pytest.raises(BrokerUnavailable, match="takes no messages"):
         claim(broker)
     assert claim(broker).crashes == 1
@@ -57,7 +57,7 @@ def test_what_another_one_held_until_it_was_due_is_not_early(
         broker.put([Put("a", Header("q", "k"), b"1", delay_ms=999)])
         while lost.claim(WANT, lease_ms=60_000, worker="w").next_due_ms is None:
             lost.wait(1)
-        lost._receiver._link.drop()
+        lost._link.drop()
         claimed = claim(broker)
     assert time.monotonic() - sent_at >= 0.999
     assert claimed.crashes == 1

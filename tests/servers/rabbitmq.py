@@ -82,9 +82,11 @@ class RabbitMQServer(PrivateServer):
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.directory / "plugins"),
             "RABBITMQ_MNESIA_BASE": str(self.directory / "data"),
             "RABBITMQ_LOG_BASE": str(self.directory / "log"),
-            # It must listen to nobody else, and not spin while it waits: the tests need the cores.
+            # It must listen to nobody else, and not spin while it waits: the tests need the cores. What a queue that a
+            # test deleted did not confirm is sent again soon.
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
                 "-kernel inet_dist_use_interface {127,0,0,1} +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
+                " -rabbit dead_letter_worker_publisher_confirm_timeout 10000"
             ),
         }
         self._write("rabbitmq.conf", "".join(f"{n.replace('__', '.')} = {v}\n" for n, v in self.options.items()))

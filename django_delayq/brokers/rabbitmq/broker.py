@@ -14,7 +14,6 @@ from django_delayq.brokers.base import (
     AlarmInfo,
     Audit,
     Capability,
-    Claims,
     Counts,
     Info,
     OnConflict,
@@ -22,20 +21,14 @@ from django_delayq.brokers.base import (
     Placed,
     Put,
     ServerReport,
-    Settlement,
-    Upkept,
-    Want,
     WorkerInfo,
     check_batch,
     without_store,
 )
 from django_delayq.brokers.rabbitmq import buried, looks, meta, outgoing
 from django_delayq.brokers.rabbitmq.locations import parse_location
-from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names
-from django_delayq.brokers.rabbitmq.outgoing import Outgoing
-from django_delayq.brokers.rabbitmq.publishing import Publisher
-from django_delayq.brokers.rabbitmq.receiver import Clock, Receiver
-from django_delayq.brokers.rabbitmq.register import Register
+from django_delayq.brokers.rabbitmq.names import LONGEST_S
+from django_delayq.brokers.rabbitmq.receiver import Receiver
 from django_delayq.conf import Alias
 from django_delayq.durations import to_text
 from django_delayq.errors import BrokerUnavailable, SendError, Unsupported
@@ -47,7 +40,7 @@ class _Mine(threading.local):
     token = ""
 
 
-class RabbitMQBroker:
+class RabbitMQBroker(Receiver):
     """See `django_delayq.brokers.base.Broker`. One connection publishes, another one consumes.
 
     `wall` and `monotonic` give seconds; tests give clocks that they move.
@@ -61,13 +54,7 @@ class RabbitMQBroker:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        location = parse_location(alias.location)
-        self._names = Names(alias.options.prefix)
-        self._register = Register(self._names)
-        self._shown = location.shown
-        self._publisher = Publisher(location, self._names)
-        self._clock = Clock(wall, monotonic)
-        self._receiver = Receiver(location, self._names, alias.options, self._publisher, self._clock)
+        super().__init__(alias, wall, monotonic)
         self._mine = _Mine()
 
     @classmethod
@@ -77,11 +64,6 @@ class RabbitMQBroker:
     def open(self) -> None:
         with self._publisher.looking():
             pass
-
-    def close(self) -> None:
-        self.wake()
-        self._receiver.close()
-        self._publisher.close()
 
     # Messages in
 
@@ -98,7 +80,7 @@ class RabbitMQBroker:
             due_ms = now_ms + put.delay_ms if put.at_ms is None else max(put.at_ms, now_ms)
             _check_delay(due_ms - now_ms)
             note = outgoing.new_note(put, now_ms, due_ms)
-            out.append(outgoing.delayed(self._names, note, put.body, due_ms - now_ms))
+            out.append(outgoing.delayed(self._names, note, put.body, due_ms - now_ms, self._clock))
             placed.append(Placed(put.id, due_ms, created=True))
         finish = self._publisher.begin(out)
 
@@ -116,38 +98,7 @@ class RabbitMQBroker:
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
-        self._publisher.publish(self._alarms(alarms), within_s)
-
-    def _alarms(self, alarms: Sequence[Alarm]) -> list[Outgoing]:
-        now_ms = self._clock.now_ms()
-        return [outgoing.alarm(self._names, alarm, now_ms) for alarm in alarms]
-
-    # The worker's moves
-
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        return self._receiver.claim(wants, lease_ms=lease_ms)
-
-    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        return self._receiver.claim_suspect(wants, lease_ms=lease_ms)
-
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        check_batch(settlements)
-        return self._receiver.settle(settlements)
-
-    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
-        check_batch(alarms)
-        check_batch(again)
-        self._receiver.drop_alarms(alarms, self._alarms(again))
-
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
-        check_batch(leases)
-        return self._receiver.renew(leases, lease_ms)
-
-    def upkeep(self, *, lease_ms: int) -> Upkept:
-        return self._receiver.upkeep()
-
-    def wait(self, timeout: float) -> None:
-        self._receiver.wait(timeout)
+        self._publisher.publish(self._packed(alarms), within_s)
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         now_ms = self._clock.now_ms()
@@ -162,9 +113,6 @@ class RabbitMQBroker:
         with self._publisher.looking() as connection:
             now_ms = self._clock.now_ms()
             return self._register.change(connection, lambda entries: meta.end_rebuild(entries, mine, now_ms))
-
-    def wake(self) -> None:
-        self._receiver.wake()
 
     # Moves by id
 
@@ -216,10 +164,6 @@ class RabbitMQBroker:
         with self._publisher.looking() as connection:
             return meta.pauses_of(self._register.read(connection), self._clock.now_ms())
 
-    @property
-    def pauses_heard(self) -> int:
-        return self._receiver.pauses_heard
-
     # Looks
 
     def get(self, id: str) -> Info | None:
@@ -256,7 +200,7 @@ class RabbitMQBroker:
             self._register.change(connection, lambda entries: meta.announce(entries, worker, self._clock.now_ms()))
 
     def retire(self, worker: str) -> None:
-        self._receiver.give_back()
+        self._give_back()
         with self._publisher.looking() as connection:
             self._register.change(connection, lambda entries: meta.retire(entries, worker))
 
@@ -266,7 +210,7 @@ class RabbitMQBroker:
 
     def report(self) -> ServerReport:
         with self._publisher.looking() as connection:
-            return looks.report_on(connection, self._shown)
+            return looks.report_on(connection, self._link.location.shown)
 
 
 def _check_delay(delay_ms: int) -> None:

@@ -7,6 +7,8 @@ slow handler nothing is heaped up here while another worker is free.
 import heapq
 import secrets
 import select
+import socket
+import ssl
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from time import monotonic
 
 from amqp import Channel, Connection, Message
 
+from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.notes import ALARM, Note, unpack
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing
@@ -23,7 +26,8 @@ from django_delayq.brokers.rabbitmq.topology import SetName
 MOST_HELD = 1_000
 """The most of one (queue, key) that is held until it is due."""
 
-DRAIN_S = 0.001
+PART_S = 0.001
+"""How long to wait for the rest of what has come in part; it is waited for again at the next look."""
 ARRIVAL_S = 0.1
 """How long a claim that found nothing waits for what the server says is on its way."""
 
@@ -50,11 +54,6 @@ class Arrival:
     @property
     def due_ms(self) -> int:
         return self.note.due_ms if self.note else 0
-
-    @property
-    def hold_ms(self) -> int:
-        """How long it is held from its arrival."""
-        return self.note.hold_ms if self.note else 0
 
     @property
     def at_most_once(self) -> bool:
@@ -86,10 +85,17 @@ class Box:
         return arrivals
 
 
+def _readable(sock: socket.socket) -> bool:
+    """Whether something can be read at once; TLS may hold it where nobody can see it on the socket."""
+    if isinstance(sock, ssl.SSLSocket) and sock.pending():
+        return True
+    return bool(select.select([sock], [], [], 0)[0])
+
+
 class Inbox:
     """The deliveries of one connection. Whoever calls holds the link's lock, and may pass its connection only."""
 
-    def __init__(self, names: Names, clock: Callable[[], float]) -> None:
+    def __init__(self, names: Names, clock: Clock) -> None:
         self._names = names
         self._clock = clock
         self._numbers = count()
@@ -120,7 +126,7 @@ class Inbox:
     def consume(self, name: SetName, wanted: int) -> None:
         """Have the server send what is wanted of a set, beside what is held and runs."""
         box = self.boxes.setdefault(name, Box())
-        box.wanted_at = self._clock()
+        box.wanted_at = self._clock.monotonic()
         held = min(len(box.held), MOST_HELD)
         if box.consumer and box.taken + held + wanted <= box.credit and box.credit <= 4 * (box.taken + held + wanted):
             return
@@ -141,13 +147,12 @@ class Inbox:
             self._on_channel.basic_cancel(box.consumer)
             box.consumer = ""
 
-    def drain(self, timeout: float = DRAIN_S) -> None:
-        """Take in what the server has sent. Waits for `timeout` seconds at most for the first of it."""
+    def drain(self) -> None:
+        """Take in what the server has sent, without waiting for more."""
         connection = self._on_channel.connection
         with suppress(TimeoutError):
-            connection.drain_events(timeout=timeout)
-            while True:
-                connection.drain_events(timeout=DRAIN_S)
+            while _readable(connection.sock):
+                connection.drain_events(timeout=PART_S)
 
     def await_arrivals(self, names: Iterable[SetName]) -> None:
         """Wait a moment for what waits at the server for these sets and is about to come."""
@@ -175,7 +180,7 @@ class Inbox:
 
     def ripen(self) -> None:
         """Make ready what is due by now."""
-        now = self._clock()
+        now = self._clock.monotonic()
         for box in self.boxes.values():
             box.ripen(now)
 
@@ -215,7 +220,7 @@ class Inbox:
 
     def unwanted(self, idle_s: float) -> list[Arrival]:
         """Take out what is ready of sets that nobody has asked for of late, and cancel their consumers."""
-        before = self._clock() - idle_s
+        before = self._clock.monotonic() - idle_s
         taken = []
         for box in self.boxes.values():
             if box.ready and box.wanted_at <= before:
@@ -244,13 +249,17 @@ class Inbox:
             box.taken -= 1
             heapq.heappush(box.held, (arrival.ready_at, next(self._numbers), arrival))
 
-    def sleep(self, wake: int, timeout: float) -> None:
-        """Wait until the server sends something, or the descriptor `wake` can be read. Without the lock."""
+    def sleep(self, wake: int, timeout: float) -> bool:
+        """Wait until the server sends something, or the descriptor `wake` can be read. Without the lock.
+
+        Gives whether there is a reason to claim: `wake`, or a connection that broke meanwhile.
+        """
         connection = self._connection
         try:
-            select.select([wake, *([connection.sock] if connection else [])], [], [], max(timeout, 0))
-        except (OSError, ValueError, AttributeError):  # it broke meanwhile: the next claim will tell
-            return
+            readable, _, _ = select.select([wake, *([connection.sock] if connection else [])], [], [], timeout)
+        except (OSError, ValueError, AttributeError):
+            return True
+        return wake in readable
 
     def next_ready_at(self, names: Sequence[SetName]) -> float | None:
         """When the first that is held of these sets is due."""
@@ -282,8 +291,14 @@ class Inbox:
 
     def _arrival(self, name: SetName, message: Message) -> Arrival:
         note, body = unpack(message)
-        arrival = Arrival(name, note, body, message.delivery_tag, self._clock())
-        arrival.ready_at += arrival.hold_ms / 1000
+        arrival = Arrival(name, note, body, message.delivery_tag, self._ready_at(note))
         arrival.is_alarm = message.properties.get("type") == ALARM
         arrival.again = bool(message.delivery_info["redelivered"])
         return arrival
+
+    def _ready_at(self, note: Note | None) -> float:
+        now = self._clock.monotonic()
+        if note is None:
+            return now
+        held_until = now + note.hold_ms / 1000
+        return min(held_until, note.due_s) if self._clock.name and note.clock == self._clock.name else held_until

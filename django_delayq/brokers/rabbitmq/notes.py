@@ -21,12 +21,18 @@ def new_uid() -> str:
 
 @dataclass(slots=True)
 class Note:
-    """All that a broker knows of a message. `hold_ms` is what is left of its delay when it arrives."""
+    """All that a broker knows of a message.
+
+    `hold_ms` is what was left of its delay for when it arrives. `due_s` is when it is due by the monotonic clock of the
+    machine that sent it, `clock`: whoever has the same one need not be as late as it arrived.
+    """
 
     id: str  # AMQP's own message id takes 255 bytes at most
     header: Header
     due_ms: int = 0
     hold_ms: int = 0
+    clock: str = ""
+    due_s: float = 0
     failures: int = 0
     crashes: int = 0
     error: str = ""

@@ -5,9 +5,14 @@ from dataclasses import dataclass, replace
 from amqp import Message
 
 from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Header, Put
+from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names
 from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, Note, pack
 from django_delayq.brokers.rabbitmq.topology import SetName
+
+MARGIN_MS = 300
+"""A message leaves the levels so long before it is due, at least: hops that take less cost no lateness, where a worker
+can tell."""
 
 
 @dataclass(slots=True)
@@ -27,29 +32,30 @@ def new_note(put: Put, now_ms: int, due_ms: int) -> Note:
     return Note(put.id, replace(put.header, sent_ms=now_ms, scheduled_ms=due_ms), due_ms)
 
 
-def delayed(names: Names, note: Note, body: bytes, delay_ms: int, kind: str = MESSAGE) -> Outgoing:
+def delayed(names: Names, note: Note, body: bytes, delay_ms: int, clock: Clock, kind: str = MESSAGE) -> Outgoing:
     """Due `delay_ms` from now: whole seconds of it in the levels, the rest held by the worker from its arrival.
 
     A level's clock counts whole milliseconds, so each may last one less than it should: the worker holds that too.
     """
-    seconds, rest_ms = divmod(delay_ms, 1000)
-    note.hold_ms = rest_ms + seconds.bit_count()
+    seconds = max(delay_ms - MARGIN_MS, 0) // 1000
+    note.hold_ms = delay_ms - seconds * 1000 + seconds.bit_count()
+    note.clock, note.due_s = clock.name, clock.monotonic() + (delay_ms + 1) / 1000  # due times are rounded up to 1 ms
     set_name = (note.header.queue, note.header.key)
     exchange, routing_key = names.way(seconds, *set_name)
     return Outgoing(exchange, routing_key, pack(note, body, kind), note.uid, set_name)
 
 
-def alarm(names: Names, alarm: Alarm, now_ms: int) -> Outgoing:
+def alarm(names: Names, alarm: Alarm, clock: Clock) -> Outgoing:
     """An alarm. What is too far for the levels comes early, and is put again."""
     wait_ms = min(alarm.wait_ms, LONGEST_S * 1000)
-    note = Note(alarm.pk, Header(alarm.queue, alarm.key), now_ms + wait_ms)
-    return delayed(names, note, b"", wait_ms, ALARM)
+    note = Note(alarm.pk, Header(alarm.queue, alarm.key), clock.now_ms() + wait_ms)
+    return delayed(names, note, b"", wait_ms, clock, ALARM)
 
 
 def back(names: Names, note: Note, body: bytes, hold_ms: int = 0, kind: str = MESSAGE) -> Outgoing:
     """To where it was claimed from, due when `hold_ms` have passed: at its old place, since claims go by due time."""
     set_name = (note.header.queue, note.header.key)
-    note.hold_ms = hold_ms
+    note.hold_ms, note.clock = hold_ms, ""
     suspect = note.crashes >= SUSPECT_CRASHES
     queue = names.suspect(*set_name) if suspect else names.ready(*set_name)
     return Outgoing(names.direct, queue, pack(note, body, kind), note.uid, set_name)

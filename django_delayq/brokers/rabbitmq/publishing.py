@@ -1,6 +1,6 @@
 """Publishing with confirms, in batches: what is confirmed is on the disks of its queue."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
@@ -43,8 +43,13 @@ class Publisher:
             self._topology.ensure(connection, ())
             yield connection
 
-    def declare(self, sets: Iterable[SetName]) -> None:
-        """Make sure that the queues of these sets are there."""
+    def declare(self, sets: Collection[SetName]) -> None:
+        """Make sure that the queues of these sets are there.
+
+        Those that are known to be do not wait for what others publish.
+        """
+        if self._topology.knows(sets):
+            return
         with self._link.using() as connection:
             self._ensure(connection, sets)
 

@@ -7,6 +7,7 @@ import contextlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 
 from amqp import Connection
 
@@ -18,13 +19,15 @@ from django_delayq.brokers.base import (
     Upkept,
     Verb,
     Want,
+    check_batch,
     pages,
 )
-from django_delayq.brokers.rabbitmq import buried
+from django_delayq.brokers.rabbitmq import buried, outgoing
+from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.inbox import Arrival, Inbox
 from django_delayq.brokers.rabbitmq.leases import Leases
 from django_delayq.brokers.rabbitmq.link import Link
-from django_delayq.brokers.rabbitmq.locations import HEARTBEAT_S, Location
+from django_delayq.brokers.rabbitmq.locations import HEARTBEAT_S, parse_location
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing
 from django_delayq.brokers.rabbitmq.publishing import Publisher
@@ -32,7 +35,7 @@ from django_delayq.brokers.rabbitmq.register import Register
 from django_delayq.brokers.rabbitmq.settling import again, lapsed, successor, told_of
 from django_delayq.brokers.rabbitmq.topology import SetName
 from django_delayq.brokers.rabbitmq.waker import Waker
-from django_delayq.conf import Options
+from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable, DelayqError
 
 End = tuple[Arrival, Outgoing | None]
@@ -43,43 +46,34 @@ UNWANTED_S = 1.0
 TRIM_EVERY_S = 10.0
 
 
-class Clock:
-    """What time it is, in seconds. Tests give functions that they move."""
-
-    def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
-        self.wall = wall
-        self.monotonic = monotonic
-
-    def now_ms(self) -> int:
-        """Epoch milliseconds, rounded down."""
-        return math.floor(self.wall() * 1000)
-
-
 class Receiver:
-    """The connection that consumes. Its verbs are those of `django_delayq.brokers.base.Broker`."""
+    """The worker's verbs of `django_delayq.brokers.base.Broker`, on the connection that consumes."""
 
-    def __init__(self, location: Location, names: Names, options: Options, publisher: Publisher, clock: Clock) -> None:
-        self._options = options
-        self._names = names
-        self._publisher = publisher
-        self._clock = clock
-        self._register = Register(names)
+    def __init__(self, alias: Alias, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        location = parse_location(alias.location)
+        self._options = alias.options
+        self._names = Names(alias.options.prefix)
+        self._publisher = Publisher(location, self._names)
+        self._clock = Clock(wall, monotonic)
+        self._register = Register(self._names)
         self._link = Link(location, HEARTBEAT_S)
-        self._inbox = Inbox(names, clock.monotonic)
+        self._inbox = Inbox(self._names, self._clock)
         self._inbox.on_cancel = self._forget
         self._leases = Leases()
         self._waker = Waker()
         self._wanted: list[SetName] = []
+        self._has_store = alias.store is not None
         self._known_built = False
         self._trim_at = 0.0
-        self.wake = self._waker.wake
+
+    def wake(self) -> None:
+        self._waker.wake()
 
     @property
     def pauses_heard(self) -> int:
-        """How often it was told of pauses."""
         return self._inbox.news
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int) -> Claims:
+    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         wants = [want for want in wants if want.count > 0]
         names = [(want.queue, want.key) for want in wants]
         with self._receiving(names):
@@ -124,7 +118,7 @@ class Receiver:
         ready_at = self._inbox.next_ready_at(names)
         return None if ready_at is None else claims.now_ms + math.ceil((ready_at - self._clock.monotonic()) * 1000)
 
-    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int) -> Claims:
+    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         names = [(want.queue, want.key) for want in wants if want.count > 0]
         claims = Claims([], [], self._clock.now_ms(), None)
         with self._receiving(names):
@@ -136,8 +130,8 @@ class Receiver:
         return claims
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        check_batch(settlements)
         with self._receiving():
-            now_ms = self._clock.now_ms()
             answers, ended, ends = [], [], []
             for settlement in settlements:
                 lease = self._leases.find(settlement.id, settlement.token)
@@ -149,7 +143,7 @@ class Receiver:
                     lease.until = self._clock.monotonic() + INTERRUPTED_S
                     lease.interrupted = True
                     continue
-                ends.append((lease.arrival, successor(self._names, lease.arrival, settlement, now_ms)))
+                ends.append((lease.arrival, successor(self._names, lease.arrival, settlement, self._clock)))
                 ended.append(lease)
             self._replace(ends)
             for lease in ended:
@@ -170,12 +164,18 @@ class Receiver:
             self._publisher.publish(page)
         self._inbox.acknowledge(arrival.tag for arrival, _ in ends)
 
-    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Outgoing]) -> None:
+    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
+        check_batch(alarms)
+        check_batch(again)
         with self._receiving():
-            self._publisher.publish(again)
+            self._publisher.publish(self._packed(again))
             self._inbox.acknowledge(arrival.tag for alarm in alarms for arrival in self._leases.end_alarm(alarm))
 
+    def _packed(self, alarms: Sequence[Alarm]) -> list[Outgoing]:
+        return [outgoing.alarm(self._names, alarm, self._clock) for alarm in alarms]
+
     def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+        check_batch(leases)
         with self._receiving():
             self._take_in()
             self.wake()  # who sleeps on the socket would not hear of what was taken in here
@@ -186,7 +186,7 @@ class Receiver:
                     lease.until = until
             return [lease is not None for lease in found]
 
-    def upkeep(self) -> Upkept:
+    def upkeep(self, *, lease_ms: int) -> Upkept:
         with self._receiving(self._inbox.boxes) as connection:
             connection.heartbeat_tick()
             upkept = Upkept(self._clock.now_ms())
@@ -199,18 +199,23 @@ class Receiver:
             next_end = self._leases.next_end()
             if next_end is not None:
                 upkept.next_lease_end_ms = upkept.now_ms + math.ceil((next_end - self._clock.monotonic()) * 1000)
-            with self._publisher.looking() as outward:
-                upkept.dropped = self._trim(outward, upkept.now_ms)
-                self._known_built = self._known_built or self._register.read(outward).built
-            upkept.alarms_lost = not self._known_built
-            return upkept
+            upkept.alarms_lost = self._lost_alarms()
+        upkept.dropped = self._trim(upkept.now_ms)
+        return upkept
 
-    def _trim(self, connection: Connection, now_ms: int) -> int:
+    def _lost_alarms(self) -> bool:
+        if self._has_store and not self._known_built:
+            with self._publisher.looking() as connection:
+                self._known_built = self._register.read(connection).built
+        return self._has_store and not self._known_built
+
+    def _trim(self, now_ms: int) -> int:
         if self._clock.monotonic() < self._trim_at:
             return 0
         self._trim_at = self._clock.monotonic() + TRIM_EVERY_S
         oldest_ms = now_ms - self._options.error_retention
-        return buried.trim(connection, self._names, oldest_ms, self._options.error_max)
+        with self._publisher.looking() as connection:
+            return buried.trim(connection, self._names, oldest_ms, self._options.error_max)
 
     def _give_back_unwanted(self) -> None:
         unwanted = self._inbox.unwanted(UNWANTED_S)
@@ -224,14 +229,13 @@ class Receiver:
         """Put where they belong the messages of connections that were lost."""
         lost = list(self._inbox.lost)
         if lost:
-            now_ms = self._clock.now_ms()
-            over = self._leases.is_over
-            self._replace(
-                [(each, None if over(each) else lapsed(self._names, each, now_ms, each.hold_ms)) for each in lost]
-            )
+            self._replace([(each, None if self._leases.is_over(each) else self._after_loss(each)) for each in lost])
             del self._inbox.lost[: len(lost)]  # not before: what could not be published is tried again
         if upkept:
             upkept.reclaimed += len(lost)
+
+    def _after_loss(self, arrival: Arrival) -> Outgoing:
+        return lapsed(self._names, arrival, self._clock.now_ms(), self._hold_ms(arrival))
 
     def _lapse(self, upkept: Upkept) -> None:
         now = self._clock.monotonic()
@@ -242,9 +246,9 @@ class Receiver:
             self._leases.end(lease)
         alarms = list(self._leases.lapsed_alarms(now))
         self._inbox.put_back(alarms)
-        buried = [told_of(arrival) for arrival, following in ends if following.routing_key == self._names.error]
-        upkept.buried += buried
-        upkept.reclaimed += len(ends) + len(alarms) - len(buried)
+        told = [told_of(arrival) for arrival, following in ends if following.routing_key == self._names.error]
+        upkept.buried += told
+        upkept.reclaimed += len(ends) + len(alarms) - len(told)
 
     def _after_lapse(self, arrival: Arrival, interrupted: bool) -> Outgoing:
         if interrupted and arrival.note and not arrival.note.header.at_most_once:
@@ -252,13 +256,14 @@ class Receiver:
         return lapsed(self._names, arrival, self._clock.now_ms(), hold_ms=0)
 
     def _back(self, arrivals: Iterable[Arrival]) -> list[End]:
-        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
-        return [
-            (arrival, again(self._names, arrival, max(math.ceil((arrival.ready_at - now) * 1000), 0), now_ms))
-            for arrival in arrivals
-        ]
+        now_ms = self._clock.now_ms()
+        return [(arrival, again(self._names, arrival, self._hold_ms(arrival), now_ms)) for arrival in arrivals]
 
-    def give_back(self) -> None:
+    def _hold_ms(self, arrival: Arrival) -> int:
+        """How long it is still to be held."""
+        return max(math.ceil((arrival.ready_at - self._clock.monotonic()) * 1000), 0)
+
+    def _give_back(self) -> None:
         """Give back what is held and not claimed, and what was interrupted: a lost connection would count a crash."""
         with self._link.lock:
             if self._link.connection is None:
@@ -273,22 +278,36 @@ class Receiver:
                     self._leases.end(lease)
 
     def wait(self, timeout: float) -> None:
-        with self._link.lock:
-            if any(box.ready for name in self._wanted if (box := self._inbox.boxes.get(name))):
+        until = monotonic() + timeout
+        heard = self.pauses_heard
+        woken = False
+        while not woken and heard == self.pauses_heard:
+            left = min(until - monotonic(), self._next_ready_in_s())
+            if left <= 0:
                 return
+            with self._waker.listening() as wake:
+                woken = self._inbox.sleep(wake, left)
+            try:
+                with self._receiving():
+                    self._inbox.drain()  # what came may be held for now: no reason to claim
+            except DelayqError:
+                return  # the next claim will tell
+
+    def _next_ready_in_s(self) -> float:
+        """How long it is until a claim of what was wanted last may find something; infinite when nobody knows."""
+        with self._link.lock:
+            boxes = [box for name in self._wanted if (box := self._inbox.boxes.get(name))]
+            if self._inbox.lost or any(box.ready for box in boxes):
+                return 0
             ready_at = self._inbox.next_ready_at(self._wanted)
-        if ready_at is not None:
-            timeout = min(timeout, ready_at - self._clock.monotonic())
-        with self._waker.listening() as woken:
-            self._inbox.sleep(woken, timeout)
-        with contextlib.suppress(DelayqError), self._receiving():  # the next claim will tell
-            self._inbox.drain()
+        return math.inf if ready_at is None else ready_at - self._clock.monotonic()
 
     def close(self) -> None:
-        """Give back what is held, and end the connection."""
+        self.wake()
         with contextlib.suppress(DelayqError):
-            self.give_back()
+            self._give_back()
         self._link.close()
+        self._publisher.close()
 
     @contextmanager
     def _receiving(self, sets: Collection[SetName] = ()) -> Iterator[Connection]:

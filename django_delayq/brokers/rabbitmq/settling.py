@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from django_delayq.brokers.base import FATAL_CRASHES, SUSPECT_CRASHES, BuriedInfo, Header, Settlement, Verb
+from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.inbox import Arrival
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, Note
@@ -12,16 +13,16 @@ LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run i
 NOT_OURS = "its header can't be read: not written by django-delayq"
 
 
-def successor(names: Names, arrival: Arrival, end: Settlement, now_ms: int) -> Outgoing | None:
+def successor(names: Names, arrival: Arrival, end: Settlement, clock: Clock) -> Outgoing | None:
     """What to publish before the acknowledgement; None when the message is finished."""
-    note, body = arrival.note or _foreign(arrival), arrival.body
+    note, body, now_ms = arrival.note or _foreign(arrival), arrival.body, clock.now_ms()
     match end.verb:
         case Verb.RETRY:
             note = note.anew(failures=note.failures + 1, crashes=0, error=end.error, due_ms=now_ms + end.delay_ms)
-            return delayed(names, note, body, end.delay_ms)
+            return delayed(names, note, body, end.delay_ms, clock)
         case Verb.SNOOZE:
             note = note.anew(crashes=0, due_ms=now_ms + end.delay_ms)
-            return delayed(names, note, body, end.delay_ms)
+            return delayed(names, note, body, end.delay_ms, clock)
         case Verb.RELEASE:
             return back(names, note.anew(), body)
         case Verb.CRASH:
@@ -41,7 +42,7 @@ def bury(names: Names, arrival: Arrival, error: str, now_ms: int, detail: str = 
 def lapsed(names: Names, arrival: Arrival, now_ms: int, hold_ms: int) -> Outgoing:
     """What takes the place of a message whose worker died or could not renew: a crash is counted, at most two.
 
-    `hold_ms` is what it was to be held for, if it may be that the worker still held it: nobody can tell.
+    `hold_ms` is what it is to be held for, if it may be that the worker still held it: nobody can tell.
     """
     if arrival.note is None:
         return bury(names, arrival, NOT_OURS, now_ms)

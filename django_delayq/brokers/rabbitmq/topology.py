@@ -38,6 +38,10 @@ class Topology:
         """Declare all anew: something is gone."""
         self._connection, self._broken = None, True
 
+    def knows(self, sets: Iterable[SetName]) -> bool:
+        """Whether all these were declared, and nothing was found to be gone since."""
+        return self._connection is not None and self._sets.issuperset(sets)
+
     def ensure(self, connection: Connection, sets: Iterable[SetName]) -> list[SetName]:
         """Declare what was not declared on this connection. Gives the sets that are new to it."""
         is_new = self._connection is not connection
