@@ -4,6 +4,7 @@ The bytes are compact JSON: they never contain a control character, so brokers m
 """
 
 import math
+from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
 from types import UnionType
@@ -49,6 +50,17 @@ def encode_data(data: object, data_type: Any = Any) -> bytes:
     except ValueError as error:
         raise TypeError(f"data={shown(data)} doesn't fit {type_name(data_type)}: {_reason(error)}") from error
     return body
+
+
+def all_fit(bodies: Iterable[bytes], data_type: Any) -> bool:
+    """Whether JSON that `encode_data` would make fits the type, all of it."""
+    if data_type is Any:
+        return True
+    try:
+        decoder_for(list[data_type]).decode(b"[" + b",".join(bodies) + b"]")
+    except ValueError:
+        return False
+    return True
 
 
 def decode_data(body: bytes, data_type: Any = Any) -> Any:

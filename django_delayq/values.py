@@ -3,7 +3,8 @@
 import difflib
 import re
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 from django_delayq.durations import Duration, to_ms
 
@@ -35,6 +36,14 @@ def check_name(value: str, kind: str) -> str:
     if not value.isprintable() and (found := _FORBIDDEN.search(value)):
         raise ValueError(f"{kind}={shown(value)} contains {found.group()!r}; leave out control characters.")
     return value
+
+
+def are_names(values: Sequence[object]) -> bool:
+    """Whether all are plain names, which `check_name` gives as they are: many at once, and in doubt False."""
+    if set(map(type, values)) != {str}:
+        return not values
+    texts = cast(Sequence[str], values)
+    return max(map(len, texts)) <= MAX_NAME and "" not in texts and "".join(texts).isprintable()
 
 
 def check_queue(value: str) -> str:

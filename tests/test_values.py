@@ -6,7 +6,7 @@ import pytest
 from django.db.models import TextChoices
 from django.utils.safestring import mark_safe
 
-from django_delayq.values import check_count, check_flag, check_name, check_queue, did_you_mean, shown
+from django_delayq.values import are_names, check_count, check_flag, check_name, check_queue, did_you_mean, shown
 
 
 class Color(TextChoices):
@@ -79,3 +79,14 @@ def test_a_value_is_shown_short_even_when_its_repr_raises() -> None:
 
     assert len(shown("x" * 10_000)) < 100
     assert "Broken" in shown(Broken())
+
+
+@pytest.mark.parametrize("names", [["a", "é:%/"], [], ["x" * 200]])
+def test_names_at_once_are_those_that_are_taken_as_they_are(names: list[str]) -> None:
+    assert are_names(names)
+    assert [check_name(name, "id") for name in names] == names
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", "\ud800", "\u2028", None, 1])
+def test_one_that_is_no_name_is_found_among_many(name: object) -> None:
+    assert not are_names(["a", name, "b"])

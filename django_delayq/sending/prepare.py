@@ -33,6 +33,19 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> Pu
         raise ValueError(
             f"on_conflict={shown(send.on_conflict)} is unknown: {did_you_mean(str(send.on_conflict), _ON_CONFLICT)}"
         )
+    header, data_type = addressed(send, alias)
+    delay_ms, at_ms = due_ms(send.delay, send.at)
+    return Put(
+        make_id() if send.id is None else check_name(send.id, "id"),
+        header,
+        body_of(send.data, data_type, alias),
+        delay_ms,
+        at_ms,
+    )
+
+
+def addressed(send: Send, alias: Alias) -> tuple[Header, Any]:
+    """The header of a message, and the type that its data must fit. Raises as `prepare` does."""
     key = send.key
     handler = get_handler(alias.name, key) if type(key) is str else None
     if handler is None:
@@ -40,14 +53,19 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> Pu
         handler = get_handler(alias.name, key)
     if handler is None and alias.options.unknown_keys == "error":
         raise unknown_key(alias.name, key)
-    delay_ms, at_ms = due_ms(send.delay, send.at)
-    return Put(
-        make_id() if send.id is None else check_name(send.id, "id"),
-        _header(send, _header_of(handler, key)),
-        _body(send, alias, handler),
-        delay_ms,
-        at_ms,
-    )
+    return _header(send, _header_of(handler, key)), Any if handler is None else handler.data_type
+
+
+def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
+    """The data as it is sent. Raises as `prepare` does."""
+    body = encode_data(data, data_type)
+    most = alias.options.max_data
+    if len(body) > most:
+        raise ValueError(
+            f"data={shown(data)} takes {len(body)} bytes as JSON, over the {most} of OPTIONS['max_data']; "
+            "send a key to where it is kept, or raise the limit."
+        )
+    return body
 
 
 @lru_cache(maxsize=1024)
@@ -83,14 +101,3 @@ def _header(send: Send, own: Header) -> Header:
 
 def _adds_at_most_once(send: Send) -> bool:
     return send.at_most_once is not None and check_flag(send.at_most_once, "at_most_once")
-
-
-def _body(send: Send, alias: Alias, handler: Handler[Any, Any] | None) -> bytes:
-    body = encode_data(send.data) if handler is None else encode_data(send.data, handler.data_type)
-    most = alias.options.max_data
-    if len(body) > most:
-        raise ValueError(
-            f"data={shown(send.data)} takes {len(body)} bytes as JSON, over the {most} of OPTIONS['max_data']; "
-            "send a key to where it is kept, or raise the limit."
-        )
-    return body

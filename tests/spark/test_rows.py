@@ -1,12 +1,13 @@
 """Rows of Arrow into messages, without Spark: how each column is read, and which rows are bad."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from django_delayq import Message, delay_execute
 from django_delayq.brokers.base import Put
 from django_delayq.conf import Alias, Options
 from django_delayq.spark.write.options import WriteOptions
@@ -119,3 +120,22 @@ def test_an_id_of_an_instant_is_the_same_in_each_time_zone() -> None:
 def test_an_id_is_not_made_of_null_nor_cut_short() -> None:
     assert "n is null" in reasons({"n": pa.array([None], pa.int64())}, id_columns=("n",))[0]
     assert "shorter values" in reasons({"n": ["x" * 200]}, id_columns=("n",))[0]
+
+
+@dataclass
+class Order:
+    """Data of a handler."""
+
+    number: int
+
+
+def ship(message: Message[Order]) -> None: ...
+
+
+@pytest.mark.usefixtures("registry")
+def test_data_must_fit_its_handler_however_many_rows_are_checked_at_once() -> None:
+    delay_execute("k")(ship)
+    assert bodies([{"number": 1}, {"number": 2}]) == [b'{"number":1}', b'{"number":2}']
+    puts, bad = read({"data": [{"number": 1}, {"number": None}, {"number": 3}], "key": ["k", "k", "other"]})
+    assert [put.id for put in puts] == ["id0", "id2"]
+    assert "doesn't fit Order" in bad[0].reason

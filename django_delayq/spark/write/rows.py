@@ -1,22 +1,30 @@
-"""Rows of Arrow into messages, a batch at a time. Each row is checked as a send would be; nothing is sent here."""
+"""Rows of Arrow into messages, a batch at a time. Each row is checked as a send would be; nothing is sent here.
+
+What most batches have is checked a column at once; where that finds anything unusual, each row tells for itself.
+"""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+from pyarrow import compute as pc
 
 from django_delayq import codec
 from django_delayq.brokers.base import Header, Put
 from django_delayq.conf import Alias
 from django_delayq.durations import LONGEST_MS, to_ms
 from django_delayq.errors import DelayqError
-from django_delayq.sending.prepare import prepare
+from django_delayq.sending.prepare import addressed, body_of
 from django_delayq.sends import Send
+from django_delayq.spark.write.bodies import by_arrow, reader_of
+from django_delayq.spark.write.ids import derived, given
 from django_delayq.spark.write.options import WriteOptions
-from django_delayq.values import MAX_NAME, shown
+from django_delayq.values import are_names, shown
+
+T = TypeVar("T")
 
 
 class Bad(NamedTuple):
@@ -28,24 +36,94 @@ class Bad(NamedTuple):
 
 def puts_of(batch: pa.RecordBatch, options: WriteOptions, alias: Alias) -> tuple[list[Put], list[Bad]]:
     """The messages of the good rows, and the bad rows."""
-    columns = _Columns(batch, options)
+    rows = _Rows(batch)
+    keys = rows.values("key", options.key)
+    kinds = _kinds(rows, [keys, rows.values("queue", options.queue), rows.values("tag", options.tag)], alias)
+    ids = _ids(rows, keys, options)
+    dues = _dues(rows)
+    bodies = _bodies(rows, [data_type for _, data_type in kinds], alias)
+    each = zip(ids, kinds, bodies, dues, strict=True)
+    puts = [Put(id, header, body, delay_ms, at_ms) for id, (header, _), body, (delay_ms, at_ms) in each]
+    if rows.bad:
+        puts = [put for row, put in enumerate(puts) if row not in rows.bad]
+    return puts, [Bad(row, rows.bad[row]) for row in sorted(rows.bad)]
+
+
+class _Rows:
+    """The columns of a batch, and why rows are bad: of several reasons the first."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self.bad: dict[int, str] = {}
+
+    def column(self, name: str) -> pa.Array:
+        """A column, or nulls where there is none."""
+        if name in self._batch.schema.names:
+            return self._batch.column(name)
+        return pa.nulls(self._batch.num_rows)
+
+    def at(self, path: str) -> pa.Array:
+        """A column, or a field of one ("data.customer_id")."""
+        name, *fields = path.split(".")
+        column = self._batch.column(name)
+        for field in fields:
+            column = pc.struct_field(column, field)
+        return column
+
+    def values(self, name: str, default: Any = None) -> list[Any]:
+        """A column as Python values, with what stands in for null."""
+        column = self.column(name)
+        if column.null_count == len(column):
+            return [default] * len(column)
+        values: list[Any] = column.to_pylist()
+        return values if default is None else [default if value is None else value for value in values]
+
+    def each(self, make: Callable[..., T], default: T, *columns: Sequence[Any]) -> list[T]:
+        """What `make` gives for each row, or the default for a bad one, for which it raises."""
+        made = []
+        for row, values in enumerate(zip(*columns, strict=True)):
+            try:
+                made.append(make(*values))
+            except (TypeError, ValueError, DelayqError) as error:
+                self.bad.setdefault(row, str(error))
+                made.append(default)
+        return made
+
+
+_NO_KIND = Header("", ""), Any
+
+
+def _kinds(rows: _Rows, columns: Sequence[Sequence[Any]], alias: Alias) -> list[tuple[Header, Any]]:
+    """The header of each row, shared by all that ask for the same, and the type of its data."""
+
+    @cache
+    def kind(key: Any, queue: Any, tag: Any) -> tuple[Header, Any]:
+        return addressed(Send(key, queue=queue, tag=tag), alias)
+
+    return rows.each(kind, _NO_KIND, *columns)
+
+
+def _ids(rows: _Rows, keys: Sequence[Any], options: WriteOptions) -> list[str]:
+    paths = options.id_columns
+    if paths:
+        return rows.each(partial(derived, paths), "", keys, *(rows.at(path).to_pylist() for path in paths))
+    ids = rows.values("id")
+    return ids if are_names(ids) else rows.each(given, "", ids)
+
+
+def _dues(rows: _Rows) -> list[tuple[int, int | None]]:
+    """How long to wait, or when each is due, in ms. Instants are rounded up: never early."""
     latest_ms = time.time_ns() // 1_000_000 + LONGEST_MS
-    puts: list[Put] = []
-    bad: list[Bad] = []
-    headers: dict[tuple[str, str | None, str | None], Header] = {}
-    for row, (key, data, due_ms, delay, id, tag, queue) in enumerate(columns.rows()):
-        try:
-            put = prepare(Send(key, columns.read_data(data), id=id(), tag=tag, queue=queue), alias)
-            put.delay_ms, put.at_ms = _due(due_ms, delay, latest_ms)
-            put.header = headers.setdefault((key, queue, tag), put.header)  # what is shared is packed once
-        except (TypeError, ValueError, DelayqError) as error:
-            bad.append(Bad(row, str(error)))
-        else:
-            puts.append(put)
-    return puts, bad
+    at, delay = rows.column("due_at"), rows.column("delay")
+    if not pa.types.is_null(at.type):
+        at = pc.ceil_temporal(at.cast(pa.timestamp("us", "UTC")), unit="millisecond")
+        at = at.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+        if delay.null_count == len(delay) and (pc.max(at).as_py() or 0) <= latest_ms:
+            return [(0, at_ms) for at_ms in at.to_pylist()]
+    return rows.each(partial(_due, latest_ms), (0, None), at.to_pylist(), delay.to_pylist())
 
 
-def _due(due_ms: int | None, delay: Any, latest_ms: int) -> tuple[int, int | None]:
+def _due(latest_ms: int, due_ms: int | None, delay: Any) -> tuple[int, int | None]:
     if due_ms is None:
         return (0 if delay is None else _delay_ms(delay)), None
     if delay is not None:
@@ -60,120 +138,21 @@ def _delay_ms(delay: Any) -> int:
     return to_ms(delay, "delay")
 
 
-class _Columns:
-    """The columns of a batch as Python values."""
+def _bodies(rows: _Rows, data_types: Sequence[Any], alias: Alias) -> list[bytes]:
+    column = rows.column("data")
+    bodies = by_arrow(column)
+    if bodies is not None and max(map(len, bodies), default=0) <= alias.options.max_data and _fit(bodies, data_types):
+        return bodies
+    read = reader_of(column.type)
 
-    def __init__(self, batch: pa.RecordBatch, options: WriteOptions) -> None:
-        self._batch = batch
-        self._options = options
-        self.read_data = _reader_of_data(batch)
+    def body(value: Any, data_type: Any) -> bytes:
+        return body_of(read(value), data_type, alias)
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
-        """key, data, due time in ms, delay, a function that gives the id, tag and queue of each row."""
-        keys = self._values("key", self._options.key)
-        return zip(
-            keys,
-            self._values("data"),
-            self._instants_ms(),
-            self._values("delay"),
-            self._ids(keys),
-            self._values("tag", self._options.tag),
-            self._values("queue", self._options.queue),
-            strict=True,
-        )
-
-    def _values(self, name: str, default: str | None = None) -> list[Any]:
-        if name not in self._batch.schema.names:
-            return [default] * self._batch.num_rows
-        values = self._batch.column(name).to_pylist()
-        return values if default is None else [default if value is None else value for value in values]
-
-    def _instants_ms(self) -> list[int | None]:
-        """Rounded up: never early."""
-        if "due_at" not in self._batch.schema.names:
-            return [None] * self._batch.num_rows
-        column = self._batch.column("due_at")
-        if pa.types.is_null(column.type):
-            return [None] * self._batch.num_rows
-        microseconds = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-        return [None if value is None else -(-value // 1000) for value in microseconds]
-
-    def _ids(self, keys: Sequence[Any]) -> list[Callable[[], str]]:
-        if not self._options.id_columns:
-            return [_given(id) for id in self._values("id")]
-        paths = self._options.id_columns
-        parts = zip(*(_at(self._batch, path) for path in paths), strict=True)
-        return [_derived(key, paths, values) for key, values in zip(keys, parts, strict=True)]
+    return rows.each(body, b"", column.to_pylist(), data_types)
 
 
-def _given(id: str | None) -> Callable[[], str]:
-    def read() -> str:
-        if id is None:
-            raise ValueError("id is null; give each row its own, which stays the same when the job is run again.")
-        return id
-
-    return read
-
-
-def _derived(key: object, paths: Sequence[str], values: Sequence[Any]) -> Callable[[], str]:
-    def read() -> str:
-        for path, value in zip(paths, values, strict=True):
-            if value is None:
-                raise ValueError(f"{path} is null, of which the id is made; fill it in, or leave the row out.")
-        id = ":".join([str(key), *map(_part, values)])
-        if len(id) > MAX_NAME:
-            raise ValueError(f"id={shown(id)} has {len(id)} characters; give idColumns with shorter values.")
-        return id
-
-    return read
-
-
-def _part(value: object) -> str:
-    """A value in an id. Colons part values, so those inside are written otherwise: two rows never share an id."""
-    if isinstance(value, datetime):
-        value = value.astimezone(UTC).strftime("%Y-%m-%dT%H.%M.%S.%fZ")
-    return str(value).replace("%", "%25").replace(":", "%3A")
-
-
-def _at(batch: pa.RecordBatch, path: str) -> list[Any]:
-    name, *fields = path.split(".")
-    column = batch.column(name)
-    for field in fields:
-        column = pa.compute.struct_field(column, field)
-    return column.to_pylist()  # type: ignore[no-any-return]
-
-
-def _reader_of_data(batch: pa.RecordBatch) -> Callable[[Any], Any]:
-    """What makes data of a value of the column: text is JSON, maps come as pairs."""
-    if "data" not in batch.schema.names:
-        return _same
-    kind = batch.schema.field("data").type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _from_json
-    return _plain_reader(kind)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _from_json(text: str | None) -> Any:
-    try:
-        return None if text is None else codec.loads(text)
-    except ValueError as error:
-        raise ValueError(f"data={shown(text)} is no JSON ({error}); use to_json() for text.") from error
-
-
-def _plain_reader(kind: pa.DataType) -> Callable[[Any], Any]:
-    if pa.types.is_map(kind):
-        item = _plain_reader(kind.item_type)
-        return lambda pairs: None if pairs is None else {key: item(value) for key, value in pairs}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        item = _plain_reader(kind.value_type)
-        return _same if item is _same else lambda items: None if items is None else [item(value) for value in items]
-    if pa.types.is_struct(kind):
-        readers = {field.name: _plain_reader(field.type) for field in kind}
-        if all(reader is _same for reader in readers.values()):
-            return _same
-        return lambda fields: None if fields is None else {name: readers[name](fields[name]) for name in readers}
-    return _same
+def _fit(bodies: Sequence[bytes], data_types: Sequence[Any]) -> bool:
+    by_type: defaultdict[Any, list[bytes]] = defaultdict(list)
+    for body, data_type in zip(bodies, data_types, strict=True):
+        by_type[data_type].append(body)
+    return all(codec.all_fit(found, data_type) for data_type, found in by_type.items())

@@ -1,0 +1,32 @@
+"""The ids of rows: given, or made of columns, so that a row has the same whenever a job is run again."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django_delayq.values import MAX_NAME, check_name, shown
+
+
+def given(id: str | None) -> str:
+    """The id of a row. Raises `ValueError` or `TypeError` for none, and for what is no id."""
+    if id is None:
+        raise ValueError("id is null; give each row its own, which stays the same when the job is run again.")
+    return check_name(id, "id")
+
+
+def derived(paths: Sequence[str], key: object, *values: Any) -> str:
+    """The id that is made of a key and of the values of some columns. Raises as `given` does."""
+    for path, value in zip(paths, values, strict=True):
+        if value is None:
+            raise ValueError(f"{path} is null, of which the id is made; fill it in, or leave the row out.")
+    id = ":".join([str(key), *map(_part, values)])
+    if len(id) > MAX_NAME:
+        raise ValueError(f"id={shown(id)} has {len(id)} characters; give idColumns with shorter values.")
+    return check_name(id, "id")
+
+
+def _part(value: object) -> str:
+    """A value in an id. Colons part values, so those inside are written otherwise: two rows never share an id."""
+    if isinstance(value, datetime):
+        value = value.astimezone(UTC).strftime("%Y-%m-%dT%H.%M.%S.%fZ")
+    return str(value).replace("%", "%25").replace(":", "%3A")
