@@ -49,7 +49,7 @@ class Alias:
 
     name: str
     broker: str = BROKER
-    location: str = field(default=LOCATION, repr=False)  # it may hold a password
+    location: str | Mapping[str, Any] = field(default=LOCATION, repr=False)  # it may hold a password
     database: str = "default"
     store: Store | None = Store()
     options: Options = Options()
@@ -78,7 +78,7 @@ def parse_alias(name: str, configured: object) -> Alias:
     return Alias(
         name=name,
         broker=_dotted_path(f'{path}["BROKER"]', settings_of_alias.get("BROKER", BROKER)),
-        location=_text(f'{path}["LOCATION"]', settings_of_alias.get("LOCATION", LOCATION)),
+        location=_location(f'{path}["LOCATION"]', settings_of_alias.get("LOCATION", LOCATION)),
         database=_public_text(f'{path}["DATABASE"]', settings_of_alias.get("DATABASE", "default")),
         store=_parse_store(f'{path}["STORE"]', settings_of_alias.get("STORE", {})),
         options=Options(**_parse(f'{path}["OPTIONS"]', settings_of_alias.get("OPTIONS", {}), _OPTION_PARSERS)),
@@ -125,6 +125,11 @@ def _text(path: str, value: object) -> str:
     if not value:
         raise ImproperlyConfigured(f"{path} is empty; leave it out for the default.")
     return value
+
+
+def _location(path: str, value: object) -> str | Mapping[str, Any]:
+    """A broker knows whether it takes a dict, and what belongs in it."""
+    return value if isinstance(value, Mapping) else _text(path, value)
 
 
 def _public_text(path: str, value: object) -> str:

@@ -13,8 +13,9 @@ from django.db import connections
 from pytest_django import DjangoDbBlocker, Settings
 
 from tests import databases, servers
+from tests.brokers.rig import Rig, rig_on
 from tests.scale import scaled
-from tests.servers import MariaDBServer, PostgresServer, RabbitMQServer, Server, Servers, SqliteFiles
+from tests.servers import ClusterServers, MariaDBServer, PostgresServer, RabbitMQServer, Server, Servers, SqliteFiles
 
 hypothesis.settings.register_profile("delayq", deadline=None, max_examples=scaled(100))
 hypothesis.settings.load_profile("delayq")
@@ -46,6 +47,26 @@ def start_redis(redis_binary: str) -> Iterator[Callable[..., Server]]:
     """Starts servers of this test's own: `start_redis(maxmemory="5mb")`."""
     with servers.scope() as started:
         yield partial(started.start, redis_binary)
+
+
+@pytest.fixture(scope="session")
+def _cluster() -> Iterator[ClusterServers]:
+    binaries = servers.redis_binaries()
+    with closing(ClusterServers(binaries[0] if binaries else servers.missing("redis-server"))) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def redis_cluster(_cluster: ClusterServers) -> ClusterServers:
+    """The shared cluster of this test process, emptied. Don't freeze or kill its nodes, nor move its slots."""
+    _cluster.flush()
+    return _cluster
+
+
+@pytest.fixture
+def cluster_rig(redis_cluster: ClusterServers) -> Rig:
+    """A broker on it, with a shard on each node."""
+    return rig_on(redis_cluster)
 
 
 @pytest.fixture

@@ -76,7 +76,8 @@ class Claims:
     """What a claim gave. `left` tells that something due was left behind in a wanted set.
 
     `ghosts` are ids that waited there without a message: someone else removed it, and now they are gone too.
-    `buried` are messages that must not start twice, and whose leases it found to have run out.
+    `buried` are messages that must not start twice, and whose leases it found to have run out. `away` says why a part
+    of the broker could not be asked.
     """
 
     messages: list[Claimed]
@@ -86,6 +87,7 @@ class Claims:
     left: bool = False
     ghosts: list[str] = field(default_factory=list)
     buried: list[BuriedInfo] = field(default_factory=list)
+    away: str = ""
 
 
 class Verb(StrEnum):

@@ -16,7 +16,9 @@ from tests.servers import Servers
 SHARDED = "redis in shards"
 """Also with the least permissions that a worker works with."""
 IN_ONE_PART = ["memory", *(servers.redis_binaries() or ["redis"]), "rabbitmq"]
-WITHOUT_STORE = [*IN_ONE_PART, SHARDED]
+CLUSTER = "redis cluster"
+"""Three nodes, with a shard each."""
+WITHOUT_STORE = [*IN_ONE_PART, SHARDED, CLUSTER]
 STORES = {
     "store on sqlite": "sqlite_files",
     "store on postgresql": "postgres_server",
@@ -63,6 +65,9 @@ def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_bloc
         return
     if request.param == "rabbitmq":
         yield from _audited(rabbitmq_rig(request.getfixturevalue("rabbitmq_server")))
+        return
+    if request.param == CLUSTER:
+        yield from _audited(request.getfixturevalue("cluster_rig"))
         return
     binaries = servers.redis_binaries()
     if not binaries:

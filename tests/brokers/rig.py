@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options, Store
 from django_delayq.durations import LONGEST_MS
 from django_delayq.message import State
-from tests.servers import RabbitMQServer
+from tests.servers import ClusterServers, RabbitMQServer
 
 LEASE_MS = 15_000
 START_MS = 1_700_000_000_000
@@ -233,20 +234,31 @@ def rabbitmq_rig(server: RabbitMQServer, options: Options = OPTIONS) -> Rig:
     return Rig(broker, advance, lambda: int((time.time() + ahead[0]) * 1_000_000), partial(look, server, broker))
 
 
-def redis_rig(url: str, client: redis.Redis, options: Options = OPTIONS) -> Rig:
-    """A Redis broker; time passes by making all it holds older."""
+def redis_rig(
+    url: str, client: redis.Redis, options: Options = OPTIONS, at: Callable[[str], redis.Redis] | None = None
+) -> Rig:
+    """A Redis broker; time passes by making all it holds older. `at` gives the client for a key, in a cluster."""
     from django_delayq.brokers.redis import RedisBroker
     from django_delayq.brokers.redis.shards import Shards
 
     age = client.register_script((Path(__file__).parent / "age.lua").read_text())
+    shards = Shards(options.prefix, options.shards)
 
     def advance(ms: int) -> None:
         # 1 ms more: due times are rounded up to the next ms, and no wait for that must slow the tests.
-        for keys in Shards(options.prefix, options.shards).all:
-            age(args=[keys.tag, keys.meta if keys.shard == 0 else "", ms + 1])
+        meta = shards.first.meta
+        for tag, its_meta in [*((keys.tag, "") for keys in shards.all), (f"{meta}:", meta)]:
+            age(args=[tag, its_meta, ms + 1], client=at(tag) if at else client)
 
     def now_us() -> int:
         seconds, microseconds = client.time()
         return seconds * 1_000_000 + microseconds
 
     return Rig(RedisBroker(Alias("default", location=url, options=options)), advance, now_us, parts=options.shards)
+
+
+def rig_on(cluster: ClusterServers, options: Options = OPTIONS) -> Rig:
+    """A Redis broker on a cluster, with a shard on each of its primaries."""
+    options = replace(options, shards=len(cluster.primaries))
+    clients = {node: node.client() for node in cluster.primaries}
+    return redis_rig(cluster.location, clients[cluster.primaries[0]], options, lambda key: clients[cluster.owner(key)])

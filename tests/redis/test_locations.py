@@ -131,7 +131,7 @@ def test_a_shown_location_has_no_secret(location: str, shown: str) -> None:
     [
         ("127.0.0.1:6379", "redis://HOST:PORT/DB"),
         ("http://:s3cr3t@h", "redis://HOST:PORT/DB"),
-        ("redis+cluster://:s3cr3t@h", "redis://HOST:PORT/DB"),
+        ("redis+cluster://:s3cr3t@h/sessions", "redis://HOST:PORT/DB"),
         ("redis://:s3cr3t@h:123456/0", "redis://HOST:PORT/DB"),
         ("redis://:s3cr3t/x@h/0", "percent-encoded"),
         ("redis://:12?s3cr3t=x@h/0", "percent-encoded"),

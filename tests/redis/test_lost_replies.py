@@ -70,8 +70,7 @@ def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: 
     operation = settles.settle(KEYS, [Settlement("a", claimed.token, Verb.FINISH, "q", "k")])
     calls = next(operation)
     links.run(ask(calls))
-    replies = links.run(ask(calls))
-    replies.repeated = True
+    replies = Replies(links.run(ask(calls)), repeated=[0])
     with pytest.raises(StopIteration) as stop:
         operation.send(replies)
     assert stop.value.value == [True]

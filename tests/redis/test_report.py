@@ -116,9 +116,9 @@ def test_valkey_is_recognised() -> None:
     assert found.problems == []
 
 
-def test_a_cluster_node_is_refused() -> None:
-    (problem,) = report_from("redis_version:7.2.4\nredis_mode:cluster\nmaxmemory_policy:noeviction").problems
-    assert "cluster" in problem
+def test_a_sentinel_is_refused() -> None:
+    (problem,) = report_from("redis_version:7.2.4\nredis_mode:sentinel\nmaxmemory_policy:noeviction").problems
+    assert "redis+sentinel://" in problem
 
 
 def test_an_unknown_policy_is_a_warning() -> None:

@@ -105,6 +105,19 @@ def test_one_sleeps_until_the_earliest_of_all_shards(rig: Rig) -> None:
     assert claims.next_due_ms == first.due_ms
 
 
+def test_what_a_shard_told_of_serves_the_next_claim_too(rig: Rig) -> None:
+    of = Shards(OPTIONS.prefix, SHARDS).of
+    first, later, *_ = (id for id in MANY if of(id).shard == 0)
+    second = next(id for id in MANY if of(id).shard == 1)
+    for id in (first, second):
+        rig.send(id)
+        rig.advance(1)
+    (placed,) = rig.send(later, delay_ms=60_000)
+    claimed = [rig.broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w") for _ in range(2)]
+    assert [ids(claims.messages) for claims in claimed] == [[first], [second]]
+    assert [claims.next_due_ms for claims in claimed][1] == placed.due_ms
+
+
 def test_a_send_to_any_shard_wakes_the_sleeper(rig: Rig) -> None:
     for id in MANY[: 2 * SHARDS]:
         assert rig.claim() == []

@@ -1,5 +1,6 @@
 """Real servers for the tests: private ones, started on demand and ended with the tests."""
 
+from tests.servers.cluster import ClusterServers
 from tests.servers.mariadb import MariaDBServer, mariadb_program
 from tests.servers.postgres import PostgresServer, postgres_programs
 from tests.servers.process import free_port, missing
@@ -8,6 +9,7 @@ from tests.servers.redis import Server, Servers, redis_binaries, scope
 from tests.servers.sqlite import SqliteFiles
 
 __all__ = [
+    "ClusterServers",
     "MariaDBServer",
     "PostgresServer",
     "RabbitMQServer",

@@ -51,8 +51,10 @@ class Location:
 
 
 @sensitive_variables()
-def parse_location(location: str) -> Location:
+def parse_location(location: object) -> Location:
     """What LOCATION says; nothing is connected. Raises `ImproperlyConfigured` with the value and the fix."""
+    if not isinstance(location, str):
+        raise ImproperlyConfigured(f"LOCATION is {type(location).__name__}; give the URL of RabbitMQ as text.")
     shown = hide_password(location)
     try:
         parts = urlsplit(location)

@@ -8,7 +8,7 @@ from django_delayq.brokers.redis.foreign import describe
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.looks import clock_ms, read_totals, set_names
 from django_delayq.brokers.redis.records import entry_id, unpack_message
-from django_delayq.brokers.redis.scripts import Call, Operation, load, plain
+from django_delayq.brokers.redis.scripts import Call, Operation, beside, load, plain
 
 PAGE = 250
 
@@ -64,7 +64,7 @@ def _look(keys: Keys, foreign: set[str]) -> Operation[list[Any]]:
 def _walk(keys: Keys, foreign: set[str]) -> Operation[tuple[list[str], dict[str, int]]]:
     """Goes through every place: what is wrong, and how many alarms there are (they have no body)."""
     names = yield from _own_names(keys, foreign)
-    (clock,) = yield [plain("TIME")]
+    (clock,) = yield [beside(keys.msg, "TIME")]
     now = clock_ms(clock)
     wrong: list[str] = []
     alarms = {"pending": 0, "ready": 0, "running": 0}

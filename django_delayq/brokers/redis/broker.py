@@ -42,9 +42,9 @@ from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merg
 from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.rebuild import Rebuild
 from django_delayq.brokers.redis.report import report_on
-from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
+from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, load, plain
 from django_delayq.brokers.redis.searches import Search
-from django_delayq.brokers.redis.shards import Shards, together
+from django_delayq.brokers.redis.shards import Shards, if_there, reached, there, together
 from django_delayq.brokers.redis.slots import Slots
 from django_delayq.brokers.redis.upkeep import Watch
 from django_delayq.brokers.redis.wake import Sleeper
@@ -70,6 +70,8 @@ class RedisBroker:
         self._search = Search(self._shards, self._slots)
         self._watches = [Watch(keys) for keys in self._shards.all]
         self._rebuild = Rebuild(self._shards)
+        self._untold = settles.Untold()
+        self._pauses: list[Pause] = []  # as last read
         self._location = parse_location(alias.location)
         self._links = Links(self._location)
         self._sleeper = Sleeper(self._links, [keys.channel for keys in self._shards.all])
@@ -138,9 +140,10 @@ class RedisBroker:
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         return self._run(self._search.claim_suspect(wants, claims.Claimant(worker, lease_ms)))
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool | None]:
         check_batch(settlements)
-        return self._run(self._shards.by_id(settlements, _id, settles.settle))
+        held = self._run(self._shards.by_id_reached(settlements, _id, settles.settle))
+        return self._untold.heard(settlements, held)
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
@@ -148,14 +151,16 @@ class RedisBroker:
         both = [*((alarm, False) for alarm in alarms), *((alarm, True) for alarm in again)]
         self._run(self._shards.parted(both, lambda each: each[0].pk, _drop_alarms))
 
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
-        operation = self._shards.by_id(leases, itemgetter(0), lambda keys, own: settles.renew(keys, own, lease_ms))
-        return self._run(operation)
+        renewed = self._shards.by_id_reached(
+            leases, itemgetter(0), lambda keys, own: settles.renew(keys, own, lease_ms)
+        )
+        return self._run(renewed)
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
-        watched = together([watch.upkeep(self._options, lease_ms) for watch in self._watches])
-        return merge_upkept(self._run(watched))
+        watched = reached([watch.upkeep(self._options, lease_ms) for watch in self._watches])
+        return merge_upkept(*there(self._run(watched)))
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         return self._run(self._rebuild.begin(lock_ms))
@@ -215,7 +220,8 @@ class RedisBroker:
         return self._run(pauses.resume(self._shards.first, queue, key))
 
     def pauses(self) -> list[Pause]:
-        return self._run(pauses.pauses(self._shards.first))
+        self._pauses = self._run(if_there(pauses.pauses(self._shards.first), self._pauses))
+        return self._pauses
 
     @property
     def pauses_heard(self) -> int:
@@ -265,7 +271,8 @@ class RedisBroker:
         return self._run(alarms.alarms(self._shards.all, queue, key, after, count))
 
     def announce(self, worker: WorkerInfo) -> None:
-        self._links.run(together([self._layout.agree(), _announce(self._shards.first, worker)]))
+        said = together([self._layout.agree(), _announce(self._shards.first, worker)])
+        self._links.run(if_there(said, []))  # else with the next: it must not keep a worker from the other nodes
 
     def retire(self, worker: str) -> None:
         self._run(_one(plain("HDEL", self._shards.first.meta, f"worker:{worker}")))
@@ -274,9 +281,13 @@ class RedisBroker:
         return self._run(looks.workers(self._shards.first))
 
     def report(self) -> ServerReport:
-        report = report_on(lambda *command: self._run(_one(plain(*command))), self._location.shown)
+        report = report_on(self._run_beside, self._location.shown)
         report.warnings.extend(self._location.warnings)
         return report
+
+    def _run_beside(self, *command: str) -> Reply:
+        """A command that names no key, on the node of the first shard."""
+        return self._run(_one(beside(self._shards.first.meta, *command)))
 
 
 _id = attrgetter("id")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from django_delayq.brokers.redis.replies import Passing
-from django_delayq.brokers.redis.scripts import Call, Operation, Replies, Reply, plain
+from django_delayq.brokers.redis.scripts import Call, Operation, Reply
 
 R = TypeVar("R")
 
@@ -19,8 +19,10 @@ class _Wait(NamedTuple):
 
 
 _WAITS: Mapping[str, _Wait] = {
-    "replica": _Wait(plain("WAIT", 1, WITHIN_MS), lambda replicas: replicas >= 1, "no replica has it"),
-    "fsync": _Wait(plain("WAITAOF", 1, 0, WITHIN_MS), lambda told: told[0] >= 1, "it is not in the file on disk"),
+    "replica": _Wait(Call(None, (), ("WAIT", 1, WITHIN_MS)), lambda replicas: replicas >= 1, "no replica has it"),
+    "fsync": _Wait(
+        Call(None, (), ("WAITAOF", 1, 0, WITHIN_MS)), lambda told: told[0] >= 1, "it is not in the file on disk"
+    ),
 }
 
 
@@ -39,7 +41,7 @@ def _confirmed(operation: Operation[R], wait: _Wait) -> Operation[R]:
             replies = yield [*calls, wait.call]
             if not wait.is_confirmed(replies[-1]):
                 raise Passing(f"Redis took it, but after {WITHIN_MS / 1000:g} s {wait.what}")
-            calls = operation.send(Replies(replies[:-1], repeated=replies.repeated))
+            calls = operation.send(replies.part(0, len(calls)))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     finally:

@@ -18,8 +18,7 @@ def is_wrong_type(replies: Iterable[Reply]) -> bool:
 
 def keys_of(calls: Sequence[Call]) -> list[str]:
     """Every key that the calls are about."""
-    named = [key for call in calls for key in (call.keys if call.script else call.arguments[1:2])]
-    return list(dict.fromkeys(str(key) for key in named))
+    return list(dict.fromkeys(key for call in calls for key in call.keys))
 
 
 def describe(keys: Sequence[str], types: Sequence[Reply]) -> list[str]:

@@ -22,6 +22,7 @@ from redis.connection import AbstractConnection, Connection, SSLConnection, Unix
 from redis.retry import Retry
 
 from django_delayq.brokers.redis.caches import cache_address
+from django_delayq.brokers.redis.dicts import url_of
 from django_delayq.brokers.redis.sentinels import (
     PORT as SENTINEL_PORT,
     AsyncPrimaryConnection,
@@ -32,19 +33,32 @@ from django_delayq.brokers.redis.sentinels import (
 )
 from django_delayq.brokers.redis.tls import check_tls
 
+Address = tuple[str, int]
+
+PORT = 6379
+
 TIMEOUT_S = 2.0
 """How long a connection waits for the server, at its start and for each reply, unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One parsed LOCATION. `shown` is fit for every eye; `warnings` are for the start of a worker."""
+    """One parsed LOCATION. `shown` is fit for every eye; `warnings` are for the start of a worker.
+
+    `nodes` are some of a cluster: then it is where no connection leads, but `at` gives each of them.
+    """
 
     shown: str
     options: Mapping[str, Any] = field(repr=False)
     make: Callable[..., AbstractConnection] = Connection
     make_async: Callable[..., AsyncConnection] = aredis.Connection
     warnings: tuple[str, ...] = ()
+    nodes: tuple[Address, ...] = ()
+
+    def at(self, node: Address) -> "Location":
+        """One node of the cluster."""
+        host, port = node
+        return replace(self, shown=f"{host}:{port}", options={**self.options, "host": host, "port": port}, nodes=())
 
     def connection(self, timeout: float = TIMEOUT_S) -> AbstractConnection:
         """A new connection, not yet connected: its first command does that. `timeout` in seconds."""
@@ -69,6 +83,8 @@ def _common(timeout: float) -> dict[str, Any]:
 @sensitive_variables()
 def parse_location(location: object) -> Location:
     """What LOCATION says; nothing is connected or started. Raises `ImproperlyConfigured` with the value and the fix."""
+    if isinstance(location, Mapping):
+        location = url_of(location)
     if not isinstance(location, str) or not location:
         wrong = "empty" if location == "" else f"{type(location).__name__}, not text"
         raise ImproperlyConfigured(f"LOCATION is {wrong}; {_FORMS}.")
@@ -76,14 +92,17 @@ def parse_location(location: object) -> Location:
         return _parse_cache(location)
     if location.startswith("embedded://"):
         return _parse_embedded(location)
-    if "+sentinel:" in location.partition("//")[0]:
+    scheme, _, _ = location.partition("//")
+    if scheme.endswith("+sentinel:"):
         return _parse_sentinel(location, hide_password(location))
+    if scheme.endswith("+cluster:"):
+        return _parse_cluster(location, hide_password(location))
     return _parse_url(location, hide_password(location), {})
 
 
 _FORMS = (
     "write redis://HOST:PORT/DB, rediss://…, unix:///PATH?db=N, redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB, "
-    "cache:ALIAS or embedded://[DIRECTORY]"
+    "redis+cluster://HOST:PORT,HOST:PORT, cache:ALIAS or embedded://[DIRECTORY]"
 )
 
 
@@ -150,16 +169,28 @@ def _parse_sentinel(location: str, shown: str) -> Location:
     tls = {key: value for key, value in primary.options.items() if key.startswith("ssl_")}
     if primary.make is SSLConnection:
         tls["ssl"] = True
-    asked = Sentinels(_addresses(hosts, shown), unquote(name), {**tls, **_sentinel_login(own, shown)})
+    asked = Sentinels(_addresses(hosts, SENTINEL_PORT, shown), unquote(name), {**tls, **_sentinel_login(own, shown)})
     make, make_async = _BY_SENTINEL[primary.make]
     to_primary = {**primary.options, "sentinels": asked}
     return Location(shown, to_primary, make, make_async)
 
 
-def _addresses(hosts: str, shown: str) -> tuple[tuple[str, int], ...]:
+def _parse_cluster(location: str, shown: str) -> Location:
+    found = re.fullmatch(r"(rediss?)\+cluster://(.*@)?([^@/?]+)/?(?:\?(.*))?", location)
+    if found is None:
+        raise ImproperlyConfigured(_unreadable(shown))
+    scheme, login, hosts, query = found.groups(default="")
+    node = _parse_url(f"{scheme}://{login}cluster?{query}", shown, {})
+    if "db" in node.options:
+        raise ImproperlyConfigured(f"LOCATION {shown!r} names a database; a cluster has only one: leave db out.")
+    options = {name: value for name, value in node.options.items() if name != "host"}
+    return replace(node, options=options, nodes=_addresses(hosts, PORT, shown))
+
+
+def _addresses(hosts: str, port: int, shown: str) -> tuple[Address, ...]:
     try:
         each = [urlsplit(f"//{host}") for host in hosts.split(",")]
-        addresses = tuple((one.hostname or "", one.port or SENTINEL_PORT) for one in each)
+        addresses = tuple((one.hostname or "", one.port or port) for one in each)
     except ValueError:  # a port that is none
         addresses = (("", 0),)
     if not all(host for host, _ in addresses):

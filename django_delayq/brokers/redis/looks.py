@@ -11,7 +11,7 @@ from django_delayq.brokers.figures import TOTALS, Counts, Header, Info, SetCount
 from django_delayq.brokers.redis.byid import find_entries
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, entry_id, unpack_message, unpack_state
-from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load, plain
+from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, load, plain
 from django_delayq.errors import DataMismatch
 from django_delayq.message import State
 
@@ -82,7 +82,7 @@ def errors(keys: Keys, count: int, offset: int) -> Operation[list[Info]]:
 def counts(keys: Keys) -> Operation[Counts]:
     """Every figure. Not one atomic look: the audit is."""
     names = yield from set_names(keys)
-    (clock,) = yield [plain("TIME")]
+    (clock,) = yield [beside(keys.msg, "TIME")]
     now = clock_ms(clock)
     running, suspects, error, totals, *figures = yield [
         plain("ZCARD", keys.running),
@@ -122,7 +122,7 @@ def read_totals(reply: list[bytes]) -> dict[str, int]:
 
 def workers(keys: Keys) -> Operation[list[WorkerInfo]]:
     """The workers heard of lately."""
-    clock, fields = yield [plain("TIME"), plain("HGETALL", keys.meta)]
+    clock, fields = yield [beside(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
     now = clock_ms(clock)
     found = []
     for name, value in pairs(fields):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from django_delayq.brokers.base import Audit, Counts, SetCount, Upkept, earliest
 
 
-def merge_upkept(shards: Sequence[Upkept]) -> Upkept:
-    """What upkeep did and saw in all."""
+def merge_upkept(shards: Sequence[Upkept], away: str) -> Upkept:
+    """What upkeep did and saw in all; `away` is why some shards could not be asked."""
     return Upkept(
         now_ms=max(one.now_ms for one in shards),
         reclaimed=sum(one.reclaimed for one in shards),
@@ -18,6 +18,7 @@ def merge_upkept(shards: Sequence[Upkept]) -> Upkept:
         next_lease_end_ms=earliest(*(one.next_lease_end_ms for one in shards)),
         lost_record=next((one.lost_record for one in shards if one.lost_record), ""),
         alarms_lost=any(one.alarms_lost for one in shards),
+        away=away,
     )
 
 

@@ -4,7 +4,7 @@ from django_delayq.brokers.figures import Pause
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.looks import clock_ms, pairs
 from django_delayq.brokers.redis.records import US
-from django_delayq.brokers.redis.scripts import Call, Operation, load, plain
+from django_delayq.brokers.redis.scripts import Call, Operation, beside, load, plain
 from django_delayq.brokers.redis.wake import PAUSES
 
 _FIELD = "pause:"
@@ -26,7 +26,7 @@ def resume(keys: Keys, queue: str | None, key: str | None) -> Operation[bool]:
 
 def pauses(keys: Keys) -> Operation[list[Pause]]:
     """Those in force, by queue and key."""
-    clock, fields = yield [plain("TIME"), plain("HGETALL", keys.meta)]
+    clock, fields = yield [beside(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
     now_ms = clock_ms(clock)
     found = {name: pause for name, value in pairs(fields) if (pause := _read(name, value)) and pause.holds(now_ms)}
     return [found[name] for name in sorted(found)]

@@ -1,10 +1,20 @@
 """What a fault or an error reply of Redis means for us: try again, or mend something first."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from redis.exceptions import AuthenticationError, BusyLoadingError, ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,
+    MovedError,
+    ResponseError,
+    TimeoutError,
+    TryAgainError,
+)
 
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 
@@ -13,6 +23,11 @@ _PASSES = re.compile(r"\b(LOADING|READONLY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|
 _READ_ONLY = "can't write against a read only"
 _FULL = re.compile(r"\bOOM\b|used memory > 'maxmemory'")
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+_OF_A_CLUSTER: Mapping[type[ResponseError], str] = {
+    AskError: "a slot is being moved to another node (ASK)",
+    TryAgainError: "a slot is being moved to another node (TRYAGAIN)",
+    ClusterDownError: "the cluster is down (CLUSTERDOWN)",
+}
 _HINTS = (
     (
         re.compile(r"WRONGPASS|NOAUTH|Authentication required|username-password|AUTH"),
@@ -22,6 +37,7 @@ _HINTS = (
         re.compile(r"NOPERM|no permissions|user executing the script can't"),
         "give this user the commands and keys that docs/how-to/deploy.md lists",
     ),
+    (re.compile("cluster support disabled"), "write redis://HOST:PORT/DB in LOCATION"),
 )
 
 
@@ -41,6 +57,11 @@ def as_ours(error: Exception, shown: str) -> Exception:
     text = str(error)
     if isinstance(error, BrokerUnavailable | BrokerRefused):
         return error
+    if isinstance(error, MovedError):
+        return BrokerRefused(f"Redis at {shown} is one node of a cluster: name it with redis+cluster:// in LOCATION.")
+    for kind, what in _OF_A_CLUSTER.items():  # redis-py takes their codes out of the text
+        if isinstance(error, kind):
+            return Passing(f"Redis at {shown} can't do that now: {what}. {text}")
     if isinstance(error, BusyLoadingError) or _PASSES.search(text) or _READ_ONLY in text:
         return Passing(f"Redis at {shown} can't do that now: {text}")
     if isinstance(error, ResponseError) and _FULL.search(text):

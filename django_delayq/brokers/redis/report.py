@@ -59,8 +59,8 @@ def _problems(info: Info) -> list[str]:
         primary = f"{info.get('master_host', '?')}:{info.get('master_port', '?')}"
         problems.append(f"This Redis is a replica and can't be written to; use its primary, {primary}.")
     mode = info.get("redis_mode", "standalone")
-    if mode != "standalone":
-        problems.append(f"This Redis runs as {mode}; use a single server.")
+    if mode == "sentinel":
+        problems.append("This is a sentinel; name it with redis+sentinel:// in LOCATION.")
     return problems
 
 

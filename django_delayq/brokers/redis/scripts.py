@@ -10,6 +10,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
+from django_delayq.brokers.redis.replies import Passing
+from django_delayq.errors import BrokerUnavailable
+
 R = TypeVar("R")
 
 Reply = Any  # what redis-py parses: int, bytes, None, or a list of them
@@ -25,7 +28,11 @@ class Script(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One command of a round trip: a script with keys and arguments, or a plain command in `arguments`."""
+    """One command of a round trip: a script with keys and arguments, or a plain command in `arguments`.
+
+    In a cluster it is made where its first key is. Without keys it is made wherever the others of its round trip are,
+    and the least answer counts.
+    """
 
     script: Script | None
     keys: Sequence[str]
@@ -41,19 +48,59 @@ class Call(NamedTuple):
 
 
 class Replies(list[Reply]):
-    """The replies of one round trip. After a repeat (`repeated`) a False answer may be ours: the first time did it."""
+    """The replies of one round trip. After a repeat (`repeated`) a False answer may be ours: the first time did it.
 
-    def __init__(self, replies: Iterable[Reply] = (), *, repeated: bool = False) -> None:
+    In a cluster a reply may be the error of a server that is away (`is_partial`).
+    """
+
+    def __init__(
+        self, replies: Iterable[Reply] = (), *, repeated: Iterable[int] = (), is_partial: bool = False
+    ) -> None:
         super().__init__(replies)
-        self.repeated = repeated
+        self.is_partial = is_partial
+        self._repeated = frozenset(repeated)
+
+    @property
+    def repeated(self) -> bool:
+        """Whether one of the calls was made again after its answer was lost."""
+        return bool(self._repeated)
+
+    def part(self, start: int, count: int) -> "Replies":
+        """Those of `count` calls from `start` on."""
+        replies = self[start : start + count]
+        repeated = [i - start for i in self._repeated if start <= i < start + count]
+        is_partial = self.is_partial and any(isinstance(reply, BrokerUnavailable) for reply in replies)
+        return Replies(replies, repeated=repeated, is_partial=is_partial)
 
 
 Operation = Generator[list[Call], Replies, R]
 
 
+class PartlyAway(Passing):
+    """Thrown into an operation whose round trip was answered in parts: `replies` has errors for the others."""
+
+    def __init__(self, replies: Replies) -> None:
+        super().__init__(str(next(reply for reply in replies if isinstance(reply, BrokerUnavailable))))
+        self.replies = replies
+
+
+class Hasty(list[Call]):
+    """The calls of one round trip that waits for no server of a cluster that is known to be away."""
+
+
+def proceed(operation: Operation[R], replies: Replies) -> list[Call]:
+    """Give an operation its replies. What it asks next."""
+    return operation.throw(PartlyAway(replies)) if replies.is_partial else operation.send(replies)
+
+
 def plain(*arguments: Argument) -> Call:
-    """A plain command, for looks."""
-    return Call(None, (), arguments)
+    """A plain command whose first argument is a key, for looks."""
+    return Call(None, (str(arguments[1]),), arguments)
+
+
+def beside(key: str, *arguments: Argument) -> Call:
+    """A plain command that names no key, made where this one is."""
+    return Call(None, (key,), arguments)
 
 
 @cache

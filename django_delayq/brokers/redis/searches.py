@@ -14,8 +14,9 @@ from django_delayq.brokers.base import BATCH, Claims, Want, earliest, pages
 from django_delayq.brokers.redis.claims import MOST_SETS, Claimant, claim, claim_suspect
 from django_delayq.brokers.redis.hands import Hands
 from django_delayq.brokers.redis.keys import Keys, set_name
+from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.scripts import Call, Operation, load
-from django_delayq.brokers.redis.shards import Shards, together
+from django_delayq.brokers.redis.shards import Shards, reached, there
 from django_delayq.brokers.redis.slots import Slots
 
 FRESH_S = 0.001
@@ -34,6 +35,7 @@ class _Seen:
     next_due_ms: int | None  # of what is not due yet
     due: dict[_Place, int]
     until: float  # by the monotonic clock
+    away: str = ""  # why some shards did not tell
 
 
 @dataclass(slots=True)
@@ -54,11 +56,13 @@ class Search:
 
     def claim_suspect(self, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
         """As `claims.claim_suspect`, of the first shard that has one due."""
+        ended: list[Claims | Passing] = []
         for keys in self.shards.all:
-            claims = yield from claim_suspect(keys, self.slots, wants, by)
-            if claims.messages:
+            ended += yield from reached([claim_suspect(keys, self.slots, wants, by)])
+            if isinstance(ended[-1], Claims) and ended[-1].messages:
                 break
-        return claims
+        found, _ = there(ended)
+        return found[-1]
 
     def _search(self, hands: Hands, by: Claimant) -> Operation[tuple[Claims, int]]:
         seen = self._remembered(hands.names)
@@ -74,10 +78,14 @@ class Search:
             if not asked:
                 seen, is_old = (yield from self._look(hands.names)), False
                 continue
-            claimed = yield from together(
+            claimed = yield from reached(
                 [claim(self.shards.all[shard], self.slots, some, by) for shard, some in asked.items()]
             )
-            for (shard, some), (claims, sleep_ms) in zip(asked.items(), claimed, strict=True):
+            for (shard, some), result in zip(asked.items(), claimed, strict=True):
+                if isinstance(result, Passing):
+                    _leave_out(seen, shard, result)
+                    continue
+                claims, sleep_ms = result
                 _take(seen, hands, shard, some, claims)
                 _add(given, claims)
                 sleeps.append(sleep_ms)
@@ -86,7 +94,7 @@ class Search:
         self._seen = seen
         given.messages.sort(key=lambda message: (message.due_ms, message.id))
         given.next_due_ms = earliest(given.next_due_ms, *seen.due.values())
-        given.left = bool(behind or seen.due)
+        given.left, given.away = bool(behind or seen.due), seen.away
         return given, min(sleeps) if seen.next_due_ms is None else min(*sleeps, seen.next_due_ms)
 
     def _remembered(self, names: frozenset[str]) -> _Seen | None:
@@ -95,13 +103,17 @@ class Search:
         if seen is None or time.monotonic() >= seen.until or not names <= seen.names:
             return None
         due = {place: at for place, at in seen.due.copy().items() if place[1] in names}
-        return _Seen(seen.names, seen.now_ms, seen.next_due_ms, due, seen.until)
+        return _Seen(seen.names, seen.now_ms, seen.next_due_ms, due, seen.until, seen.away)
 
     def _look(self, names: frozenset[str]) -> Operation[_Seen]:
         until = time.monotonic() + FRESH_S * len(self.shards.all)
-        replies = yield from self.shards.everywhere(lambda keys: _look_at(keys, sorted(names)))
-        seen = _Seen(names, 0, None, {}, until)
-        for shard, (now_ms, next_due_ms, due) in enumerate(replies):
+        looks = yield from reached([_look_at(keys, sorted(names)) for keys in self.shards.all])
+        _, away = there(looks)
+        seen = _Seen(names, 0, None, {}, until, away)
+        for shard, look in enumerate(looks):
+            if isinstance(look, Passing):
+                continue
+            now_ms, next_due_ms, due = look
             seen.now_ms = max(seen.now_ms, now_ms)
             seen.next_due_ms = earliest(seen.next_due_ms, next_due_ms)
             seen.due.update({(shard, name): at for name, at in due.items()})
@@ -146,6 +158,8 @@ def _take(seen: _Seen, hands: Hands, shard: int, asked: Sequence[Want], claims: 
     for message in claims.messages:  # what can't be read does not say where it was
         of = message.header or asked[0]
         given[set_name(of.queue, of.key)] += 1
+    if not claims.left:  # a look told of sets where nothing was due yet, and was not asked of these
+        seen.next_due_ms = earliest(seen.next_due_ms, claims.next_due_ms)
     for want in asked:
         name = set_name(want.queue, want.key)
         hands.fill(name, given[name])
@@ -153,6 +167,12 @@ def _take(seen: _Seen, hands: Hands, shard: int, asked: Sequence[Want], claims: 
             del seen.due[shard, name]
         elif claims.next_due_ms is not None:
             seen.due[shard, name] = max(seen.due[shard, name], claims.next_due_ms)
+
+
+def _leave_out(seen: _Seen, shard: int, error: Passing) -> None:
+    """A shard whose node is away."""
+    seen.away = str(error)
+    seen.due = {place: at for place, at in seen.due.items() if place[0] != shard}
 
 
 def _add(given: Claims, claims: Claims) -> None:

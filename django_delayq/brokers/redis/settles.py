@@ -38,6 +38,27 @@ def settle(keys: Keys, settlements: Sequence[Settlement]) -> Operation[list[bool
     return held
 
 
+class Untold:
+    """Leases whose end was told to a node that did not answer: whether it has ended them is not known."""
+
+    def __init__(self) -> None:
+        self._leases: set[tuple[str, int]] = set()
+
+    def heard(self, settlements: Sequence[Settlement], held: Sequence[bool | None]) -> Sequence[bool | None]:
+        """`held`, with True where a False may be the doing of a call before."""
+        if not self._leases and None not in held:
+            return held
+        answers = []
+        for one, answer in zip(settlements, held, strict=True):
+            lease = (one.id, one.token)
+            if answer is None:
+                self._leases.add(lease)
+            answers.append(answer if answer is None else answer or lease in self._leases)
+            if answer is not None:
+                self._leases.discard(lease)
+        return answers
+
+
 def _settle_call(keys: Keys, verb: Verb, name: str, settlements: list[Settlement]) -> Call:
     match verb:
         case Verb.FINISH:

@@ -5,11 +5,11 @@ Shards are independent: no script touches two, so that each may be on a node of 
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.scripts import Call, Operation, Replies
+from django_delayq.brokers.redis.replies import Passing
+from django_delayq.brokers.redis.scripts import Call, Hasty, Operation, PartlyAway, Replies, proceed
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -43,12 +43,32 @@ class Shards:
     ) -> Operation[list[R]]:
         positions = self._parted(range(len(items)), lambda i: id_of(items[i]))
         answers = yield from together([operate(keys, [items[i] for i in own]) for keys, own in positions])
-        by_position = {
-            i: answer
-            for (_, own), given in zip(positions, answers, strict=True)
-            for i, answer in zip(own, given, strict=True)
-        }
-        return [by_position[i] for i in range(len(items))]
+        return _in_order([own for _, own in positions], answers)
+
+    def by_id_reached(
+        self,
+        items: Sequence[T],
+        id_of: Callable[[T], str],
+        operate: Callable[[Keys, Sequence[T]], Operation[list[bool]]],
+    ) -> Operation[Sequence[bool | None]]:
+        """As `by_id`, with None for what is on a node that is away."""
+        if len(self.all) == 1:
+            return operate(self.first, items)
+        return self._by_id_reached(items, id_of, operate)
+
+    def _by_id_reached(
+        self,
+        items: Sequence[T],
+        id_of: Callable[[T], str],
+        operate: Callable[[Keys, Sequence[T]], Operation[list[bool]]],
+    ) -> Operation[Sequence[bool | None]]:
+        positions = self._parted(range(len(items)), lambda i: id_of(items[i]))
+        answers = yield from reached([operate(keys, [items[i] for i in own]) for keys, own in positions])
+        told = [
+            [None] * len(own) if isinstance(answer, Passing) else answer
+            for (_, own), answer in zip(positions, answers, strict=True)
+        ]
+        return _in_order([own for _, own in positions], told)
 
     def parted(
         self, items: Sequence[T], id_of: Callable[[T], str], operate: Callable[[Keys, Sequence[T]], Operation[R]]
@@ -64,26 +84,73 @@ class Shards:
 
 
 def together(operations: Sequence[Operation[R]]) -> Operation[list[R]]:
-    """Operations side by side: a round trip carries the calls of all that still ask. Their results, in order."""
-    results: dict[int, R] = {}
+    """Operations side by side: a round trip carries the calls of all that still ask. Their results, in order.
+
+    Where the node of one is away, the others are run to their ends, and then that is raised.
+    """
+    ended = yield from _side_by_side(operations, list)
+    for result in ended:
+        if isinstance(result, Passing):
+            raise result
+    return cast(list[R], ended)
+
+
+def reached(operations: Sequence[Operation[R]]) -> Operation[list[R | Passing]]:
+    """As `together`, with the error in the place of what is on a node that is away, and no wait for it."""
+    return _side_by_side(operations, Hasty)
+
+
+def there(ended: Sequence[R | Passing]) -> tuple[list[R], str]:
+    """What was reached, and why the rest was not: '' for no rest. Raises that where nothing was."""
+    results = [result for result in ended if not isinstance(result, Passing)]
+    errors = [result for result in ended if isinstance(result, Passing)]
+    if errors and not results:
+        raise errors[0]
+    return results, str(errors[0]) if errors else ""
+
+
+def if_there(operation: Operation[R], otherwise: R) -> Operation[R]:
+    """What the operation answers; `otherwise` while the node is away that it asks, and no wait for it."""
+    (result,) = yield from reached([operation])
+    return otherwise if isinstance(result, Passing) else result
+
+
+def _in_order(positions: Sequence[Sequence[int]], answers: Sequence[Sequence[R]]) -> list[R]:
+    by_position = {
+        i: answer for own, given in zip(positions, answers, strict=True) for i, answer in zip(own, given, strict=True)
+    }
+    return [by_position[i] for i in range(len(by_position))]
+
+
+def _side_by_side(
+    operations: Sequence[Operation[R]], round_trip: Callable[[Iterable[Call]], list[Call]]
+) -> Operation[list[R | Passing]]:
+    ended: dict[int, R | Passing] = {}
     asking: dict[int, list[Call]] = {}
 
-    def proceed(i: int, replies: Replies | None) -> None:
+    def go_on(i: int, replies: Replies | None) -> None:
         try:
-            asking[i] = next(operations[i]) if replies is None else operations[i].send(replies)
+            asking[i] = next(operations[i]) if replies is None else proceed(operations[i], replies)
         except StopIteration as stop:
             asking.pop(i, None)
-            results[i] = stop.value
+            ended[i] = stop.value
+        except Passing as error:
+            asking.pop(i, None)
+            ended[i] = error
 
     try:
         for i in range(len(operations)):
-            proceed(i, None)
+            go_on(i, None)
         while asking:
-            replies = yield [call for calls in asking.values() for call in calls]
-            rest = iter(replies)
+            try:
+                replies = yield round_trip(call for calls in asking.values() for call in calls)
+            except PartlyAway as partly:
+                replies = partly.replies
+            start = 0
             for i, calls in list(asking.items()):
-                proceed(i, Replies(islice(rest, len(calls)), repeated=replies.repeated))
+                go_on(i, replies.part(start, len(calls)))
+                start += len(calls)
     finally:
         for operation in operations:
             operation.close()
-    return [results[i] for i in range(len(operations))]
+    return [ended[i] for i in range(len(operations))]

@@ -20,6 +20,8 @@ def run(options: Options, write: Write) -> None:
     from django_delayq.brokers.redis.embedded import stop  # needs fcntl, which Windows lacks
 
     location = get_alias(options["using"]).location
+    if not isinstance(location, str):
+        raise CommandError(f"LOCATION of alias {options['using']!r} is a dict; only embedded:// is stopped here.")
     if not location.startswith("embedded://"):
         raise CommandError(
             f"LOCATION of alias {options['using']!r} is {hide_password(location)}; only embedded:// is stopped here."

@@ -1,0 +1,208 @@
+"""The exchange with a cluster: each node is sent the calls of its slots, and the replies are put back in order.
+
+A node that is away fails its own calls only. Who can go on without says so (`Hasty`, see `shards.reached`), and waits
+for it once; others wait as for a single server. MOVED is followed; what a node can't do now (ASK and TRYAGAIN while a
+slot moves, CLUSTERDOWN, LOADING) is asked for again: our calls name many keys of a slot, which no node has all of while
+the slot moves.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from redis import TimeoutError as RedisTimeoutError
+from redis.connection import AbstractConnection
+from redis.exceptions import MovedError, ResponseError
+
+from django_delayq.brokers.redis.locations import Address, Location
+from django_delayq.brokers.redis.nodes import Nodes
+from django_delayq.brokers.redis.patience import BUDGET, Patience
+from django_delayq.brokers.redis.replies import Passing, as_ours
+from django_delayq.brokers.redis.scripts import Call, Replies, Reply
+from django_delayq.brokers.redis.server import FAULTS, Sent, Server
+from django_delayq.brokers.redis.trips import Trip
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.safe_logs import logger
+
+AWAY_S = 1.0
+"""How long a node that is away is not asked again by those who don't wait for it."""
+
+PROBE_S = 0.3
+"""How long they wait for it then."""
+
+
+class Node:
+    """One node, and whether it is known to be away."""
+
+    def __init__(self, address: Address, location: Location) -> None:
+        self.address = address
+        self.server = Server(location)
+        self.away: BrokerUnavailable | None = None
+        self._away_until = 0.0
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it was found to be away a moment ago."""
+        return time.monotonic() < self._away_until
+
+    def is_away(self, error: BrokerUnavailable) -> None:
+        """It was asked over a new connection, or for long enough."""
+        self._away_until = time.monotonic() + AWAY_S
+        before, self.away = self.away, error
+        if before is None:
+            logger.warning("A node of the cluster is away, and what its shards hold waits for it. %s", error)
+
+    def answers(self) -> None:
+        """It has answered."""
+        if self.away is not None:
+            self.away, self._away_until = None, 0.0
+            logger.info("The node %s of the cluster is back.", self.server.shown)
+
+
+class Cluster:
+    """The exchange with all nodes."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._nodes = Nodes(location)
+        self._known: dict[Address, Node] = {}
+
+    def connect(self, timeout: float) -> AbstractConnection:
+        """A connection to some node: what is published at one is heard at all."""
+        self._nodes.learn(timeout)
+        nodes = [self._node(address) for address in self._nodes.primaries()]
+        random.shuffle(nodes)
+        error: Exception = Passing(f"Redis at {self._location.shown} has no node")
+        for node in sorted(nodes, key=lambda node: node.away is not None):
+            try:
+                return node.server.connect(timeout)
+            except FAULTS as fault:
+                error = fault
+        raise error
+
+    def close(self) -> None:
+        for node in list(self._known.values()):
+            node.server.close()
+
+    def begin(self, calls: Sequence[Call], patience: Patience) -> Callable[[], Replies]:
+        trip = Trip(calls)
+        if not self._nodes.known:
+            self._learn(patience)
+        sent = [
+            (part, node, node.server.send(trip.calls_of(part), patience))
+            for node, part in self._parts(trip)
+            if node.away is None
+        ]
+        return partial(self._end, trip, sent, patience)
+
+    def _end(self, trip: Trip, sent: Sequence[tuple[list[int], Node, Sent]], patience: Patience) -> Replies:
+        patience.begin()
+        for part, node, on in sent:
+            try:
+                self._take(trip, part, node, node.server.receive(trip.calls_of(part), on, patience))
+            except FAULTS as error:
+                self._lose(trip, part, node, error, is_new=False)
+        while trip.left:
+            if trip.must_learn:
+                self._learn(patience)
+            for node, part in self._parts(trip):
+                try:
+                    replies = node.server.repeat(trip.calls_of(part), patience, self._timeout(trip, node))
+                    self._take(trip, part, node, replies)
+                except FAULTS as error:
+                    self._lose(trip, part, node, error, is_new=True)
+            pause = patience.next_pause() if trip.left else None
+            if pause is None:
+                break
+            time.sleep(pause)
+        return trip.replies()
+
+    async def ask(self, calls: Sequence[Call], patience: Patience) -> Replies:
+        trip = Trip(calls)
+        patience.begin()
+        if not self._nodes.known:
+            await asyncio.to_thread(self._learn, patience)
+        parts = [(node, part) for node, part in self._parts(trip) if node.away is None]
+        await asyncio.gather(*(self._ask_first(trip, part, node) for node, part in parts))
+        while trip.left:
+            if trip.must_learn:
+                await asyncio.to_thread(self._learn, patience)
+            await asyncio.gather(*(self._ask_again(trip, part, node, patience) for node, part in self._parts(trip)))
+            pause = patience.next_pause() if trip.left else None
+            if pause is None:
+                break
+            await asyncio.sleep(pause)
+        return trip.replies()
+
+    async def _ask_first(self, trip: Trip, part: list[int], node: Node) -> None:
+        try:
+            self._take(trip, part, node, await node.server.attempt(trip.calls_of(part)))
+        except FAULTS as error:
+            self._lose(trip, part, node, error, is_new=False)
+
+    async def _ask_again(self, trip: Trip, part: list[int], node: Node, patience: Patience) -> None:
+        timeout = min(patience.left, self._timeout(trip, node))
+        try:
+            self._take(trip, part, node, await node.server.arepeat(trip.calls_of(part), timeout))
+        except FAULTS as error:
+            self._lose(trip, part, node, error, is_new=True)
+
+    def _node(self, address: Address) -> Node:
+        if address not in self._known:
+            self._known.setdefault(address, Node(address, self._location.at(address)))
+        return self._known[address]
+
+    def _learn(self, patience: Patience) -> None:
+        with suppress(Passing):  # who asks for a slot that nobody has is told
+            self._nodes.learn(min(patience.left, BUDGET))
+
+    def _parts(self, trip: Trip) -> list[tuple[Node, list[int]]]:
+        """What is left to ask, by node, without what is not waited for: that is given up here."""
+        parts: dict[Node, list[int]] = {}
+        for i in sorted(trip.left):
+            if trip.calls[i].keys:
+                try:
+                    parts.setdefault(self._node(self._nodes.of(trip.calls[i].keys[0])), []).append(i)
+                except Passing as error:
+                    trip.fail([i], error, must_learn=True)
+        everywhere = [i for i, call in enumerate(trip.calls) if not call.keys]
+        for node, part in list(parts.items()):
+            part += everywhere
+            if node.away is not None:
+                trip.must_learn = True
+                if trip.is_hasty and node.is_given_up:
+                    trip.give_up(part, node.away)
+                    del parts[node]
+        return list(parts.items())
+
+    def _timeout(self, trip: Trip, node: Node) -> float:
+        return PROBE_S if trip.is_hasty and node.away is not None else BUDGET
+
+    def _take(self, trip: Trip, part: list[int], node: Node, replies: Sequence[Reply]) -> None:
+        """What a node has answered."""
+        node.answers()
+        for i, reply in zip(part, replies, strict=True):
+            if isinstance(reply, MovedError):
+                self._nodes.moved(reply)
+                trip.fail([i], Passing(f"Redis at {node.server.shown} says that its slot moved: {reply}"))
+            elif isinstance(reply, ResponseError):
+                trip.refuse(i, as_ours(reply, node.server.shown))
+            else:
+                trip.answer(i, reply)
+
+    def _lose(self, trip: Trip, part: list[int], node: Node, fault: Exception, *, is_new: bool) -> None:
+        """A node has not answered; `is_new` where it was asked over a connection of its own."""
+        error = as_ours(fault, node.server.shown)
+        if not isinstance(error, BrokerUnavailable):
+            raise error from None
+        self._nodes.ask_last(node.address)
+        node.server.close()  # what ended one connection has likely ended them all
+        if is_new or (trip.is_hasty and isinstance(fault, RedisTimeoutError)):
+            node.is_away(error)
+            if trip.is_hasty:
+                trip.give_up(part, error)
+                return
+        trip.lose(part, error)

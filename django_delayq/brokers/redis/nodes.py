@@ -1,0 +1,111 @@
+"""Which node of a cluster has a key: redis-py's `NodesManager`, asked in a thread, so that a caller's time is kept."""
+
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+from redis.cluster import ClusterNode, NodesManager, get_node_name
+from redis.connection import SSLConnection
+from redis.crc import key_slot
+from redis.exceptions import MovedError, RedisClusterException, ResponseError
+
+from django_delayq.brokers.redis.locations import Address, Location
+from django_delayq.brokers.redis.replies import Passing, as_ours
+
+ASK_S = 0.5
+"""How long one node may take to tell of the others, in seconds: then the next is asked."""
+
+
+class Nodes:
+    """What this process knows of a cluster: at first only where some of its nodes should be."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._manager: NodesManager | None = None
+        self._lock = threading.Lock()
+        self._learning: Future[None] | None = None
+        self._ask_last: Address | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether any node has ever told."""
+        return self._manager is not None
+
+    def of(self, key: str) -> Address:
+        """The node that has the slot of a key, as far as is known. Raises `Passing` where that is none."""
+        try:
+            node = self._told().get_node_from_slot(key_slot(key.encode()))
+        except RedisClusterException:
+            raise Passing(f"Redis at {self._location.shown} has no node for {key!r} now") from None
+        return node.host, int(node.port)
+
+    def primaries(self) -> list[Address]:
+        """Every node that is known to have slots, or could."""
+        return [(node.host, int(node.port)) for node in self._told().get_nodes_by_server_type("primary")]
+
+    def _told(self) -> NodesManager:
+        if self._manager is None:
+            raise Passing(f"Redis at {self._location.shown} is away: no node of the cluster has answered yet")
+        return self._manager
+
+    def moved(self, error: MovedError) -> None:
+        """A node has said which other has a slot."""
+        manager = self._told()
+        if error.host and error.slot_id in manager.slots_cache:
+            manager.move_slot(error)
+
+    def ask_last(self, address: Address) -> None:
+        """This node did not answer just now."""
+        self._ask_last = address
+
+    def learn(self, within_s: float) -> None:
+        """Ask the nodes, each in turn until one tells. Raises after `within_s` seconds, or when none does."""
+        with self._lock:
+            learning = self._learning
+            if learning is None or learning.done():
+                learning = self._learning = _in_thread(self)
+        try:
+            learning.result(within_s)
+        except TimeoutError:
+            with self._lock:
+                self._learning = None  # after a fork its thread is not there
+            raise Passing(f"Redis at {self._location.shown} is away: no node tells in time of its slots") from None
+
+    def ask(self) -> None:
+        """Have one of the nodes that are known tell of all; those of LOCATION stay known, whatever moves."""
+        try:
+            if self._manager is None:
+                nodes = [ClusterNode(host, port) for host, port in self._location.nodes]
+                self._manager = NodesManager(nodes, require_full_coverage=False, **self._options())
+            else:
+                last = None if self._ask_last is None else get_node_name(*self._ask_last)
+                self._manager.initialize(list(self._location.nodes), last_failed_node_name=last)
+        except (RedisClusterException, IndexError) as error:  # the second where no node has slots
+            raise as_ours(_reason(error), self._location.shown) from None
+
+    def _options(self) -> dict[str, Any]:
+        tls = {"ssl": True} if self._location.make is SSLConnection else {}
+        times = {"socket_timeout": ASK_S, "socket_connect_timeout": ASK_S}
+        return {**self._location.options, **tls, **times, "protocol": 2, "client_name": "delayq"}
+
+
+def _reason(error: Exception) -> Exception:
+    """Why the last node that was asked did not tell: redis-py wraps it, and an error reply twice."""
+    cause = error.__cause__
+    if isinstance(cause, RedisClusterException) and isinstance(cause.__context__, ResponseError):
+        return cause.__context__
+    return cause if isinstance(cause, Exception) else ConnectionError("no node of the cluster has slots")
+
+
+def _in_thread(nodes: Nodes) -> Future[None]:
+    told: Future[None] = Future()
+
+    def ask() -> None:
+        try:
+            nodes.ask()
+            told.set_result(None)
+        except Exception as error:  # noqa: BLE001 - for those who wait
+            told.set_exception(error)
+
+    threading.Thread(target=ask, name="delayq-cluster", daemon=True).start()
+    return told

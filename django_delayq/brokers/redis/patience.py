@@ -1,0 +1,75 @@
+"""How long one operation goes on trying."""
+
+import socket
+import time
+from collections.abc import Callable
+from typing import cast
+
+import redis
+from redis.connection import AbstractConnection
+
+from django_delayq.brokers.redis.replies import Passing
+
+BUDGET = 2.0
+"""Seconds that one round trip may take in all, repeats included; and an operation, unless it is given another time."""
+
+Lost = Callable[[str], Exception]
+"""The error for what could not be had in time, for this reason; it may have been done all the same."""
+
+
+class Patience:
+    """The time of one operation, in seconds."""
+
+    def __init__(self, budget: float, lost: Lost) -> None:
+        self.lost = lost
+        self._until = self._give_up_at = time.monotonic() + budget
+        self._is_short = budget < BUDGET
+        self._pause = 0.01
+
+    def begin(self) -> None:
+        """Begin a round trip."""
+        self._give_up_at = min(self._until, time.monotonic() + BUDGET)
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left."""
+        return self._until - time.monotonic()
+
+    @property
+    def longest_wait(self) -> float:
+        """The seconds that one wait for the server may take. Raises `TimeoutError` when a short time is over."""
+        if not self._is_short:
+            return BUDGET
+        left = self.left
+        if left <= 0:
+            raise redis.TimeoutError("it took too long")
+        return left
+
+    def limit(self, connection: AbstractConnection) -> None:
+        """Let the connection's next wait end in time: its own time-out would outlast a short one."""
+        if self._is_short:
+            _socket_of(connection).settimeout(self.longest_wait)
+
+    def lift(self, connection: AbstractConnection) -> None:
+        """Undo `limit`, for who takes the connection next."""
+        if self._is_short:
+            _socket_of(connection).settimeout(BUDGET)
+
+    def next_pause(self) -> float | None:
+        """Seconds to wait before a call is repeated; None when the time is over."""
+        self._pause = min(self._pause * 2, 0.25)
+        return None if time.monotonic() + self._pause >= self._give_up_at else self._pause
+
+    def pause_after(self, error: Exception) -> float:
+        """Seconds to wait before the call is repeated. Raises when that can't help, or its time is over."""
+        if not isinstance(error, Passing):
+            raise error from None
+        pause = self.next_pause()
+        if pause is None:
+            raise self.lost(str(error)) from None
+        return pause
+
+
+def _socket_of(connection: AbstractConnection) -> socket.socket:
+    # redis-py's own way to limit a wait is one for reading only.
+    return cast(socket.socket, connection._sock)

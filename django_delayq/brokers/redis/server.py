@@ -1,0 +1,213 @@
+"""Connections to one Redis server, and the sending of a round trip's calls over them, blocking or async.
+
+redis-py would repeat a script silently, ten times; our connections have that off, and repeating is ours: who asks
+repeats a call that is safe to repeat (every one of ours is, see lua/lib/call.lua) until its time is up.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from weakref import WeakKeyDictionary
+
+import redis
+from hiredis import pack_command
+from redis.asyncio.connection import AbstractConnection as AsyncConnection
+from redis.connection import AbstractConnection
+from redis.exceptions import NoScriptError, ResponseError
+
+from django_delayq.brokers.redis.foreign import describe, is_wrong_type, keys_of, refusal
+from django_delayq.brokers.redis.locations import Location
+from django_delayq.brokers.redis.patience import BUDGET, Patience
+from django_delayq.brokers.redis.scripts import Call, Reply, plain
+from django_delayq.errors import BrokerRefused, BrokerUnavailable
+
+FAULTS = (OSError, redis.RedisError, BrokerUnavailable, BrokerRefused)
+"""What may come of asking a server."""
+
+Sent = AbstractConnection | Exception
+"""A connection on which calls were sent, or why they were not."""
+
+
+class Server:
+    """A pool of connections that grows with the calls in flight.
+
+    A reply may be the `ResponseError` that the server answered to that call; what else goes wrong is raised.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.shown = location.shown
+        self._location = location
+        self._idle: deque[AbstractConnection] = deque()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
+
+    def connect(self, timeout: float = BUDGET) -> AbstractConnection:
+        """A new connection, also for one who keeps it (the wake-up listener). `timeout` in seconds."""
+        connection = self._location.connection(timeout)
+        connection.connect()
+        return connection
+
+    def close(self) -> None:
+        """Close the idle connections. Those of an event loop close with it."""
+        with contextlib.suppress(IndexError):  # another thread may empty it too
+            while True:
+                self._idle.pop().disconnect()
+
+    def send(self, calls: Sequence[Call], patience: Patience) -> Sent:
+        """Send calls over an idle connection, or a new one. What goes wrong is told by `receive`."""
+        connection = None
+        try:
+            connection = self._take(patience)
+            patience.limit(connection)
+            connection.send_packed_command(_pack(calls))
+        except FAULTS as error:
+            if connection is not None:
+                connection.disconnect()
+            return error
+        return connection
+
+    def _take(self, patience: Patience) -> AbstractConnection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self.connect(patience.longest_wait)
+
+    def receive(self, calls: Sequence[Call], sent: Sent, patience: Patience) -> list[Reply]:
+        """Wait for the replies of calls that were sent."""
+        if isinstance(sent, Exception):
+            raise sent
+        try:
+            replies = self._complete(sent, calls, [_reply(sent, patience) for _ in calls], patience)
+            patience.lift(sent)
+        except BaseException:
+            sent.disconnect()  # replies may be unread
+            raise
+        if any(isinstance(reply, ResponseError) for reply in replies):
+            sent.disconnect()  # a failover may have moved the primary
+        else:
+            self._idle.append(sent)
+        return replies
+
+    def repeat(self, calls: Sequence[Call], patience: Patience, timeout: float = BUDGET) -> list[Reply]:
+        """Make calls over a connection for this once: an idle one may be as dead as the last, and none may wait for
+        longer than `timeout` seconds, or than is left."""
+        connection = self.connect(min(patience.left, timeout))
+        try:
+            return self._complete(connection, calls, _ask(connection, _pack(calls), patience), patience)
+        finally:
+            connection.disconnect()
+
+    def _complete(
+        self, connection: AbstractConnection, calls: Sequence[Call], replies: list[Reply], patience: Patience
+    ) -> list[Reply]:
+        lost = _without_script(calls, replies)
+        if lost:
+            _fill(replies, lost, _ask(connection, _pack_source(calls, lost), patience))
+        if is_wrong_type(replies):
+            keys = keys_of(calls)
+            self._name_foreign(keys, _ask(connection, _pack([plain("TYPE", key) for key in keys]), patience))
+        return replies
+
+    def _name_foreign(self, keys: list[str], types: list[Reply]) -> None:
+        wrong = describe(keys, types)
+        if wrong:
+            raise BrokerRefused(refusal(self.shown, wrong))
+
+    async def attempt(self, calls: Sequence[Call]) -> list[Reply]:
+        """Make calls over an idle connection of the running loop, or a new one."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            self._loops[loop] = loop_connections = _LoopConnections()
+            await anext(loop_connections.until_loop_ends)
+        idle = self._loops[loop].idle
+        connection = idle.pop() if idle else self._location.async_connection()
+        try:
+            replies = await self._ask_all(connection, calls)
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        if any(isinstance(reply, ResponseError) for reply in replies):
+            await connection.disconnect(nowait=True)
+        else:
+            idle.append(connection)
+        return replies
+
+    async def arepeat(self, calls: Sequence[Call], timeout: float) -> list[Reply]:
+        """As `repeat`, on the running loop."""
+        connection = self._location.async_connection(min(timeout, BUDGET))
+        try:
+            return await self._ask_all(connection, calls)
+        finally:
+            await connection.disconnect(nowait=True)
+
+    async def _ask_all(self, connection: AsyncConnection, calls: Sequence[Call]) -> list[Reply]:
+        await connection.connect()
+        replies = await _aask(connection, _pack(calls))
+        lost = _without_script(calls, replies)
+        if lost:
+            _fill(replies, lost, await _aask(connection, _pack_source(calls, lost)))
+        if is_wrong_type(replies):
+            keys = keys_of(calls)
+            self._name_foreign(keys, await _aask(connection, _pack([plain("TYPE", key) for key in keys])))
+        return replies
+
+
+class _LoopConnections:
+    """The idle connections of one event loop. They close with it: a loop ends its async generators first."""
+
+    def __init__(self) -> None:
+        self.idle: deque[AsyncConnection] = deque()
+        self.until_loop_ends = self._until_loop_ends()
+
+    async def _until_loop_ends(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            while self.idle:
+                await self.idle.pop().disconnect()
+
+
+def _pack(calls: Sequence[Call]) -> list[bytes]:
+    # hiredis itself: redis-py's way to it looks at every argument in Python, which costs more than the packing.
+    return [pack_command(call.command(with_source=False)) for call in calls]  # type: ignore[arg-type]  # their stub
+
+
+def _pack_source(calls: Sequence[Call], lost: list[int]) -> list[bytes]:
+    return [pack_command(calls[i].command(with_source=True)) for i in lost]  # type: ignore[arg-type]  # their stub
+
+
+def _without_script(calls: Sequence[Call], replies: list[Reply]) -> list[int]:
+    """Which calls the server did not have the script for: exactly those are made again, and what waits for them."""
+    lost = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+    return lost and [*lost, *(i for i, call in enumerate(calls) if not call.keys)]
+
+
+def _fill(replies: list[Reply], positions: list[int], repeats: list[Reply]) -> None:
+    for i, reply in zip(positions, repeats, strict=True):
+        replies[i] = reply
+
+
+def _ask(connection: AbstractConnection, commands: list[bytes], patience: Patience) -> list[Reply]:
+    patience.limit(connection)
+    connection.send_packed_command(commands)
+    return [_reply(connection, patience) for _ in commands]
+
+
+async def _aask(connection: AsyncConnection, commands: list[bytes]) -> list[Reply]:
+    await connection.send_packed_command(commands)
+    return [await _areply(connection) for _ in commands]
+
+
+def _reply(connection: AbstractConnection, patience: Patience) -> Reply:
+    patience.limit(connection)
+    try:
+        return connection.read_response()
+    except ResponseError as error:  # one call's answer: the replies of the others are still to be read
+        return error
+
+
+async def _areply(connection: AsyncConnection) -> Reply:
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error

@@ -1,0 +1,61 @@
+"""One round trip to several nodes: what is answered, and what is left to ask."""
+
+from collections.abc import Collection, Sequence
+
+from django_delayq.brokers.redis.replies import Passing
+from django_delayq.brokers.redis.scripts import Call, Hasty, Replies, Reply
+from django_delayq.errors import BrokerUnavailable
+
+
+class Trip:
+    """The calls of one round trip, by their positions, and what came of each."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.calls = calls
+        self.is_hasty = isinstance(calls, Hasty)
+        self.left = set(range(len(calls)))
+        self.must_learn = False
+        self._told: dict[int, Reply] = {}
+        self._errors: dict[int, BrokerUnavailable] = {}
+        self._lost: set[int] = set()
+
+    def calls_of(self, part: Sequence[int]) -> list[Call]:
+        """The calls at these positions."""
+        return [self.calls[i] for i in part]
+
+    def answer(self, i: int, reply: Reply) -> None:
+        """A reply; of one call's several the least counts."""
+        self._told[i] = min(self._told[i], reply) if i in self._told else reply
+        self.left.discard(i)
+
+    def refuse(self, i: int, error: Exception) -> None:
+        """An error that answered a call. Raises what somebody must mend."""
+        if not isinstance(error, BrokerUnavailable):
+            raise error from None
+        if self.is_hasty or not isinstance(error, Passing):
+            self.give_up([i], error)
+        else:
+            self.fail([i], error)
+
+    def fail(self, part: Collection[int], error: BrokerUnavailable, *, must_learn: bool = False) -> None:
+        """These were not done: they are left to ask."""
+        self.must_learn = self.must_learn or must_learn
+        self._errors.update(dict.fromkeys(part, error))
+
+    def lose(self, part: Collection[int], error: BrokerUnavailable) -> None:
+        """These may have been done: they are left to ask, and then are repeated."""
+        self._lost.update(part)
+        self.fail(part, error, must_learn=True)
+
+    def give_up(self, part: Collection[int], error: BrokerUnavailable) -> None:
+        """These are asked no more."""
+        self.left.difference_update(part)
+        self._errors.update(dict.fromkeys(part, error))
+
+    def replies(self) -> Replies:
+        """What there is of each call: its reply, or the error that it was left with."""
+        errors = {i: error for i, error in self._errors.items() if i not in self._told}
+        if len(errors) == len(self.calls) and not isinstance(errors[0], Passing):
+            raise errors[0] from None
+        found = (self._told[i] if i in self._told else errors[i] for i in range(len(self.calls)))
+        return Replies(found, repeated=self._lost & self._told.keys(), is_partial=bool(errors))

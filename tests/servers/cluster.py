@@ -1,0 +1,147 @@
+"""A Redis Cluster of private servers: three primaries, and replicas if asked for."""
+
+import random
+import socket
+import time
+from bisect import bisect
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import redis
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+
+from tests.servers.redis import Server
+
+BEGINS = (0, 8_192, 13_107)
+"""The first slot of each primary: so that the first three shards of the prefix "delayq" are on a node each."""
+PRIMARIES = len(BEGINS)
+START_S = 60
+
+
+class ClusterServers:
+    """The nodes of one cluster. `location` is theirs for the broker."""
+
+    def __init__(self, binary: str, replicas: int = 0, **options: str | int) -> None:
+        """The first `replicas` primaries have a replica each."""
+        common: dict[str, str | int] = {
+            "bind": "127.0.0.1",
+            "cluster_enabled": "yes",
+            "cluster_require_full_coverage": "no",
+            "cluster_node_timeout": 2000,
+            "cluster_replica_validity_factor": 0,
+            "repl_diskless_sync_delay": 0,
+        }
+        self.nodes = [Server(binary, port=_free_port(), **{**common, **options}) for _ in range(PRIMARIES + replicas)]
+        self.primaries, self.replicas = self.nodes[:PRIMARIES], self.nodes[PRIMARIES:]
+        try:
+            self._join()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def location(self) -> str:
+        """LOCATION, with two of them."""
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.options['port']}" for node in self.primaries[:2])
+
+    def owner(self, key: str) -> Server:
+        """The primary that has the slot of a key by the slots given at the start."""
+        return self.primaries[bisect(BEGINS, key_slot(key.encode())) - 1]
+
+    def flush(self) -> None:
+        """Empty them all."""
+        for node in self.primaries:
+            with node.client() as client:
+                client.flushall()
+
+    def move(self, slot: int, source: Server, target: Server) -> None:
+        """Say on both nodes that a slot begins to move; `end_move` ends that."""
+        with source.client() as here, target.client() as there:
+            there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", _id(here))
+            here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", _id(there))
+
+    def move_keys(self, slot: int, source: Server, target: Server) -> None:
+        """Move what is in the slot."""
+        with source.client() as here:
+            while keys := here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
+                here.execute_command("MIGRATE", "127.0.0.1", target.options["port"], "", 0, 5000, "KEYS", *keys)
+
+    def end_move(self, slot: int, target: Server) -> None:
+        """Give the slot to its new node."""
+        with target.client() as there:
+            id = _id(there)
+        for node in [target, *(node for node in self.primaries if node is not target)]:
+            with node.client() as client:
+                client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", id)
+
+    def close(self) -> None:
+        """End them for good."""
+        for node in self.nodes:
+            node.close()
+
+    def _join(self) -> None:
+        clients = [node.client() for node in self.nodes]
+        for i, client in enumerate(clients):
+            client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
+        for i, client in enumerate(clients[:PRIMARIES]):
+            client.execute_command("CLUSTER", "ADDSLOTS", *_slots(i))
+        for client in clients[1:]:
+            client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].options["port"])
+        until(lambda: all(_info(client)["cluster_known_nodes"] == str(len(clients)) for client in clients))
+        for primary, replica in zip(clients, clients[PRIMARIES:], strict=False):
+            until(partial(_accepts, replica, _id(primary)))
+        until(lambda: all(_info(client)["cluster_state"] == "ok" for client in clients))
+        until(lambda: all(_follows(client) for client in clients[PRIMARIES:]))
+        for client in clients:
+            client.close()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for what the nodes agree on by themselves."""
+    end = time.monotonic() + START_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _accepts(replica: redis.Redis, primary_id: str) -> bool:
+    try:
+        replica.execute_command("CLUSTER", "REPLICATE", primary_id)
+    except redis.ResponseError:  # it has not heard of it yet
+        return False
+    return True
+
+
+def _follows(replica: redis.Redis) -> bool:
+    return bool(replica.info("replication").get("master_link_status") == "up")
+
+
+def _slots(nth: int) -> Sequence[int]:
+    return range(*(*BEGINS, REDIS_CLUSTER_HASH_SLOTS)[nth : nth + 2])
+
+
+def _info(client: redis.Redis) -> dict[str, str]:
+    said = client.execute_command("CLUSTER", "INFO")
+    return dict(said) if isinstance(said, dict) else dict(line.split(":", 1) for line in said.decode().split())
+
+
+def _id(client: redis.Redis) -> str:
+    said = client.execute_command("CLUSTER", "MYID")
+    return said.decode() if isinstance(said, bytes) else str(said)
+
+
+def _free_port() -> int:
+    """One whose bus, 10,000 above, is free too."""
+    while True:
+        port = random.randint(20_000, 30_000)
+        if _is_free(port) and _is_free(port + 10_000):
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
