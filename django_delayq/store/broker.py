@@ -98,6 +98,7 @@ class StoredBroker:
                 return self._feed.claim(wants, lease_ms, worker)
         with self.degraded.asking():
             found = self.clock.claim(wants, lease_ms=lease_ms, worker=worker)
+        self.degraded.hear(found.away)
         self._carried.add(found)
         with self.database.available():
             rows = claims.claim(self.database, found.alarms, wants, lease_ms, worker)
@@ -151,7 +152,7 @@ class StoredBroker:
         return [next(of_clock) if carried else answer for carried, answer in zip(is_carried, renewed, strict=True)]
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
-        upkept = Upkept(0) if self.degraded.on else self.ask_clock(lease_ms=lease_ms)
+        upkept = Upkept(0) if self.degraded.on else self._upkeep_of_clock(lease_ms)
         with self.database.available():
             buried, self._looked_to = reclaims.reclaim_lapsed(self.database, self._looked_to)
             upkept.buried += buried
@@ -162,10 +163,19 @@ class StoredBroker:
         upkept.now_ms = now_ms
         return upkept
 
-    def ask_clock(self, *, lease_ms: int) -> Upkept:
-        """The clock's own upkeep, which proves that it can be written, and tells whether it may have lost alarms."""
+    def ask_clock(self, *, lease_ms: int) -> None:
+        """The clock's own upkeep, which proves that it can be written, and tells whether it may have lost alarms.
+
+        Raises `BrokerUnavailable` also while a part of it is away.
+        """
+        upkept = self._upkeep_of_clock(lease_ms)
+        if upkept.away:
+            raise BrokerUnavailable(upkept.away)
+
+    def _upkeep_of_clock(self, lease_ms: int) -> Upkept:
         with self.degraded.asking():
             upkept = self.clock.upkeep(lease_ms=lease_ms)
+        self.degraded.hear(upkept.away)
         upkept.lost_record = ""  # the record is here
         self.alarms_lost = upkept.alarms_lost
         return upkept

@@ -28,7 +28,9 @@ class Carried:
         if not settlements:
             return []
         held = self._clock.settle(settlements)
-        self._leases.difference_update((one.id, one.token) for one in settlements)
+        self._leases.difference_update(
+            (one.id, one.token) for one, answer in zip(settlements, held, strict=True) if answer is not None
+        )
         return held
 
     def renew(self, leases: Sequence[Lease], lease_ms: int) -> Sequence[bool | None]:

@@ -17,12 +17,17 @@ class Degraded:
     def __init__(self, after_ms: int) -> None:
         self._after_ms = after_ms
         self._away_since: float | None = None
+        self._partly_since: float | None = None
         self.on = False
 
     @property
     def away(self) -> bool:
-        """Whether the last call of the clock failed, or the tables alone are still to do."""
-        return self._away_since is not None
+        """Whether the last call of the clock failed or a part of it is away, or the tables alone are still to do."""
+        return self._since is not None
+
+    @property
+    def _since(self) -> float | None:
+        return min((since for since in (self._away_since, self._partly_since) if since is not None), default=None)
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -37,9 +42,16 @@ class Degraded:
         if not self.on:
             self._away_since = None
 
+    def hear(self, away: str) -> None:
+        """What the clock says, which answered, of a part of it that is away: '' for none."""
+        if away and self._partly_since is None:
+            self._partly_since = monotonic()
+        elif not away and not self.on:
+            self._partly_since = None
+
     def begin_if_due(self) -> None:
-        """Go on from the tables alone when the clock has been away for long enough."""
-        since = self._away_since
+        """Go on from the tables alone when the clock, or a part of it, has been away for long enough."""
+        since = self._since
         if self.on or since is None or monotonic() - since < self._after_ms / 1000:
             return
         self.on = True
@@ -51,5 +63,5 @@ class Degraded:
     def end(self) -> None:
         """The clock answers, and has every alarm."""
         self.on = False
-        self._away_since = None
+        self._away_since = self._partly_since = None
         logger.warning("No longer degraded: the broker answers and has its alarms.")

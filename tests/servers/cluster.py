@@ -4,7 +4,8 @@ import random
 import socket
 import time
 from bisect import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import redis
@@ -21,7 +22,7 @@ START_S = 60
 class ClusterServers:
     """The nodes of one cluster. `location` is theirs for the broker."""
 
-    def __init__(self, binary: str, replicas: int = 0, **options: str | int) -> None:
+    def __init__(self, binary: str, *, replicas: int = 0, **options: str | int) -> None:
         """The first `replicas` primaries have a replica each."""
         common: dict[str, str | int] = {
             "bind": "127.0.0.1",
@@ -54,11 +55,20 @@ class ClusterServers:
             with node.client() as client:
                 client.flushall()
 
-    def move(self, slot: int, source: Server, target: Server) -> None:
-        """Say on both nodes that a slot begins to move; `end_move` ends that."""
+    def slot(self, key: str) -> int:
+        """The slot of a key."""
+        return key_slot(key.encode())
+
+    @contextmanager
+    def moving(self, slot: int, source: Server, target: Server) -> Iterator[None]:
+        """A slot moves (ASK, TRYAGAIN) within the block, and has moved after it."""
         with source.client() as here, target.client() as there:
             there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", _id(here))
             here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", _id(there))
+            yield
+            for node in [target, *(node for node in self.primaries if node is not target)]:
+                with node.client() as client:
+                    client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", _id(there))
 
     def move_keys(self, slot: int, source: Server, target: Server) -> None:
         """Move what is in the slot."""
@@ -66,13 +76,12 @@ class ClusterServers:
             while keys := here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
                 here.execute_command("MIGRATE", "127.0.0.1", target.options["port"], "", 0, 5000, "KEYS", *keys)
 
-    def end_move(self, slot: int, target: Server) -> None:
-        """Give the slot to its new node."""
-        with target.client() as there:
-            id = _id(there)
-        for node in [target, *(node for node in self.primaries if node is not target)]:
-            with node.client() as client:
-                client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", id)
+    def wait_until_whole(self) -> None:
+        """Wait until every node says that all is well."""
+        clients = [node.client() for node in self.nodes]
+        until(lambda: all(_is_whole(client) for client in clients))
+        for client in clients:
+            client.close()
 
     def close(self) -> None:
         """End them for good."""
@@ -90,7 +99,7 @@ class ClusterServers:
         until(lambda: all(_info(client)["cluster_known_nodes"] == str(len(clients)) for client in clients))
         for primary, replica in zip(clients, clients[PRIMARIES:], strict=False):
             until(partial(_accepts, replica, _id(primary)))
-        until(lambda: all(_info(client)["cluster_state"] == "ok" for client in clients))
+        until(lambda: all(_is_whole(client) for client in clients))
         until(lambda: all(_follows(client) for client in clients[PRIMARIES:]))
         for client in clients:
             client.close()
@@ -110,6 +119,11 @@ def _accepts(replica: redis.Redis, primary_id: str) -> bool:
     except redis.ResponseError:  # it has not heard of it yet
         return False
     return True
+
+
+def _is_whole(client: redis.Redis) -> bool:
+    said = _info(client)
+    return said["cluster_state"] == "ok" and said["cluster_slots_ok"] == str(REDIS_CLUSTER_HASH_SLOTS)
 
 
 def _follows(replica: redis.Redis) -> bool:

@@ -113,7 +113,7 @@ class Cluster:
                     replies = node.server.repeat(trip.calls_of(part), patience, self._timeout(trip, node))
                     self._take(trip, part, node, replies)
                 except FAULTS as error:
-                    self._lose(trip, part, node, error, is_new=True)
+                    self._lose(trip, part, node, error, is_new=patience.left > 0)
             pause = patience.next_pause() if trip.left else None
             if pause is None:
                 break
@@ -144,11 +144,11 @@ class Cluster:
             self._lose(trip, part, node, error, is_new=False)
 
     async def _ask_again(self, trip: Trip, part: list[int], node: Node, patience: Patience) -> None:
-        timeout = min(patience.left, self._timeout(trip, node))
         try:
+            timeout = patience.at_most(self._timeout(trip, node))
             self._take(trip, part, node, await node.server.arepeat(trip.calls_of(part), timeout))
         except FAULTS as error:
-            self._lose(trip, part, node, error, is_new=True)
+            self._lose(trip, part, node, error, is_new=patience.left > 0)
 
     def _node(self, address: Address) -> Node:
         if address not in self._known:

@@ -38,12 +38,14 @@ class Patience:
     @property
     def longest_wait(self) -> float:
         """The seconds that one wait for the server may take. Raises `TimeoutError` when a short time is over."""
-        if not self._is_short:
-            return BUDGET
+        return self.at_most(BUDGET) if self._is_short else BUDGET
+
+    def at_most(self, seconds: float) -> float:
+        """So many seconds, or what is left of the time. Raises `TimeoutError` when it is over."""
         left = self.left
         if left <= 0:
             raise redis.TimeoutError("it took too long")
-        return left
+        return min(left, seconds)
 
     def limit(self, connection: AbstractConnection) -> None:
         """Let the connection's next wait end in time: its own time-out would outlast a short one."""

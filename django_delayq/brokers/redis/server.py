@@ -91,7 +91,7 @@ class Server:
     def repeat(self, calls: Sequence[Call], patience: Patience, timeout: float = BUDGET) -> list[Reply]:
         """Make calls over a connection for this once: an idle one may be as dead as the last, and none may wait for
         longer than `timeout` seconds, or than is left."""
-        connection = self.connect(min(patience.left, timeout))
+        connection = self.connect(patience.at_most(timeout))
         try:
             return self._complete(connection, calls, _ask(connection, _pack(calls), patience), patience)
         finally:

@@ -1,0 +1,199 @@
+"""A node of a cluster that is gone: what its shard holds waits for it, and all other shards go on."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from django_delayq.brokers.base import Header, Put, Verb, Want, WorkerInfo
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.shards import Shards
+from django_delayq.errors import BrokerUnavailable, SendError
+from tests import servers
+from tests.brokers.rig import LEASE_MS, Rig, ids, rig_on, settlement
+from tests.servers import ClusterServers, Server
+
+SHARDS = Shards("delayq", 3)
+MANY = [f"{n:02}" for n in range(30)]
+Soon = Callable[[], AbstractContextManager[None]]
+WORKER = WorkerInfo("w", ["q"], ["k"], 0, 0)
+
+
+def of(keys: Keys) -> list[str]:
+    return [id for id in MANY if SHARDS.of(id) is keys]
+
+
+@pytest.fixture(scope="module")
+def _cluster() -> Iterator[ClusterServers]:
+    binaries = servers.redis_binaries()
+    binary = binaries[0] if binaries else servers.missing("redis-server")
+    # A node that is back before the others agree that it is gone need not wait for their consent.
+    kept: dict[str, Any] = {"appendonly": "yes", "appendfsync": "always", "cluster_node_timeout": 60_000}
+    with closing(ClusterServers(binary, **kept)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(_cluster: ClusterServers) -> Iterator[ClusterServers]:
+    """A cluster whose nodes the test may kill and freeze: those that it left so are back for the next."""
+    _cluster.flush()
+    yield _cluster
+    for node in _cluster.nodes:
+        if node.running:
+            node.thaw()
+        else:
+            node.start()
+    _cluster.wait_until_whole()
+
+
+@pytest.fixture
+def rig(cluster: ClusterServers) -> Iterator[Rig]:
+    rig = rig_on(cluster)
+    with closing(rig.broker):
+        rig.broker.open()
+        yield rig
+
+
+@pytest.fixture(params=[SHARDS.all[0], SHARDS.all[1]], ids=["alone", "with the meta key"])
+def gone(request: pytest.FixtureRequest) -> Keys:
+    """The shard whose node will be gone."""
+    keys: Keys = request.param
+    return keys
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> Soon:
+    """Within `soon()` a call that is made again is given up after a fifth of the usual time."""
+
+    @contextmanager
+    def soon() -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr("django_delayq.brokers.redis.patience.BUDGET", 0.4)
+            yield
+
+    return soon
+
+
+def node_of(cluster: ClusterServers, keys: Keys) -> Server:
+    return cluster.owner(keys.msg)
+
+
+def test_the_others_go_on_and_its_own_run_once_it_is_back(
+    cluster: ClusterServers, rig: Rig, gone: Keys, soon: Soon
+) -> None:
+    rig.send(*MANY)
+    rig.broker.pauses()
+    node_of(cluster, gone).kill()
+    others = [id for id in MANY if id not in of(gone)]
+    claims = rig.broker.claim([Want("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
+    assert sorted(ids(claims.messages)) == others
+    assert "away" in claims.away
+    ends = [settlement(claimed, Verb.FINISH) for claimed in claims.messages]
+    assert rig.broker.renew([(end.id, end.token) for end in ends], LEASE_MS) == [True] * len(others)
+    assert rig.broker.settle(ends) == [True] * len(others)
+    rig.broker.announce(WORKER)  # said when that can be
+    assert rig.broker.pauses() == []
+    assert "away" in rig.broker.upkeep(lease_ms=LEASE_MS).away
+    assert rig.send(others[0])[0].created
+    with soon(), pytest.raises(SendError) as unsent:
+        rig.send(of(gone)[0])
+    assert unsent.value.unknown == (of(gone)[0],)
+    with soon(), pytest.raises(BrokerUnavailable, match=str(node_of(cluster, gone).options["port"])):
+        rig.broker.audit()
+    node_of(cluster, gone).start()
+    cluster.wait_until_whole()
+    assert [one.created for one in rig.send(*of(gone))] == [False] * len(of(gone))
+    assert sorted(ids(rig.claim_all())) == sorted([others[0], *of(gone)])
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).away == ""
+    assert rig.broker.audit().differences == []
+
+
+def test_one_that_hangs_is_waited_for_once(
+    cluster: ClusterServers, rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = SHARDS.all[0]
+    rig.send(*MANY)
+    asked: list[object] = []
+    monkeypatch.setattr("django_delayq.brokers.redis.cluster.AWAY_S", 3600)
+    node_of(cluster, gone).freeze()
+    first = rig.claim(1)
+    monkeypatch.setattr(
+        "django_delayq.brokers.redis.server.Server.connect", lambda self, timeout: asked.append(self.shown)
+    )
+    claimed = [*first, *(one for _ in MANY for one in rig.claim(1))]
+    assert sorted(ids(claimed)) == [id for id in MANY if id not in of(gone)]
+    assert asked == []
+    assert [record.message for record in caplog.records if "is away, and what its shards hold waits" in record.message]
+
+
+def test_an_end_whose_answer_was_lost_is_not_taken_for_a_lost_lease(cluster: ClusterServers, rig: Rig) -> None:
+    gone = SHARDS.all[0]
+    rig.send(*MANY)
+    ends = [settlement(claimed, Verb.FINISH) for claimed in rig.claim_all()]
+    own = [end for end in ends if end.id in of(gone)]
+    node = node_of(cluster, gone)
+    node.freeze()
+    assert rig.broker.settle(ends) == [None if end in own else True for end in ends]
+    assert rig.broker.settle(own[:1]) == [None]
+    assert rig.broker.renew([(own[0].id, own[0].token)], LEASE_MS) == [None]
+    node.thaw()  # it does what it was sent
+    cluster.wait_until_whole()
+    while None in (settled := rig.broker.settle(own)):
+        pass
+    assert settled == [True] * len(own)
+    assert rig.total("finished") == len(MANY)
+
+
+def test_async_sends_go_on_and_wait_for_one_that_comes_back(cluster: ClusterServers, rig: Rig, soon: Soon) -> None:
+    gone = SHARDS.all[0]
+    node_of(cluster, gone).kill()
+
+    async def send(*ids_: str) -> int:
+        return sum(one.created or 0 for one in await rig.broker.aput([Put(id, Header("q", "k"), b"1") for id in ids_]))
+
+    others = [id for id in MANY if id not in of(gone)]
+    assert asyncio.run(send(*others)) == len(others)
+    with soon(), pytest.raises(SendError):
+        asyncio.run(send(*MANY))
+    node_of(cluster, gone).start()
+    cluster.wait_until_whole()
+    assert asyncio.run(send(*MANY)) == len(of(gone))
+
+
+def test_a_process_that_starts_meanwhile_works_on_the_others(cluster: ClusterServers) -> None:
+    gone = SHARDS.all[0]  # the one with the meta key is waited for
+    node_of(cluster, gone).kill()
+    rig = rig_on(cluster)
+    others = [id for id in MANY if id not in of(gone)]
+    with closing(rig.broker):
+        rig.broker.open()
+        rig.send(*others)
+        assert sorted(ids(rig.claim_all())) == others
+
+
+def test_all_nodes_gone_is_an_outage_like_any_other(cluster: ClusterServers, rig: Rig) -> None:
+    for node in cluster.nodes:
+        node.kill()
+    for call in (rig.claim, rig.claim_suspect, partial(rig.broker.upkeep, lease_ms=LEASE_MS)):
+        with pytest.raises(BrokerUnavailable):
+            call()
+
+
+def test_a_slot_that_moves_keeps_its_own_shard_waiting_only(cluster: ClusterServers, rig: Rig, soon: Soon) -> None:
+    moved = SHARDS.all[0]
+    slot, source, target = cluster.slot(moved.msg), node_of(cluster, moved), node_of(cluster, SHARDS.all[1])
+    others = [id for id in MANY if id not in of(moved)]
+    rig.send(*MANY)
+    with cluster.moving(slot, source, target):
+        with soon(), pytest.raises(SendError, match="being moved"):
+            rig.send(*of(moved))
+        assert sorted(ids(rig.claim_all())) == others
+        cluster.move_keys(slot, source, target)
+        assert rig.claim_all() == []
+    assert sorted(ids(rig.claim_all())) == of(moved)  # MOVED is followed
+    with cluster.moving(slot, target, source):
+        cluster.move_keys(slot, target, source)
+    assert rig.broker.audit().differences == []
