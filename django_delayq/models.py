@@ -8,6 +8,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from django_delayq.fields import InstantField, NameField
+from django_delayq.indexes import PartialIndex
 from django_delayq.values import MAX_NAME
 
 
@@ -71,17 +72,21 @@ class ReadyMessage(MessageRow):
         ]
         constraints = [models.UniqueConstraint(fields=["alias", "message_id"], name="delayq_ready_id")]
         indexes = [
-            # MySQL and MariaDB drop the conditions, so each index begins with the column that its condition is on.
-            models.Index(
-                fields=["alias", "placed", "due_at"], condition=models.Q(placed=False), name="delayq_ready_unplaced"
+            PartialIndex(
+                fields=["alias", "due_at"],
+                condition=models.Q(placed=False),
+                column="placed",
+                name="delayq_ready_unplaced",
             ),
             models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
+            # MySQL and MariaDB drop a condition, so these begin with the column that it is on.
             models.Index(
                 fields=["alias", "crashes", "due_at"], condition=models.Q(crashes__gte=1), name="delayq_ready_suspect"
             ),
-            models.Index(
-                fields=["alias", "at_most_once", "due_at", "id"],
+            PartialIndex(
+                fields=["alias", "due_at", "id"],
                 condition=models.Q(at_most_once=True),
+                column="at_most_once",
                 name="delayq_ready_once",
             ),
             models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_ready_tag"),

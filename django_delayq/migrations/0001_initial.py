@@ -3,6 +3,7 @@
 from django.db import migrations, models
 
 import django_delayq.fields
+import django_delayq.indexes
 
 
 class Migration(migrations.Migration):
@@ -173,9 +174,10 @@ class Migration(migrations.Migration):
                     ("pause_queue", "Can pause and resume queues and keys"),
                 ],
                 "indexes": [
-                    models.Index(
+                    django_delayq.indexes.PartialIndex(
+                        column="placed",
                         condition=models.Q(("placed", False)),
-                        fields=["alias", "placed", "due_at"],
+                        fields=["alias", "due_at"],
                         name="delayq_ready_unplaced",
                     ),
                     models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
@@ -184,9 +186,10 @@ class Migration(migrations.Migration):
                         fields=["alias", "crashes", "due_at"],
                         name="delayq_ready_suspect",
                     ),
-                    models.Index(
+                    django_delayq.indexes.PartialIndex(
+                        column="at_most_once",
                         condition=models.Q(("at_most_once", True)),
-                        fields=["alias", "at_most_once", "due_at", "id"],
+                        fields=["alias", "due_at", "id"],
                         name="delayq_ready_once",
                     ),
                     models.Index(

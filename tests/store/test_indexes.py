@@ -47,6 +47,31 @@ def test_the_relay_reads_past_no_backlog(overdue: StoredBroker, database: str) -
     assert "delayq_ready_unplaced" in _plans(database, lambda: relay(overdue.database, overdue.clock, 3_600_000))
 
 
+@pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
+def test_the_relay_and_upkeep_read_past_nothing_that_is_far(broker: StoredBroker, database: str) -> None:
+    send_delay_messages(Send("k", 1, id=f"{n}", delay="2d") for n in range(2_000))
+    with connections[database].cursor() as cursor:
+        cursor.execute("UPDATE delayq_ready SET at_most_once = true")
+        cursor.execute("VACUUM ANALYZE delayq_ready")
+    assert _pages_read(database, lambda: relay(broker.database, broker.clock, 3_600_000)) < 5
+    assert _pages_read(database, lambda: reclaim_lapsed(broker.database)) < 5
+
+
+def _pages_read(database: str, ask: Callable[[], object]) -> int:
+    """How many pages of tables and indexes the statements read, on PostgreSQL."""
+    with CaptureQueriesContext(connections[database]) as captured:
+        ask()
+    pages = 0
+    with transaction.atomic(using=database), connections[database].cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        for query in captured:
+            if query["sql"].startswith("SELECT"):
+                cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query['sql']}")
+                plan = cursor.fetchone()[0][0]["Plan"]
+                pages += plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    return pages
+
+
 def test_upkeep_reads_past_no_backlog(overdue: StoredBroker, database: str) -> None:
     plans = _plans(database, lambda: reclaim_lapsed(overdue.database))
     assert "delayq_ready_suspect" in plans
