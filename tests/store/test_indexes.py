@@ -48,10 +48,11 @@ def test_the_relay_reads_past_no_backlog(overdue: StoredBroker, database: str) -
 
 
 @pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
-def test_the_relay_and_upkeep_read_past_nothing_that_is_far(broker: StoredBroker, database: str) -> None:
-    send_delay_messages(Send("k", 1, id=f"{n}", delay="2d") for n in range(2_000))
+def test_the_relay_and_upkeep_read_past_nothing_that_is_overdue_or_far(broker: StoredBroker, database: str) -> None:
+    send_delay_messages(Send("k", 1, id=f"{n}", delay="2d") for n in range(4_000))
     with connections[database].cursor() as cursor:
-        cursor.execute("UPDATE delayq_ready SET at_most_once = true")
+        cursor.execute("UPDATE delayq_ready SET placed = true, due_at = 5 WHERE id % 2 = 0")
+        cursor.execute("UPDATE delayq_ready SET at_most_once = true, due_at = due_at + id WHERE NOT placed")
         cursor.execute("VACUUM ANALYZE delayq_ready")
     assert _pages_read(database, lambda: relay(broker.database, broker.clock, 3_600_000)) < 5
     assert _pages_read(database, lambda: reclaim_lapsed(broker.database)) < 5
