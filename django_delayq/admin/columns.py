@@ -35,9 +35,11 @@ def between(start: datetime, end: datetime) -> str:
 
 def most_attempts(row: MessageRow) -> int | None:
     """How many attempts a message has: its own number, else that of its handler, if that is known here."""
+    handler = get_handler(row.alias, row.key)
+    if row.at_most_once or (handler and handler.at_most_once):
+        return 1
     if row.max_attempts is not None:
         return row.max_attempts
-    handler = get_handler(row.alias, row.key)
     return handler.max_attempts if handler else None
 
 

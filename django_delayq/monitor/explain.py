@@ -79,6 +79,8 @@ def _explanation(
 
 def _max_attempts(info: Info, using: str) -> int | None:
     handler = get_handler(using, info.header.key)
+    if info.header.at_most_once or (handler and handler.at_most_once):
+        return 1
     return info.header.max_attempts or (handler.max_attempts if handler else None)
 
 

@@ -53,6 +53,7 @@ def test_what_was_abandoned_and_must_not_start_twice_is_not_shown_as_ready(
     assert shown_ids(response) == ["once"]
     shown = text_of(response)
     assert "abandoned by host:7" in shown
+    assert "1 of 1" in shown
     assert "buried soon: its lease ran out, and it must not start twice" in shown
     shown = text_of(superuser.get(url("readymessage", pk_of(database, "once"), "change")))
     for words in ("State abandoned by host:7", "at the next upkeep it is buried", "host:7 its lease ran out"):

@@ -70,7 +70,9 @@ def test_the_most_attempts_are_the_handlers_where_the_message_does_not_say(broke
 
     send(broker, "a")
     send(broker, "b", max_attempts=2)
-    assert [delayq_json("explain", id)["max_attempts"] for id in "ab"] == [7, 2]
+    send(broker, "c", max_attempts=2, at_most_once=True)
+    assert [delayq_json("explain", id)["max_attempts"] for id in "abc"] == [7, 2, 1]
+    assert "failures: 0 of at most 1 attempt," in delayq("explain", "c")
 
 
 def test_a_suspect_is_told_and_what_one_more_death_does(clocked_broker: Broker, clock: Clock) -> None:

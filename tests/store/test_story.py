@@ -73,6 +73,8 @@ def test_a_cancelled_message_is_told_of(broker: StoredBroker) -> None:
     shown = delayq("explain", "a")
     assert shown.startswith("a: cancelled\n")
     assert "attempts: 1\n" in shown
+    with pytest.raises(CommandError, match=r"Not cancelled: 'a' \(it is cancelled\), 'b' \(no such message\)"):
+        delayq("cancel", "a", "b")
 
 
 def test_a_buried_message_tells_its_fingerprint_and_its_last_attempt_once(broker: StoredBroker) -> None:
@@ -106,7 +108,7 @@ def test_the_row_tells_also_while_the_broker_is_away(stored_delayq: dict[str, An
 
 
 def test_an_id_that_has_no_row_is_named(broker: StoredBroker) -> None:
-    with pytest.raises(CommandError, match="'nobody'"):
+    with pytest.raises(CommandError, match="No table has a message 'nobody': it was pruned or purged, or never sent"):
         delayq("explain", "nobody")
 
 

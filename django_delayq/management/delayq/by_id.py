@@ -8,6 +8,8 @@ from django.core.management.base import CommandError
 
 from django_delayq.brokers.base import BATCH, Broker
 from django_delayq.management.delayq.terminal import Write
+from django_delayq.store import StoredBroker
+from django_delayq.store.story import story as story_of
 
 Move = Callable[[Sequence[str]], list[bool]]
 
@@ -40,5 +42,6 @@ def batches(ids: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _whereabouts(broker: Broker, id: str) -> str:
-    info = broker.get(id)
+    story = story_of(broker.database, id) if isinstance(broker, StoredBroker) else None  # also of what is over
+    info = story.info if story else broker.get(id)
     return f"{id!r} (no such message)" if info is None else f"{id!r} (it is {info.state})"

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 from django.core.management.base import CommandError
 
+from django_delayq.conf import get_alias
 from django_delayq.management.delayq.arguments import Options, add_json
 from django_delayq.management.delayq.shapes import data_text, message_shape, pause_shape, write_json
 from django_delayq.management.delayq.story import story_lines, story_shape
-from django_delayq.management.delayq.terminal import Write
+from django_delayq.management.delayq.terminal import Write, counted
 from django_delayq.management.delayq.times import end_words, instant, to_words
 from django_delayq.message import State
 from django_delayq.monitor import Explanation, explain
@@ -24,15 +25,21 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Options, write: Write) -> None:
     explanation = explain(options["id"], options["using"])
     if explanation is None:
-        raise CommandError(
-            f"No message waits, runs or is buried under {options['id']!r}. It may have finished, been cancelled or "
-            f"purged, or never been sent to {options['using']!r}. Where someone else removed it, `delayq audit` tells."
-        )
+        raise CommandError(_nowhere(options["id"], options["using"]))
     if options["json"]:
         write_json(write, _shape(explanation))
         return
     for line in _lines(explanation):
         write(line)
+
+
+def _nowhere(id: str, using: str) -> str:
+    if get_alias(using).store is not None:
+        return f"No table has a message {id!r}: it was pruned or purged, or never sent to {using!r}."
+    return (
+        f"No message waits, runs or is buried under {id!r}. It may have finished, been cancelled or purged, or never "
+        f"been sent to {using!r}. Where someone else removed it, `delayq audit` tells."
+    )
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:
@@ -61,7 +68,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
 
 
 def _most(explanation: Explanation) -> str:
-    return "" if explanation.max_attempts is None else f" of at most {explanation.max_attempts} attempts"
+    most = explanation.max_attempts
+    return "" if most is None else f" of at most {counted(most, 'attempt')}"
 
 
 def _shape(explanation: Explanation) -> dict[str, object]:
