@@ -1,5 +1,6 @@
 """Who is woken by what: the rule that no sleeper's timer is later than the mark."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -118,3 +119,11 @@ def test_a_claim_over_many_sets_knows_the_next_due_time(rig: Rig) -> None:
     (placed,) = rig.send("a", key="k50", delay_ms=MINUTE)
     claims = rig.broker.claim([Want("q", f"k{n}", 1) for n in range(100)], lease_ms=LEASE_MS, worker="w")
     assert claims.next_due_ms == placed.due_ms
+
+
+def test_a_broker_that_is_closed_listens_no_more(rig: Rig) -> None:
+    before = set(threading.enumerate())
+    rig.claim()
+    (listener,) = [thread for thread in threading.enumerate() if thread not in before]
+    rig.broker.close()
+    assert not listener.is_alive()

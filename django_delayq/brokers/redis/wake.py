@@ -16,6 +16,9 @@ PAUSES = b"pauses"
 _QUIET = 30.0
 """Seconds without a word after which the listener asks whether its connection still lives."""
 
+_LAST_WORDS = 1.0
+"""Seconds that the listener has to end when it is stopped; one that just connects anew is left."""
+
 
 class Sleeper:
     """One worker's sleep: a local timer (a server-side time-out overshoots), ended early by a published due time."""
@@ -104,13 +107,16 @@ class _Listener:
         self._stopping = threading.Event()
         self._subscribed = threading.Event()
         self._connection: AbstractConnection | None = None
-        threading.Thread(target=self._run, name="delayq-wake", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="delayq-wake", daemon=True)
+        self._thread.start()
         self._subscribed.wait(2)  # else what is sent between the first claim and the subscription is heard late
 
     def stop(self) -> None:
+        """End the thread: a process that exits beside one that speaks TLS may crash."""
         self._stopping.set()
         if self._connection is not None:
             self._connection.disconnect()
+        self._thread.join(_LAST_WORDS)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
