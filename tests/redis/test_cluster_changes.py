@@ -94,7 +94,8 @@ def test_a_replica_that_follows_its_primary_is_found(cluster: ClusterServers, ri
     rig.broker.put([Put(id, HEADER, b"1") for id in mine])
     rig.broker.upkeep(lease_ms=LEASE_MS)
     with cluster.primaries[0].client() as client:
-        client.execute_command("WAIT", 1, 60_000)
+        client.set(f"{own.tag}other", 1)  # WAIT waits for what its own connection has written
+        assert client.wait(1, 60_000) == 1
     cluster.primaries[0].kill()
     once_it_is_back(lambda: sent_again(rig, mine[0]))
     assert asyncio.run(rig.broker.aput([Put(mine[1], HEADER, b"1")]))[0].created is False

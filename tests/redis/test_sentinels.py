@@ -50,6 +50,7 @@ def test_all_goes_on_with_the_replica_once_the_primary_is_dead(failover: Failove
     broker.claim([Want("q", "none", 1)], lease_ms=LEASE_MS, worker="w")  # listens for wake-ups
     broker.upkeep(lease_ms=LEASE_MS)
     with failover.primary.client() as client:
+        client.set("other", 1)  # WAIT waits for what its own connection has written
         assert client.wait(1, 10_000) == 1
     failover.primary.kill()
     (placed,) = once_it_is_back(lambda: broker.put([Put("after", HEADER, b"1")]))
