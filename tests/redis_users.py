@@ -11,10 +11,15 @@ _RULES = {
 }
 
 
-def location_of(server: Server, name: str) -> str:
-    """LOCATION for the user, who is there from now on."""
+def allow(server: Server, name: str, *more: str) -> str:
+    """Its login, "name:password", which is there from now on, with more rules than those."""
     rules = _RULES[name]
     with server.client() as client:
-        client.execute_command("ACL", "SETUSER", f"delayq-{name}", "reset", *rules)
+        client.execute_command("ACL", "SETUSER", f"delayq-{name}", "reset", *rules, *more)
     (password,) = (rule.removeprefix(">") for rule in rules if rule.startswith(">"))
-    return f"unix://delayq-{name}:{password}@{server.socket}?db=0"
+    return f"delayq-{name}:{password}"
+
+
+def location_of(server: Server, name: str) -> str:
+    """LOCATION for the user, who is there from now on."""
+    return f"unix://{allow(server, name)}@{server.socket}?db=0"

@@ -3,18 +3,20 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from redis.connection import SSLConnection
 
-from django_delayq.brokers.base import Header, Put, Want
+from django_delayq.brokers.base import Header, Put, Verb, Want
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.conf import Alias, parse_alias
 from django_delayq.errors import BrokerRefused, BrokerUnavailable, SendError
-from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, ids
+from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, ids, settlement
+from tests.redis_users import allow
 from tests.servers import ClusterServers, Server, free_port
 
 NODES = ["a:1", "b", "[::1]:3"]
@@ -154,3 +156,29 @@ def test_scripts_that_a_node_forgot_are_sent_again(cluster_rig: Rig, redis_clust
             node.forget_scripts()
         cluster_rig.send(*many[10:])
         assert sorted(ids(cluster_rig.claim_all())) == sorted(many)
+
+
+def test_each_node_is_looked_at_before_a_worker_starts(cluster_rig: Rig, redis_cluster: ClusterServers) -> None:
+    first = redis_cluster.primaries[0]
+    with closing(cluster_rig.broker) as broker, first.client() as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        client.config_set("cluster-require-full-coverage", "yes")
+        try:
+            found = broker.report()
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+            client.config_set("cluster-require-full-coverage", "no")
+    assert [problem for problem in found.problems if "allkeys-lru" in problem]
+    assert [warning for warning in found.warnings if "the whole cluster is down" in warning]
+
+
+def test_a_worker_with_the_least_permissions_works_on_a_cluster(redis_cluster: ClusterServers) -> None:
+    login = {allow(node, "worker", "+cluster|slots") for node in redis_cluster.primaries}.pop()
+    location = redis_cluster.location.replace("://", f"://{login}@")
+    with closing(RedisBroker(Alias("default", location=location, options=replace(OPTIONS, shards=3)))) as broker:
+        assert broker.report().problems == []
+        broker.put([Put(f"{n}", Header("q", "k"), b"1") for n in range(9)])
+        claimed = broker.claim([Want("q", "k", 9)], lease_ms=LEASE_MS, worker="w").messages
+        assert sorted(ids(claimed)) == [f"{n}" for n in range(9)]
+        assert broker.settle([settlement(one, Verb.FINISH) for one in claimed]) == [True] * 9
+        assert broker.audit().differences == []

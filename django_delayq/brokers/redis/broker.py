@@ -38,10 +38,10 @@ from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.layout import Layout
 from django_delayq.brokers.redis.links import BUDGET, Links, Lost
 from django_delayq.brokers.redis.locations import parse_location
-from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merge_upkept
+from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merge_reports, merge_upkept
 from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.rebuild import Rebuild
-from django_delayq.brokers.redis.report import report_on
+from django_delayq.brokers.redis.report import report_on, run_id_of
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, load, plain
 from django_delayq.brokers.redis.searches import Search
 from django_delayq.brokers.redis.shards import Shards, if_there, reached, there, together
@@ -281,13 +281,19 @@ class RedisBroker:
         return self._run(looks.workers(self._shards.first))
 
     def report(self) -> ServerReport:
-        report = report_on(self._run_beside, self._location.shown)
+        reports = [report_on(partial(self._run_beside, key), self._location.shown) for key in self._on_each_server()]
+        report = merge_reports(reports)
         report.warnings.extend(self._location.warnings)
         return report
 
-    def _run_beside(self, *command: str) -> Reply:
-        """A command that names no key, on the node of the first shard."""
-        return self._run(_one(beside(self._shards.first.meta, *command)))
+    def _on_each_server(self) -> list[str]:
+        """A key on each server that has a shard and can be reached."""
+        keys = [keys.msg for keys in self._shards.all]
+        looks = self._run(reached([_look_beside(key) for key in keys]))
+        return list(dict(there(looks)[0]).values())
+
+    def _run_beside(self, key: str, *command: str) -> Reply:
+        return self._run(_one(beside(key, *command)))
 
 
 _id = attrgetter("id")
@@ -308,6 +314,11 @@ def _may_be_done(reason: str) -> BrokerUnavailable:
 def _one(call: Call) -> Operation[Reply]:
     (reply,) = yield [call]
     return reply
+
+
+def _look_beside(key: str) -> Operation[tuple[bytes, str]]:
+    (info,) = yield [beside(key, "INFO", "server")]
+    return run_id_of(info), key
 
 
 def _drop_alarms(keys: Keys, alarms: Sequence[tuple[Alarm, bool]]) -> Operation[None]:

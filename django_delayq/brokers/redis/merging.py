@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from django_delayq.brokers.base import Audit, Counts, SetCount, Upkept, earliest
+from django_delayq.brokers.base import Audit, Counts, ServerReport, SetCount, Upkept, earliest
 
 
 def merge_upkept(shards: Sequence[Upkept], away: str) -> Upkept:
@@ -42,6 +42,14 @@ def merge_audits(shards: Sequence[Audit]) -> Audit:
         differences=[difference for one in shards for difference in one.differences],
         notes=[note for one in shards for note in one.notes],
     )
+
+
+def merge_reports(servers: Sequence[ServerReport]) -> ServerReport:
+    """What is wrong with any of them, once; the rest as of the first."""
+    first = servers[0]
+    first.problems = list(dict.fromkeys(problem for one in servers for problem in one.problems))
+    first.warnings = list(dict.fromkeys(warning for one in servers for warning in one.warnings))
+    return first
 
 
 def _merge_sets(found: Iterable[SetCount]) -> list[SetCount]:

@@ -1,5 +1,6 @@
 """What a worker should know about its Redis before it starts: is it fit, and what would a crash lose."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,10 +27,16 @@ def report_on(run: Run, shown: str) -> ServerReport:
     return ServerReport(
         server=f"{_name(info)} at {shown}",
         durability=_durability(run, info),
-        warnings=_warnings(info),
+        warnings=[*_warnings(info), *_warnings_of_node(run, info)],
         problems=_problems(info),
         now_ms=clock_ms(run("TIME")),
     )
+
+
+def run_id_of(info: bytes) -> bytes:
+    """Which server told so in INFO."""
+    found = re.search(rb"^run_id:(\w+)", info, re.MULTILINE)
+    return found[1] if found else b""
 
 
 def _info(run: Run) -> Info:
@@ -77,6 +84,15 @@ def _warnings(info: Info) -> list[str]:
         if info.get(field, "ok") != "ok":
             warnings.append(f"Redis failed to {what}: see its log; it may refuse writes until that works.")
     return warnings
+
+
+def _warnings_of_node(run: Run, info: Info) -> list[str]:
+    if info.get("redis_mode") != "cluster" or _config(run, "cluster-require-full-coverage") != "yes":
+        return []
+    return [
+        "cluster-require-full-coverage is yes: when one node is gone, the whole cluster is down. "
+        "Set it to no, and the others go on."
+    ]
 
 
 def _durability(run: Run, info: Info) -> str:
