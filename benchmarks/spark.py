@@ -20,6 +20,8 @@ def run() -> list[Result]:
     with spark_site() as site:
         site.write(site.rows(1000), CARRIED)  # Python processes and Java's compiler get warm
         site.write(site.rows(1000), STORED)
+        _all(site)
+        _near(site)
         return [*_redis(site), *_store(site), *_memory(site)]
 
 
@@ -42,16 +44,7 @@ def _store(site: SparkSite) -> list[Result]:
     ours = _fresh(site, lambda: site.write(site.rows(ROWS), STORED))
     read = seconds(lambda: _all(site))
     iterated = seconds(lambda: _iterate(site))
-    low = f.col("due_at") < f.timestamp_seconds(f.lit(FAR_S + 36))  # 1 %
-    filtered = seconds(
-        lambda: (
-            site.load(using=STORED, table="ready", pushFilters="true")
-            .where(low)
-            .write.format("noop")
-            .mode("append")
-            .save()
-        )
-    )
+    filtered = seconds(lambda: _near(site))
     return [
         at_least("Spark to the store / bulk_create of 1,000", by_orm / ours, 5, f"{ROWS / ours:,.0f} rows/s"),
         at_least("Spark reads a table / the ORM's iterator", iterated / read, 5, f"{ROWS / read:,.0f} rows/s"),
@@ -96,6 +89,13 @@ def _bulk_create(site: SparkSite, rows: int) -> None:
 
 def _all(site: SparkSite) -> None:
     site.load(using=STORED, table="ready").write.format("noop").mode("append").save()
+
+
+def _near(site: SparkSite) -> None:
+    """1 % of the rows."""
+    rows = site.load(using=STORED, table="ready", pushFilters="true")
+    near = rows.where(f.col("due_at") < f.timestamp_seconds(f.lit(FAR_S + 36)))
+    near.write.format("noop").mode("append").save()
 
 
 def _iterate(site: SparkSite) -> None:

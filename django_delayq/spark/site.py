@@ -1,5 +1,6 @@
 """The Django site in the Python processes of Spark: they plan, write and read, and start without one."""
 
+import gc
 import os
 
 import django
@@ -30,4 +31,5 @@ def enter(module: str, using: str) -> Alias:
             django.setup()
         except ImportError as error:
             raise SparkError(f"The site {module!r} can't be imported in a process of Spark: {error}") from error
+        gc.freeze()  # PySpark collects garbage after each task, and would look through all that is loaded: 0.1 s
     return get_alias(using)

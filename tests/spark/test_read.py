@@ -92,7 +92,7 @@ def test_texts_of_any_kind_are_read_as_they_are(spark: SparkSession, using: str)
     row = {"alias": using, "queue": "q", "key": "k", "data": "null", "error": NASTY, "worker": "", "history": "[]"}
     instants = dict.fromkeys(("due_at", "scheduled_at", "sent_at", "ended_at"), START)
     counts = {"failures": 1, "crashes": 0, "at_most_once": True, "fingerprint": ""}
-    details = ["", NASTY, "\\N", '""', "null", "NA", "t"]
+    details = ["", NASTY, "\\N", "\\", "(a, b)", " ", '""', "null", "NA", "t"]
     for pk, detail in enumerate(details, 1):
         ErrorMessage.objects.using(database).create(
             id=pk, message_id=str(pk), detail=detail, **row, **instants, **counts

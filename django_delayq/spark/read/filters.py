@@ -32,6 +32,11 @@ class Wanted:
     first: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def narrows(self) -> bool:
+        """Whether anything but a range of pks is wanted."""
+        return bool(self.names) or any(name != "pk" for name in (*self.first, *self.last))
+
     def one_of(self, column: str, names: Sequence[str]) -> None:
         """Add a condition on a name."""
         wanted = frozenset(names)

@@ -5,7 +5,7 @@ from io import BytesIO
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyarrow import csv
+from pyarrow import compute as pc, csv
 
 from django_delayq.spark.read.filters import Wanted
 from django_delayq.spark.read.parts import Ended, KeyRange
@@ -14,8 +14,8 @@ from django_delayq.store.copied import can_copy
 from django_delayq.store.database import Database, Sql, marks
 from django_delayq.store.rows import FREE
 
-LAST_PK = 2**63 - 1
-_PK = "_pk"
+_PK, _BEGIN, _END = "_pk", "_begin", "_end"
+_LINES = 100  # in one value, which holds a GB at most
 _WRAPS = 2**31  # transactions: what is older is frozen, and was read long ago
 
 
@@ -52,25 +52,38 @@ def key_ranges(database: Database, query: Query, count: int) -> list[KeyRange]:
 def read(
     database: Database, query: Query, part: KeyRange, page_rows: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in the order of their pks, in batches of at most `page_rows`."""
-    fetch = _copy if can_copy(database) else _select
-    after = part.after
+    """The rows of a range, in batches of at most `page_rows`."""
+    with database.available():
+        fetch = _copy if can_copy(database) else _select
+        if fetch is _copy:
+            database.rows("SET jit = off")  # a page is read in less time than its statement is compiled
+    after, width = part.after, page_rows
     try:
-        while True:
+        while after < part.last:
+            last = min(after + width, part.last)
             with database.available():
-                page = fetch(database, _page(database, query, schema, after, part.last, page_rows), schema)
+                page = fetch(database, _page(database, query, after, last, page_rows), schema)
             yield from (_as_spark_has_it(batch, schema) for batch in page.to_batches() if batch.num_rows)
-            if page.num_rows < page_rows:
-                return
-            after = page.column(_PK)[-1].as_py()
+            if page.num_rows == page_rows:
+                after, width = pc.max(page.column(_PK)).as_py(), page_rows
+            else:
+                after, width = last, width if page.num_rows > page_rows // 2 else 2 * width
     finally:
         database.connection.close()
 
 
-def _page(database: Database, query: Query, schema: pa.Schema, after: int, last: int, page_rows: int) -> Sql:
-    selected = ", ".join([*map(column, schema.names), f"r.id AS {_PK}"])
-    conditions = ["r.alias = %s", "r.id > %s", "r.id <= %s"]
-    parameters: list[Any] = [database.alias, after, last]
+def _page(database: Database, query: Query, after: int, last: int, page_rows: int) -> Sql:
+    """The first rows of a span of pks. It is short, so that any plan that a database makes of it is a fast one."""
+    conditions, parameters = _conditions(database, query)
+    where = " AND ".join(["r.id > %s", "r.id <= %s", *conditions])
+    return Sql(f"FROM {query.table} r WHERE {where} ORDER BY r.id LIMIT {page_rows}", [after, last, *parameters])
+
+
+def _conditions(database: Database, query: Query) -> tuple[list[str], list[Any]]:
+    # The indexes begin with the alias. For all rows of a span that of the pks is meant, whatever is known of the table.
+    alias = "r.alias = %s" if query.wanted.narrows else "COALESCE(r.alias, '') = %s"
+    conditions: list[str] = [alias]
+    parameters: list[Any] = [database.alias]
     if query.ended is not None:
         # A row knows the lower half of its transaction's number: what it is short of `end` says which one it was.
         conditions.append("(r.xmin::text::bigint - %s + 4294967296) %% 4294967296 BETWEEN %s AND 4294967295")
@@ -85,25 +98,31 @@ def _page(database: Database, query: Query, schema: pa.Schema, after: int, last:
         for name, end in ends.items():
             conditions.append(f"{column(name)} {compared} %s")
             parameters.append(end)
-    where = " AND ".join(conditions)
-    return Sql(f"SELECT {selected} FROM {query.table} r WHERE {where} ORDER BY r.id LIMIT {page_rows}", parameters)
+    return conditions, parameters
 
 
 def _copy(database: Database, page: Sql, schema: pa.Schema) -> pa.Table:
-    """On PostgreSQL: the database writes CSV, Arrow reads it, and no value is ever one of Python."""
+    """On PostgreSQL: the database writes lines, Arrow reads them, and no value is ever one of Python.
+
+    Many lines come as one row: taking the rows of COPY one by one costs the client more than all the rest.
+    """
+    line = f"SELECT r.id AS pk, ROW(NULL, {_columns(schema)}, NULL)::text AS line"  # in parentheses, hence the nulls
+    lines = f"SELECT string_agg(line, E'\\n') FROM ({line} {page.text}) AS lines GROUP BY pk / {_LINES}"
     with database.connection.cursor() as cursor:
-        statement = cursor.mogrify(page.text, page.parameters)
-        with cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT csv)") as copy:
-            text = b"".join(copy)
+        statement = cursor.mogrify(lines, page.parameters)
+        with cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT binary)") as copy:
+            copy.set_types(["bytea"])
+            text = b"\n".join([line for (line,) in copy.rows()])
     raw = _raw(schema)
     if not text:
         return raw.empty_table()
     return csv.read_csv(
         BytesIO(text),
-        read_options=csv.ReadOptions(column_names=raw.names, use_threads=False),
-        parse_options=csv.ParseOptions(newlines_in_values=True),
+        read_options=csv.ReadOptions(column_names=[_BEGIN, *raw.names, _END], use_threads=False),
+        parse_options=csv.ParseOptions(newlines_in_values=True, escape_char="\\"),
         convert_options=csv.ConvertOptions(
             column_types=raw,
+            include_columns=raw.names,
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,  # an empty text is quoted, null is not
@@ -115,11 +134,15 @@ def _copy(database: Database, page: Sql, schema: pa.Schema) -> pa.Table:
 
 def _select(database: Database, page: Sql, schema: pa.Schema) -> pa.Table:
     raw = _raw(schema)
-    rows = database.rows(page.text, page.parameters)
+    rows = database.rows(f"SELECT {_columns(schema)} {page.text}", page.parameters)
     columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(raw)
     return pa.Table.from_arrays(
         [_array(values, each.type) for values, each in zip(columns, raw, strict=True)], schema=raw
     )
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join([*map(column, schema.names), "r.id"])
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

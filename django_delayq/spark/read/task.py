@@ -62,7 +62,9 @@ def read_ended(part: Part, options: StreamOptions, schema: StructType, alias: Al
     """The rows that transactions of a span have put into a table."""
     query = tables.Query(TABLES[options.source], Wanted(), only_free=False, ended=cast(Ended, part))
     arrow = to_arrow_schema(schema, timezone="UTC")
-    return tables.read(_followed(alias), query, KeyRange(-1, tables.LAST_PK), options.page_rows, arrow)
+    database = _followed(alias)
+    for part_of_table in tables.key_ranges(database, query, 1):
+        yield from tables.read(database, query, part_of_table, options.page_rows, arrow)
 
 
 def _followed(alias: Alias) -> Database:
