@@ -101,6 +101,12 @@ def test_a_broker_that_refuses_the_password_is_one_line_without_it(start_redis: 
     assert "hush" not in done.stdout + done.stderr
 
 
+def test_a_database_that_is_away_is_one_line(tmp_path: Path) -> None:
+    nowhere = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "none" / "file")}}
+    env = MEMORY | {"DELAYQ_TEST": json.dumps({"STORE": {}}), "DELAYQ_TEST_DATABASES": json.dumps(nowhere)}
+    assert_one_line(delayq(env, "explain", "a"), "default: ", "unable to open database file")
+
+
 def test_the_embedded_server_stops_once_and_says_so(embedded_directory: Path) -> None:
     env = on(LOCATION=f"embedded://{embedded_directory}")
     assert delayq(env, "status").returncode == 0

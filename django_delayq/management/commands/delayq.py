@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
+from django.db import DatabaseError, InterfaceError
 
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.errors import DelayqError
@@ -79,6 +80,9 @@ class Command(BaseCommand):
             raise CommandError(clean(str(error))) from error
         except DelayqError as error:
             raise CommandError(clean(f"{options['using']}: {error}")) from error
+        except (DatabaseError, InterfaceError) as error:  # it may be away; what follows the first line may quote data
+            first_line = str(error).strip().partition("\n")[0]
+            raise CommandError(clean(f"{options['using']}: {type(error).__name__}: {first_line}")) from error
 
     def _write(self, line: str) -> None:
         self.stdout.write(clean(line, getattr(self.stdout, "encoding", None) or "utf-8"))
