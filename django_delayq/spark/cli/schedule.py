@@ -97,4 +97,6 @@ def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], Non
     )
     if summary.unplaced:
         write(f"Still to be placed by the relay, nearest first: {summary.unplaced}.")
+    if summary.warning:
+        write(summary.warning)
     return 0

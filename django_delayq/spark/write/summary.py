@@ -4,10 +4,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from django_delayq.spark.errors import SparkError
+
+_LATE_S = 60  # less than a minute is not told from none
 
 
 @dataclass
@@ -21,11 +24,21 @@ class Written(WriterCommitMessage):
     quarantine_file: str | None
 
 
+class Placing(NamedTuple):
+    """How many messages are not at the broker yet, how many the relay places in a second, and by how many seconds it
+    will be late with one of them. Of few messages, or without a broker, the pace is not measured: it is None."""
+
+    unplaced: int
+    pace: int | None = None
+    late_s: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class WriteSummary:
     """Rows read, messages sent, those whose id was there already or has ended, rows put into quarantine.
 
-    With a store, `unplaced` messages are in its table and not at the broker yet, which is the relay's business.
+    With a store, `unplaced` messages are in its table and not at the broker yet, which is the relay's business; see
+    `Placing` for its pace.
     """
 
     read: int
@@ -34,6 +47,18 @@ class WriteSummary:
     quarantined: int
     seconds: float
     unplaced: int = 0
+    relay_pace: int | None = None
+    relay_late_s: int = 0
+
+    @property
+    def warning(self) -> str:
+        """That messages fall due faster than the relay places them; else empty."""
+        if self.relay_late_s < _LATE_S:
+            return ""
+        return (
+            f"Messages fall due faster than the relay places them: it places {self.relay_pace} a second, and the last "
+            f"of those due at once would be some {self.relay_late_s} s late. Spread them, or send at a lower rate."
+        )
 
     @property
     def rows_per_second(self) -> float:
@@ -52,7 +77,7 @@ def read_summary(path: str) -> WriteSummary:
     return WriteSummary(**json.loads(Path(path).read_text()))
 
 
-def total(written: Sequence[Written], seconds: float, unplaced: int) -> WriteSummary:
+def total(written: Sequence[Written], seconds: float, placing: Placing) -> WriteSummary:
     """Of all tasks. Raises `SparkError` when a row is not accounted for."""
     summary = WriteSummary(
         read=sum(each.read for each in written),
@@ -60,7 +85,9 @@ def total(written: Sequence[Written], seconds: float, unplaced: int) -> WriteSum
         already_there=sum(each.already_there for each in written),
         quarantined=sum(each.quarantined for each in written),
         seconds=seconds,
-        unplaced=unplaced,
+        unplaced=placing.unplaced,
+        relay_pace=placing.pace,
+        relay_late_s=placing.late_s,
     )
     if summary.read != summary.sent + summary.already_there + summary.quarantined:
         raise SparkError(f"The counts do not add up, which is a fault of django-delayq; please report it: {summary}")

@@ -4,15 +4,17 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from django_delayq.brokers import get_broker
 from django_delayq.conf import Alias
 from django_delayq.handlers import get_handler, unknown_key
-from django_delayq.models import ReadyMessage
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
+from django_delayq.spark.write.placing import placing
 from django_delayq.spark.write.quarantine import Quarantine
 from django_delayq.spark.write.rows import Bad, puts_of
 from django_delayq.spark.write.sinks import check_sink, sink_of
-from django_delayq.spark.write.summary import Written
+from django_delayq.spark.write.summary import Placing, Written
+from django_delayq.store import StoredBroker
 
 _SHOWN = 3
 
@@ -42,11 +44,13 @@ def write(batches: Iterable[pa.RecordBatch], options: WriteOptions, alias: Alias
     return Written(read, taken.sent, taken.already_there, quarantined, kept.finish() if kept else None)
 
 
-def unplaced(alias: Alias) -> int:
-    """How many messages of a store are not at the broker yet."""
-    if alias.store is None:
-        return 0
-    return ReadyMessage.objects.using(alias.database).filter(alias=alias.name, placed=False).count()
+def left_to_relay(alias: Alias) -> Placing:
+    """What of a store's messages is not at the broker yet."""
+    broker = get_broker(alias.name)
+    if not isinstance(broker, StoredBroker):
+        return Placing(0)
+    with broker.database.available():
+        return placing(broker)
 
 
 def _told(bad: Sequence[Bad], rows: int) -> str:

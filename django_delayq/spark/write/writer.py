@@ -3,7 +3,6 @@
 Spark's processes load this module before the site is set up: what needs the site is imported by those who entered it.
 """
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 
@@ -11,14 +10,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from django_delayq.safe_logs import logger
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.site import enter
 from django_delayq.spark.write import quarantine
 from django_delayq.spark.write.columns import check_columns
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.spark.write.summary import Written, total
-
-log = logging.getLogger("django_delayq.spark")
 
 
 class Writer(DataSourceArrowWriter):
@@ -43,13 +41,15 @@ class Writer(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         alias = enter(self._options.settings, self._options.using)
-        from django_delayq.spark.write.task import unplaced
+        from django_delayq.spark.write.task import left_to_relay
 
         written = [message for message in messages if isinstance(message, Written)]
         if self._options.quarantine:
             quarantine.publish(self._options.quarantine, _files(written))
-        summary = total(written, time.time() - self._began, unplaced(alias))
-        log.info("%s", summary)
+        summary = total(written, time.time() - self._began, left_to_relay(alias))
+        logger.info("%s", summary)
+        if summary.warning:
+            logger.warning("%s", summary.warning)
         if self._options.summary:
             summary.save(self._options.summary)
 

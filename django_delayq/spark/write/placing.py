@@ -1,0 +1,58 @@
+"""What is left to the relay after a write, and whether it will place it in time."""
+
+from collections.abc import Iterable
+from time import perf_counter
+
+from django_delayq.brokers.base import BATCH
+from django_delayq.durations import LONGEST_MS
+from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.spark.write.summary import Placing
+from django_delayq.store import StoredBroker
+from django_delayq.store.relay import relay
+from django_delayq.store.rows import UNPLACED
+
+_MINUTE_MS = 60_000
+
+
+def placing(broker: StoredBroker) -> Placing:
+    """Measure the pace by two pages that are placed here: the nearest ones, as the relay would."""
+    database = broker.database
+    minutes = due_by_minute(broker)
+    unplaced = sum(rows for _, rows in minutes)
+    pace = _pace(broker) if unplaced > 2 * BATCH else None
+    if pace is None:
+        return Placing(unplaced)
+    late_ms = lateness_ms(minutes, pace, database.now_ms(), broker.store.horizon)
+    return Placing(unplaced - 2 * BATCH, pace, late_ms // 1000)
+
+
+def due_by_minute(broker: StoredBroker) -> list[tuple[int, int]]:
+    """The minutes (their begin in epoch ms) in which what is not placed falls due, and how many do, in order."""
+    rows = broker.database.rows(
+        f"SELECT r.due_at - r.due_at %% {_MINUTE_MS} AS minute, count(*) FROM delayq_ready r"  # noqa: S608  # ours
+        f" WHERE r.alias = %s AND {UNPLACED} GROUP BY 1 ORDER BY 1",
+        [broker.database.alias],
+    )
+    return [(int(minute), int(count)) for minute, count in rows]
+
+
+def _pace(broker: StoredBroker) -> int | None:
+    try:
+        relay(broker.database, broker.clock, LONGEST_MS)  # connects
+        began = perf_counter()
+        placed = relay(broker.database, broker.clock, LONGEST_MS)
+        return round(placed / (perf_counter() - began)) if placed == BATCH else None
+    except (BrokerUnavailable, BrokerRefused):  # the messages are sent all the same
+        return None
+
+
+def lateness_ms(minutes: Iterable[tuple[int, int]], pace: float, now_ms: int, horizon_ms: int) -> int:
+    """By how much the last message of a minute is placed too late, of all minutes the most, at so many a second.
+
+    A message can be placed from `horizon_ms` before it is due on, and each after those that are due before it.
+    """
+    done_ms, late_ms = float(now_ms), 0.0
+    for minute_ms, rows in minutes:
+        done_ms = max(done_ms, minute_ms - horizon_ms) + 1000 * rows / pace
+        late_ms = max(late_ms, done_ms - max(minute_ms + _MINUTE_MS, now_ms))
+    return int(late_ms)
