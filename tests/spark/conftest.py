@@ -53,17 +53,26 @@ def spark_site(
 
 
 @pytest.fixture(scope="session")
-def spark(spark_site: dict[str, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session. A Java process takes seconds to start."""
+def spark_env(spark_site: dict[str, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a process of the site needs in its environment."""
     directory = tmp_path_factory.mktemp("spark")
     used = {alias["DATABASE"] for alias in spark_site.values() if "DATABASE" in alias}
     started = {"DELAYQ": spark_site, "DATABASES": {name: connections.settings[name] for name in used}}
     (directory / "site.json").write_text(json.dumps(started, default=str))
+    return {
+        "DJANGO_SETTINGS_MODULE": "tests.spark.settings",
+        "DELAYQ_TEST_SPARK": str(directory / "site.json"),
+        "SPARK_LOCAL_DIRS": str(directory),
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(spark_env: dict[str, str]) -> Iterator[SparkSession]:
+    """The session. A Java process takes seconds to start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("JAVA_HOME", raising=False)  # the Java that a user gets
-        patch.setenv("DJANGO_SETTINGS_MODULE", "tests.spark.settings")
-        patch.setenv("DELAYQ_TEST_SPARK", str(directory / "site.json"))
-        patch.setenv("SPARK_LOCAL_DIRS", str(directory))
+        for name, value in spark_env.items():
+            patch.setenv(name, value)
         session = build_session("tests", master="local[2,2]", config=QUICK_START)
     session.sparkContext.setLogLevel("ERROR")
     yield session

@@ -1,5 +1,9 @@
 """What ended moves into the lake: none lost and none twice, whenever the job is killed."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +19,9 @@ from django_delayq.spark.errors import SparkError
 from django_delayq.spark.jobs import archive as job
 from django_delayq.spark.jobs.archive import archive, read_lake
 from django_delayq.spark.jobs.lake import Lake
+from tests.docs.site import ROOT
 from tests.spark.ended import MINUTE, START, fail, finish
+from tests.spark.killed import STEPS as STEPS_OF_PROCESS
 from tests.spark.support import CARRIED, EMBEDDED, STORED
 
 LATER = START + timedelta(days=1)
@@ -106,6 +112,26 @@ def test_a_job_that_is_killed_at_every_step_loses_nothing_and_keeps_nothing_twic
     assert in_lake(spark, lake) == list(range(24))
     assert in_table(STORED) == []
     assert tallies(STORED) == {"finished": 24}
+    assert list(lake.unfinished()) == []
+
+
+def test_a_process_killed_between_lake_and_table_loses_nothing(
+    spark: SparkSession, spark_env: dict[str, str], tmp_path: Path
+) -> None:
+    lake = Lake(str(tmp_path))
+    for number, step in enumerate(STEPS_OF_PROCESS):
+        finish(STORED, range(4 * number, 4 * number + 4))
+        with pytest.MonkeyPatch.context() as patch:
+            kill_at(patch, Lake, "note", 1, after=True)
+            with pytest.raises(Killed):
+                archive(spark, STORED, lake, "finish", LATER)
+        command = [sys.executable, "-m", "tests.spark.killed", step, str(tmp_path)]
+        killed = subprocess.run(command, cwd=ROOT, env={**os.environ, **spark_env}, capture_output=True, text=True)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        job.recover(lake, job.database_of(STORED))
+        assert in_lake(spark, lake) == list(range(4 * number + 4)), step
+        assert in_table(STORED) == [], step
+    assert tallies(STORED) == {"finished": 4 * len(STEPS_OF_PROCESS)}
     assert list(lake.unfinished()) == []
 
 
