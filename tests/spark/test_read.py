@@ -7,10 +7,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from django_delayq import Send, cancel_delay_messages, send_delay_messages
+from django_delayq.brokers import get_broker
 from django_delayq.conf import get_alias
 from django_delayq.message import from_ms
 from django_delayq.models import ErrorMessage
 from django_delayq.spark.errors import reason_of
+from django_delayq.spark.read.filters import Wanted
+from django_delayq.spark.read.tables import Query, key_ranges
+from django_delayq.store import StoredBroker
 from tests.spark.support import CARRIED, EMBEDDED, STORED
 
 START = datetime(2096, 1, 1, tzinfo=UTC)
@@ -64,6 +68,20 @@ def test_filters_and_columns_are_read_where_the_messages_are(spark: SparkSession
     plan = near._jdf.queryExecution().executedPlan().toString()
     assert "Filter (" not in plan  # Spark has none left to do
     assert read(spark, using, pushFilters="true").where("key = 'other'").count() == 0
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_filter_leaves_no_more_tasks_than_pages() -> None:
+    send(STORED, 50)
+    broker = get_broker(STORED)
+    assert isinstance(broker, StoredBroker)
+
+    def tasks(wanted: Wanted) -> int:
+        return len(key_ranges(broker.database, Query("delayq_ready", wanted, only_free=False), 8, page_rows=6))
+
+    assert tasks(Wanted()) == 8
+    assert tasks(Wanted(last={"due_at": 4_000_000_000_000 + 60_000 * 10})) == 2
+    assert tasks(Wanted(names={"key": frozenset(["other"])})) == 0
 
 
 def test_a_filter_of_one_use_is_not_one_of_the_next(spark: SparkSession) -> None:

@@ -36,17 +36,30 @@ def settled(database: Database) -> int:
     return int(xid)
 
 
-def key_ranges(database: Database, query: Query, count: int) -> list[KeyRange]:
-    """The pks that there are now, of those wanted, in ranges of one length. What is sent later is not read."""
+def key_ranges(database: Database, query: Query, count: int, page_rows: int) -> list[KeyRange]:
+    """The pks that there are now, of those wanted, in at most `count` ranges of one length: where a filter leaves few
+    rows in fewer, since a task costs more than a page. What is sent later is not read."""
     with database.available():
         ((first, last),) = database.rows(
             f"SELECT min(r.id), max(r.id) FROM {query.table} r WHERE r.alias = %s", [database.alias]
         )
     if first is None:
         return []
+    if query.wanted.narrows:
+        count = min(count, -(-_found(database, query, count * page_rows) // page_rows))
+    if not count:
+        return []
     first, last = max(first, query.wanted.first.get("pk", first)), min(last, query.wanted.last.get("pk", last))
     step = -(-(last - first + 1) // count)
     return [KeyRange(start - 1, min(start + step - 1, last)) for start in range(first, last + 1, step)]
+
+
+def _found(database: Database, query: Query, most: int) -> int:
+    conditions, parameters = _conditions(database, query)
+    rows = f"SELECT 1 FROM {query.table} r WHERE {' AND '.join(conditions)} LIMIT {most}"
+    with database.available():
+        ((found,),) = database.rows(f"SELECT count(*) FROM ({rows}) AS found", parameters)
+    return int(found)
 
 
 def read(

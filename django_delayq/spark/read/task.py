@@ -24,7 +24,7 @@ def parts(options: ReadOptions, wanted: Wanted, alias: Alias) -> Sequence[Part]:
     """A part for each task. Raises `SparkError` for a table of an alias that has none."""
     broker = get_broker(alias.name)
     if isinstance(broker, StoredBroker):
-        return tables.key_ranges(broker.database, _query(options, wanted), options.partitions)
+        return tables.key_ranges(broker.database, _query(options, wanted), options.partitions, options.page_rows)
     if options.source != WAITING:
         raise SparkError(f"{alias.name!r} has no store, so there is no table {options.source!r}; read 'waiting'.")
     return waiting.parts(waiting.scanner_of(broker, alias), wanted)
@@ -63,7 +63,7 @@ def read_ended(part: Part, options: StreamOptions, schema: StructType, alias: Al
     query = tables.Query(TABLES[options.source], Wanted(), only_free=False, ended=cast(Ended, part))
     arrow = to_arrow_schema(schema, timezone="UTC")
     database = _followed(alias)
-    for part_of_table in tables.key_ranges(database, query, 1):
+    for part_of_table in tables.key_ranges(database, query, 1, options.page_rows):
         yield from tables.read(database, query, part_of_table, options.page_rows, arrow)
 
 
