@@ -60,7 +60,7 @@ def test_a_location_of_a_cluster_is_read() -> None:
 )
 def test_a_dict_is_the_same_as_its_url(location: Mapping[str, Any], url: str) -> None:
     found, told = parse_location(parse_alias("a", {"LOCATION": location}).location), parse_location(url)
-    assert (found.nodes, found.make, found.options) == (told.nodes, told.make, told.options)
+    assert (found.nodes, found.make, found.options, found.shown) == (told.nodes, told.make, told.options, told.shown)
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,14 @@ BEGINS = (0, 8_192, 13_107)
 """The first slot of each primary: so that the first three shards of the prefix "delayq" are on a node each."""
 PRIMARIES = len(BEGINS)
 START_S = 60
+_random = random.SystemRandom()  # the tests in other processes have the same seed
 
 
 class ClusterServers:
     """The nodes of one cluster. `location` is theirs for the broker."""
 
-    def __init__(self, binary: str, *, replicas: int = 0, **options: str | int) -> None:
-        """The first `replicas` primaries have a replica each."""
+    def __init__(self, binary: str, *, replicas: int = 0, tls: bool = False, **options: str | int) -> None:
+        """The first `replicas` primaries have a replica each. With `tls` nothing else is spoken over TCP."""
         common: dict[str, str | int] = {
             "bind": "127.0.0.1",
             "cluster_enabled": "yes",
@@ -32,9 +33,14 @@ class ClusterServers:
             "cluster_replica_validity_factor": 0,
             "repl_diskless_sync_delay": 0,
         }
-        self.nodes = [Server(binary, port=_free_port(), **{**common, **options}) for _ in range(PRIMARIES + replicas)]
-        self.primaries, self.replicas = self.nodes[:PRIMARIES], self.nodes[PRIMARIES:]
+        if tls:
+            common["tls_cluster"] = "yes"
+        self._port = "tls_port" if tls else "port"
+        self.nodes: list[Server] = []
         try:
+            for _ in range(PRIMARIES + replicas):
+                self.nodes.append(Server(binary, **{**common, **options, self._port: _free_port()}))
+            self.primaries, self.replicas = self.nodes[:PRIMARIES], self.nodes[PRIMARIES:]
             self._join()
         except BaseException:
             self.close()
@@ -43,7 +49,12 @@ class ClusterServers:
     @property
     def location(self) -> str:
         """LOCATION, with two of them."""
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.options['port']}" for node in self.primaries[:2])
+        return "redis+cluster://" + ",".join(self.addresses[:2])
+
+    @property
+    def addresses(self) -> list[str]:
+        """HOST:PORT of each node."""
+        return [f"127.0.0.1:{node.options[self._port]}" for node in self.nodes]
 
     def owner(self, key: str) -> Server:
         """The primary that has the slot of a key by the slots given at the start."""
@@ -95,7 +106,7 @@ class ClusterServers:
         for i, client in enumerate(clients[:PRIMARIES]):
             client.execute_command("CLUSTER", "ADDSLOTS", *_slots(i))
         for client in clients[1:]:
-            client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].options["port"])
+            client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].options[self._port])
         until(lambda: all(_info(client)["cluster_known_nodes"] == str(len(clients)) for client in clients))
         for primary, replica in zip(clients, clients[PRIMARIES:], strict=False):
             until(partial(_accepts, replica, _id(primary)))
@@ -147,7 +158,7 @@ def _id(client: redis.Redis) -> str:
 def _free_port() -> int:
     """One whose bus, 10,000 above, is free too."""
     while True:
-        port = random.randint(20_000, 30_000)
+        port = _random.randint(20_000, 22_700)  # and the bus is below the ports of connections
         if _is_free(port) and _is_free(port + 10_000):
             return port
 

@@ -40,7 +40,7 @@ def url_of(location: Mapping[Any, Any]) -> str:
 @sensitive_variables()
 def _cluster(location: Mapping[Any, Any]) -> str:
     _check_names("LOCATION", location, ("cluster", *_LOGIN, "tls"))
-    return f"{_scheme(location)}+cluster://{_login(location)}{_hosts(location, 'cluster')}?{_query(location, ())}"
+    return f"{_scheme(location)}+cluster://{_login(location)}{_hosts(location, 'cluster')}{_query(location, ())}"
 
 
 @sensitive_variables()
@@ -52,7 +52,7 @@ def _sentinels(location: Mapping[Any, Any]) -> str:
     if not isinstance(db, int) or isinstance(db, bool) or db < 0:
         raise ImproperlyConfigured(f'LOCATION["db"] is {db!r}; give the number of a database.')
     address = f"{_login(location)}{_hosts(location, 'sentinels')}/{quote(name, safe='')}/{db}"
-    return f"{_scheme(location)}+sentinel://{address}?{_query(location, _SENTINEL_LOGIN)}"
+    return f"{_scheme(location)}+sentinel://{address}{_query(location, _SENTINEL_LOGIN)}"
 
 
 _KINDS: Mapping[str, Callable[[Mapping[Any, Any]], str]] = {"cluster": _cluster, "sentinels": _sentinels}
@@ -102,4 +102,4 @@ def _query(location: Mapping[Any, Any], names: Sequence[str]) -> str:
     if isinstance(tls, Mapping):
         _check_names('LOCATION["tls"]', tls, _TLS)
         options.update({f"ssl_{name}": value for name, value in tls.items() if value is not None})
-    return urlencode(options, quote_via=quote)
+    return f"?{urlencode(options, quote_via=quote)}" if options else ""
