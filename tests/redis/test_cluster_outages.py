@@ -131,8 +131,11 @@ def test_one_that_hangs_is_waited_for_once(
 
 def test_an_end_whose_answer_was_lost_is_not_taken_for_a_lost_lease(cluster: ClusterServers, rig: Rig) -> None:
     gone = SHARDS.all[0]
-    rig.send(*MANY)
-    ends = [settlement(claimed, Verb.FINISH) for claimed in rig.claim_all()]
+    for _ in range(2):  # the second time the node has the scripts, and does what it is sent
+        rig.send(*MANY)
+        ends = [settlement(claimed, Verb.FINISH) for claimed in rig.claim_all()]
+        if not rig.total("finished"):
+            rig.broker.settle(ends)
     own = [end for end in ends if end.id in of(gone)]
     node = node_of(cluster, gone)
     node.freeze()
@@ -144,7 +147,7 @@ def test_an_end_whose_answer_was_lost_is_not_taken_for_a_lost_lease(cluster: Clu
     while None in (settled := rig.broker.settle(own)):
         pass
     assert settled == [True] * len(own)
-    assert rig.total("finished") == len(MANY)
+    assert rig.total("finished") == 2 * len(MANY)
 
 
 def test_async_sends_go_on_and_wait_for_one_that_comes_back(cluster: ClusterServers, rig: Rig, soon: Soon) -> None:

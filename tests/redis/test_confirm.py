@@ -37,7 +37,11 @@ def test_what_a_replica_has_is_sent(broker: RedisBroker, primary: Server, start_
     with primary.client() as client:
         client.set("other", 1)
         assert client.wait(1, 60_000) == 1
-    assert broker.put(MESSAGE)[0].created
+        broker.open()
+        client.config_resetstat()
+        assert broker.put(MESSAGE)[0].created
+        # The server did not have the script: what is waited for is the call that brought it.
+        assert client.info("commandstats")["cmdstat_wait"]["calls"] == 2
     primary.kill()
     with replica.client() as client:
         assert client.hexists("{delayq:0}:msg", "a")

@@ -56,6 +56,7 @@ def test_the_tables_give_what_the_alarms_of_a_gone_node_would(broker: StoredBrok
     node.kill()
     claimed = broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages
     assert set(ids(claimed)) == set(many) - own
+    assert broker.degraded.away
     with pytest.raises(BrokerUnavailable):
         broker.ask_clock(lease_ms=LEASE_MS)
     broker.degraded.begin_if_due()
