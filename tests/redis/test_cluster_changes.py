@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests import servers
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, ids, rig_on, settlement
 from tests.redis.test_sentinels import once_it_is_back
 from tests.servers import ClusterServers
+from tests.servers.cluster import until
 
 HEADER = Header("q", "k")
 SHARDS = Shards("delayq", 3)
@@ -60,6 +62,10 @@ class Load:
             thread.join()
         while self.run_some():
             pass
+
+    def has_sent(self, count: int) -> bool:
+        """Whether so many were taken."""
+        return len(self.sent) >= count
 
     def _send(self) -> None:
         while not self._stopping.is_set():
@@ -119,8 +125,7 @@ def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(cluster: Cluster
             begun = len(load.sent)
             with cluster.moving(slot, here, there):
                 cluster.move_keys(slot, here, there)
-            while len(load.sent) < begun + 50:  # it goes on after each
-                pass
+            until(partial(load.has_sent, begun + 50))  # it goes on after each
     assert set(load.ran.values()) == {1}
     assert sorted(load.ran) == sorted(load.sent)
     assert rig.total("finished") == len(load.sent)

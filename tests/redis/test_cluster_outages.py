@@ -115,6 +115,7 @@ def test_one_that_hangs_is_waited_for_once(
     cluster: ClusterServers, rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     gone = SHARDS.all[0]
+    assert rig.claim() == []  # its listener is there
     rig.send(*MANY)
     asked: list[object] = []
     monkeypatch.setattr("django_delayq.brokers.redis.cluster.AWAY_S", 3600)

@@ -68,6 +68,8 @@ class Replies(list[Reply]):
     def part(self, start: int, count: int) -> "Replies":
         """Those of `count` calls from `start` on."""
         replies = self[start : start + count]
+        if not self._repeated and not self.is_partial:
+            return Replies(replies)
         repeated = [i - start for i in self._repeated if start <= i < start + count]
         is_partial = self.is_partial and any(isinstance(reply, BrokerUnavailable) for reply in replies)
         return Replies(replies, repeated=repeated, is_partial=is_partial)

@@ -82,7 +82,7 @@ class Server:
         except BaseException:
             sent.disconnect()  # replies may be unread
             raise
-        if any(isinstance(reply, ResponseError) for reply in replies):
+        if _has_error(replies):
             sent.disconnect()  # a failover may have moved the primary
         else:
             self._idle.append(sent)
@@ -100,6 +100,8 @@ class Server:
     def _complete(
         self, connection: AbstractConnection, calls: Sequence[Call], replies: list[Reply], patience: Patience
     ) -> list[Reply]:
+        if not _has_error(replies):
+            return replies
         lost = _without_script(calls, replies)
         if lost:
             _fill(replies, lost, _ask(connection, _pack_source(calls, lost), patience))
@@ -126,7 +128,7 @@ class Server:
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        if any(isinstance(reply, ResponseError) for reply in replies):
+        if _has_error(replies):
             await connection.disconnect(nowait=True)
         else:
             idle.append(connection)
@@ -174,6 +176,10 @@ def _pack(calls: Sequence[Call]) -> list[bytes]:
 
 def _pack_source(calls: Sequence[Call], lost: list[int]) -> list[bytes]:
     return [pack_command(calls[i].command(with_source=True)) for i in lost]  # type: ignore[arg-type]  # their stub
+
+
+def _has_error(replies: list[Reply]) -> bool:
+    return any(isinstance(reply, ResponseError) for reply in replies)
 
 
 def _without_script(calls: Sequence[Call], replies: list[Reply]) -> list[int]:
