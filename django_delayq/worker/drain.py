@@ -21,8 +21,9 @@ def claim_of(broker: Broker) -> Callable[..., Claims]:
 def summary(broker: Broker, settling: Settling, served: Sets) -> str:
     """One line: how the messages ended, and how many are left."""
     ended = settling.counts
-    waiting, pauses = broker.counts().waiting, broker.pauses()
-    not_due = sum(count.pending for count in waiting)
+    counts, pauses = broker.counts(), broker.pauses()
+    waiting = counts.waiting
+    not_due = sum(count.pending for count in waiting) + sum(counts.levels)
     parked = sum(count.ready for count in waiting if (count.queue, count.key) not in served)
     paused = sum(count.ready for count in _served(waiting, served) if covering(pauses, count.queue, count.key))
     return (

@@ -71,6 +71,21 @@ def test_the_clock_of_another_machine_makes_nothing_early(
     assert time.monotonic() - sent_at >= 0.4
 
 
+def test_a_queue_that_was_deleted_holds_up_nobody_and_is_made_again(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    gone = Header("q", "gone")
+    broker.put([Put(f"{n}", gone, b"1", delay_ms=1_300) for n in range(40)])  # more than a level hands on at once
+    with rabbitmq_server.client() as client, client.channel() as channel:
+        channel.queue_delete(Names("delayq").ready("q", "gone"))
+    send(broker, other=1_400)
+    assert claim(broker)[0].id == "other"
+    there = 0
+    while there < 40:
+        broker.upkeep(lease_ms=60_000)
+        there = next(each.ready for each in broker.counts().waiting if each.key == "gone")
+
+
 def test_each_bit_of_a_delay_is_a_level(broker: RabbitMQBroker) -> None:
     broker.put([Put(f"{level}", Header("q", "k"), b"1", delay_ms=2**level * 1000 + 999) for level in range(LEVELS)])
     levels = broker.counts().levels

@@ -5,9 +5,12 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
+from amqp.exceptions import AccessRefused
 
 from django_delayq.brokers.base import Header, Put
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.brokers.rabbitmq.link import as_ours
+from django_delayq.brokers.rabbitmq.locations import parse_location
 from django_delayq.conf import Alias, Options
 from django_delayq.errors import BrokerRefused, BrokerUnavailable, DelayqError, SendError
 from tests.servers import RabbitMQServer, free_port
@@ -36,13 +39,19 @@ def test_a_wrong_password(rabbitmq_server: RabbitMQServer) -> None:
 
 def test_an_unknown_vhost(rabbitmq_server: RabbitMQServer) -> None:
     text = told(rabbitmq_server.url + "shop", BrokerRefused)
-    assert "create the vhost 'shop'" in text
+    assert "create the vhost 'shop' (rabbitmqctl add_vhost)" in text
 
 
 def test_a_missing_permission(rabbitmq_server: RabbitMQServer) -> None:
     text = told(rabbitmq_server.url, BrokerRefused, prefix="shop")
-    assert f"give {USER!r} configure, write and read" in text
+    assert f"rabbitmqctl set_permissions -p / {USER} '^shop[.]' '^shop[.]' '^shop[.]'" in text
     assert "shop.setup" in text
+
+
+def test_a_fault_is_told_in_the_same_words_whatever_name_was_made_up() -> None:
+    refused = [AccessRefused(f"access to queue 'delayq.news.{name}' refused") for name in ("a-1_B", "c")]
+    location = parse_location("amqp://host")
+    assert len({str(as_ours(error, location, "delayq")) for error in refused}) == 1
 
 
 def test_an_exchange_of_that_name_with_other_arguments(rabbitmq_server: RabbitMQServer) -> None:

@@ -15,9 +15,10 @@ def hear(site: Site, count: int) -> list[str]:
 def test_messages_run_at_once_and_later(site: Site) -> None:
     worker = site.worker()
     site.send("now")
+    assert hear(site, 1) == ["now"]
     header = Header("default", "run")
     site.broker.put([Put("soon", header, b'""', delay_ms=1_500), Put("far", header, b'""', delay_ms=3_600_000)])
-    assert hear(site, 2) == ["now", "soon"]
+    assert hear(site, 1) == ["soon"]
     assert worker.stop() == 0
     assert site.line.none_waits()
 

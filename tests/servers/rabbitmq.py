@@ -152,7 +152,7 @@ class RabbitMQServer(PrivateServer):
             for queue, key in json.loads(message.body).get("sets", ()) if message else ():
                 channel.queue_delete(names.ready(queue, key))
                 channel.queue_delete(names.suspect(queue, key))
-            for name in (names.error, *map(names.level, range(LEVELS))):
+            for name in (*map(names.level, range(LEVELS)), names.stray, names.error):
                 channel.queue_purge(name)
 
     def run(self, erlang: str) -> str:

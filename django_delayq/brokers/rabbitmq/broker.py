@@ -184,7 +184,9 @@ class RabbitMQBroker(Receiver):
 
     def counts(self) -> Counts:
         with self._publisher.looking() as connection:
-            return looks.count(connection, self._names, self._register.read(connection), self._clock.now_ms())
+            entries = self._register.read(connection)
+            self._publisher.declare([(queue, key) for queue, key in entries.sets])  # one may have been deleted
+            return looks.count(connection, self._names, entries, self._clock.now_ms())
 
     def audit(self) -> Audit:
         raise without_store("An audit with RabbitMQ", "see what its queues hold with delayq status")

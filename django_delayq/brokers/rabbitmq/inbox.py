@@ -5,10 +5,12 @@ slow handler nothing is heaped up here while another worker is free.
 """
 
 import heapq
+import math
 import secrets
 import select
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -105,6 +107,7 @@ class Inbox:
         self.boxes: dict[SetName, Box] = {}
         self.lost: list[Arrival] = []
         """What was delivered again: a connection was lost that had it."""
+        self._looked_at = deque([-math.inf, -math.inf], maxlen=2)
         self.news = 0
         """How often workers were told of pauses."""
         self.on_cancel: Callable[[], object] = int
@@ -193,13 +196,13 @@ class Inbox:
             box.taken += 1
             yield heapq.heappop(box.ready)[2]
 
-    def get(self, queue: str, name: SetName) -> Arrival | None:
-        """Fetch one message of a queue of suspects."""
+    def get(self, queue: str, name: SetName | None = None) -> Arrival | None:
+        """Fetch one message of a queue that is not consumed."""
         message = self._on_channel.basic_get(queue)
         if message is None:
             return None
         self._unacknowledged[message.delivery_tag] = None
-        return self._arrival(name, message)
+        return self._arrival(message, name)
 
     def acknowledge(self, tags: Iterable[int]) -> None:
         """Have the server forget messages: one frame for those that came in a row."""
@@ -219,8 +222,13 @@ class Inbox:
                 self._on_channel.basic_ack(tag)
 
     def unwanted(self, idle_s: float) -> list[Arrival]:
-        """Take out what is ready of sets that nobody has asked for of late, and cancel their consumers."""
-        before = self._clock.monotonic() - idle_s
+        """Take out what is ready of sets that nobody has asked for of late, and cancel their consumers.
+
+        Nor since the look before the last: while a memory alarm is on, it is these looks that nobody gets around.
+        """
+        now = self._clock.monotonic()
+        before = min(now - idle_s, self._looked_at[0])
+        self._looked_at.append(now)
         taken = []
         for box in self.boxes.values():
             if box.ready and box.wanted_at <= before:
@@ -282,15 +290,17 @@ class Inbox:
     def _on_message(self, name: SetName, message: Message) -> None:
         box = self.boxes[name]
         self._unacknowledged[message.delivery_tag] = box
-        arrival = self._arrival(name, message)
+        arrival = self._arrival(message, name)
         if arrival.again and not arrival.is_alarm:
             box.taken += 1
             self.lost.append(arrival)
         else:
             heapq.heappush(box.held, (arrival.ready_at, next(self._numbers), arrival))
 
-    def _arrival(self, name: SetName, message: Message) -> Arrival:
+    def _arrival(self, message: Message, name: SetName | None) -> Arrival:
         note, body = unpack(message)
+        if name is None:
+            name = (note.header.queue, note.header.key) if note else ("", "")
         arrival = Arrival(name, note, body, message.delivery_tag, self._ready_at(note))
         arrival.is_alarm = message.properties.get("type") == ALARM
         arrival.again = bool(message.delivery_info["redelivered"])

@@ -4,6 +4,7 @@ py-amqp's connections may not be shared, and need no thread of their own: a lock
 """
 
 import contextlib
+import re
 import ssl
 import threading
 from collections.abc import Iterator
@@ -26,9 +27,10 @@ FAULTS = (OSError, exceptions.AMQPError, AttributeError)
 class Link:
     """A connection that is made when it is needed, and again when it broke."""
 
-    def __init__(self, location: Location, heartbeat: int = 0) -> None:
+    def __init__(self, location: Location, prefix: str, heartbeat: int = 0) -> None:
         self.lock = threading.RLock()
         self.location = location
+        self._prefix = prefix
         self.blocked = False
         """Whether the server takes nothing: its memory or disk alarm is on."""
         self._heartbeat = heartbeat
@@ -52,7 +54,7 @@ class Link:
             except FAULTS as error:
                 blocked = self.blocked
                 self.drop()
-                raise as_ours(error, self.location, blocked) from None
+                raise as_ours(error, self.location, self._prefix, blocked) from None
             self._used_at = monotonic()
 
     @contextmanager
@@ -87,6 +89,7 @@ class Link:
         if self._connection is None:
             self.blocked = False
             self._connection = self.location.connect(timeout, self._heartbeat)
+            self._used_at = monotonic()
             self._connection.on_blocked = self._on_blocked
             self._connection.on_unblocked = self._on_unblocked
         return self._connection
@@ -98,10 +101,11 @@ class Link:
         self.blocked = False
 
 
-def as_ours(error: Exception, location: Location, blocked: bool = False) -> Exception:
+def as_ours(error: Exception, location: Location, prefix: str, blocked: bool = False) -> Exception:
     """Our error for one of py-amqp's."""
     at = f"RabbitMQ at {location.shown}"
-    said = getattr(error, "reply_text", "") or str(error) or type(error).__name__
+    said = (getattr(error, "reply_text", "") or str(error) or type(error).__name__).rstrip(".")
+    said = re.sub(r"(?<=[.]news[.])[\w-]+", "…", said)  # a name made up: with it no fault would be told once only
     if blocked:
         return BrokerUnavailable(
             f"{at} takes no messages: its memory or disk alarm is on. See `rabbitmq-diagnostics alarms`; give the node"
@@ -113,22 +117,26 @@ def as_ours(error: Exception, location: Location, blocked: bool = False) -> Exce
             " name its authority in LOCATION (?ssl_ca_certs=FILE), and the host as the certificate does."
         )
     if isinstance(error, exceptions.AccessRefused | exceptions.NotAllowed):
-        return BrokerRefused(f"{at} refused: {said}; {_mend(said, location)}.")
+        return BrokerRefused(f"{at} refused: {said}; {_mend(said, location, prefix)}.")
     if isinstance(error, exceptions.PreconditionFailed) and "inequivalent" in said:
-        hint = "set the policy delivery-limit: -1 for it" if "delivery-limit" in said else "delete it, or give a prefix"
-        return BrokerRefused(f"{at} has something of that name with other arguments: {said}; {hint} (OPTIONS).")
+        own = "set the policy delivery-limit: -1 for it" if "delivery-limit" in said else "delete it"
+        other = "give a prefix of your own (OPTIONS)"
+        return BrokerRefused(f"{at} has something of that name with other arguments: {said}; {own}, or {other}.")
     if isinstance(error, exceptions.NotFound):
         return BrokerUnavailable(f"{at}: something was deleted, and is made again: {said}.")
-    return BrokerUnavailable(f"{at} is away: {said}")
+    return BrokerUnavailable(f"{at} is away: {said}.")
 
 
-def _mend(said: str, location: Location) -> str:
-    if "Login was refused" in said or "login" in said.lower():
+def _mend(said: str, location: Location, prefix: str) -> str:
+    if "Login was refused" in said:
         return f"check the user {location.user!r} and the password in LOCATION"
-    if "vhost" in said and "access to vhost" in said:
+    if "access to vhost" in said or "not found" in said:
         return (
-            f"create the vhost {location.vhost!r} (rabbitmqctl add_vhost), or give {location.user!r} permissions in it"
+            f"create the vhost {location.vhost!r} (rabbitmqctl add_vhost), give {location.user!r} permissions in it,"
+            " or mend LOCATION"
         )
-    if "vhost" in said and "not found" in said:
-        return f"create the vhost {location.vhost!r} (rabbitmqctl add_vhost), or mend LOCATION"
-    return f"give {location.user!r} configure, write and read on '^PREFIX[.]' (rabbitmqctl set_permissions)"
+    names = f"'^{prefix}[.]'"
+    return (
+        f"give {location.user!r} configure, write and read on {names}:"
+        f" rabbitmqctl set_permissions -p {location.vhost} {location.user} {names} {names} {names}"
+    )

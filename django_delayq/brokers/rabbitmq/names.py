@@ -30,6 +30,8 @@ class Names:
         self.news = f"{prefix}.news"
         """The exchange that tells every worker of a pause."""
         self.error = f"{prefix}.error"
+        self.stray = f"{prefix}.stray"
+        """An exchange, and its queue: what finds no queue behind the last exchange, since it was deleted."""
         self.register = f"{prefix}.register"
         self.set_up = f"{prefix}.setup"
         """The queue that one connection has to itself while it declares the others."""
@@ -53,7 +55,7 @@ class Names:
     def way(self, seconds: int, queue: str, key: str) -> tuple[str, str]:
         """The exchange and the routing key of a message that arrives after whole seconds."""
         if not seconds:
-            return self.due, address(queue, key)
+            return self.direct, self.ready(queue, key)
         top = seconds.bit_length() - 1
         return self.entry(top), f"{'.'.join(f'{seconds:0{LEVELS}b}')}.{address(queue, key)}"
 

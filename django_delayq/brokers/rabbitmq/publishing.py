@@ -28,7 +28,7 @@ class Publisher:
     """Declares and publishes on a connection of its own, which the server may block without holding up another one."""
 
     def __init__(self, location: Location, names: Names) -> None:
-        self._link = Link(location)
+        self._link = Link(location, names.prefix)
         self._topology = Topology(names)
         self._register = Register(names)
         self._channel: Channel | None = None

@@ -56,7 +56,7 @@ class Receiver:
         self._publisher = Publisher(location, self._names)
         self._clock = Clock(wall, monotonic)
         self._register = Register(self._names)
-        self._link = Link(location, HEARTBEAT_S)
+        self._link = Link(location, self._names.prefix, HEARTBEAT_S)
         self._inbox = Inbox(self._names, self._clock)
         self._inbox.on_cancel = self._forget
         self._leases = Leases()
@@ -195,6 +195,7 @@ class Receiver:
             self._recover(upkept)
             self._lapse(upkept)
             self._give_back_unwanted()
+            self._bring_back_strays()
             upkept.suspects_due = sum(self._inbox.waiting(self._names.suspect(*name)) for name in self._inbox.boxes)
             next_end = self._leases.next_end()
             if next_end is not None:
@@ -224,6 +225,14 @@ class Receiver:
         except BrokerUnavailable:
             self._inbox.put_back(unwanted)
             raise
+
+    def _bring_back_strays(self) -> None:
+        """Put what came when its queue was deleted into a new one."""
+        for _ in range(BATCH):
+            stray = self._inbox.get(self._names.stray)
+            if stray is None:
+                return
+            self._replace(self._back([stray]))
 
     def _recover(self, upkept: Upkept | None = None) -> None:
         """Put where they belong the messages of connections that were lost."""

@@ -54,6 +54,8 @@ class Register:
     def change(self, connection: Connection, edit: Callable[[Entries], R]) -> R:
         """Hold what `edit` makes of it, and give what that gives."""
         with connection.channel() as channel:
+            # To no queue: a server whose memory or disk alarm is on stops us here, and not while we hold the register.
+            channel.basic_publish_confirm(Message(""), self._names.direct)
             message, entries = self._take(channel)
             answer = edit(entries)
             new = Message(codec.dumps(entries).decode(), delivery_mode=PERSISTENT)

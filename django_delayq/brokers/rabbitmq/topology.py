@@ -94,8 +94,13 @@ def _delivery_limit(connection: Connection) -> dict[str, Any]:
 
 
 def _declare_base(channel: Channel, names: Names, limit: dict[str, Any]) -> None:
-    for name, kind in ((names.due, "topic"), (names.direct, "direct")):
-        channel.exchange_declare(name, kind, durable=True, auto_delete=False)
+    channel.exchange_declare(names.direct, "direct", durable=True, auto_delete=False)
+    channel.exchange_declare(names.stray, "fanout", durable=True, auto_delete=False)
+    # Else what is due and finds no queue would hold up all that waits in its level.
+    strays = {"alternate-exchange": names.stray}
+    channel.exchange_declare(names.due, "topic", durable=True, auto_delete=False, arguments=strays)
+    _declare_queue(channel, names.stray, limit)
+    channel.queue_bind(names.stray, names.stray)
     for level in range(LEVELS):
         _declare_level(channel, names, level, limit)
     _declare_queue(channel, names.error, limit)
