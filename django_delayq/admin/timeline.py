@@ -24,7 +24,10 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One attempt as the page shows it. `waited` is the time from the end of the one before, or from the send."""
+    """One attempt as the page shows it. `waited` is the time from the end of the one before, or from the send.
+
+    The traceback of the attempt that buried a message is not here: the page begins with it.
+    """
 
     number: int
     started: Any
@@ -62,7 +65,7 @@ def _last_step(row: MessageRow, before: datetime) -> Iterator[Step]:
     elif isinstance(row, ErrorMessage):
         waited, took = _lengths(before, row.started_at, row.ended_at)
         outcome, number = _("failed for good"), max(row.failures, 1)
-        yield Step(number, instant(row.started_at), waited, took, worker_of(row), outcome, row.error, row.detail)
+        yield Step(number, instant(row.started_at), waited, took, worker_of(row), outcome, row.error)
     elif isinstance(row, FinishMessage):
         waited, took = _lengths(before, row.started_at, row.ended_at)
         outcome = row.get_outcome_display()

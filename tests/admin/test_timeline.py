@@ -40,6 +40,16 @@ def test_the_page_shows_the_tracebacks_of_all_attempts(failed_twice: ErrorMessag
     assert page(response).count("Traceback: one") == page(response).count("Traceback: two") == 1
 
 
+def test_a_message_that_waits_for_its_next_attempt_shows_the_traceback_of_its_last(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    send("a")
+    settle(broker, claim(broker), Verb.RETRY, delay_ms=60_000, error="TimeoutError: bank", detail="Traceback: bank")
+    shown = page(superuser.get(url("readymessage", pk_of(database, "a"), "change")))
+    assert "<details open><summary>Traceback</summary>" in shown
+    assert shown.count("Traceback: bank") == 1
+
+
 def test_an_attempt_tells_how_long_it_waited_and_took(broker: StoredBroker, database: str) -> None:
     finish(broker, "a")
     row = FinishMessage.objects.using(database).get()
