@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -36,7 +37,8 @@ _FIELDS = (
     "fingerprint",
     "detail",
 )
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+# A spreadsheet may split a line elsewhere than it was joined: many take a semicolon or a tab for the end of a field.
+_FORMULA = re.compile(r"""((?:^|[\r\n\t;])(?:["']|[^\S\r\n\t])*)([=+\-@＝＋－＠])""")
 
 
 class _Echo:
@@ -48,7 +50,7 @@ class _Echo:
 
 @admin.action(permissions=["view"], description=_("Export as CSV"))
 def export_csv(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> StreamingHttpResponse:
-    """What is selected, a line each. Text that a spreadsheet would take for a formula begins with an apostrophe."""
+    """What is selected, a line each. What a spreadsheet would take for a formula has an apostrophe before it."""
     return _download(_csv_lines(model_admin, request, rows), "text/csv; charset=utf-8", _file_name(model_admin, "csv"))
 
 
@@ -67,15 +69,13 @@ def _csv_lines(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> I
 
 
 def _defused(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return value
+    return _FORMULA.sub(r"\1'\2", value) if isinstance(value, str) else value
 
 
 def _records(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Iterator[dict[str, Any]]:
     names = _names(model_admin.model)
     for row in rows.iterator(chunk_size=CHUNK):
-        yield {name: _plain(getattr(row, name)) for name in names} | {"data": payload_of(row, request).text}
+        yield {name: _plain(getattr(row, name)) for name in names} | {"data": payload_of(row, request, None).text}
 
 
 def _names(model: type[MessageRow]) -> list[str]:

@@ -14,6 +14,7 @@ from django_delayq.codec import loads
 from django_delayq.conf import alias_names, get_alias
 from django_delayq.models import MessageRow
 
+INDENT = 2
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # they show text in another order than it is
 
 
@@ -36,8 +37,11 @@ def may_search(request: HttpRequest, alias: str) -> bool:
     return may_view(request) and not _mask_path(alias)
 
 
-def payload_of(row: MessageRow, request: HttpRequest) -> Payload:
-    """The payload of `row` for the user of `request`. What the hook can't mask is hidden."""
+def payload_of(row: MessageRow, request: HttpRequest, indent: int | None = INDENT) -> Payload:
+    """The payload of `row` for the user of `request`; in one line without an indent.
+
+    What the hook can't mask is hidden.
+    """
     if not may_view(request):
         return Payload(None, _("You may not see payloads (permission delayq.view_payload)."))
     try:
@@ -50,12 +54,12 @@ def payload_of(row: MessageRow, request: HttpRequest) -> Payload:
         shown = _masked(row, data)
     except Exception as error:  # noqa: BLE001  the site's hook: whatever it raises, nothing is shown
         return Payload(None, _("The hook that masks payloads failed: %(error)s.") % {"error": type(error).__name__})
-    return Payload(pretty(shown), masked=shown != data)
+    return Payload(pretty(shown, indent), masked=shown != data)
 
 
-def pretty(data: Any) -> str:
+def pretty(data: Any, indent: int | None = INDENT) -> str:
     """JSON for people, which says itself what order its characters are in."""
-    text = json.dumps(data, indent=2, ensure_ascii=False, default=str)
+    text = json.dumps(data, indent=indent, ensure_ascii=False, default=str)
     return _BIDI.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

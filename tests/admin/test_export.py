@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -45,15 +46,21 @@ def test_a_table_as_csv_and_as_json_lines_says_the_same(
     assert list(as_csv) == list(as_json)
 
 
-@pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "＝1"])
+STARTS = ["=1+1", "+1", "-1", "@SUM(A1)", "＝1", "\t=1", "\r=1", " =1", '"=1', "a;=1", "a\n=1", "a\r\n =1", 'a;"=1']
+
+
+@pytest.mark.parametrize("start", STARTS)
 def test_nothing_in_a_csv_file_is_a_formula(broker: StoredBroker, superuser: Client, database: str, start: str) -> None:
     name = start if start.isprintable() else "a"
     names = {"key": name, "tag": name, "trace_id": name}
     bury(broker, name, data=-1, error=start, detail=start, fingerprint=name, **names)
     text = download(superuser, "export_csv", ErrorMessage, [pk_of(database, name, ErrorMessage)])
     (line,) = csv.DictReader(io.StringIO(text, newline=""))
-    assert line["error"] == line["detail"] == f"'{start}"
-    assert [column for column, value in line.items() if value.startswith(("=", "+", "-", "@", "\t", "\r", "＝"))] == []
+    assert line["error"] == line["detail"] == re.sub("[=+＝@-]", r"'\g<0>", start, count=1)
+    assert line["data"] == "'-1"
+    lines = text.splitlines(keepends=True)
+    cells = [cell for separator in ",;\t" for row in csv.reader(lines, delimiter=separator) for cell in row]
+    assert [cell for cell in cells if cell.lstrip().lstrip('"').startswith(tuple("=+-@＝"))] == []
 
 
 def test_payloads_are_exported_to_those_who_may_see_them(
