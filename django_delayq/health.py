@@ -1,18 +1,16 @@
 """A check for django-health-check 4 (https://codingjoe.dev/django-health-check/), which a site installs for itself."""
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 from health_check.base import HealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
-from django_delayq.conf import DEFAULT_ALIAS, get_alias
+from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.durations import to_text
 from django_delayq.errors import DelayqError
-from django_delayq.monitor import Status, status
+from django_delayq.monitor import Status, closed_after, status
 
 PATIENCE_S = 1.0
 
@@ -41,14 +39,9 @@ class Delayq(HealthCheck):  # type: ignore[misc]  # untyped
 
     def _look(self) -> Status:
         try:
-            with self._connection():
+            with closed_after(self.alias):  # the checks run in threads that end
                 return status(self.alias, patience_s=PATIENCE_S)
         except DelayqError as error:
             raise ServiceUnavailable(str(error)) from error
         except DatabaseError as error:
             raise ServiceUnavailable(f"The database of {self.alias!r} can't be asked.") from error
-
-    def _connection(self) -> AbstractContextManager[Any]:
-        """The checks run in threads that end: a connection that one opens is closed."""
-        alias = get_alias(self.alias)
-        return nullcontext() if alias.store is None else connections[alias.database].temporary_connection()

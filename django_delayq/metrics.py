@@ -5,6 +5,7 @@ Nothing is counted beside them: each scrape looks once at every alias, in bounde
 
 from collections.abc import Iterable, Iterator
 
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -15,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from django_delayq.conf import alias_names
 from django_delayq.errors import DelayqError
-from django_delayq.monitor import Status, status
+from django_delayq.monitor import Status, closed_after, status
 
 PATIENCE_S = 1.0
 """How long a scrape waits for each broker."""
@@ -32,12 +33,14 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "retried": ("Messages that wait or run after a failure; only with a store", ("alias",)),
     "buried": ("Messages in error", ("alias",)),
     "buried_last_hour": ("Messages that were buried in the last hour", ("alias",)),
+    "pending_in_levels": ("Messages that are not due yet, and of which the broker knows no set until then", ("alias",)),
     "clock_skew_seconds": ("How far the clock that decides is ahead of this machine's", ("alias",)),
     "broker_skew_seconds": ("How far the broker's clock is ahead of the database's; only with a store", ("alias",)),
     "pending": ("Messages that are not due yet", _SET),
     "ready": ("Messages that are due and held by nobody", _SET),
     "lag_seconds": ("How late the oldest ready message is", _SET),
     "parked": ("1 where no live worker asks for what waits", _SET),
+    "capped": ("1 where there may be more pending or ready messages than were counted", _SET),
     "paused": ("1 where workers start nothing of what waits", _SET),
     "finished": ("Messages that finished in the span up to now; only with a store", _SPAN),
     "busiest_per_second": ("The highest rate of any ten seconds of the span; only with a store", _SPAN),
@@ -56,8 +59,9 @@ class DelayqCollector(Collector):
         gauges, moves = _families()
         for alias in alias_names():
             try:
-                seen = status(alias, patience_s=PATIENCE_S)
-            except DelayqError:
+                with closed_after(alias):  # a server of prometheus-client has a thread for each scrape
+                    seen = status(alias, patience_s=PATIENCE_S)
+            except (DelayqError, DatabaseError):
                 gauges["up"].add_metric([alias], 0)
                 continue
             for name, labels, value in _samples(seen):
@@ -97,6 +101,8 @@ def _samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
     yield "suspects", (), seen.suspects
     yield "buried", (), seen.error
     yield "buried_last_hour", (), seen.errors_last_hour
+    if seen.levels:
+        yield "pending_in_levels", (), sum(seen.levels)
     if not seen.broker_away:
         yield "workers", (), len(seen.workers)
     if seen.clock_skew_ms is not None:
@@ -106,6 +112,7 @@ def _samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
         yield "pending", of, each.pending
         yield "ready", of, each.ready
         yield "lag_seconds", of, each.lag_ms / 1000
+        yield "capped", of, each.capped
         yield "parked", of, each.parked
         yield "paused", of, each.paused
     yield from _of_a_store(seen)

@@ -1,10 +1,12 @@
 """What Prometheus scrapes: the same figures, for each alias, whatever is away."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connections
 from django.test import Client
 from django.test.utils import override_settings
 from django.urls import path
@@ -16,6 +18,7 @@ from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Header, Pause, Put, Settlement, Verb, Want, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.metrics import DelayqCollector, metrics
+from django_delayq.store import figures
 
 MEMORY = "django_delayq.brokers.memory.MemoryBroker"
 urlpatterns = [path("metrics", metrics)]
@@ -72,6 +75,27 @@ def test_the_figures_of_each_alias(settings: Settings) -> None:
     assert seen["delayq_moves_total", "plain", "finished"] == 1
     assert ("delayq_moves_total", "default", "finished") not in seen
     assert ("delayq_retried", "plain") not in seen
+    assert not [name for name in seen if name[0] == "delayq_pending_in_levels"]  # each broker here knows the sets
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_counted_in_part_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "LEAST", 1)
+    get_broker("default").put([Put(id, Header("mail", id[0]), b"1", delay_ms=60_000) for id in ("a1", "a2", "b1")])
+    monkeypatch.setattr(figures, "MOST", 4)  # two of each set
+    seen = scraped()
+    assert [seen["delayq_capped", "default", key, "mail"] for key in "ab"] == [1, 0]
+
+
+def test_a_scrape_from_a_thread_of_its_own_leaves_no_connection_open(settings: Settings, sqlite_database: str) -> None:
+    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}, "DATABASE": sqlite_database}}
+
+    def scrape() -> bool:
+        up = next(iter(DelayqCollector().collect())).samples[0].value
+        return up == 1 and connections[sqlite_database].connection is None
+
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(scrape).result()
 
 
 @pytest.mark.django_db(transaction=True)

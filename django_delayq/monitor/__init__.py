@@ -1,6 +1,7 @@
 """Read-only figures about one alias: the one source for the admin, the commands and the metrics."""
 
 from django_delayq.monitor.carried import Carried, carried
+from django_delayq.monitor.connection import closed_after
 from django_delayq.monitor.explain import Explanation, explain
 from django_delayq.monitor.forecast import Hour
 from django_delayq.monitor.status import Status, now_ms, status
@@ -16,6 +17,7 @@ __all__ = [
     "Throughput",
     "WaitingSet",
     "carried",
+    "closed_after",
     "explain",
     "now_ms",
     "status",

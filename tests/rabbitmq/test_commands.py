@@ -8,6 +8,7 @@ from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Header, Put, Settlement, Verb, Want, WorkerInfo
+from django_delayq.metrics import DelayqCollector
 from tests.commands.support import delayq, delayq_json
 from tests.rabbitmq.conftest import delayq_on
 from tests.servers import RabbitMQServer
@@ -37,6 +38,8 @@ def test_status_tells_the_levels_the_sets_and_what_is_buried(broker: Broker) -> 
     seen = delayq_json("status")
     assert seen["states"] == {"pending": 1, "ready": 1, "running": 3, "error": 1}
     assert seen["levels"][11] == 1
+    (scraped,) = (each for each in DelayqCollector().collect() if each.name == "delayq_pending_in_levels")
+    assert [sample.value for sample in scraped.samples] == [1]
     text = delayq("status")
     assert "RabbitMQ 3" in text
     assert "pending by level: 34m8s 1" in text
