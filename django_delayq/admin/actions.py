@@ -18,7 +18,7 @@ from django_delayq.admin.aliases import alias_of, query_of
 from django_delayq.admin.forms import RescheduleForm
 from django_delayq.admin.limits import COUNTED, TooSlow, time_limit
 from django_delayq.admin.log import log_rows, log_selection
-from django_delayq.admin.moves import Change, last_pk, pages_moved
+from django_delayq.admin.moves import LABELS, Change, last_pk, pages_moved
 from django_delayq.admin.selection import selection_of
 from django_delayq.errors import DelayqError
 
@@ -44,7 +44,7 @@ class Move:
 
 RESCUE = Move(
     "rescue",
-    gettext_lazy("Run again"),
+    LABELS["rescue"],
     gettext_lazy("They are due at once, and their attempts are counted anew."),
     gettext_lazy("Run again"),
     Change("rescue"),
@@ -58,7 +58,7 @@ RUN_NOW = Move(
 )
 RESCHEDULE = Move(
     "reschedule",
-    gettext_lazy("Reschedule"),
+    LABELS["reschedule"],
     gettext_lazy("What runs already stays as it is."),
     gettext_lazy("Rescheduled"),
     None,
@@ -66,14 +66,14 @@ RESCHEDULE = Move(
 )
 CANCEL = Move(
     "cancel",
-    gettext_lazy("Cancel"),
+    LABELS["cancel"],
     gettext_lazy("They never start, and are kept among the finished ones as cancelled. What runs already goes on."),
     gettext_lazy("Cancelled"),
     Change("cancel"),
 )
 PURGE = Move(
     "purge",
-    gettext_lazy("Delete for good"),
+    LABELS["purge"],
     gettext_lazy("They never start, and nothing is kept of them but a count. What runs already goes on."),
     gettext_lazy("Deleted for good"),
     Change("purge"),
@@ -81,7 +81,7 @@ PURGE = Move(
 )
 PURGE_ERRORS = Move(
     "purge_errors",
-    gettext_lazy("Delete for good"),
+    LABELS["purge_errors"],
     gettext_lazy("Nothing is kept of them but a count, nor of what failed earlier under their ids."),
     gettext_lazy("Deleted for good"),
     Change("purge_errors"),
@@ -138,10 +138,10 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
 def _in_background(
     model_admin: Any, request: HttpRequest, move: Move, change: Change, count: int | None
 ) -> HttpResponse | None:
-    selection = selection_of(request, model_admin.model)
     try:
+        selection = selection_of(request, model_admin.model)
         name = jobs.start(request.user.pk, selection, change, count or 0)
-    except DelayqError as error:
+    except (DelayqError, ValueError) as error:
         messages.error(request, _("It did not begin: %(error)s") % {"error": error})
         return None
     log_selection(request.user.pk, model_admin.model, selection.words(), _("%(move)s: begun") % {"move": move.label})

@@ -24,6 +24,11 @@ def condition(parameter: str, value: str, now: datetime) -> Q:
         raise ValueError(f"{parameter}={value!r} is no condition.") from error
 
 
+def is_condition(parameter: str) -> bool:
+    """Whether a parameter of an address is one of ours."""
+    return parameter in _CONDITIONS
+
+
 def asked(address: Mapping[str, str]) -> dict[str, str]:
     """The conditions in the parameters of an address, as they mean the same elsewhere: instants without the viewer's
     zone, in which people write them."""

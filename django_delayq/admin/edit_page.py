@@ -25,7 +25,7 @@ from django_delayq.sending.one import send_delay_message
 
 
 class MovedOn(Exception):
-    """The message is not buried any more, or its id waits again."""
+    """The message is not buried any more, its id waits again, or another of its id was buried later."""
 
 
 def edit_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -64,7 +64,8 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
     except DataMismatch as error:
         form.add_error("payload", str(error))
     except MovedOn:
-        form.add_error(None, _("The message has moved on, or its id waits again: nothing was changed."))
+        why = _("The message has moved on, failed again later, or its id waits again: nothing was changed.")
+        form.add_error(None, why)
     except (DelayqError, TypeError, ValueError) as error:
         form.add_error(None, str(error))
     else:
@@ -90,7 +91,9 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
         if get_broker(row.alias).rescue([row.message_id]) != [True]:
             raise MovedOn
         rescued = ReadyMessage.objects.using(using).filter(alias=row.alias, message_id=row.message_id)
-        (history,) = rescued.values_list("history", flat=True)
+        ((pk, history),) = rescued.values_list("pk", "history")
+        if pk != row.pk:  # of an id that was buried several times the last one was rescued
+            raise MovedOn
         send_delay_message(
             row.key,
             data,

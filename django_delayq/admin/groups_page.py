@@ -11,7 +11,8 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from django_delayq.admin.aliases import PARAMETER, alias_of
+from django_delayq.admin.aliases import PARAMETER, alias_of, query_of
+from django_delayq.admin.columns import instant
 from django_delayq.admin.conditions import now_utc
 from django_delayq.admin.groups import HOURS, groups
 
@@ -35,7 +36,13 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
     alias = alias_of(request)
     changelist = reverse("admin:delayq_errormessage_changelist", current_app=admin.admin_site.name)
     shown = [
-        (group, bars(group.by_hour), f"{changelist}?{urlencode({'fingerprint': group.fingerprint, PARAMETER: alias})}")
+        {
+            "group": group,
+            "first": instant(group.first),
+            "last": instant(group.last),
+            "bars": bars(group.by_hour),
+            "address": f"{changelist}?{urlencode({'fingerprint': group.fingerprint, PARAMETER: alias})}",
+        }
         for group in groups(alias, now_utc())
     ]
     context = {
@@ -44,7 +51,7 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
         "opts": admin.opts,
         "media": admin.media,
         "groups": shown,
-        "list_address": changelist,
+        "list_address": changelist + query_of(alias),
         "width": HOURS * BAR,
         "height": HEIGHT,
         "bar": BAR - 1,

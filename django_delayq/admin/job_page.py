@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django_delayq.admin import jobs
 from django_delayq.admin.aliases import alias_of
 from django_delayq.admin.message_page import address_of
+from django_delayq.admin.moves import label_of
 from django_delayq.admin.story import what_next
 from django_delayq.models import ErrorMessage
 
@@ -30,6 +31,7 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         "opts": admin.opts,
         "media": admin.media,
         "job": job,
+        "label": label_of(job.change),
         "failed": isinstance(row, ErrorMessage),
         "message_address": address_of(admin, row),
         "row": row,

@@ -13,7 +13,7 @@ from django.contrib.auth import get_user_model
 from django.utils.translation import ngettext
 
 from django_delayq.admin.log import log_selection
-from django_delayq.admin.moves import Change, move_page
+from django_delayq.admin.moves import Change, label_of, move_page
 from django_delayq.admin.selection import Selection, model_named
 from django_delayq.codec import decode_data
 from django_delayq.conf import get_alias
@@ -92,7 +92,7 @@ def _tag(name: str) -> str:
 
 def _log(job: Job) -> None:
     said = ngettext("%(move)s: %(count)d message", "%(move)s: %(count)d messages", job.moved)
-    message = said % {"move": job.change.move, "count": job.moved}
+    message = said % {"move": label_of(job.change), "count": job.moved}
     log_selection(_user_pk(job.user_id), model_named(job.selection.model), job.selection.words(), message)
 
 

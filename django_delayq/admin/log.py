@@ -21,10 +21,13 @@ class Entry(NamedTuple):
 
 
 def entries_of(row: MessageRow, tables: Iterable[type[MessageRow]], *, with_payloads: bool) -> Iterator[Entry]:
-    """What operators did to a message, newest first, in whichever table it was then."""
+    """What operators did to a message, newest first, in whichever table it was then.
+
+    Told by its name too: the databases of two aliases may have rows of one primary key.
+    """
     types = ContentType.objects.get_for_models(*tables).values()
-    found = LogEntry.objects.filter(content_type__in=types, object_id=str(row.pk)).select_related("user")
-    for entry in found.order_by("-action_time", "-pk")[:_MOST_ENTRIES]:
+    found = LogEntry.objects.filter(content_type__in=types, object_id=str(row.pk), object_repr=str(row)[:200])
+    for entry in found.select_related("user").order_by("-action_time", "-pk")[:_MOST_ENTRIES]:
         said = entry.get_change_message() or str(entry)
         yield Entry(entry.action_time, entry.user.get_username(), said if with_payloads else said.partition("\n")[0])
 

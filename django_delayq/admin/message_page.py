@@ -30,6 +30,8 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
     row = admin.get_object(request, object_id)
     if row is None:
         return _elsewhere(admin, request, object_id)
+    payload = payload_of(row, request)
+    can_change = payload.text is not None and not payload.masked
     context = {
         **admin.admin_site.each_context(request),
         "title": str(row.message_id),
@@ -41,11 +43,11 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
         "facts": list(facts(row)),
         "what_next": what_next(row),
         "attempts": timeline(row),
-        "payload": payload_of(row, request),
+        "payload": payload,
         "same_tag": list(_same_tag(admin, row)),
         "entries": list(entries_of(row, TABLES, with_payloads=may_view(request))),
         "buttons": admin.buttons(request),
-        "edit_address": admin.edit_address(request, row),
+        "edit_address": admin.edit_address(request, row) if can_change else "",
         "list_address": f"{_address(admin, admin.model, 'changelist')}{query_of(row.alias)}",
     }
     request.current_app = admin.admin_site.name

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.brokers import get_broker
 from django_delayq.conf import get_alias
@@ -28,6 +29,22 @@ class Change:
     move: str
     delay_ms: int = 0
     shift_ms: int = 0
+
+
+LABELS: dict[str, Any] = {
+    "rescue": gettext_lazy("Run again"),
+    "cancel": gettext_lazy("Cancel"),
+    "reschedule": gettext_lazy("Reschedule"),
+    "shift": gettext_lazy("Reschedule"),
+    "purge": gettext_lazy("Delete for good"),
+    "purge_errors": gettext_lazy("Delete for good"),
+}
+
+
+def label_of(change: Change) -> str:
+    """What people call it."""
+    is_run_now = change == Change("reschedule")
+    return _("Run now") if is_run_now else str(LABELS[change.move])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.apps import apps
+from django.contrib.admin.views.main import ERROR_FLAG, IGNORED_PARAMS, PAGE_VAR
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
 
-from django_delayq.admin.aliases import alias_of
-from django_delayq.admin.conditions import asked, condition, now_utc
+from django_delayq.admin.aliases import PARAMETER, alias_of
+from django_delayq.admin.conditions import asked, condition, is_condition, now_utc
 from django_delayq.admin.moves import last_pk
 from django_delayq.admin.search import find
 from django_delayq.conf import get_alias
 from django_delayq.fields import to_epoch_ms
 from django_delayq.message import from_ms
 from django_delayq.models import MessageRow
+
+_OF_LISTS = {PARAMETER, ERROR_FLAG, PAGE_VAR, *IGNORED_PARAMS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,16 @@ class Selection:
 
 
 def selection_of(request: HttpRequest, model: type[MessageRow]) -> Selection:
-    """What the list at this address shows: all that match."""
+    """What the list at this address shows: all that match.
+
+    Raises `ValueError` where the site narrows it by a filter of its own: a job would take more than the list shows.
+    """
+    foreign = sorted(name for name in request.GET if not (name in _OF_LISTS or is_condition(name)))
+    if foreign:
+        raise ValueError(
+            _("The filter %(names)s is the site's own, and can't be repeated in the background: choose fewer messages.")
+            % {"names": ", ".join(foreign)}
+        )
     alias = alias_of(request)
     return Selection(
         alias=alias,

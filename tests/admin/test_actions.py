@@ -5,11 +5,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.models import LogEntry
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.test import Client
 
 from django_delayq import get_delay_message
 from django_delayq.admin import actions, jobs, moves
+from django_delayq.admin.lists import ErrorMessageAdmin
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Tally
 from django_delayq.store import StoredBroker
 from django_delayq.testing import run_due
@@ -157,6 +161,7 @@ def test_many_are_moved_in_the_background_with_their_progress(
 ) -> None:
     (address, _), *_ = job_of_two_pages.redirect_chain
     assert "It goes on." in text_of(job_of_two_pages)
+    assert "Run again: key=order.close" in text_of(job_of_two_pages)
     assert job_of_two_pages["Refresh"]
     assert ids_in(database, ErrorMessage) == {"a1", "a2", "a3", "other"}
     run_due()
@@ -165,7 +170,7 @@ def test_many_are_moved_in_the_background_with_their_progress(
     assert "Moved 3" in text_of(over)
     assert "Refresh" not in over
     assert ids_in(database, ErrorMessage) == {"other"}
-    assert logged() == ["key=order.close: Run again: begun", "key=order.close: rescue: 3 messages"]
+    assert logged() == ["key=order.close: Run again: begun", "key=order.close: Run again: 3 messages"]
 
 
 def test_a_job_whose_message_ran_twice_moves_nothing_twice(job_of_two_pages: Any, database: str) -> None:
@@ -180,6 +185,32 @@ def test_what_fails_after_the_job_began_is_left(
     bury(broker, "later")
     run_due()
     assert ids_in(database, ErrorMessage) == {"other", "later"}
+
+
+class TaggedFilter(SimpleListFilter):
+    """A filter of a site's own."""
+
+    title = parameter_name = "tagged"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("yes", "yes")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(tag__isnull=False) if self.value() else queryset
+
+
+def test_a_job_never_takes_more_than_a_filter_of_the_site_shows(
+    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "AT_ONCE", 0)
+    monkeypatch.setattr(ErrorMessageAdmin, "list_filter", (*ErrorMessageAdmin.list_filter, TaggedFilter))
+    bury(broker, "a", tag="t")
+    bury(broker, "b")
+    pks = [pk_of(database, "a", ErrorMessage)]
+    done = confirm(superuser, ErrorMessage, "rescue", pks, all_that_match=True, query="?tagged=yes")
+    assert "The filter tagged is the site's own" in text_of(done)
+    assert ids_in(database, ErrorMessage) == {"a", "b"}
+    assert ids_in(database, ReadyMessage) == set()
 
 
 def test_there_is_no_page_of_a_job_that_there_is_not(superuser: Client) -> None:

@@ -108,6 +108,16 @@ def test_a_message_whose_id_waits_again_is_left(failed: str, superuser: Client, 
     assert ReadyMessage.objects.using(database).get().data == '{"number":7,"note":""}'
 
 
+def test_an_older_failure_of_the_same_id_is_left_and_so_is_the_later_one(
+    failed: str, broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    bury(broker, "order:42:close", data=Order(7))
+    response = superuser.post(failed, {"payload": '{"number": 42}'})
+    assert "failed again later" in text_of(response)
+    assert ErrorMessage.objects.using(database).count() == 2
+    assert ids_in(database, ReadyMessage) == set()
+
+
 def test_the_difference_is_kept_for_those_who_may_see_payloads(
     failed: str, superuser: Client, staff: Callable[..., Client]
 ) -> None:
@@ -147,5 +157,8 @@ def test_a_masked_payload_can_not_be_changed(
 ) -> None:
     settings.DELAYQ = {"default": stored_delayq | {"OPTIONS": {"mask": "tests.admin.masks.without_card"}}}
     assert superuser.get(failed).status_code == 200  # the hook leaves this one as it is
+    page_of_message = failed.replace("/payload/", "/change/")
+    assert failed in page(superuser.get(page_of_message))
     ErrorMessage.objects.using(database).update(data='{"card": "4111"}')
     assert superuser.get(failed).status_code == 403
+    assert failed not in page(superuser.get(page_of_message))

@@ -1,11 +1,12 @@
 """Failures by their kind: how many, since when, and all of a kind run again."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from django_delayq.admin import groups
 from django_delayq.admin.conditions import now_utc
@@ -49,6 +50,16 @@ def test_a_group_knows_its_first_and_last_and_its_hours(failures: None, database
     assert now - card.first - timedelta(days=3) < timedelta(seconds=1)
     assert now - card.last - timedelta(minutes=1) < timedelta(seconds=1)
     assert [hour for hour, count in enumerate(card.by_hour) if count] == [19, 23]
+
+
+@pytest.mark.parametrize("use_tz", [True, False])
+def test_first_and_last_are_told_in_the_zone_of_the_viewer(
+    failures: None, superuser: Client, database: str, settings: Settings, use_tz: bool
+) -> None:
+    settings.USE_TZ = use_tz
+    at = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    ErrorMessage.objects.using(database).update(ended_at=at)
+    assert "Jan. 1, 2026, 10:04 p.m." in text_of(superuser.get(url("errormessage", "groups")))
 
 
 def test_counts_are_capped(failures: None, superuser: Client, monkeypatch: pytest.MonkeyPatch) -> None:

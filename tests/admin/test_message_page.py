@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages
+from django_delayq.admin.log import log_rows
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
@@ -82,6 +84,18 @@ def test_a_broker_that_is_away_takes_nothing_from_the_page_but_who_would_run_it(
     monkeypatch.setattr(broker.clock, "workers", away)
     shown = text_of(open_page(superuser, database, "a"))
     assert "When it is due the first worker with a free hand runs it." in shown
+
+
+def test_what_was_done_to_a_row_of_another_database_is_not_told_of_this_one(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    send("a", delay="1h")
+    pk = pk_of(database, "a")
+    elsewhere = ReadyMessage(pk=pk, key="order.close", message_id="b")
+    log_rows(User.objects.get().pk, [elsewhere], "Run now")
+    assert "What operators did" not in text_of(open_page(superuser, database, "a"))
+    log_rows(User.objects.get().pk, [ReadyMessage.objects.using(database).get(pk=pk)], "Run now")
+    assert "What operators did" in text_of(open_page(superuser, database, "a"))
 
 
 def test_payloads_are_shown_to_those_who_may_see_them(
