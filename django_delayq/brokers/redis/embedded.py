@@ -50,8 +50,8 @@ def start(directory: Path) -> str:
     path = _socket_path(directory)
     launched = False
     deadline = time.monotonic() + WAIT_S
-    # One that has just been launched listens before it reads its data, and then may still end.
-    while not (_answers(path) if launched else _listens(path)):
+    # One that has just been launched listens before it has read its data, and then may still end.
+    while not (_answer(path) == b"+" if launched else _listens(path)):
         with _lock(directory) as lock:
             if lock is not None and launched:
                 raise BrokerRefused(f"The embedded Redis on {directory} ended at its start. {_last_words(directory)}")
@@ -59,6 +59,8 @@ def start(directory: Path) -> str:
                 _launch(directory, path, lock)
                 launched = True
         if time.monotonic() > deadline:
+            if launched and _answer(path):
+                break  # it has much to read; whoever connects is told so
             raise BrokerRefused(
                 f"The embedded Redis on {directory} ({_pid(directory)}) can't be reached at {path}. End that process; "
                 f"if this one has a /tmp of its own, give embedded:// a directory with a shorter path."
@@ -122,15 +124,16 @@ def _listens(path: str) -> bool:
     return True
 
 
-def _answers(path: str) -> bool:
+def _answer(path: str) -> bytes:
+    """How its answer to a PING begins: "+", or "-" while it reads its data; empty when there is none."""
     with socket(AF_UNIX) as probe:
         probe.settimeout(1)
         try:
             probe.connect(path)
             probe.sendall(b"PING\r\n")
-            return bool(probe.recv(1))  # LOADING will do: whoever connects then is told so
+            return probe.recv(1)
         except OSError:
-            return False
+            return b""
 
 
 @contextmanager
