@@ -8,20 +8,28 @@ from django_delayq.brokers.redis.scripts import Call, Operation, Reply
 
 R = TypeVar("R")
 
-WITHIN_MS = 1_000
-"""How long one round trip waits for it: within what a send may take in all."""
+REPLICA_MS = 1_000
+FSYNC_MS = 1_500
+"""How long one round trip waits for it, within what a send may take in all. A server that writes to disk once a second
+may take a second before it begins."""
 
 
 class _Wait(NamedTuple):
     call: Call
+    within_ms: int
     is_confirmed: Callable[[Reply], bool]
     what: str
 
 
 _WAITS: Mapping[str, _Wait] = {
-    "replica": _Wait(Call(None, (), ("WAIT", 1, WITHIN_MS)), lambda replicas: replicas >= 1, "no replica has it"),
+    "replica": _Wait(
+        Call(None, (), ("WAIT", 1, REPLICA_MS)), REPLICA_MS, lambda replicas: replicas >= 1, "no replica has it"
+    ),
     "fsync": _Wait(
-        Call(None, (), ("WAITAOF", 1, 0, WITHIN_MS)), lambda told: told[0] >= 1, "it is not in the file on disk"
+        Call(None, (), ("WAITAOF", 1, 0, FSYNC_MS)),
+        FSYNC_MS,
+        lambda told: told[0] >= 1,
+        "it is not in the file on disk",
     ),
 }
 
@@ -40,7 +48,7 @@ def _confirmed(operation: Operation[R], wait: _Wait) -> Operation[R]:
         while True:
             replies = yield [*calls, wait.call]
             if not wait.is_confirmed(replies[-1]):
-                raise Passing(f"Redis took it, but after {WITHIN_MS / 1000:g} s {wait.what}")
+                raise Passing(f"Redis took it, but after {wait.within_ms / 1000:g} s {wait.what}")
             calls = operation.send(replies.part(0, len(calls)))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
