@@ -69,6 +69,8 @@ def under_load(site: Site, fault: Callable[[], object]) -> Counter[str]:
     workers = [site.worker(), site.worker()]
     for worker in workers:
         worker.until_says("Connections at most")
+    send(site, [f"{mark}-first"])
+    run_all(site, [f"{mark}-first"])  # the queues of all handlers are there: one being made may be lost with its node
     with ThreadPoolExecutor() as threads:
         sending = threads.submit(send, site, ids)
         fault()
@@ -113,6 +115,18 @@ class TestRestart:
             rabbitmq_server.start()
 
         under_load(site, restart)
+
+
+def test_an_empty_queue_of_suspects_without_a_leader_holds_up_no_other(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.put([Put("a", Header("leaderless", "k"), b"1")])  # its queues are there now
+    server = "{'%2F_delayq.suspect.leaderless/k', node()}"
+    rabbitmq_server.run(f"ok = ra:stop_server(quorum_queues, {server}), ok")
+    try:
+        assert broker.claim_suspect([Want("leaderless", "k", 1)], lease_ms=60_000, worker="w").messages == []
+    finally:
+        rabbitmq_server.run(f"ok = ra:restart_server(quorum_queues, {server}), ok")
 
 
 def test_what_was_published_and_not_confirmed_is_sent_again_and_runs_once(

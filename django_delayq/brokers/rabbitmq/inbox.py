@@ -197,8 +197,12 @@ class Inbox:
             yield heapq.heappop(box.ready)[2]
 
     def get(self, queue: str, name: SetName | None = None) -> Arrival | None:
-        """Fetch one message of a queue that is not consumed."""
-        message = self._on_channel.basic_get(queue)
+        """Fetch one message of a queue that is not consumed.
+
+        An empty queue is not asked for one. It may have no leader, where its node died while it was made: then nothing
+        would answer, and a worker would serve no other queue either.
+        """
+        message = self._on_channel.basic_get(queue) if self.waiting(queue) else None
         if message is None:
             return None
         self._unacknowledged[message.delivery_tag] = None
