@@ -69,8 +69,6 @@ def under_load(site: Site, fault: Callable[[], object]) -> Counter[str]:
     workers = [site.worker(), site.worker()]
     for worker in workers:
         worker.until_says("Connections at most")
-    send(site, [f"{mark}-first"])
-    run_all(site, [f"{mark}-first"])  # the queues of all handlers are there: one being made may be lost with its node
     with ThreadPoolExecutor() as threads:
         sending = threads.submit(send, site, ids)
         fault()
@@ -110,6 +108,8 @@ class TestRestart:
         self, site: Site, rabbitmq_server: RabbitMQServer
     ) -> None:
         def restart() -> None:
+            send(site, ["first"])
+            run_all(site, ["first"])  # the queues of all handlers are there: one being made may be lost with its node
             sleep(0.5)
             rabbitmq_server.kill()
             rabbitmq_server.start()
