@@ -28,7 +28,6 @@ def test_another_worker_goes_on_with_a_job_and_counts_each_message_once(
 ) -> None:
     failed = ErrorMessage.objects.using(database)
     fail(database)
-    worker = site.worker()
     page.goto("/admin/delayq/errormessage/?key=order.close")
     page.locator("#action-toggle").check()
     page.get_by_role("button", name=re.compile(f"Select all {FAILED}")).click()
@@ -38,6 +37,7 @@ def test_another_worker_goes_on_with_a_job_and_counts_each_message_once(
     page.get_by_role("button", name="Run again").click()
     expect(page.get_by_text("It goes on.")).to_be_visible()
     expect(page.get_by_role("progressbar")).to_be_visible()
+    worker = site.worker()  # not before: it may be done sooner than the page is there
     while failed.count() == FAILED:
         page.wait_for_timeout(20)
     worker.kill()
