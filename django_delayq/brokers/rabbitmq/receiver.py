@@ -97,10 +97,10 @@ class Receiver:
             claims.next_due_ms = self._next_due_ms(names, claims)
             return claims
 
-    def _take_in(self) -> None:
+    def _take_in(self, upkept: Upkept | None = None) -> None:
         self._inbox.drain()
         self._inbox.ripen()
-        self._recover()
+        self._recover(upkept)
 
     def _lease(self, arrivals: Iterable[Arrival], claims: Claims, lease_ms: int) -> None:
         until = self._clock.monotonic() + lease_ms / 1000
@@ -190,9 +190,7 @@ class Receiver:
         with self._receiving(self._inbox.boxes) as connection:
             connection.heartbeat_tick()
             upkept = Upkept(self._clock.now_ms())
-            self._inbox.drain()
-            self._inbox.ripen()
-            self._recover(upkept)
+            self._take_in(upkept)
             self._lapse(upkept)
             self._give_back_unwanted()
             self._bring_back_strays()
