@@ -13,6 +13,7 @@ from django_delayq.brokers.base import (
     AlarmInfo,
     Audit,
     Broker,
+    BuriedInfo,
     Capability,
     Claims,
     Counts,
@@ -96,6 +97,29 @@ class StoredBroker:
         if self.degraded.on:
             with self.database.available():
                 return self._feed.claim(wants, lease_ms, worker)
+        return self._claim_by_clock(wants, lease_ms, worker)[0]
+
+    def claim_all(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        """As `claim`, and of the tables what the clock was not told of, or has lost.
+
+        Only when the clock has no alarm left: those of rows that are gone, of which it may have very many, would stay
+        ahead of the others, and each of those would be of a row that the tables gave the moment before.
+        """
+        buried: list[BuriedInfo] = []
+        ghosts: list[str] = []
+        found, heard = Claims([], [], 0, None), not self.degraded.on
+        while heard and not found.messages:
+            found, heard = self._claim_by_clock(wants, lease_ms, worker)
+            buried, ghosts = [*buried, *found.buried], [*ghosts, *found.ghosts]
+        if not found.messages:
+            with self.database.available():
+                found = claim_until_none(self.database, wants, lease_ms, worker)
+            buried += found.buried
+        found.buried, found.ghosts = buried, ghosts
+        return found
+
+    def _claim_by_clock(self, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, bool]:
+        """Also whether the clock had an alarm."""
         with self.degraded.asking():
             found = self.clock.claim(wants, lease_ms=lease_ms, worker=worker)
         self.degraded.hear(found.away)
@@ -108,15 +132,8 @@ class StoredBroker:
         self._forget(rows.over, rows.again)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
         messages = [*found.messages, *rows.messages]
-        return Claims(messages, [], rows.now_ms, next_due_ms, found.left, found.ghosts, rows.buried)
-
-    def claim_all(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        """As `claim`, and of the tables what the clock was not told of, or has lost."""
-        found = self.claim(wants, lease_ms=lease_ms, worker=worker)
-        if found.messages:
-            return found
-        with self.database.available():
-            return claim_until_none(self.database, wants, lease_ms, worker)
+        claimed = Claims(messages, [], rows.now_ms, next_due_ms, found.left, found.ghosts, rows.buried)
+        return claimed, bool(found.alarms)
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():
@@ -210,7 +227,7 @@ class StoredBroker:
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return _answers(ids, byid.cancel(self.database, ids))
+        return byid.answers(ids, byid.cancel(self.database, ids))
 
     async def acancel(self, ids: Sequence[str]) -> list[bool]:
         return await sync_to_async(self.cancel)(ids)
@@ -219,7 +236,7 @@ class StoredBroker:
         check_batch(ids)
         found, alarms = byid.reschedule(self.database, ids, delay_ms, at_ms)
         self._short_cut.put_after_commit(self.database.connection, alarms)
-        return _answers(ids, found)
+        return byid.answers(ids, found)
 
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         return await sync_to_async(self.reschedule)(ids, delay_ms=delay_ms, at_ms=at_ms)
@@ -228,43 +245,28 @@ class StoredBroker:
         check_batch(ids)
         found, alarms = byid.rescue(self.database, ids)
         self._short_cut.put_after_commit(self.database.connection, alarms)
-        return _answers(ids, found)
+        return byid.answers(ids, found)
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return _answers(ids, byid.purge(self.database, ids))
+        return byid.answers(ids, byid.purge(self.database, ids))
 
     def purge_errors(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return _answers(ids, byid.purge_errors(self.database, ids))
+        return byid.answers(ids, byid.purge_errors(self.database, ids))
 
     # Pauses: the tables keep them, the clock tells of them
 
     def pause(self, pause: Pause) -> None:
         with self.database.available():
             pauses.pause(self.database, pause)
-        self._tell_after_commit(lambda: self.clock.pause(pause))
+        pauses.tell_after_commit(self.database, lambda: self.clock.pause(pause))
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         with self.database.available():
             resumed = pauses.resume(self.database, queue, key)
-        self._tell_after_commit(lambda: self.clock.resume(queue, key))
+        pauses.tell_after_commit(self.database, lambda: self.clock.resume(queue, key))
         return resumed
-
-    def _tell_after_commit(self, tell: Callable[[], object]) -> None:
-        """Have workers read the pauses when they can: after the commit of the caller's transaction; else at once.
-
-        Nobody tells of the end of a transaction that is managed by hand: workers read them soon by themselves.
-        """
-
-        def told() -> None:
-            with contextlib.suppress(DelayqError):  # untold, workers read it soon
-                tell()
-
-        if self.database.connection.in_atomic_block:
-            self.database.connection.on_commit(told, robust=True)
-        else:
-            told()
 
     def pauses(self) -> list[Pause]:
         with self.database.available():
@@ -342,13 +344,3 @@ class StoredBroker:
         if found.now_ms is not None:
             found.warnings += clocks.warnings(clocks.skew(found.now_ms, before_ms, self.database.now_ms()))
         return found
-
-
-def _answers(ids: Sequence[str], found: set[str]) -> list[bool]:
-    """True for each id that was found, once."""
-    left = set(found)
-    answers = []
-    for id in ids:
-        answers.append(id in left)
-        left.discard(id)
-    return answers

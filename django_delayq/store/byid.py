@@ -1,6 +1,6 @@
 """Moves by id: cancel, reschedule, rescue, purge. They act in the caller's transaction, and need no broker."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from django_delayq.brokers.base import Alarm
@@ -61,6 +61,16 @@ def rescue(database: Database, ids: Sequence[str]) -> tuple[set[str], list[Alarm
             pk, queue, key = row
             alarms.append(Alarm(queue, key, str(pk)))
     return rescued, alarms
+
+
+def answers(ids: Sequence[str], found: Collection[str]) -> list[bool]:
+    """True for each id that was found, once."""
+    left = set(found)
+    each_answer = []
+    for id in ids:
+        each_answer.append(id in left)
+        left.discard(id)
+    return each_answer
 
 
 def _cancel(database: Database, ids: Sequence[str]) -> set[str]:

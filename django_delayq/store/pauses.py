@@ -1,8 +1,12 @@
 """Pauses, kept in a table: they outlive the loss of the clock, which only tells workers of them."""
 
+import contextlib
+from collections.abc import Callable
+
 from django.db.models.expressions import RawSQL
 
 from django_delayq.brokers.base import Pause
+from django_delayq.errors import DelayqError
 from django_delayq.fields import to_epoch_ms
 from django_delayq.models import PauseRow
 from django_delayq.store.database import Database
@@ -42,6 +46,22 @@ def pauses(database: Database) -> list[Pause]:
     found = [(_read(row), row.now_ms) for row in rows.annotate(now_ms=RawSQL(database.dialect.now, []))]  # noqa: S611
     in_force = [each for each, now_ms in found if each.holds(now_ms)]
     return sorted(in_force, key=lambda each: (each.queue or "", each.key or ""))
+
+
+def tell_after_commit(database: Database, tell: Callable[[], object]) -> None:
+    """Have workers read the pauses when they can: after the commit of the caller's transaction; else at once.
+
+    Nobody tells of the end of a transaction that is managed by hand: workers read them soon by themselves.
+    """
+
+    def told() -> None:
+        with contextlib.suppress(DelayqError):  # untold, workers read it soon
+            tell()
+
+    if database.connection.in_atomic_block:
+        database.connection.on_commit(told, robust=True)
+    else:
+        told()
 
 
 def _read(row: PauseRow) -> Pause:
