@@ -56,7 +56,7 @@ class Claiming:
         return bool(self._behind) or any(lane.leases or lane.active for lane, _ in self._lanes)
 
     def claim(self) -> bool:
-        """Claim what the lanes want, but for what is paused. Whether anything came."""
+        """Claim what the lanes want, but for what is paused. Whether anything came that it keeps."""
         asked = {lane: min(hands.want(lane), self._room()) for lane, hands in self._lanes}
         self.wanted = any(asked.values())
         if not self.wanted:
@@ -72,23 +72,28 @@ class Claiming:
         sent_at = monotonic()
         claims = self._claim(wants)
         given, foreign = self._deal(claims, sent_at)
+        found = bool(foreign)
         for lane, hands in self._lanes:
             leases = given.pop(lane, [])
             once, others = _parted(leases)
             kept = self._keep(lane, hands, once, others)
+            found |= kept > 0  # what is given back at once would come again at once
             if asked[lane]:
                 left = claims.left or kept < len(leases)
                 lane.note_claim(filled=len(leases) >= asked[lane], left=left, once=bool(once))
         self._bury(foreign)
         self._unrun.tell(claims.buried, claims.ghosts)
-        return bool(claims.messages)
+        return found
 
     def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
         """Give back what no hand has started since it was claimed so long ago."""
         claimed_before = monotonic() - older_than_s
         self._give_back(self._take_behind(lambda lease: lease.claimed_at < claimed_before))
-        for lane, _ in self._lanes:
-            self._give_back(take_unstarted(lane, claimed_before))
+        unstarted = [lease for lane, _ in self._lanes for lease in take_unstarted(lane, claimed_before)]
+        if unstarted:
+            self._give_back(unstarted)
+            for lane, _ in self._lanes:
+                lane.note_stall()
 
     def start_behind(self) -> None:
         """Have those started whose ids run here no more.

@@ -103,10 +103,19 @@ class Lane:
         hands = min(self.concurrency - self.active, free)
         waiting = len(self.leases)
         per_hand = self._per_hand()
-        if per_hand > 1 and (self.ended != self.seen[0] or waiting < self.seen[1]):
+        if self.moves:
             hands += self.active
         wanted = hands * per_hand - waiting
         return wanted if wanted * 2 >= hands * per_hand else 0  # half a run at least: small claims cost as much
+
+    @property
+    def moves(self) -> bool:
+        """Whether its hands get on since the last claim, with a handler so fast that they leave it in a moment."""
+        return self._per_hand() > 1 and (self.ended != self.seen[0] or len(self.leases) < self.seen[1])
+
+    def note_stall(self) -> None:
+        """Something has waited for a hand for too long: until one gets on, none is expected."""
+        self.seen = (self.ended, len(self.leases))
 
     def at_once(self, free: int) -> int:
         """How many more messages would start at once, with `free` threads or tasks that none waits for."""

@@ -61,7 +61,14 @@ class SyncHands:
         """How many messages to claim now for a lane."""
         with self._changed:
             lane.unmet = True  # until the claim has answered: a hand that frees meanwhile asks for another
-            return lane.want(self._most - self.running)
+            return lane.want(self._most - self.running or self._turn_of(lane))
+
+    def _turn_of(self, lane: Lane) -> int:
+        """A hand for a lane that has nothing, though all are busy: one that moves comes round to it in a moment.
+
+        Else a lane whose hands always find more would keep them until its backlog is gone.
+        """
+        return int(not lane.active and not lane.leases and any(other.active and other.moves for other in self.lanes))
 
     def offer(self, lane: Lane) -> None:
         """Tell that leases were put into a lane."""

@@ -46,6 +46,17 @@ def test_nothing_is_heaped_up_behind_a_handler_that_stalls() -> None:
     assert lane.want(free=28) == 80
 
 
+def test_after_what_was_given_back_nothing_is_claimed_for_busy_hands_until_one_gets_on() -> None:
+    lane = make_lane()
+    lane.active = 1
+    lane.note_run(100, 0.1)
+    assert lane.want(0) > 0
+    lane.note_stall()
+    assert lane.want(0) == 0
+    lane.note_run(1, 0.001)
+    assert lane.want(0) > 0
+
+
 def test_nothing_is_claimed_for_busy_hands_of_a_slow_handler() -> None:
     lane = make_lane(1.0)
     lane.active = lane.concurrency
@@ -193,6 +204,27 @@ def test_at_most_once_gives_back_what_came_from_a_second_set_without_a_free_hand
     rig.drain(make_handler(nothing, at_most_once=True), threads=1, queues=("one", "two"))
     totals = rig.broker.counts().totals
     assert (totals["released"], totals["finished"]) == (1, 2)
+
+
+def test_what_no_hand_is_free_for_is_not_claimed_and_given_back_again_and_again(
+    rig: Rig, gate: threading.Event
+) -> None:
+    rig.send("a-first", "b-held", *(f"c{n}" for n in range(60)), key="fast")
+    held = threading.Event()
+
+    def hold(message: Message[Any]) -> None:
+        if message.id == "b-held":
+            held.set()
+            gate.wait(PATIENCE_S)
+
+    # Its sender didn't know yet that it must not start twice, so the broker gives it without a hand that is free.
+    rig.start(make_handler(hold, "fast"), make_handler(nothing, "once", at_most_once=True), max_threads=1)
+    assert held.wait(PATIENCE_S)
+    rig.send("once", key="once")
+    rig.until_state("c0", State.READY)  # what waits for the hand is given back after a second
+    gate.set()
+    rig.until_gone("once")
+    assert rig.broker.counts().totals["released"] < 60 + 40
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

@@ -43,11 +43,11 @@ def fill(lane: Lane) -> None:
 
 
 def hands_of(
-    rig: Rig, lanes: list[Lane], make_run: Callable[[], AbstractContextManager[Run]]
+    rig: Rig, lanes: list[Lane], make_run: Callable[[], AbstractContextManager[Run]], most: int = 32
 ) -> tuple[SyncHands, WaitingTold]:
     outage = Outage()
     leases = Leases(rig.broker, 15_000, outage)
-    hands = SyncHands(lanes, 32, make_run, leases, Settling(rig.broker, leases, outage), lambda: None)
+    hands = SyncHands(lanes, most, make_run, leases, Settling(rig.broker, leases, outage), lambda: None)
     hands._changed = told = WaitingTold()
     return hands, told
 
@@ -97,6 +97,47 @@ def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: t
         free.append(hands.free)
     assert max(free) == 29  # fewer for a moment: a hand that has just begun is not yet in the lane that called it
     assert free[-1] == 29
+    gate.set()
+    hands.close(PATIENCE_S)
+
+
+def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig: Rig, gate: threading.Event) -> None:
+    fast, other = make_lane("fast"), make_lane("other")
+    ended = threading.Event()
+
+    def run(lease: Lease) -> Settlement | None:
+        if lease.lane is other:
+            ended.set()
+        elif not gate.is_set() and not ended.is_set():
+            fill(fast)  # its backlog has no end
+            if not other.leases and hands.want(other):
+                fill(other)
+                hands.offer(other)
+        return None
+
+    hands, _ = hands_of(rig, [fast, other], lambda: nullcontext(run), most=1)
+    fill(fast)
+    hands.offer(fast)
+    assert ended.wait(PATIENCE_S), "nothing is claimed for the other lane"
+    hands.close(PATIENCE_S)
+
+
+def test_nothing_is_claimed_behind_a_hand_that_stalls(rig: Rig, gate: threading.Event) -> None:
+    slow, other = make_lane("slow"), make_lane("other")
+    started = threading.Event()
+
+    def run(lease: Lease) -> Settlement | None:
+        started.set()
+        gate.wait(PATIENCE_S)
+        return None
+
+    slow.note_run(100, 0.1)  # it was fast so far
+    slow.note_claim(filled=True, left=True, once=False)
+    hands, _ = hands_of(rig, [slow, other], lambda: nullcontext(run), most=1)
+    fill(slow)
+    hands.offer(slow)
+    assert started.wait(PATIENCE_S)
+    assert hands.want(other) == 0
     gate.set()
     hands.close(PATIENCE_S)
 
