@@ -32,7 +32,7 @@ def banner(
     return [
         f"delayq {alias.name!r} on {report.server}",
         f"Durability: {report.durability}",
-        f"Queues: {', '.join(queues)}; lease {to_text(alias.options.lease)}",
+        f"Queues: {_queues_text(queues, options)}; lease {to_text(alias.options.lease)}",
         *_handler_lines(registered, queues, options),
         _connections_line(registered, options) + (_of_store(alias) if alias.store else ""),
         *(
@@ -44,6 +44,16 @@ def banner(
             ]
         ),
     ]
+
+
+def _queues_text(queues: Sequence[str], options: Options) -> str:
+    if len(options.queues) < 2:
+        return ", ".join(queues)
+    return f"{', '.join(map(str, options.queues))}, in this order{_by_weight(options)}"
+
+
+def _by_weight(options: Options) -> str:
+    return " and by weight" if any(queue.weight for queue in options.queues) else ""
 
 
 def _of_store(alias: Alias) -> str:

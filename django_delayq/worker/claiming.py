@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
-from django_delayq.brokers.base import BATCH, BuriedInfo, Claims, Want
+from django_delayq.brokers.base import BATCH, BuriedInfo, Claimed, Claims, Want
 from django_delayq.worker import attempt
 from django_delayq.worker.hands import Hands
 from django_delayq.worker.lanes import Lane, Lease, take_paused, take_unstarted, wants_of
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.pauses import Pauses
+from django_delayq.worker.queues import Order
+from django_delayq.worker.round import Round
 from django_delayq.worker.settling import Settling
 from django_delayq.worker.unrun import Unrun
 
@@ -30,6 +32,7 @@ class Claiming:
         leases: Leases,
         settling: Settling,
         unrun: Unrun,
+        order: Order,
         most: int | None = None,
     ) -> None:
         self._claim = claim
@@ -39,6 +42,8 @@ class Claiming:
         self._leases = leases
         self._settling = settling
         self._unrun = unrun
+        self._order = order
+        self._backlog = True
         self._most = most
         self._kept = 0
         self._behind: list[Lease] = []  # their ids run here, by leases of before
@@ -56,31 +61,62 @@ class Claiming:
         return bool(self._behind) or any(lane.leases or lane.active for lane, _ in self._lanes)
 
     def claim(self) -> bool:
-        """Claim what the lanes want, but for what is paused. Whether anything came that it keeps."""
-        asked = {lane: min(hands.want(lane), self._room()) for lane, hands in self._lanes}
-        self.wanted = any(asked.values())
-        if not self.wanted:
-            return False
+        """Claim what the lanes want, but for what is paused: of one queue after another, where they have an order.
+
+        Whether anything came that it keeps. While nothing is left behind one call asks all queues, for no more than
+        there are hands.
+        """
+        queues = self._order.names()
+        steps = [[queue] for queue in queues[:-1] if self._backlog]
+        steps.append(queues)  # the broker waits for what the last one asks for
+        is_ahead = self._backlog or len(queues) < 2
+        self._backlog = True
+        self.wanted = found = False
+        round_ = Round(self._lanes)
+        for step in steps:
+            asked = {lane: self._ask(lane, hands, round_, is_ahead) for lane, hands in self._lanes}
+            self.wanted = any(asked.values())
+            if not self.wanted:
+                break
+            found |= self._claim_of(step, asked, round_)
+        else:
+            self._backlog = round_.is_behind
+        round_.end()
+        return found
+
+    def _ask(self, lane: Lane, hands: Hands, round_: Round, is_ahead: bool) -> int:
+        wanted = min(round_.want(lane, hands), self._room())
+        return wanted if is_ahead else min(wanted, max(lane.at_once(hands.free), 1))
+
+    def _claim_of(self, queues: Sequence[str], asked: Mapping[Lane, int], round_: Round) -> bool:
         wants = [
             want
             for lane, hands in self._lanes
             if asked[lane]
             for want in wants_of(lane, asked[lane], lane.at_once(hands.free))
+            if not queues or want.queue in queues
         ]
         # Claimed also when all is paused: that has the broker sleep for no message, but for word of a resume.
         wants = [want for want in wants if not self._pauses.cover(want.queue, want.key)]
         sent_at = monotonic()
         claims = self._claim(wants)
-        given, foreign = self._deal(claims, sent_at)
+        given, foreign = self._deal(claims, sent_at, queues)
         found = bool(foreign)
-        for lane, hands in self._lanes:
-            leases = given.pop(lane, [])
-            once, others = _parted(leases)
-            kept = self._keep(lane, hands, once, others)
-            found |= kept > 0  # what is given back at once would come again at once
-            if asked[lane]:
-                left = claims.left or kept < len(leases)
-                lane.note_claim(filled=len(leases) >= asked[lane], left=left, once=bool(once))
+        for place, queue in enumerate(queues or [""]):
+            # What a queue before it left no hand for is given back.
+            most = {lane: round_.want(lane, hands) if place else BATCH for lane, hands in self._lanes}
+            for lane, hands in self._lanes:
+                leases = given.get((queue, lane), [])
+                once, others = _parted(leases)
+                kept = self._keep(lane, hands, once, others, most[lane])
+                found |= kept > 0  # what is given back at once would come again at once
+                if kept and queue:
+                    self._order.note(queue, kept)
+                if asked[lane]:
+                    left = claims.left or kept < len(leases)
+                    filled = len(leases) >= asked[lane]
+                    presses = filled or (left and len(queues) == 1)
+                    round_.add(lane, hands, kept, filled=filled, left=left, once=bool(once), presses=presses)
         self._bury(foreign)
         self._unrun.tell(claims.buried, claims.ghosts)
         return found
@@ -126,17 +162,19 @@ class Claiming:
     def _room(self) -> int:
         return BATCH if self._most is None else self._most - self._kept
 
-    def _deal(self, claims: Claims, sent_at: float) -> tuple[dict[Lane, list[Lease]], list[Lease]]:
+    def _deal(
+        self, claims: Claims, sent_at: float, queues: Sequence[str]
+    ) -> tuple[dict[tuple[str, Lane], list[Lease]], list[Lease]]:
         # The claim's time is the server's of a moment later, so the clock made of both is never behind the server's.
         clock_ms = claims.now_ms - sent_at * 1000
         held_until = sent_at + self._leases.hold_s
-        given: dict[Lane, list[Lease]] = {}
+        given: dict[tuple[str, Lane], list[Lease]] = {}
         foreign: list[Lease] = []
         any_lane, _ = self._lanes[0]  # what is foreign runs in none
         for claimed in claims.messages:
             found = self._hands_of.get(claimed.header.key) if claimed.header else None
             lane = found[0] if found else any_lane
-            leases = given.setdefault(lane, []) if found else foreign
+            leases = given.setdefault((_queue_of(claimed, queues), lane), []) if found else foreign
             leases.append(Lease(claimed, lane, sent_at, held_until, clock_ms))
         return given, foreign
 
@@ -149,8 +187,8 @@ class Claiming:
                 [BuriedInfo(claimed.id, settlement.queue, settlement.key, claimed.failures, settlement.error)]
             )
 
-    def _keep(self, lane: Lane, hands: Hands, once: list[Lease], others: list[Lease]) -> int:
-        """Deal out what a lane can take, and give back the rest. How many it keeps.
+    def _keep(self, lane: Lane, hands: Hands, once: list[Lease], others: list[Lease], most: int) -> int:
+        """Deal out what a lane can take, `most` at most, and give back the rest. How many it keeps.
 
         Of what must not start twice more may have come than hands are free: a lane asks each of its sets for all that
         it wants, since any of them may have something, and lanes share hands.
@@ -159,7 +197,7 @@ class Claiming:
             return 0
         at_once = lane.at_once(hands.free)
         leases = [*once[:at_once], *others]
-        kept = leases[: self._room()]
+        kept = leases[: min(self._room(), most)]
         surplus = [*leases[len(kept) :], *once[at_once:]]
         running = self._leases.running_ids()
         self._kept += len(kept)
@@ -178,3 +216,10 @@ def _parted(leases: list[Lease]) -> tuple[list[Lease], list[Lease]]:
     for lease in leases:
         (once if attempt.at_most_once(lease.claimed, lease.lane.handler) else others).append(lease)
     return once, others
+
+
+def _queue_of(claimed: Claimed, queues: Sequence[str]) -> str:
+    """Which of the queues that were asked together a message counts for; '' where they have no order."""
+    if not queues or claimed.header is None:
+        return ""
+    return claimed.header.queue if claimed.header.queue in queues else queues[-1]

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from django_delayq.worker.queues import ServedQueue
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of one worker; lengths of time in seconds."""
 
-    queues: tuple[str, ...] = ()
-    """Empty: every queue that a handler names, and "default"."""
+    queues: tuple[ServedQueue, ...] = ()
+    """Empty: every queue that a handler names, and "default", in no order."""
     threads: int = 4
     max_threads: int = 32
     processes: int = 0

@@ -18,7 +18,7 @@ SUSPECTS_CHILD = 1
 
 def queues_of(handlers: Handlers, options: Options) -> list[str]:
     """The queues to serve: those asked for, else every one that a handler names, and the default one."""
-    return list(options.queues) or sorted({DEFAULT_QUEUE} | {handler.queue for handler in handlers})
+    return [queue.name for queue in options.queues] or sorted({DEFAULT_QUEUE} | {handler.queue for handler in handlers})
 
 
 def lanes_of(handlers: Handlers, queues: Sequence[str], options: Options) -> list[Lane]:

@@ -33,6 +33,7 @@ from django_delayq.worker.outage import Outage
 from django_delayq.worker.outcome import Outcome
 from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.plan import lanes_of, queues_of
+from django_delayq.worker.queues import Order
 from django_delayq.worker.relaying import Relaying
 from django_delayq.worker.settling import Settling
 from django_delayq.worker.sync_hands import SyncHands
@@ -88,6 +89,7 @@ class Worker:
             self._leases,
             self.settling,
             unrun,
+            Order(options.queues),
             options.max_messages,
         )
         self._loop = Loop(
@@ -102,6 +104,7 @@ class Worker:
                 self._leases,
                 self.settling,
                 unrun,
+                Order(()),  # a child process runs them, one at a time
             ),
             outage,
             Heartbeat(options.heartbeat_file),

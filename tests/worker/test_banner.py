@@ -9,6 +9,7 @@ from django_delayq.brokers.base import ServerReport
 from django_delayq.conf import Alias, Store
 from django_delayq.worker.banner import banner
 from django_delayq.worker.options import Options
+from django_delayq.worker.queues import served_queues
 from tests.worker.rig import make_handler
 
 
@@ -45,7 +46,7 @@ def test_it_says_how_many_connections_there_are_at_most(options: dict[str, int],
 
 
 def test_a_handler_of_a_queue_that_is_not_served_has_no_line() -> None:
-    text = "\n".join(lines(queues=("mail",)))
+    text = "\n".join(lines(queues=served_queues("mail")))
     assert "mail.send: queue mail, thread, 4 at once" in text
     assert "report.build" not in text
     assert "page.fetch" not in text
@@ -53,10 +54,23 @@ def test_a_handler_of_a_queue_that_is_not_served_has_no_line() -> None:
 
 
 def test_a_queue_that_no_handler_names_is_warned_of() -> None:
-    warnings = [line for line in lines(queues=("mial", "default", "mail")) if line.startswith("Warning")]
+    warnings = [line for line in lines(queues=served_queues("mial,default,mail")) if line.startswith("Warning")]
     assert len(warnings) == 1
     assert "No handler names the queue 'mial'" in warnings[0]
     assert "did you mean 'mail'?" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("queues", "text"),
+    [
+        ("mail", "Queues: mail; lease"),
+        ("mail,default", "Queues: mail, default, in this order; lease"),
+        ("mail,default:3,reports:1", "Queues: mail, default:3, reports:1, in this order and by weight; lease"),
+    ],
+)
+def test_it_says_in_which_order_queues_are_served(queues: str, text: str) -> None:
+    assert any(line.startswith(text) for line in lines(queues=served_queues(queues)))
+    assert any(line.startswith("Queues: default, mail, reports; lease") for line in lines())
 
 
 def test_it_tells_what_a_crash_loses_and_counts_the_stores_connections() -> None:

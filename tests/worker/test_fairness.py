@@ -199,9 +199,9 @@ def test_a_lane_that_is_claimed_ahead_for_takes_no_hand_from_what_must_not_start
 
 
 def test_at_most_once_gives_back_what_came_from_a_second_set_without_a_free_hand(rig: Rig) -> None:
-    rig.send("a", queue="one", at_most_once=True)
-    rig.send("b", queue="two", at_most_once=True)
-    rig.drain(make_handler(nothing, at_most_once=True), threads=1, queues=("one", "two"))
+    rig.send("a", key="new", at_most_once=True)
+    rig.send("b", key="old", at_most_once=True)
+    rig.drain(make_handler(nothing, "new", former_keys=("old",), at_most_once=True), threads=1)
     totals = rig.broker.counts().totals
     assert (totals["released"], totals["finished"]) == (1, 2)
 

@@ -12,6 +12,7 @@ from django_delayq.brokers.base import Claims, Pause, Want
 from django_delayq.message import State
 from django_delayq.worker import claiming, pauses, upkeep
 from django_delayq.worker.drain import summary
+from django_delayq.worker.queues import served_queues
 from django_delayq.worker.unrun import Unrun
 from tests.worker.processes import Site
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
@@ -48,7 +49,7 @@ def test_a_key_paused_in_one_queue_runs_in_the_others(rig: Rig) -> None:
     rig.send("here")
     rig.send("there", queue="mail")
     rig.broker.pause(Pause("mail", "k", "x"))
-    rig.drain(make_handler(note(got)), queues=("default", "mail"))
+    rig.drain(make_handler(note(got)), queues=served_queues("default,mail"))
     assert got == ["here"]
 
 
@@ -166,7 +167,7 @@ def test_a_drain_leaves_what_is_paused_and_counts_it(rig: Rig) -> None:
     rig.send("parked", key="unserved")
     rig.send("later", delay_ms=HOUR)
     rig.broker.pause(Pause("default", None, "x"))
-    worker = rig.drain(make_handler(lambda message: None), queues=("default", "mail"))
+    worker = rig.drain(make_handler(lambda message: None), queues=served_queues("default,mail"))
     assert summary(rig.broker, worker.settling, worker.served).endswith("Left: 1 not due, 1 parked, 3 paused.")
     assert rig.broker.counts().totals["finished"] == 1
 

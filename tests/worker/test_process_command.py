@@ -23,7 +23,7 @@ def test_the_banner_says_what_is_connected_and_served(site: Site) -> None:
     worker.until_says("Connections at most")
     assert worker.stop() == 0
     assert str(site.line.path.parent) in worker.text
-    assert "Queues: default, bulk; lease 2s" in worker.text
+    assert "Queues: default, bulk, in this order; lease 2s" in worker.text
     assert "run: queue default, thread, 3 at once" in worker.text
     assert "arun: queue default, async, 100 at once" in worker.text
     assert "Durability: " in worker.text
@@ -40,7 +40,7 @@ def test_a_wrong_option_names_its_value_and_exits_2(site: Site) -> None:
     for arguments, said in [
         (("--threads", "0"), "'0' is no such number; give 1 or more"),
         (("--queues", ","), "',' names no queue"),
-        (("--queues", "a:b"), "queue='a:b' contains a colon"),
+        (("--queues", "critical,bulk:0"), "'bulk:0' gives the queue 'bulk' the weight '0'; give a whole number"),
         (("--reload", "--drain"), "--drain ends, and --reload starts anew: leave one of them out"),
         (("--reload", "--max-messages", "1"), "--max-messages ends, and --reload starts anew"),
         (("--shutdown-timeout", "soon"), "'soon' is no number of seconds"),

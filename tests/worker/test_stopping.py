@@ -6,6 +6,7 @@ from typing import Any
 
 from django_delayq import Message
 from django_delayq.message import State
+from django_delayq.worker.queues import served_queues
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 
@@ -128,7 +129,7 @@ def test_max_messages_counts_over_all_sets(rig: Rig) -> None:
     got: list[str] = []
     rig.send("a", queue="one")
     rig.send("b", queue="two")
-    rig.start(make_handler(lambda message: got.append(message.id)), max_messages=1, queues=("one", "two"))
+    rig.start(make_handler(lambda message: got.append(message.id)), max_messages=1, queues=served_queues("one,two"))
     rig.join()
     assert len(got) == 1
 
@@ -148,7 +149,7 @@ def test_drain_runs_what_becomes_due_meanwhile_and_leaves_what_is_not(rig: Rig) 
 
 
 def test_a_worker_that_stopped_has_no_heartbeat(rig: Rig) -> None:
-    worker = rig.start(make_handler(lambda message: None, "k", former_keys=("old",)), queues=("mail",))
+    worker = rig.start(make_handler(lambda message: None, "k", former_keys=("old",)), queues=served_queues("mail"))
     rig.broker.until(lambda: rig.broker.workers())
     (info,) = rig.broker.workers()
     assert (info.name, info.queues, info.keys) == (worker.name, ["mail"], ["k", "old"])

@@ -16,12 +16,12 @@ from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import handlers_by_key
 from django_delayq.management.delayq.arguments import USAGE, whole_number
-from django_delayq.values import check_queue
 from django_delayq.worker import logs
 from django_delayq.worker.banner import banner
 from django_delayq.worker.drain import progress, summary
 from django_delayq.worker.heartbeat import check_path
 from django_delayq.worker.options import Options
+from django_delayq.worker.queues import ServedQueue, served_queues
 from django_delayq.worker.reloading import run_reloading
 from django_delayq.worker.shutdown import run_until_signalled
 from django_delayq.worker.start import ask_report
@@ -37,7 +37,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         default = Options()
         add = parser.add_argument
-        add("--queues", type=_names, default=(), metavar="A,B", help="serve only these queues (default: all)")
+        add("--queues", type=_queues, default=default.queues, metavar="A,B:N",
+            help="serve only these queues, the first before the next; those with a weight, such as "
+            "critical,default:3,bulk:1, share by it (default: all, in no order)")  # fmt: skip
         add("--using", default=DEFAULT_ALIAS, metavar="ALIAS", help="the alias in DELAYQ (default: %(default)s)")
         add("--threads", type=whole_number(1), default=default.threads, metavar="N",
             help="messages of one key to run at once, if its handler doesn't say (default: %(default)s)")  # fmt: skip
@@ -101,12 +103,9 @@ def _check_together(options: dict[str, Any]) -> None:
             raise CommandError(f"{option} ends, and --reload starts anew: leave one of them out.", returncode=USAGE)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise argparse.ArgumentTypeError(f"{text!r} names no queue; write --queues mail,orders")
+def _queues(text: str) -> tuple[ServedQueue, ...]:
     try:
-        return tuple(check_queue(name) for name in names)
+        return served_queues(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

@@ -1,0 +1,224 @@
+"""The queues of a worker: one comes before another, or they share its hands by weight."""
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from django_delayq import Message
+from django_delayq.brokers.base import Claims, Header, Put, Want
+from django_delayq.brokers.redis import RedisBroker
+from django_delayq.conf import Alias, get_alias
+from django_delayq.handlers import Handler
+from django_delayq.worker import upkeep
+from django_delayq.worker.options import Options
+from django_delayq.worker.queues import Order, ServedQueue, served_queues
+from django_delayq.worker.worker import Worker
+from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
+
+
+def noting(got: list[str]) -> Callable[[Message[Any]], None]:
+    return lambda message: got.append(message.queue)
+
+
+def test_queues_are_read_with_and_without_a_weight() -> None:
+    queues = served_queues("critical, default:3,bulk:1")
+    assert queues == (ServedQueue("critical"), ServedQueue("default", 3), ServedQueue("bulk", 1))
+    assert ",".join(map(str, queues)) == "critical,default:3,bulk:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (",", "',' names no queue"),
+        ("bulk:0", "'bulk:0' gives the queue 'bulk' the weight '0'; give a whole number from 1 to 1000"),
+        ("bulk:1001", "the weight '1001'"),
+        ("bulk:x", "the weight 'x'"),
+        ("bulk:-1", "the weight '-1'"),
+        ("bulk:1.5", "the weight '1.5'"),
+        ("bulk:", "the weight ''"),
+        ("bulk:²", "the weight '²'"),
+        ("a:b:1", "the weight 'b:1'"),
+        (":3", "queue='' is empty"),
+        ("a,b,a:2", "'a,b,a:2' names the queue 'a' more than once"),
+    ],
+)
+def test_what_is_no_queue_or_no_weight_is_refused_and_named(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        served_queues(text)
+
+
+def turns(order: Order, count: int, *empty: str) -> str:
+    """Whose turn it is, when one message is claimed at a time and all but `empty` have some."""
+    given = ""
+    for _ in range(count):
+        name = next(name for name in order.names() if name not in empty)
+        order.note(name, 1)
+        given += name
+    return given
+
+
+def test_queues_without_a_weight_keep_their_order() -> None:
+    order = Order(served_queues("a,b"))
+    order.note("a", 100)
+    assert order.names() == ["a", "b"]
+    assert turns(order, 3, "a") == "bbb"
+
+
+def test_queues_with_weights_share_by_them_and_come_where_they_stand() -> None:
+    order = Order(served_queues("a,d:3,b:1,z"))
+    assert turns(order, 3) == "aaa"
+    assert turns(order, 12, "a") == "dbdddbdddbdd"
+    assert turns(order, 2, "a", "b", "d") == "zz"
+
+
+def test_a_queue_that_was_empty_has_saved_nothing_up() -> None:
+    order = Order(served_queues("d:1,b:1"))
+    assert turns(order, 50, "b") == "d" * 50
+    assert turns(order, 6) in ("bdbdbd", "dbdbdb")
+
+
+def test_large_claims_share_like_small_ones() -> None:
+    order = Order(served_queues("d:3,b:1"))
+    given = {"d": 0, "b": 0}
+    for _ in range(40):
+        name = order.names()[0]
+        order.note(name, 256)
+        given[name] += 1
+    assert given == {"d": 30, "b": 10}
+
+
+def test_no_order_was_asked_for_where_no_queue_was() -> None:
+    assert Order(()).names() == []
+
+
+# The worker, with one hand: then what runs next is what was claimed next.
+
+
+def sends_another(rig: Rig, gate: threading.Event, queue: str = "default") -> Callable[[Message[Any]], None]:
+    """A handler whose backlog has no end until the gate is open."""
+
+    def handler(message: Message[Any]) -> None:
+        if not gate.is_set():
+            rig.send(f"{message.id[:9]}-{message.token}", key="fast", queue=queue)
+
+    return handler
+
+
+def drained(rig: Rig, queues: str, *handlers: Handler[Any, Any], **options: Any) -> None:
+    rig.drain(*handlers, queues=served_queues(queues), **{"threads": 1, "max_threads": 1} | options)
+
+
+def slow_then_noted(got: list[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[Message[Any]], None]:
+    """A handler of whose messages none is claimed ahead."""
+    monkeypatch.setattr("django_delayq.worker.lanes.MOST_PER_HAND", 1)
+    return noting(got)
+
+
+def test_an_earlier_queue_is_emptied_before_a_later_one(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[str] = []
+    rig.send(*(f"b{n}" for n in range(5)), queue="bulk")
+    rig.send(*(f"c{n}" for n in range(5)), queue="critical")
+    drained(rig, "critical,bulk", make_handler(slow_then_noted(got, monkeypatch)))
+    assert got == ["critical"] * 5 + ["bulk"] * 5
+
+
+def test_an_earlier_queue_comes_first_also_where_each_has_its_own_handler(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: list[str] = []
+    rig.send(*(f"b{n}" for n in range(5)), key="b", queue="bulk")
+    rig.send(*(f"c{n}" for n in range(5)), key="c", queue="critical")
+    note = slow_then_noted(got, monkeypatch)
+    drained(rig, "critical,bulk", make_handler(note, "b"), make_handler(note, "c"))
+    assert got == ["critical"] * 5 + ["bulk"] * 5
+
+
+def test_weights_share_what_is_run_while_all_have_work(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[str] = []
+    for queue in ("bulk", "default", "critical"):
+        rig.send(*(f"{queue}-{n}" for n in range(12)), queue=queue)
+    drained(rig, "critical,default:3,bulk:1", make_handler(slow_then_noted(got, monkeypatch)))
+    assert "".join(queue[0] for queue in got) == "c" * 12 + "dbdddbdddbdddbdd" + "b" * 8
+
+
+def test_hands_that_an_earlier_queue_has_no_work_for_are_free_for_a_later_one(rig: Rig, gate: threading.Event) -> None:
+    rig.send("slow-1", "slow-2", key="slow", queue="critical")
+    rig.send(*(f"b{n}" for n in range(20)), key="b", queue="bulk")
+    rig.start(
+        make_handler(lambda message: gate.wait(PATIENCE_S), "slow", concurrency=1),
+        make_handler(noting([]), "b"),
+        queues=served_queues("critical,bulk"),
+        max_threads=2,
+    )
+    rig.until_gone(*(f"b{n}" for n in range(20)))
+
+
+def test_what_becomes_due_in_all_queues_at_once_goes_by_their_order(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[str] = []
+    note = slow_then_noted(got, monkeypatch)
+    rig.start(make_handler(note), queues=served_queues("critical,bulk"), threads=1, max_threads=1)
+    rig.broker.until(lambda: rig.broker.claims >= 2)  # both queues were asked: it knows that nothing is left behind
+    at_ms = rig.broker.counts().now_ms + 50
+    queues = ["bulk"] * 3 + ["critical"] * 3
+    rig.broker.put([Put(f"{n}", Header(queue, "k"), b"null", at_ms=at_ms) for n, queue in enumerate(queues)])
+    rig.until_gone(*map(str, range(6)))
+    assert got == ["critical"] * 3 + ["bulk"] * 3
+
+
+class RecordingBroker(WatchedBroker):
+    """Notes which queues each claim asks for."""
+
+    def __init__(self, alias: Alias) -> None:
+        super().__init__(alias)
+        self.asked: list[str] = []
+
+    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        self.asked.append("".join(sorted({want.queue for want in wants})))
+        return super().claim(wants, lease_ms=lease_ms, worker=worker)
+
+
+def test_queues_cost_an_idle_worker_no_calls_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "EVERY_S", 0.01)
+    broker = (rig := Rig(broker_class=RecordingBroker)).broker
+    assert isinstance(broker, RecordingBroker)
+    rig.start(make_handler(noting([])), queues=served_queues("a,b,c:2,d:1"))
+    broker.until(lambda: broker.claims >= 8)
+    rig.stop()
+    assert broker.asked[:8] == ["a", "b", "c", "abcd", *["abcd"] * 4]
+
+
+def test_a_busy_queue_keeps_no_hand_from_a_later_one_that_its_concurrency_leaves(
+    rig: Rig, gate: threading.Event
+) -> None:
+    rig.send(*(f"first-{n}" for n in range(200)), key="fast", queue="critical")
+    rig.start(
+        make_handler(sends_another(rig, gate, "critical"), "fast", concurrency=1),
+        make_handler(noting([]), "other"),
+        max_threads=2,
+        queues=served_queues("critical,default"),
+    )
+    rig.broker.until(lambda: rig.broker.counts().totals["finished"] >= 200)
+    rig.send("a", "b", "c", key="other")
+    rig.until_gone("a", "b", "c")
+
+
+def test_redis_gives_queues_in_order_and_by_weight(
+    redis_delayq: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: list[str] = []
+    broker = RedisBroker(get_alias())
+    at_ms = broker.counts().now_ms - 1_000  # due already, all at one instant
+    broker.put(
+        [
+            Put(f"{queue}-{n}", Header(queue, "k"), b"null", at_ms=at_ms)
+            for queue in ("bulk", "critical", "default")
+            for n in range(6)
+        ]
+    )
+    options = Options(queues=served_queues("critical,default:3,bulk:1"), threads=1, max_threads=1, drain=True)
+    Worker(get_alias(), broker, {"k": make_handler(slow_then_noted(got, monkeypatch))}, options).run()
+    broker.close()
+    assert "".join(queue[0] for queue in got) == "c" * 6 + "dbdddbdd" + "b" * 4
