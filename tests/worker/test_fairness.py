@@ -1,12 +1,13 @@
 """Bounded claims: nothing waits behind a slow message while a hand is free, and no key starves another."""
 
 import threading
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import Claimed, Header, Put
+from django_delayq.brokers.base import Claimed, Header, Put, Want
 from django_delayq.message import State
 from django_delayq.worker import loop, upkeep
 from django_delayq.worker.claiming import Claiming
@@ -55,6 +56,19 @@ def test_after_what_was_given_back_nothing_is_claimed_for_busy_hands_until_one_g
     assert lane.want(0) == 0
     lane.note_run(1, 0.001)
     assert lane.want(0) > 0
+
+
+def test_what_is_given_back_since_no_hand_came_is_not_claimed_again_at_once(rig: Rig) -> None:
+    worker = rig.make(make_handler(nothing))
+    (lane,) = worker._hands[0].lanes
+    rig.send("a")
+    (claimed,) = rig.broker.claim([Want("default", "k", 1)], lease_ms=15_000, worker="w").messages
+    lane.active, now = 1, monotonic()
+    lane.note_run(100, 0.1)
+    lane.leases.append(Lease(claimed, lane, now - 1, now + 60, 0))
+    worker._claiming.release_unstarted()
+    assert not lane.leases
+    assert lane.want(0) == 0
 
 
 def test_nothing_is_claimed_for_busy_hands_of_a_slow_handler() -> None:
