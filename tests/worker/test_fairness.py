@@ -62,6 +62,7 @@ def test_what_is_given_back_since_no_hand_came_is_not_claimed_again_at_once(rig:
     worker = rig.make(make_handler(nothing))
     (lane,) = worker._hands[0].lanes
     rig.send("a")
+    rig.broker.advance(1)  # due times are rounded up
     (claimed,) = rig.broker.claim([Want("default", "k", 1)], lease_ms=15_000, worker="w").messages
     lane.active, now = 1, monotonic()
     lane.note_run(100, 0.1)
