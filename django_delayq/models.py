@@ -191,3 +191,39 @@ class PauseRow(models.Model):
 
     def __str__(self) -> str:
         return f"{self.alias} {self.queue or '*'} {self.key or '*'}"
+
+
+class ReportRow(models.Model):
+    """What ended in an hour, of one key in one queue: figures of the last report that was put here. Times in ms.
+
+    Written by `delayq_spark report --admin`, for the admin to show; the queue itself doesn't look at them.
+    """
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    hour = InstantField(_("hour"))
+    queue = NameField(_("queue"), max_length=MAX_NAME)
+    key = NameField(_("key"), max_length=MAX_NAME)
+    messages = models.BigIntegerField(_("messages"))
+    finished = models.BigIntegerField(_("finished"))
+    failed = models.BigIntegerField(_("failed"))
+    cancelled = models.BigIntegerField(_("cancelled"))
+    retried = models.BigIntegerField(_("retried"))
+    lateness_p50 = models.BigIntegerField(null=True)
+    lateness_p95 = models.BigIntegerField(null=True)
+    lateness_p99 = models.BigIntegerField(null=True)
+    duration_p50 = models.BigIntegerField(null=True)
+    duration_p95 = models.BigIntegerField(null=True)
+    duration_p99 = models.BigIntegerField(null=True)
+    fingerprint = NameField(_("most frequent kind of failure"), max_length=MAX_NAME)
+
+    class Meta:
+        db_table = "delayq_report"
+        verbose_name = _("hour of the report")
+        verbose_name_plural = _("report: hours")
+        constraints = [
+            models.UniqueConstraint(fields=["alias", "queue", "key", "hour"], name="delayq_report_names"),
+        ]
+        indexes = [models.Index(fields=["alias", "hour"], name="delayq_report_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.hour:%Y-%m-%d %H:00} {self.queue} {self.key}"

@@ -6,14 +6,16 @@ Importing it registers with Django's default site; `register(site)` does with an
 from django.contrib.admin import AdminSite, site as default_site
 
 from django_delayq.admin.lists import ErrorMessageAdmin, FinishMessageAdmin, ReadyMessageAdmin
-from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.admin.report import ReportRowAdmin
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow
 
 
 def register(site: AdminSite) -> None:
-    """Show the messages on `site`."""
+    """Show the messages, and the report, on `site`."""
     site.register(ReadyMessage, ReadyMessageAdmin)
     site.register(FinishMessage, FinishMessageAdmin)
     site.register(ErrorMessage, ErrorMessageAdmin)
+    site.register(ReportRow, ReportRowAdmin)
 
 
 register(default_site)

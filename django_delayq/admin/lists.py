@@ -3,10 +3,8 @@
 from functools import partial
 from typing import Any
 
-from django.contrib import admin, messages
-from django.contrib.admin.options import ShowFacets
+from django.contrib import messages
 from django.contrib.admin.utils import quote
-from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_permission_codename
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -16,6 +14,7 @@ from django.utils.translation import gettext as _, gettext_lazy
 from django_delayq.admin import columns, dashboard
 from django_delayq.admin.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHEDULE, RESCUE, RUN_NOW, Move, action_of
 from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.bounded import BoundedAdmin, say_too_slow
 from django_delayq.admin.edit_page import edit_page
 from django_delayq.admin.export import export_csv, export_jsonl
 from django_delayq.admin.filters import (
@@ -31,67 +30,24 @@ from django_delayq.admin.filters import (
 )
 from django_delayq.admin.groups_page import groups_page
 from django_delayq.admin.job_page import job_page
-from django_delayq.admin.limits import LIMIT_S, CappedPaginator, TooSlow, time_limit
+from django_delayq.admin.limits import TooSlow, time_limit
 from django_delayq.admin.message_page import message_page
 from django_delayq.admin.payload import may_search
 from django_delayq.admin.ranges import DueRangeFilter, EndedRangeFilter
 from django_delayq.admin.search import asks_for_data, find
-from django_delayq.conf import get_alias
 from django_delayq.models import MessageRow
 
 
-class MessageList(ChangeList):
-    """A page of messages, found within the time limit or not at all."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        admin: Any = self.model_admin
-        self.queryset = self.queryset.defer(*admin.not_in_lists)
-        try:
-            with time_limit(self.queryset.db):
-                super().get_results(request)
-                self.result_list: Any = list(self.result_list)
-        except TooSlow:
-            _say_too_slow(request)
-            self.queryset = self.queryset.none()
-            super().get_results(request)
-
-    def url_for_result(self, result: Any) -> str:
-        return super().url_for_result(result) + query_of(result.alias)
-
-
-class MessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+class MessageAdmin(BoundedAdmin):
     """What the three lists share. Rows are not added or changed here: that is what sending and the moves are for."""
 
-    paginator = CappedPaginator
-    show_full_result_count = False
-    show_facets = ShowFacets.NEVER
-    list_per_page = 50
-    list_max_show_all = 0
     list_display_links = ("message_id",)
-    sortable_by = ()
     search_fields = ("message_id", "tag")
     search_help_text = gettext_lazy(
         "An id or a tag, or the start of one with a star: order:42*. A value in the payload: data.order=42"
     )
-    change_list_template = "admin/delayq/change_list.html"
     moves: tuple[Move, ...] = ()
     not_in_lists: tuple[str, ...] = ("data", "history")  # may be large, and no column shows them
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: MessageRow | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: MessageRow | None = None) -> bool:
-        return False
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return MessageList
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        alias = alias_of(request)
-        return super().get_queryset(request).using(get_alias(alias).database).filter(alias=alias)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -108,7 +64,7 @@ class MessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
             with time_limit(queryset.db):
                 return find(queryset, text), False
         except TooSlow:
-            _say_too_slow(request)
+            say_too_slow(request)
             return queryset.none(), False
 
     def change_view(
@@ -151,15 +107,6 @@ class MessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
         """Whether this user may delete messages for good: Django's own permission to delete, but not by its own views,
         which would count nothing and delete what runs."""
         return request.user.has_perm(f"delayq.{get_permission_codename('delete', self.opts)}")
-
-    @property
-    def filter_parameters(self) -> set[str]:
-        """What the filters take from the address."""
-        return {parameter for each in self.list_filter for parameter in _parameters_of(each)}
-
-    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
-        # Only what the filters ask for: `?data__contains=` would tell of payloads that the viewer may not see.
-        return lookup in self.filter_parameters
 
 
 class ReadyMessageAdmin(MessageAdmin):
@@ -260,17 +207,3 @@ class ErrorMessageAdmin(MessageAdmin):
     def has_edit_permission(self, request: HttpRequest) -> bool:
         """Whether this user may change payloads, which shows them and runs the message again."""
         return request.user.has_perms(["delayq.edit_payload", "delayq.view_payload", "delayq.rescue_message"])
-
-
-def _parameters_of(list_filter: Any) -> set[str]:
-    """What a filter takes from the address. A site's own may be of another kind, of which nothing is known."""
-    names = (getattr(list_filter, "parameter_name", None), *getattr(list_filter, "parameters", ()))
-    return {name for name in names if name}
-
-
-def _say_too_slow(request: HttpRequest) -> None:
-    messages.warning(
-        request,
-        _("Nothing is shown: finding the rows took over %(limit)g s. Narrow the list by a key or an id.")
-        % {"limit": LIMIT_S},
-    )

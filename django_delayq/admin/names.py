@@ -7,9 +7,9 @@ from django.db.models import Model
 from django_delayq.admin.groups import names_of_failed
 from django_delayq.conf import get_alias
 from django_delayq.handlers import handlers_by_key
-from django_delayq.models import ErrorMessage, ReadyMessage
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow
 from django_delayq.store.database import Database
-from django_delayq.store.pairs import ended_pairs, waiting_pairs
+from django_delayq.store.pairs import ended_pairs, reported_pairs, waiting_pairs
 
 MOST = 200
 """A filter offers at most so many."""
@@ -25,13 +25,15 @@ class Names:
     queues_of: dict[str, set[str]] | None = None
 
 
+_PAIRS = {ReadyMessage: waiting_pairs, FinishMessage: ended_pairs, ReportRow: reported_pairs}
+
+
 def names_in_rows(model: type[Model], alias: str) -> Names:
     """What an index gives without reading each row."""
     if model is ErrorMessage:
         failed = names_of_failed(alias)
         return Names(failed["queue"], failed["key"], failed["fingerprint"])
-    look = waiting_pairs if model is ReadyMessage else ended_pairs
-    return _of_pairs(look(Database(alias, get_alias(alias).database), MOST))
+    return _of_pairs(_PAIRS[model](Database(alias, get_alias(alias).database), MOST))
 
 
 def known_keys(alias: str) -> set[str]:

@@ -30,5 +30,10 @@ def ended_pairs(database: Database, most: int) -> list[tuple[str, str]]:
     return _pairs(database, "delayq_finish", most)
 
 
+def reported_pairs(database: Database, most: int) -> list[tuple[str, str]]:
+    """Each (queue, key) of the last report, in their order, at most `most`."""
+    return _pairs(database, "delayq_report", most)
+
+
 def _pairs(database: Database, table: str, most: int) -> list[tuple[str, str]]:
     return database.rows(_PAIRS.format(table=table), [database.alias, database.alias, most])

@@ -43,7 +43,7 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", "django", "run_delayq", "--drain"], check=True)
         _job("How far it has come", "campaign", "january")
         _job("What has ended moves into the lake", "archive", *lake, "--before", "0s")
-        _job("How late it was", "report", *lake, "--out", str(VAR / "report"), "--html", str(_page()))
+        _job("How late it was", "report", *lake, "--out", str(VAR / "report"), "--html", str(_page()), "--admin")
         _job("The file against the messages", "reconcile", *plan, *lake)
     finally:
         subprocess.run([sys.executable, "-m", "django", "delayq", "stop-embedded"], check=False)

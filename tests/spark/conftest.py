@@ -10,7 +10,7 @@ from django.db import connections
 from pyspark.sql import SparkSession
 from pytest_django import DjangoDbBlocker, Settings
 
-from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Tally
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow, Tally
 from django_delayq.spark.session import build_session
 from tests import databases, servers
 from tests.servers import PostgresServer, Server, Servers, SqliteFiles
@@ -95,7 +95,7 @@ def site(request: pytest.FixtureRequest, settings: Settings, django_db_blocker: 
     with redis.client() as client, django_db_blocker.unblock():
         client.flushall()
         for alias in settings.DELAYQ.values():
-            for model in (ReadyMessage, FinishMessage, ErrorMessage, Tally):
+            for model in (ReadyMessage, FinishMessage, ErrorMessage, Tally, ReportRow):
                 if "DATABASE" in alias:
                     model._default_manager.using(alias["DATABASE"]).delete()
         yield

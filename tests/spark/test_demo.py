@@ -30,6 +30,7 @@ def test_a_month_of_departures_is_sent_run_archived_reported_and_reconciled(tmp_
         f"{DEPARTURES} of {DEPARTURES} have ended",
         f"finish: {DEPARTURES} rows in 1 chunks",
         f"{DEPARTURES} messages; figures in",
+        "The admin shows ",
         "\n0 differences.\n",
     ):
         assert told in done.stdout

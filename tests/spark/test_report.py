@@ -2,13 +2,17 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from django_delayq.conf import get_alias
+from django_delayq.models import ErrorMessage, FinishMessage, ReportRow
 from django_delayq.spark.jobs.archive import archive
 from django_delayq.spark.jobs.lake import Lake
 from django_delayq.spark.jobs.page import page
-from django_delayq.spark.jobs.report import ended, figures, fingerprints, merged
+from django_delayq.spark.jobs.report import ended, failures, figures, kinds, merged
+from django_delayq.spark.jobs.report_rows import show
 from tests.spark.ended import MINUTE, START, fail, finish
 from tests.spark.support import STORED
 
@@ -27,11 +31,11 @@ def test_each_message_counts_once_by_what_became_of_it(spark: SparkSession) -> N
         "messages": 6, "finished": 3, "failed": 2, "cancelled": 1, "retried": 2
     }  # fmt: skip
     assert (row.lateness_p50, row.duration_p99) == (1000, 2000)
-    assert [tuple(each) for each in fingerprints(rows).collect()] == [
+    assert [tuple(each) for each in kinds(failures(rows)).collect()] == [
         ("a", "<script>", 1),
         ("a", "ValueError in shop", 1),
     ]
-    shown = page(figures(rows), fingerprints(rows), "a & b")
+    shown = page(figures(rows), failures(rows), "a & b")
     assert "<script>" not in shown
     assert "<td>a</td><td>6</td><td>2 (33.3 %)</td>" in shown
     assert "<svg" in shown
@@ -48,6 +52,34 @@ def test_days_put_together_have_the_quantiles_of_all_their_messages(spark: Spark
     exact = sorted([100_000, *(86_400_000 - 60_000 * (2 * n + 3) for n in range(9))])
     assert row.lateness_p50 in exact[4:6]
     assert row.lateness_p99 == exact[-1]
+
+
+def test_the_admin_shows_the_last_report_by_hour_queue_and_key(spark: SparkSession) -> None:
+    def report() -> list[tuple[object, ...]]:
+        rows = ended(spark, STORED)
+        number = show(figures(rows), failures(rows), STORED)
+        assert number == ReportRow.objects.using(database).filter(alias=STORED).count()
+        columns = ("hour", "queue", "key", "messages", "failed", "lateness_p50", "duration_p99", "fingerprint")
+        return list(ReportRow.objects.using(database).order_by("hour", "key").values_list(*columns))
+
+    database = get_alias(STORED).database
+    figures_of_other: dict[str, Any] = {"hour": START, **dict.fromkeys(COUNTS, 1)}
+    ReportRow(alias="other", queue="q", key="k", **figures_of_other).save(using=database)
+    finish(STORED, [1, 3])
+    fail(STORED, [2, 4, 6], fingerprint="KeyError in shop")
+    fail(STORED, [8])
+    finish(STORED, [61], outcome="cancelled", started_at=None)
+    hour = START + MINUTE
+    other = (START, "q", "k", 1, 1, None, None, "")
+    assert report() == [
+        other,
+        (hour, "default", "a", 2, 0, 1000, 2000, ""),
+        (hour, "default", "b/c=d", 4, 4, 1000, 2000, "KeyError in shop"),
+        (hour + timedelta(hours=1), "default", "a", 1, 0, None, None, ""),
+    ]
+    FinishMessage.objects.using(database).delete()
+    ErrorMessage.objects.using(database).filter(fingerprint="KeyError in shop").delete()
+    assert report() == [other, (hour, "default", "b/c=d", 1, 1, 1000, 2000, "ValueError in shop")]
 
 
 def test_what_was_archived_is_counted_with_what_was_not(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession, functions as f
+from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from django_delayq.spark.cli.arguments import instant
 from django_delayq.spark.jobs.lake import Lake
 from django_delayq.spark.jobs.page import page
-from django_delayq.spark.jobs.report import ended, figures, fingerprints
+from django_delayq.spark.jobs.report import ended, failures, figures
+from django_delayq.spark.jobs.report_rows import show
 
 HELP = "Figures of what has ended: lateness and duration, retries and failures, for each day, hour, queue and key."
 
@@ -18,21 +19,36 @@ HELP = "Figures of what has ended: lateness and duration, retries and failures, 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--lake", metavar="PATH", help="Read what was archived there too.")
     parser.add_argument(
-        "--since", type=instant, metavar="WHEN", help="Only what ended since: a time in UTC, or an age."
+        "--since",
+        type=instant,
+        metavar="WHEN",
+        help="Only what ended since the hour of this: a time in UTC, or an age. Default: all.",
     )
-    parser.add_argument("--out", required=True, metavar="PATH", help="A directory for the figures, in Parquet.")
+    parser.add_argument(
+        "--out", required=True, metavar="PATH", help="A directory for the figures and the failures, in Parquet."
+    )
     parser.add_argument("--html", metavar="FILE", help="Write the report as a page.")
+    parser.add_argument("--admin", action="store_true", help="Show it in the admin, in the place of the last one.")
 
 
 def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
     rows = ended(spark, options["using"], Lake(options["lake"]) if options["lake"] else None)
     if options["since"]:
-        rows = rows.where(f.col("ended_at") >= f.lit(options["since"]))
-    figures(rows).write.mode("overwrite").option("compression", "zstd").parquet(options["out"])
-    kept = spark.read.parquet(options["out"])
-    total = kept.agg(f.sum("messages")).collect()[0][0] or 0
+        hour = options["since"].replace(minute=0, second=0, microsecond=0)  # figures are of whole hours
+        rows = rows.where(f.col("ended_at") >= f.lit(hour))
+    counted = _kept(spark, figures(rows), f"{options['out']}/figures")
+    failed = _kept(spark, failures(rows), f"{options['out']}/failures")
+    total = counted.agg(f.sum("messages")).collect()[0][0] or 0
     write(f"{total} messages; figures in {options['out']}.")
     if options["html"]:
-        Path(options["html"]).write_text(page(kept, fingerprints(rows), f"django-delayq: {options['using']}"))
+        Path(options["html"]).write_text(page(counted, failed, f"django-delayq: {options['using']}"))
         write(f"The page is {options['html']}.")
+    if options["admin"]:
+        write(f"The admin shows {show(counted, failed, options['using'])} rows.")
     return 0
+
+
+def _kept(spark: SparkSession, rows: DataFrame, path: str) -> DataFrame:
+    """The rows as they are in Parquet now, so that nothing is computed twice."""
+    rows.write.mode("overwrite").option("compression", "zstd").parquet(path)
+    return spark.read.parquet(path)

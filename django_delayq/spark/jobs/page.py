@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from pyspark.sql import DataFrame, Row, functions as f
+from pyspark.sql import DataFrame, Row
 
 from django_delayq.durations import to_text
 from django_delayq.spark.jobs.chart import svg
-from django_delayq.spark.jobs.report import QUANTILES, SKETCHES, merged
+from django_delayq.spark.jobs.report import QUANTILES, SKETCHES, hour_ms, kinds, merged
 
 _STYLE = (
     "body{font-family:sans-serif;max-width:70em;margin:2em auto;padding:0 1em}"
@@ -17,11 +17,10 @@ _STYLE = (
 _MOST_KINDS = 50
 
 
-def page(figures: DataFrame, kinds: DataFrame, title: str) -> str:
-    """The page of some figures, and of failures by kind."""
+def page(figures: DataFrame, failures: DataFrame, title: str) -> str:
+    """The page of some figures, and of failures."""
     by_key = merged(figures, "key").orderBy("key").collect()
-    hour = f.unix_millis(f.timestamp_seconds(f.unix_date("date") * 86_400 + f.col("hour") * 3_600))
-    by_hour = merged(figures.withColumn("at", hour), "at").orderBy("at").collect()
+    by_hour = merged(figures.withColumn("at", hour_ms()), "at").orderBy("at").collect()
     counts = {row.at: row.messages for row in by_hour}
     quantiles = [f"{name} {rank}" for name in SKETCHES for rank in QUANTILES]
     parts = [
@@ -33,7 +32,7 @@ def page(figures: DataFrame, kinds: DataFrame, title: str) -> str:
         "<h2>Failures by kind</h2>",
         _table(
             ["key", "kind", "messages"],
-            ([row.key, row.fingerprint, str(row["count"])] for row in kinds.take(_MOST_KINDS)),
+            ([row.key, row.fingerprint, str(row.messages)] for row in kinds(failures).take(_MOST_KINDS)),
         ),
     ]
     return "\n".join(parts)

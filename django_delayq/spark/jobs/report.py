@@ -12,7 +12,6 @@ from django_delayq.spark.jobs.archive import read_lake
 from django_delayq.spark.jobs.lake import Lake
 from django_delayq.spark.session import check_zone
 
-GROUP = ("date", "hour", "queue", "key")
 COUNTS = ("messages", "finished", "failed", "cancelled", "retried")
 SKETCHES = ("lateness", "duration")
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -49,7 +48,7 @@ def figures(rows: DataFrame) -> DataFrame:
     started = f.col("started_at").isNotNull() & (outcome != "cancelled")
     lateness = f.unix_millis("started_at") - f.unix_millis("due_at")
     duration = f.unix_millis("ended_at") - f.unix_millis("started_at")
-    return rows.groupBy(f.to_date("ended_at").alias("date"), f.hour("ended_at").alias("hour"), "queue", "key").agg(
+    return rows.groupBy(*_hour(), "queue", "key").agg(
         f.count("*").alias("messages"),
         *(f.count_if(outcome == name).alias(name) for name in ("finished", "failed", "cancelled")),
         f.count_if(f.col("failures") > f.when(outcome == "failed", 1).otherwise(0)).alias("retried"),
@@ -71,7 +70,22 @@ def _quantile(sketch: str, rank: str) -> Column:
     return f.when(f.kll_sketch_get_n_bigint(f.col(sketch)) > 0, value).alias(f"{sketch}_{rank}")
 
 
-def fingerprints(rows: DataFrame) -> DataFrame:
-    """Failures by kind: how many of each, most first."""
-    failed = rows.where("outcome = 'failed'").groupBy("key", "fingerprint").count()
-    return failed.orderBy(f.desc("count"), "key", "fingerprint")
+def failures(rows: DataFrame) -> DataFrame:
+    """A row for each day, hour, queue, key and kind of failure (`fingerprint`): how many failed so."""
+    failed = rows.where("outcome = 'failed'")
+    return failed.groupBy(*_hour(), "queue", "key", "fingerprint").agg(f.count("*").alias("messages"))
+
+
+def kinds(failures: DataFrame) -> DataFrame:
+    """Failures of any days put together by key and kind, most first."""
+    together = failures.groupBy("key", "fingerprint").agg(f.sum("messages").alias("messages"))
+    return together.orderBy(f.desc("messages"), "key", "fingerprint")
+
+
+def hour_ms() -> Column:
+    """When the hour of a row of figures, or of failures, began: epoch ms."""
+    return (f.unix_date("date").cast("long") * 24 + f.col("hour")) * 3_600_000
+
+
+def _hour() -> tuple[Column, Column]:
+    return f.to_date("ended_at").alias("date"), f.hour("ended_at").alias("hour")

@@ -1,0 +1,86 @@
+"""A list of the admin that is read-only, bounded in what a page costs, and of one alias at a time."""
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.options import ShowFacets
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+
+from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.limits import LIMIT_S, CappedPaginator, TooSlow, time_limit
+from django_delayq.conf import get_alias
+
+
+class BoundedList(ChangeList):
+    """A page of rows, found within the time limit or not at all."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        admin: Any = self.model_admin
+        self.queryset = self.queryset.defer(*admin.not_in_lists)
+        try:
+            with time_limit(self.queryset.db):
+                super().get_results(request)
+                self.result_list: Any = list(self.result_list)
+        except TooSlow:
+            say_too_slow(request)
+            self.queryset = self.queryset.none()
+            super().get_results(request)
+
+    def url_for_result(self, result: Any) -> str:
+        return super().url_for_result(result) + query_of(result.alias)
+
+
+class BoundedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+    """What all our lists share. Their rows are not added, changed or deleted here."""
+
+    paginator = CappedPaginator
+    show_full_result_count = False
+    show_facets = ShowFacets.NEVER
+    list_per_page = 50
+    list_max_show_all = 0
+    sortable_by = ()
+    change_list_template = "admin/delayq/change_list.html"
+    not_in_lists: tuple[str, ...] = ()
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return BoundedList
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        alias = alias_of(request)
+        return super().get_queryset(request).using(get_alias(alias).database).filter(alias=alias)
+
+    @property
+    def filter_parameters(self) -> set[str]:
+        """What the filters take from the address."""
+        return {parameter for each in self.list_filter for parameter in _parameters_of(each)}
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        # Only what the filters ask for: `?data__contains=` would tell of payloads that the viewer may not see.
+        return lookup in self.filter_parameters
+
+
+def say_too_slow(request: HttpRequest) -> None:
+    """That nothing is shown, and why."""
+    messages.warning(
+        request,
+        _("Nothing is shown: finding the rows took over %(limit)g s. Narrow the list by a key or an id.")
+        % {"limit": LIMIT_S},
+    )
+
+
+def _parameters_of(list_filter: Any) -> set[str]:
+    """What a filter takes from the address. A site's own may be of another kind, of which nothing is known."""
+    names = (getattr(list_filter, "parameter_name", None), *getattr(list_filter, "parameters", ()))
+    return {name for name in names if name}
