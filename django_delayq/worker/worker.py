@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
-from django_delayq.brokers.base import BATCH, Broker, Settlement, Verb, pages
+from django_delayq.brokers.base import BATCH, Broker, Claims, Settlement, Verb, Want, pages
 from django_delayq.conf import Alias
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import Handler
@@ -98,7 +98,7 @@ class Worker:
             pauses,
             self._claiming,
             Claiming(
-                partial(broker.claim_suspect, lease_ms=lease_ms, worker=self.name),
+                partial(_claim_suspect, broker, lease_ms, self.name),
                 _by_key([suspect_hands]),
                 pauses,
                 self._leases,
@@ -185,6 +185,12 @@ class Worker:
 def _interrupted(lease: Lease) -> Settlement:
     started_ms = lease.ms_of(lease.started_at) if lease.started_at else None
     return attempt.interrupt(lease.claimed, lease.lane.handler, started_ms)
+
+
+def _claim_suspect(broker: Broker, lease_ms: int, worker: str, wants: Sequence[Want]) -> Claims:
+    claims = broker.claim_suspect(wants, lease_ms=lease_ms, worker=worker)
+    claims.left = bool(claims.messages)  # it gives one at most: the hand that frees asks for the next at once
+    return claims
 
 
 def _by_key(all_hands: Sequence[Hands]) -> HandsOf:

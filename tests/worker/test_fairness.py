@@ -9,11 +9,12 @@ import pytest
 from django_delayq import Message
 from django_delayq.brokers.base import Claimed, Header, Put, Want
 from django_delayq.message import State
-from django_delayq.worker import loop, upkeep
+from django_delayq.worker import loop, upkeep, worker
 from django_delayq.worker.claiming import Claiming
 from django_delayq.worker.lanes import MOST_PER_HAND, Lane, Lease
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import lanes_of
+from django_delayq.worker.threads import in_thread
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 
@@ -253,6 +254,20 @@ def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPa
     rig.broker.advance(1)
     rig.start(make_handler(async_nothing if is_async else nothing, at_most_once=True, concurrency=1))
     rig.until_gone("a", "b", "c", "d")
+
+
+def test_the_hand_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "EVERY_S", 3_600)  # nothing else looks for suspects
+    monkeypatch.setattr(worker, "in_child", lambda name, using, outcome: in_thread("default", outcome))
+    ids = [f"{n}" for n in range(10)]
+    rig.send(*ids)
+    rig.broker.advance(1)
+    for _ in range(2):
+        assert rig.broker.claim([Want("default", "k", 10)], lease_ms=10, worker="dies").messages
+        rig.broker.advance(11)
+        rig.broker.upkeep(lease_ms=10)
+    rig.start(make_handler(nothing))
+    rig.until_gone(*ids)
 
 
 def test_one_hand_runs_a_burst_in_order_of_due_time(rig: Rig) -> None:
