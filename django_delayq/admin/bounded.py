@@ -23,7 +23,9 @@ class BoundedList(ChangeList):
         try:
             with time_limit(self.queryset.db):
                 super().get_results(request)
-                self.result_list: Any = list(self.result_list)
+                if not self.multi_page:
+                    self.result_list: Any = self.paginator.object_list[: self.result_count]
+                self.result_list = list(self.result_list)
         except TooSlow:
             say_too_slow(request)
             self.queryset = self.queryset.none()

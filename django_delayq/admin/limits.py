@@ -12,6 +12,9 @@ from django.utils.functional import cached_property
 COUNTED = 10_000
 """A list counts so many rows, and shows that there are more."""
 
+FOUND = 1_000
+"""Where a search finds more than so many, it counts no more."""
+
 LIMIT_S = 2.0
 """How long the rows of a page may take to find."""
 
@@ -23,22 +26,32 @@ class TooSlow(Exception):
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]  # not generic at run time
-    """Pages of the first `COUNTED` rows: a full count would read the whole table, a far page all rows before it."""
+    """Pages of the first `COUNTED` rows: a full count would read the whole table, a far page all rows before it.
+
+    `is_many`: there are more than `FOUND`, as is known already. The pages show so many, and no more are counted.
+    """
+
+    is_many = False
+
+    @property
+    def most(self) -> int:
+        """The pages show so many."""
+        return FOUND if self.is_many else COUNTED
 
     @cached_property
     def counted(self) -> int:
-        """How many rows there are, at most `COUNTED` + 1."""
+        """How many rows there are, at most `most` + 1."""
         rows: Any = self.object_list
-        return int(rows.order_by()[: COUNTED + 1].count())
+        return self.most + 1 if self.is_many else int(rows.order_by()[: self.most + 1].count())
 
     @cached_property
     def count(self) -> int:
-        return min(self.counted, COUNTED)
+        return min(self.counted, self.most)
 
     @property
     def is_capped(self) -> bool:
         """Whether there are more rows than the pages show."""
-        return self.counted > COUNTED
+        return self.counted > self.most
 
 
 @contextmanager

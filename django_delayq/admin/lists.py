@@ -34,7 +34,7 @@ from django_delayq.admin.limits import TooSlow, time_limit
 from django_delayq.admin.message_page import message_page
 from django_delayq.admin.payload import may_search
 from django_delayq.admin.ranges import DueRangeFilter, EndedRangeFilter
-from django_delayq.admin.search import asks_for_data, find
+from django_delayq.admin.search import asks_for_data, find, is_many
 from django_delayq.models import MessageRow
 
 
@@ -56,6 +56,7 @@ class MessageAdmin(BoundedAdmin):
         if not text:
             return queryset, False
         if not asks_for_data(text):
+            request.delayq_named = text  # type: ignore[attr-defined]
             return find(queryset, text), False
         if not may_search(request, alias_of(request)):
             messages.warning(request, _("Nothing is shown: you may not look into payloads, or they are masked."))
@@ -66,6 +67,12 @@ class MessageAdmin(BoundedAdmin):
         except TooSlow:
             say_too_slow(request)
             return queryset.none(), False
+
+    def get_paginator(self, request: HttpRequest, queryset: Any, *arguments: Any, **options: Any) -> Any:
+        paginator: Any = super().get_paginator(request, queryset, *arguments, **options)
+        named = getattr(request, "delayq_named", "")
+        paginator.is_many = bool(named) and is_many(queryset, named)
+        return paginator
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

@@ -6,16 +6,15 @@ from typing import Any
 
 from django.db.models import Case, Q, QuerySet, TextField, Value, When
 
+from django_delayq.admin import limits
 from django_delayq.codec import loads
 
 SEARCHED = 10_000
-"""A search in payloads looks at so many rows, in the order of the list."""
-
-FOUND = 1_000
-"""It shows at most so many."""
+"""A search in payloads looks at so many rows, in the order of the list, and shows `limits.FOUND` at most."""
 
 _IN_DATA = re.compile(r"data((?:\.[^.=]+)*)=(.*)", re.DOTALL)
 _LAST = "\U0010ffff"
+_NAMES = ("message_id", "tag")
 
 
 def asks_for_data(text: str) -> bool:
@@ -29,14 +28,27 @@ def find(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
     if in_data:
         path = [part for part in in_data[1].split(".") if part]
         return rows.filter(pk__in=_with_value(rows, path, in_data[2]))
-    if text.endswith("*") and len(text) > 1:
-        return rows.filter(_starting("message_id", text[:-1]) | _starting("tag", text[:-1]))
-    return rows.filter(Q(message_id=text) | Q(tag=text))
+    by_id, by_tag = (_named(field, text) for field in _NAMES)
+    return rows.filter(by_id | by_tag)
 
 
-def _starting(field: str, start: str) -> Q:
+def is_many(rows: QuerySet[Any], text: str) -> bool:
+    """Whether more than `limits.FOUND` of these rows have the id, or the tag, that is searched for.
+
+    Each index is asked by itself, in its own order. With both conditions in one query a database may well count by
+    reading the table, which is all of it for rows that stand at its end.
+    """
+    return any(
+        rows.filter(_named(field, text)).order_by(field).values_list("pk")[limits.FOUND : limits.FOUND + 1]
+        for field in _NAMES
+    )
+
+
+def _named(field: str, text: str) -> Q:
+    if not text.endswith("*") or len(text) == 1:
+        return Q(**{field: text})
     # Not LIKE, for which most databases would need another index: names are ordered by their characters.
-    return Q(**{f"{field}__gte": start, f"{field}__lte": start + _LAST})
+    return Q(**{f"{field}__gte": text[:-1], f"{field}__lte": text[:-1] + _LAST})
 
 
 def _with_value(rows: QuerySet[Any], path: list[str], text: str) -> list[int]:
@@ -45,7 +57,7 @@ def _with_value(rows: QuerySet[Any], path: list[str], text: str) -> list[int]:
     candidate = Case(When(data__contains=needle, then="data"), default=Value(""), output_field=TextField())
     seen = rows.annotate(candidate=candidate).values_list("pk", "candidate")[:SEARCHED]
     found = (pk for pk, data in seen.iterator() if data and _has(data, path, text))
-    return [pk for pk, _ in zip(found, range(FOUND), strict=False)]
+    return [pk for pk, _ in zip(found, range(limits.FOUND), strict=False)]
 
 
 def _has(data: str, path: list[str], text: str) -> bool:
