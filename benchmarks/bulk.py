@@ -23,7 +23,7 @@ def run() -> list[Result]:
 
         _ours_s()
         floor()
-        rates = in_turn(_ours_s, floor, SLICE, turns=scaled(2))
+        rates = in_turn(_ours_s, floor, SLICE, turns=scaled(6))
     return [at_least("send_delay_messages / raw pipelined HSET+ZADD of 500", rates.ratio, 0.5, str(rates))]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import BATCH, Header, Put
 from tests.brokers.rig import Rig
 from tests.servers import Server
 
@@ -47,3 +47,16 @@ def test_threads_under_load_go_on_after_their_connections_were_killed(rig: Rig, 
             kill_connections(redis_server)
         assert [send.result()[0].created for send in sends] == [True] * len(names)
     assert rig.total("sent") == len(names)
+
+
+def test_a_whole_batch_leaves_over_a_unix_socket_while_the_server_is_at_other_work(
+    rig: Rig, redis_server: Server
+) -> None:
+    rig.broker.put(put_of("first"))  # there is an idle connection
+    with redis_server.client() as client:
+        before = client.info("stats")["total_connections_received"]
+        redis_server.freeze()
+        wait = rig.broker.begin_put([Put(f"{n:022}", Header("q", "k"), b'"' + b"x" * 98 + b'"') for n in range(BATCH)])
+        redis_server.thaw()
+        assert len(wait()) == BATCH
+        assert client.info("stats")["total_connections_received"] == before, "it was not sent again"

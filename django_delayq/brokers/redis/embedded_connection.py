@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixDomainSocketConnection
-from redis.connection import UnixDomainSocketConnection
 
 from django_delayq.brokers.redis.embedded import start
+from django_delayq.brokers.redis.unix_connection import UnixConnection
 
 
-class EmbeddedConnection(UnixDomainSocketConnection):
+class EmbeddedConnection(UnixConnection):
     """To the server on `directory`."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
@@ -19,7 +19,7 @@ class EmbeddedConnection(UnixDomainSocketConnection):
 
     def _connect(self) -> Any:
         self.path = start(self._directory)
-        return super()._connect()  # type: ignore[no-untyped-call]
+        return super()._connect()
 
 
 class AsyncEmbeddedConnection(AsyncUnixDomainSocketConnection):

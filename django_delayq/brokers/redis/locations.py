@@ -32,6 +32,7 @@ from django_delayq.brokers.redis.sentinels import (
     TLSPrimaryConnection,
 )
 from django_delayq.brokers.redis.tls import check_tls
+from django_delayq.brokers.redis.unix_connection import UnixConnection
 
 Address = tuple[str, int]
 
@@ -225,23 +226,22 @@ def _parse_url(url: str, shown: str, login: Mapping[str, Any]) -> Location:
         check_tls(options, shown)
     else:
         options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
-    return Location(shown, options, connection, _ASYNC[connection])
+    return Location(shown, options, *_DIRECT[connection])
 
 
 def _unreadable(shown: str) -> str:
     return f"LOCATION {shown!r} can't be read; {_FORMS}, with special characters of a password percent-encoded."
 
 
-_BY_SENTINEL: Mapping[
-    Callable[..., AbstractConnection], tuple[Callable[..., AbstractConnection], Callable[..., AsyncConnection]]
-] = {
+_Connections = tuple[Callable[..., AbstractConnection], Callable[..., AsyncConnection]]
+_BY_SENTINEL: Mapping[Callable[..., AbstractConnection], _Connections] = {
     Connection: (PrimaryConnection, AsyncPrimaryConnection),
     SSLConnection: (TLSPrimaryConnection, AsyncTLSPrimaryConnection),
 }
-_ASYNC: Mapping[Callable[..., AbstractConnection], Callable[..., AsyncConnection]] = {
-    Connection: aredis.Connection,
-    SSLConnection: aredis.SSLConnection,
-    UnixDomainSocketConnection: aredis.UnixDomainSocketConnection,
+_DIRECT: Mapping[Callable[..., AbstractConnection], _Connections] = {
+    Connection: (Connection, aredis.Connection),
+    SSLConnection: (SSLConnection, aredis.SSLConnection),
+    UnixDomainSocketConnection: (UnixConnection, aredis.UnixDomainSocketConnection),
 }
 
 
