@@ -59,7 +59,7 @@ class Server:
         try:
             connection = self._take(patience)
             patience.limit(connection)
-            connection.send_packed_command(_pack(calls))
+            connection.send_packed_command([b"".join(_pack(calls))])  # at once: pieces take more room on their way
         except FAULTS as error:
             if connection is not None:
                 connection.disconnect()

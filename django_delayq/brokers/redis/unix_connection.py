@@ -8,8 +8,8 @@ from redis.connection import UnixDomainSocketConnection
 SEND_BUFFER = 1024 * 1024
 """In bytes; the system gives less where its limit is lower.
 
-Its default, about 200 KiB, is less than a thousand messages take: the sender would stand still while the server works,
-and the server while the sender makes the next ready. TCP grows its buffers by itself.
+Its default, about 200 KiB, is less than a thousand messages may take: the sender would stand still while the server
+works, and the server while the sender makes the next ready. TCP grows its buffers by itself.
 """
 
 
