@@ -1,6 +1,9 @@
 """What the pipeline raises, in words for who runs a job."""
 
 import re
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
 
 from django_delayq.errors import DelayqError
 
@@ -14,4 +17,17 @@ class SparkError(DelayqError):
 def reason_of(error: Exception) -> str:
     """What went wrong, without the tracebacks of Spark's processes that PySpark puts into its message."""
     told = _LAST_OF_TRACEBACK.findall(str(error))
-    return (told[-1] if told else str(error).partition("\n")[0]).strip()
+    if told:
+        return str(told[-1]).strip()
+    if isinstance(error, Py4JJavaError):
+        return _of_java(error.java_exception)
+    return str(error).partition("\n")[0].strip()
+
+
+def _of_java(error: Any) -> str:
+    """What failed, and what was the first cause of it."""
+    cause = error
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    told = (str(each.getMessage() or each.toString()).partition("\n")[0] for each in (error, cause))
+    return ": ".join(dict.fromkeys(told))

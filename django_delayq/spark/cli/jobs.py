@@ -5,6 +5,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -44,5 +45,5 @@ def run_job(name: str, options: dict[str, Any], write: Callable[[str], None]) ->
         spark = build_session(f"delayq {name}", master=options["master"], config=progress)
         spark.sparkContext.setLogLevel("ERROR")
         return JOBS[name].run(spark, options, write)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise SparkError(reason_of(error)) from error

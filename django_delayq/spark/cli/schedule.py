@@ -2,12 +2,12 @@
 
 from argparse import ArgumentParser
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from django_delayq.spark.cli.arguments import add_rows, holidays, names, quiet_hours, rows_of, seconds
+from django_delayq.spark.files import write_text
 from django_delayq.spark.jobs.chart import svg
 from django_delayq.spark.jobs.due import Plan
 from django_delayq.spark.jobs.schedule import Messages, planned, send
@@ -83,7 +83,7 @@ def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], Non
     for line in forecast.lines():
         write(line)
     if options["chart"]:
-        Path(options["chart"]).write_text(svg(forecast.hours, f"{options['key']}: messages due in each hour"))
+        write_text(options["chart"], svg(forecast.hours, f"{options['key']}: messages due in each hour"))
     if options["dry_run"]:
         write("Nothing was sent.")
         return 0

@@ -12,8 +12,8 @@ from typing import Any
 from pyarrow import parquet
 
 from django_delayq.spark.errors import SparkError
+from django_delayq.spark.files import located, writing
 from django_delayq.spark.jobs.lake import UNFINISHED, Lake
-from django_delayq.spark.write.quarantine import located
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ def compact(lake: Lake, table: str) -> Compacted:
     several = {directory: files for directory, files in by_directory.items() if len(files) > 1}
     for directory, files in several.items():
         chunk = f"compact-{uuid.uuid4()}"
-        rows = _write(lake, files, f"{UNFINISHED}/{chunk}")
+        with writing(lake.root):
+            rows = _write(lake, files, f"{UNFINISHED}/{chunk}")
         kept = len(lake.column([f"{UNFINISHED}/{chunk}"], "pk"))
         if kept != rows:
             raise SparkError(f"{kept} of {rows} rows of {directory} were written; the lake was left as it was.")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyarrow import fs, parquet
 
-from django_delayq.spark.write.quarantine import located
+from django_delayq.spark.files import located, writing
 
 UNFINISHED = "_unfinished"
 
@@ -42,8 +42,9 @@ class Lake:
         """Move a file. One that was moved already is left where it is."""
         filesystem, root = located(self.root)
         if self.exists(start):
-            filesystem.create_dir(f"{root}/{end.rpartition('/')[0]}", recursive=True)
-            filesystem.move(f"{root}/{start}", f"{root}/{end}")
+            with writing(self.root):
+                filesystem.create_dir(f"{root}/{end.rpartition('/')[0]}", recursive=True)
+                filesystem.move(f"{root}/{start}", f"{root}/{end}")
 
     def remove(self, path: str) -> None:
         """Remove a file, or a directory with all in it, if it is there."""
@@ -57,11 +58,12 @@ class Lake:
     def note(self, chunk: str, says: dict[str, Any]) -> None:
         """Say that the files of a chunk are whole, at once or not at all."""
         filesystem, root = located(self.root)
-        filesystem.create_dir(f"{root}/{UNFINISHED}", recursive=True)
         beside = f"{root}/{UNFINISHED}/{chunk}.part"
-        with filesystem.open_output_stream(beside) as stream:
-            stream.write(json.dumps(says).encode())
-        filesystem.move(beside, f"{root}/{UNFINISHED}/{chunk}.json")
+        with writing(self.root):
+            filesystem.create_dir(f"{root}/{UNFINISHED}", recursive=True)
+            with filesystem.open_output_stream(beside) as stream:
+                stream.write(json.dumps(says).encode())
+            filesystem.move(beside, f"{root}/{UNFINISHED}/{chunk}.json")
 
     def forget(self, chunk: str) -> None:
         """Remove a chunk's note and all that is unfinished of it."""

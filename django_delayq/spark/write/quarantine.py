@@ -4,8 +4,9 @@ import uuid
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
-from pyarrow import fs, parquet
+from pyarrow import parquet
 
+from django_delayq.spark.files import located, writing
 from django_delayq.spark.write.rows import Bad
 
 REASON = "reason"
@@ -16,6 +17,7 @@ class Quarantine:
     """The bad rows of one task. `path` is a directory, or the URI of one (hdfs://…, s3://…)."""
 
     def __init__(self, path: str) -> None:
+        self._given = path
         self._fs, self._path = located(path)
         self._name = f"{uuid.uuid4()}.parquet"
         self._file: parquet.ParquetWriter | None = None
@@ -26,17 +28,19 @@ class Quarantine:
         columns = [column.cast(_nullable(column.type)) for column in found.columns]
         reasons = pa.array([each.reason for each in bad], pa.string())
         rows = pa.RecordBatch.from_arrays([*columns, reasons], names=[*found.schema.names, REASON])
-        if self._file is None:
-            self._fs.create_dir(f"{self._path}/{_UNFINISHED}", recursive=True)
-            where = f"{self._path}/{_UNFINISHED}/{self._name}"
-            self._file = parquet.ParquetWriter(where, rows.schema, filesystem=self._fs, compression="zstd")
-        self._file.write_batch(rows)
+        with writing(self._given):
+            if self._file is None:
+                self._fs.create_dir(f"{self._path}/{_UNFINISHED}", recursive=True)
+                where = f"{self._path}/{_UNFINISHED}/{self._name}"
+                self._file = parquet.ParquetWriter(where, rows.schema, filesystem=self._fs, compression="zstd")
+            self._file.write_batch(rows)
 
     def finish(self) -> str | None:
         """The name of the file, if there is one."""
         if self._file is None:
             return None
-        self._file.close()
+        with writing(self._given):
+            self._file.close()
         return self._name
 
 
@@ -63,11 +67,3 @@ def discard(path: str, names: Iterable[str]) -> None:
     filesystem, directory = located(path)
     for name in names:
         filesystem.delete_file(f"{directory}/{_UNFINISHED}/{name}")
-
-
-def located(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URI, and the path on it."""
-    if "://" in path:
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
-        return found
-    return fs.LocalFileSystem(), path.rstrip("/")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from pyspark.sql.datasource import WriterCommitMessage
 
 from django_delayq.spark.errors import SparkError
+from django_delayq.spark.files import write_text
 
 _LATE_S = 60  # less than a minute is not told from none
 
@@ -67,9 +68,7 @@ class WriteSummary:
 
     def save(self, path: str) -> None:
         """Write it as JSON, at once or not at all."""
-        beside = Path(f"{path}.{id(self)}")
-        beside.write_text(json.dumps(asdict(self)))
-        beside.replace(path)
+        write_text(path, json.dumps(asdict(self)))
 
 
 def read_summary(path: str) -> WriteSummary:

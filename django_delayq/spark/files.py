@@ -1,0 +1,40 @@
+"""Files: whole or not there, with errors that name the place."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyarrow import fs
+
+from django_delayq.spark.errors import SparkError
+
+
+def located(path: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URI, and the path on it."""
+    if "://" in path:
+        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
+        return found
+    return fs.LocalFileSystem(), path.rstrip("/")
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Raise `SparkError` for a file system that refuses or is full, with the place: Arrow doesn't tell it."""
+    try:
+        yield
+    except OSError as error:
+        raise SparkError(
+            f"{path} can't be written: {error}. Make room there, or mend it, and run this again."
+        ) from error
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file of the driver, at once or not at all. Raises `SparkError`."""
+    beside = Path(f"{path}.part")
+    with writing(path):
+        try:
+            beside.write_text(text)
+            beside.replace(path)
+        except OSError:
+            beside.unlink(missing_ok=True)
+            raise
