@@ -132,12 +132,12 @@ class ReadyMessageAdmin(MessageAdmin):
     list_display = (
         "message_id",
         "key",
-        "queue",
         columns.state,
-        columns.due,
         columns.next_step,
         columns.attempt,
         columns.last_error,
+        columns.due,
+        "queue",
         columns.tag,
     )
     list_filter = (AliasFilter, StateFilter, DueFilter, DueRangeFilter, FailuresFilter, QueueFilter, KeyFilter)
@@ -172,12 +172,12 @@ class ErrorMessageAdmin(MessageAdmin):
     list_display = (
         "message_id",
         "key",
-        "queue",
         columns.last_error,
         columns.fingerprint,
         columns.buried,
         columns.due,
         columns.failed_attempts,
+        "queue",
         columns.tag,
     )
     list_filter = (

@@ -218,7 +218,9 @@ def test_a_search_that_finds_very_many_counts_few_and_finds_all(
     with CaptureQueriesContext(connections[database]) as queries:
         response = superuser.get(url("errormessage", query=query))
     assert shown_ids(response) == ["c", "b"]
-    assert "There are more: the pages show the first 2" in text_of(response)
+    shown = text_of(response)
+    assert "There are more: the pages show the first 2" in shown
+    assert "All that match are meant, also those that were not counted." in shown
     assert not any("COUNT(*)" in each["sql"] for each in queries)
     confirm(superuser, ErrorMessage, "rescue", [pk_of(database, "b", ErrorMessage)], all_that_match=True, query=query)
     assert ids_in(database, ErrorMessage) == {"other"}
