@@ -55,7 +55,7 @@ def runs(site: Site) -> Counter[str]:
 
 def run_all(site: Site, ids: list[str]) -> Counter[str]:
     """Wait until each has run."""
-    until = monotonic() + 2 * PATIENCE_S  # what was held when a connection was lost runs one at a time
+    until = monotonic() + PATIENCE_S
     while not (seen := runs(site)).keys() >= set(ids):
         assert monotonic() < until, f"{len(set(ids) - seen.keys())} did not run"
         sleep(0.1)

@@ -46,6 +46,8 @@ class Arrival:
     is_alarm: bool = False
     again: bool = False
     """Whether a connection was lost that had it."""
+    begun: bool = False
+    """Whether it may have been claimed there."""
     following: Outgoing | None = None
     """What is to take its place. It may be there already, where a first try could not be told of."""
 
@@ -104,6 +106,7 @@ class Inbox:
         self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._unacknowledged: dict[int, Box | None] = {}  # by tag, in the order of delivery
+        self._unclaimed: set[str] = set()  # the uids of what the last connection had, and was not claimed here
         self.boxes: dict[SetName, Box] = {}
         self.lost: list[Arrival] = []
         """What was delivered again: a connection was lost that had it."""
@@ -119,6 +122,8 @@ class Inbox:
     def attach(self, connection: Connection) -> None:
         """Use this connection. All that came over the last one is gone."""
         self._connection = connection
+        waiting = [arrival for box in self.boxes.values() for arrival in box.empty()]
+        self._unclaimed = {arrival.note.uid for arrival in waiting if arrival.note}
         self._unacknowledged, self.boxes, self.lost = {}, {}, []
         self._channel = connection.channel()
         queue = f"{self._names.news}.{secrets.token_urlsafe(9)}"
@@ -308,7 +313,18 @@ class Inbox:
         arrival = Arrival(name, note, body, message.delivery_tag, self._ready_at(note))
         arrival.is_alarm = message.properties.get("type") == ALARM
         arrival.again = bool(message.delivery_info["redelivered"])
+        arrival.begun = arrival.again and self._may_have_begun(note)
         return arrival
+
+    def _may_have_begun(self, note: Note | None) -> bool:
+        """Whether what was lost may have been claimed: not what this process had and had not, nor what is not due yet.
+
+        Clocks may differ. So that is not due yet by whose wall clock it would be due within the time that it is held.
+        """
+        if note is None:
+            return True
+        left_ms = note.due_ms - self._clock.now_ms()
+        return note.uid not in self._unclaimed and not 0 < left_ms <= note.hold_ms
 
     def _ready_at(self, note: Note | None) -> float:
         now = self._clock.monotonic()

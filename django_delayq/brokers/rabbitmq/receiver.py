@@ -242,7 +242,9 @@ class Receiver:
             upkept.reclaimed += len(lost)
 
     def _after_loss(self, arrival: Arrival) -> Outgoing:
-        return lapsed(self._names, arrival, self._clock.now_ms(), self._hold_ms(arrival))
+        # Who puts anew what must not start twice may die before its end, and the first one come here once more.
+        after = lapsed if arrival.begun or arrival.at_most_once else again
+        return after(self._names, arrival, self._hold_ms(arrival), self._clock.now_ms())
 
     def _lapse(self, upkept: Upkept) -> None:
         now = self._clock.monotonic()
@@ -260,7 +262,7 @@ class Receiver:
     def _after_lapse(self, arrival: Arrival, interrupted: bool) -> Outgoing:
         if interrupted and arrival.note and not arrival.note.header.at_most_once:
             return again(self._names, arrival, 0, self._clock.now_ms())
-        return lapsed(self._names, arrival, self._clock.now_ms(), hold_ms=0)
+        return lapsed(self._names, arrival, 0, self._clock.now_ms())
 
     def _back(self, arrivals: Iterable[Arrival]) -> list[End]:
         now_ms = self._clock.now_ms()

@@ -39,7 +39,7 @@ def bury(names: Names, arrival: Arrival, error: str, now_ms: int, detail: str = 
     return buried(names, changed, arrival.body)
 
 
-def lapsed(names: Names, arrival: Arrival, now_ms: int, hold_ms: int) -> Outgoing:
+def lapsed(names: Names, arrival: Arrival, hold_ms: int, now_ms: int) -> Outgoing:
     """What takes the place of a message whose worker died or could not renew: a crash is counted, at most two.
 
     `hold_ms` is what it is to be held for, if it may be that the worker still held it: nobody can tell.
