@@ -21,6 +21,9 @@ from django_delayq.monitor import Status, closed_after, status
 PATIENCE_S = 1.0
 """How long a scrape waits for each broker."""
 
+_IN_PART = {"error": "buried", "errors_last_hour": "buried_last_hour", "retried": "retried"}
+"""The figures that may be counted in part, and what they are called here."""
+
 _SET = ("alias", "queue", "key")
 _SPAN = ("alias", "span")
 
@@ -33,6 +36,7 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "retried": ("Messages that wait or run after a failure; only with a store", ("alias",)),
     "buried": ("Messages in error", ("alias",)),
     "buried_last_hour": ("Messages that were buried in the last hour", ("alias",)),
+    "in_part": ("1 where a figure was counted as far as it is at all: there may be more", ("alias", "figure")),
     "pending_in_levels": ("Messages that are not due yet, and of which the broker knows no set until then", ("alias",)),
     "clock_skew_seconds": ("How far the clock that decides is ahead of this machine's", ("alias",)),
     "broker_skew_seconds": ("How far the broker's clock is ahead of the database's; only with a store", ("alias",)),
@@ -101,6 +105,8 @@ def _samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
     yield "suspects", (), seen.suspects
     yield "buried", (), seen.error
     yield "buried_last_hour", (), seen.errors_last_hour
+    for name, figure in _IN_PART.items():
+        yield "in_part", (figure,), name in seen.in_part
     if seen.levels:
         yield "pending_in_levels", (), sum(seen.levels)
     if not seen.broker_away:

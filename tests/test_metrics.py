@@ -19,6 +19,7 @@ from django_delayq.brokers.base import Header, Pause, Put, Settlement, Verb, Wan
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.metrics import DelayqCollector, metrics
 from django_delayq.store import figures
+from tests.commands.support import delayq
 
 MEMORY = "django_delayq.brokers.memory.MemoryBroker"
 urlpatterns = [path("metrics", metrics)]
@@ -85,6 +86,13 @@ def test_what_was_counted_in_part_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(figures, "MOST", 4)  # two of each set
     seen = scraped()
     assert [seen["delayq_capped", "default", key, "mail"] for key in "ab"] == [1, 0]
+    counted = ("delayq_in_part", "default")
+    assert not any(seen[*counted, figure] for figure in ("buried", "buried_last_hour", "retried"))
+    for id in "cdef":
+        run("default", id, Verb.BURY)
+    seen = scraped()
+    assert [seen[*counted, figure] for figure in ("buried", "buried_last_hour", "retried")] == [1, 1, 0]
+    assert "error 4+" in delayq("status")
 
 
 def test_a_scrape_from_a_thread_of_its_own_leaves_no_connection_open(settings: Settings, sqlite_database: str) -> None:

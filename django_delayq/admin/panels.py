@@ -11,7 +11,6 @@ from django_delayq.admin.access import address, may
 from django_delayq.admin.words import length, moment, number
 from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo, covering
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet
-from django_delayq.store.figures import MOST
 
 PAUSE = "pause_queue"
 
@@ -43,12 +42,13 @@ def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Tile]:
     def listed(model: str, **query: str) -> str:
         return list_address(request, model, alias, **query) if stored else ""
 
-    errors = number(seen.errors_last_hour, capped=seen.errors_last_hour >= MOST)
+    errors = number(seen.errors_last_hour, capped="errors_last_hour" in seen.in_part)
+    retried = number(seen.retried, capped="retried" in seen.in_part)
     return [
         Tile(_("Waiting"), number(seen.pending + seen.ready, capped=seen.capped), listed("readymessage")),
         Tile(_("Due now"), number(seen.ready, capped=seen.capped), listed("readymessage", state="ready")),
         Tile(_("Running"), number(seen.running), listed("readymessage", state="running")),
-        Tile(_("Retried"), number(seen.retried), listed("readymessage", failures="any")),
+        Tile(_("Retried"), retried, listed("readymessage", failures="any")),
         Tile(_("Errors in the last hour"), errors, listed("errormessage", ended="1h"), seen.errors_last_hour > 0),
     ]
 

@@ -31,10 +31,11 @@ class Status:
     clock is at least ahead of this machine's (negative: behind), None for a broker without a clock.
     `broker_away`: the broker of a store does not answer. Then its workers are not known, and nothing is told as parked.
 
-    With a store, large numbers are counted in part: `capped` tells that there may be more waiting, ready or running,
-    and what is buried or `retried` (waits or runs after a failure) counts up to `store.figures.MOST`; the `totals` are
-    left to the audit. `broker_skew_ms` is how far the broker's clock is at least ahead of the database's. Without a
-    store, what only rows tell is None, and there is no forecast.
+    Large numbers are counted in part. With a store `capped` tells that there may be more waiting, ready or running, and
+    the `totals` are left to the audit. `in_part` names those of `error`, `errors_last_hour` and `retried` (waits or
+    runs after a failure) that were counted as far as they are at all: there may be more. `broker_skew_ms` is how far
+    the broker's clock is at least ahead of the database's. Without a store, what only rows tell is None, and there is
+    no forecast.
     """
 
     now_ms: int
@@ -51,6 +52,7 @@ class Status:
     broker_away: bool = False
     broker_skew_ms: int | None = None
     retried: int | None = None
+    in_part: frozenset[str] = frozenset()
     last_hour: Throughput | None = None
     last_day: Throughput | None = None
     forecast: tuple[Hour, ...] = ()
@@ -114,6 +116,7 @@ def _without_store(broker: Broker) -> Status:
     counts = broker.counts()
     skew_ms = clocks.skew(counts.now_ms, before_ms, _wall_clock_ms())
     workers, pauses = broker.workers(), broker.pauses()
+    errors_last_hour = _errors_since(broker, counts.now_ms - HOUR_MS, counts.error)
     return Status(
         now_ms=counts.now_ms,
         clock_skew_ms=skew_ms if Capability.CLOCK in broker.capabilities else None,
@@ -122,7 +125,8 @@ def _without_store(broker: Broker) -> Status:
         running=counts.running,
         suspects=counts.suspects,
         error=counts.error,
-        errors_last_hour=_errors_since(broker, counts.now_ms - HOUR_MS, counts.error),
+        errors_last_hour=errors_last_hour,
+        in_part=_in_part(_MOST_ERRORS, errors_last_hour=errors_last_hour),
         totals=counts.totals,
         workers=tuple(sorted(workers, key=lambda worker: worker.name)),
         levels=tuple(counts.levels),
@@ -167,10 +171,17 @@ def _with_store(broker: StoredBroker, patience_s: float | None) -> Status:
         broker_away=workers is None,
         broker_skew_ms=broker_skew_ms,
         retried=found.retried,
+        in_part=_in_part(
+            figures.MOST, error=counts.error, errors_last_hour=found.errors_last_hour, retried=found.retried
+        ),
         last_hour=hour,
         last_day=day,
         forecast=forecast(decides_ms, ready, found.pending_by_hour, found.known_until_ms, rate_per_s),
     )
+
+
+def _in_part(most: int, **numbers: int) -> frozenset[str]:
+    return frozenset(name for name, number in numbers.items() if number >= most)
 
 
 def _worked_by(broker: Broker) -> tuple[Sequence[WorkerInfo], ServerReport]:

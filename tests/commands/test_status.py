@@ -80,7 +80,8 @@ def test_the_json_has_one_shape_whatever_there_is(broker: Broker) -> None:
     serve(broker, "order.close")
     seen = delayq_json("status")
     assert list(seen) == [
-        *("alias", "now_at", "now_ms", "server", "broker_away", "states", "capped", "suspects", "retried"),
+        *("alias", "now_at", "now_ms", "server", "broker_away", "states", "capped", "in_part", "suspects"),
+        "retried",
         *("errors_last_hour", "totals", "next_due_at", "next_due_ms", "lag_ms", "clock_skew_ms"),
         "broker_skew_ms",
         *("last_hour", "last_day", "forecast", "levels", "waiting", "pauses", "workers"),

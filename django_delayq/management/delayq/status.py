@@ -58,11 +58,12 @@ def _write_server(write: Write, seen: Status) -> None:
 
 
 def _write_figures(write: Write, seen: Status) -> None:
-    counted = {"pending": seen.pending, "ready": seen.ready, "running": seen.running, "error": seen.error}
+    counted: dict[str, int | str] = {"pending": seen.pending, "ready": seen.ready, "running": seen.running}
+    counted["error"] = _counted(seen, "error", seen.error)
     write(_listed(counted) + (" (and more: large tables are counted in part)" if seen.capped else ""))
-    write(f"errors in the last hour: {seen.errors_last_hour}")
+    write(f"errors in the last hour: {_counted(seen, 'errors_last_hour', seen.errors_last_hour)}")
     if seen.retried is not None:
-        write(f"retried: {seen.retried}")
+        write(f"retried: {_counted(seen, 'retried', seen.retried)}")
     if seen.totals:
         write(f"totals: {_listed(seen.totals)}")
     if seen.levels:
@@ -82,6 +83,10 @@ def _write_figures(write: Write, seen: Status) -> None:
     for hour in seen.forecast:
         if hour.due:
             write(f"due from {to_words(hour.starts_ms, seen.now_ms)}: {_hour_words(hour)}")
+
+
+def _counted(seen: Status, name: str, number: int) -> str:
+    return f"{number}+" if name in seen.in_part else str(number)
 
 
 def _throughput_words(throughput: Throughput) -> str:
@@ -107,7 +112,7 @@ def _skew_words(skew_ms: int | None, decides: str) -> str:
     return f"the {decides}'s clock is {to_text(abs(skew_ms))} {where} this machine's"
 
 
-def _listed(figures: Mapping[str, int]) -> str:
+def _listed(figures: Mapping[str, int | str]) -> str:
     return ", ".join(f"{name} {figure}" for name, figure in figures.items()) or "none"
 
 

@@ -21,6 +21,7 @@ def status_shape(seen: Status) -> dict[str, Any]:
         "broker_away": seen.broker_away,
         "states": {"pending": seen.pending, "ready": seen.ready, "running": seen.running, "error": seen.error},
         "capped": seen.capped,
+        "in_part": sorted(seen.in_part),
         "suspects": seen.suspects,
         "retried": seen.retried,
         "errors_last_hour": seen.errors_last_hour,
