@@ -3,9 +3,9 @@
 import random
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from django_delayq.brokers.base import Header, Put, Want
-from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.brokers.rabbitmq import RabbitMQBroker, silence
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable, SendError
 from tests.proxy import proxy_before
@@ -117,16 +117,48 @@ class TestRestart:
         under_load(site, restart)
 
 
+@contextmanager
+def leaderless(server: RabbitMQServer, queue: str) -> Iterator[None]:
+    """Have a queue without a leader, as one that was being made when its node was killed."""
+    process = f"{{'%2F_{queue}', node()}}"
+    server.run(f"ok = ra:stop_server(quorum_queues, {process}), ok")
+    try:
+        yield
+    finally:
+        server.run(f"ok = ra:restart_server(quorum_queues, {process}), ok")
+
+
 def test_an_empty_queue_of_suspects_without_a_leader_holds_up_no_other(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
     broker.put([Put("a", Header("leaderless", "k"), b"1")])  # its queues are there now
-    server = "{'%2F_delayq.suspect.leaderless/k', node()}"
-    rabbitmq_server.run(f"ok = ra:stop_server(quorum_queues, {server}), ok")
-    try:
+    with leaderless(rabbitmq_server, "delayq.suspect.leaderless/k"):
         assert broker.claim_suspect([Want("leaderless", "k", 1)], lease_ms=60_000, worker="w").messages == []
-    finally:
-        rabbitmq_server.run(f"ok = ra:restart_server(quorum_queues, {server}), ok")
+
+
+def test_a_queue_without_a_leader_holds_up_no_other_and_is_served_when_it_has_one(
+    broker: RabbitMQBroker,
+    rabbitmq_server: RabbitMQServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker.put([Put("mute", Header("leaderless", "k"), b"1"), Put("other", Header("q", "k"), b"1")])
+    wants = [Want("leaderless", "k", 1), Want("q", "k", 1)]
+    monkeypatch.setattr(silence, "AGAIN_S", 0.0)  # it is asked at each claim
+
+    def claim() -> str:
+        for _ in range(100):
+            with suppress(BrokerUnavailable):  # the first fault may be that of the connection
+                for message in broker.claim(wants, lease_ms=60_000, worker="w").messages:
+                    return message.id
+        return "nothing"
+
+    with leaderless(rabbitmq_server, "delayq.ready.leaderless/k"):
+        assert claim() == "other"
+    assert [
+        record.message for record in caplog.records if "'delayq.ready.leaderless/k' does not answer" in record.message
+    ]
+    assert claim() == "mute"
 
 
 def test_what_was_published_and_not_confirmed_is_sent_again_and_runs_once(

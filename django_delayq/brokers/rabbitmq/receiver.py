@@ -33,6 +33,7 @@ from django_delayq.brokers.rabbitmq.outgoing import Outgoing
 from django_delayq.brokers.rabbitmq.publishing import Publisher
 from django_delayq.brokers.rabbitmq.register import Register
 from django_delayq.brokers.rabbitmq.settling import again, lapsed, successor, told_of
+from django_delayq.brokers.rabbitmq.silence import Silence
 from django_delayq.brokers.rabbitmq.topology import SetName
 from django_delayq.brokers.rabbitmq.waker import Waker
 from django_delayq.conf import Alias
@@ -57,6 +58,7 @@ class Receiver:
         self._clock = Clock(wall, monotonic)
         self._register = Register(self._names)
         self._link = Link(location, self._names.prefix, HEARTBEAT_S)
+        self._silence = Silence(location, self._names.prefix)
         self._inbox = Inbox(self._names, self._clock)
         self._inbox.on_cancel = self._forget
         self._leases = Leases()
@@ -74,11 +76,12 @@ class Receiver:
         return self._inbox.news
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        wants = [want for want in wants if want.count > 0]
+        wants = [want for want in wants if want.count > 0 and not self._silence.covers(self._ready(want))]
         names = [(want.queue, want.key) for want in wants]
         with self._receiving(names):
             for want, name in zip(wants, names, strict=True):
-                self._inbox.consume(name, min(want.count, BATCH))
+                with self._silence.using(self._ready(want)):
+                    self._inbox.consume(name, min(want.count, BATCH))
             self._take_in()
             if not any(self._inbox.boxes[name].ready for name in names):
                 self._inbox.await_arrivals(names)
@@ -96,6 +99,9 @@ class Receiver:
             claims.left = claims.left or any(self._inbox.boxes[name].ready for name in names)
             claims.next_due_ms = self._next_due_ms(names, claims)
             return claims
+
+    def _ready(self, want: Want) -> str:
+        return self._names.ready(want.queue, want.key)
 
     def _take_in(self, upkept: Upkept | None = None) -> None:
         self._inbox.drain()

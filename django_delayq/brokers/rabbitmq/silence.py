@@ -1,0 +1,81 @@
+"""Queues that don't answer, since they have no leader: each is left out for a while, so that it holds up no other.
+
+The server answers for such a queue after a minute, or closes the connection that asked. So after a first fault the
+queue is asked on a connection of its own, which may be lost for it, before it is used again.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from amqp import Channel
+from amqp.exceptions import NotFound
+
+from django_delayq.brokers.rabbitmq.link import FAULTS, Link
+from django_delayq.brokers.rabbitmq.locations import Location
+from django_delayq.safe_logs import logger
+
+AGAIN_S = 30.0
+"""How long a queue that does not answer is left alone."""
+
+
+class Silence:
+    """Knows which queues don't answer. `prefix` is that of their names."""
+
+    def __init__(self, location: Location, prefix: str) -> None:
+        self._location = location
+        self._prefix = prefix
+        self._doubted: set[str] = set()
+        self._ask_at: dict[str, float] = {}
+
+    @contextmanager
+    def using(self, queue: str) -> Iterator[None]:
+        """For what concerns this queue alone. A fault in it is a reason to doubt the queue."""
+        try:
+            yield
+        except FAULTS:
+            self._doubted.add(queue)
+            raise
+
+    def covers(self, queue: str) -> bool:
+        """Whether to leave this queue alone. May wait for its answer, and raises when the server itself is away."""
+        if queue not in self._doubted or monotonic() < self._ask_at.get(queue, 0):
+            return queue in self._doubted
+        if self._answers(queue):
+            self._doubted.discard(queue)
+            if self._ask_at.pop(queue, None):
+                logger.info("RabbitMQ's queue %r answers again.", queue)
+            return False
+        if queue not in self._ask_at:
+            logger.error(
+                "RabbitMQ's queue %r does not answer: it has no leader. What waits there waits on, other queues are"
+                " served; it is asked again every %g s. See that most of its nodes run; if its node died while the"
+                " queue was made, delete the queue, and it is made anew.",
+                queue, AGAIN_S,
+            )  # fmt: skip
+        self._ask_at[queue] = monotonic() + AGAIN_S
+        return True
+
+    def _answers(self, queue: str) -> bool:
+        link = Link(self._location, self._prefix)
+        try:
+            with link.using() as connection:
+                channel = connection.channel()
+                return _is_answered(channel, queue)
+        finally:
+            link.drop()
+
+
+def _is_answered(channel: Channel, queue: str) -> bool:
+    """Whether its leader is there: without one it is said to be empty, and no message can be asked for.
+
+    Where one comes meanwhile, it goes back with the connection.
+    """
+    try:
+        if not channel.queue_declare(queue, passive=True).message_count:
+            channel.basic_get(queue)
+    except NotFound:  # it is made anew
+        return True
+    except FAULTS:
+        return False
+    return True
