@@ -16,6 +16,9 @@ from django_delayq.models import MessageRow
 
 CHUNK = 500
 
+_MARK = "\ufeff"
+"""Before a CSV file: without it Excel takes UTF-8 for the code page of its machine. Who programs has the JSON lines."""
+
 _FIELDS = (
     "pk",
     "alias",
@@ -63,7 +66,7 @@ def export_jsonl(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) ->
 
 def _csv_lines(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Iterator[str]:
     line: Callable[[Any], str] = csv.writer(_Echo()).writerow  # gives what write gives
-    yield line([*_names(model_admin.model), "data"])
+    yield _MARK + line([*_names(model_admin.model), "data"])
     for record in _records(model_admin, request, rows):
         yield line([_defused(value) for value in record.values()])
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.contenttypes.models import ContentType
 
+from django_delayq.admin.aliases import query_of
 from django_delayq.models import MessageRow
 
 _MOST_ENTRIES = 50
@@ -26,7 +27,8 @@ def entries_of(row: MessageRow, tables: Iterable[type[MessageRow]], *, with_payl
     Told by its name too: the databases of two aliases may have rows of one primary key.
     """
     types = ContentType.objects.get_for_models(*tables).values()
-    found = LogEntry.objects.filter(content_type__in=types, object_id=str(row.pk), object_repr=str(row)[:200])
+    ids = (str(row.pk), f"{row.alias}:{row.pk}")
+    found = LogEntry.objects.filter(content_type__in=types, object_id__in=ids, object_repr=str(row)[:200])
     for entry in found.select_related("user").order_by("-action_time", "-pk")[:_MOST_ENTRIES]:
         said = entry.get_change_message() or str(entry)
         yield Entry(entry.action_time, entry.user.get_username(), said if with_payloads else said.partition("\n")[0])
@@ -34,9 +36,17 @@ def entries_of(row: MessageRow, tables: Iterable[type[MessageRow]], *, with_payl
 
 def log_rows(user_id: Any, rows: Iterable[MessageRow], message: str, *, deleted: bool = False) -> None:
     """An entry for each row."""
-    rows = list(rows)
-    if rows:
-        LogEntry.objects.log_actions(user_id, rows, DELETION if deleted else CHANGE, message)
+    LogEntry.objects.bulk_create(
+        LogEntry(
+            user_id=user_id,
+            content_type=ContentType.objects.get_for_model(row),
+            object_id=_id_of(row),
+            object_repr=str(row)[:200],
+            action_flag=DELETION if deleted else CHANGE,
+            change_message=message,
+        )
+        for row in rows
+    )
 
 
 def log_selection(user_id: Any, model: type[MessageRow], words: str, message: str) -> None:
@@ -49,3 +59,8 @@ def log_selection(user_id: Any, model: type[MessageRow], words: str, message: st
         action_flag=CHANGE,
         change_message=message,
     )
+
+
+def _id_of(row: MessageRow) -> str:
+    """The admin links an entry to the address made of this; what is not of the first alias needs its own."""
+    return f"{row.alias}:{row.pk}" if query_of(row.alias) else str(row.pk)

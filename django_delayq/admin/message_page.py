@@ -4,14 +4,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.contrib.admin.utils import quote
+from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.aliases import alias_of, query_of, stored_aliases
 from django_delayq.admin.log import entries_of
 from django_delayq.admin.payload import may_view, payload_of
 from django_delayq.admin.story import facts, what_next
@@ -27,6 +27,9 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
     """The page of a message, or the way to where it has moved."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
+    alias, _colon, pk = unquote(object_id).rpartition(":")  # as admin/log.py writes it
+    if alias in stored_aliases():
+        return HttpResponseRedirect(_address(admin, admin.model, "change", quote(pk)) + query_of(alias))
     row = admin.get_object(request, object_id)
     if row is None:
         return _elsewhere(admin, request, object_id)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connections
 from django.test import Client
@@ -91,11 +92,22 @@ def test_what_was_done_to_a_row_of_another_database_is_not_told_of_this_one(
 ) -> None:
     send("a", delay="1h")
     pk = pk_of(database, "a")
-    elsewhere = ReadyMessage(pk=pk, key="order.close", message_id="b")
+    elsewhere = ReadyMessage(pk=pk, alias="default", key="order.close", message_id="b")
     log_rows(User.objects.get().pk, [elsewhere], "Run now")
     assert "What operators did" not in text_of(open_page(superuser, database, "a"))
     log_rows(User.objects.get().pk, [ReadyMessage.objects.using(database).get(pk=pk)], "Run now")
     assert "What operators did" in text_of(open_page(superuser, database, "a"))
+
+
+def test_what_was_done_to_a_message_of_another_alias_leads_to_it(
+    settings: Settings, stored_delayq: dict[str, Any], superuser: Client, database: str
+) -> None:
+    settings.DELAYQ = {"default": stored_delayq, "mail": stored_delayq}
+    send("a", delay="1h", using="mail")
+    log_rows(User.objects.get().pk, [ReadyMessage.objects.using(database).get()], "Run now")
+    shown = text_of(superuser.get(LogEntry.objects.get().get_admin_url() or "", follow=True))
+    assert "Alias mail" in shown
+    assert "What operators did" in shown
 
 
 def test_payloads_are_shown_to_those_who_may_see_them(

@@ -8,11 +8,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from django_delayq.admin import jobs
+from django_delayq.admin.actions import AT_ONCE
 from django_delayq.models import ErrorMessage, ReadyMessage
 from tests.scale import scaled
 from tests.worker.processes import Site
 
-FAILED = scaled(1_200)
+FAILED = max(scaled(1_200), AT_ONCE + 1)
 
 
 @pytest.fixture
