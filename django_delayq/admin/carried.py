@@ -58,6 +58,11 @@ class Group:
     rows: list[Row]
     moves: list[Move]
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there may be more than is shown."""
+        return len(self.rows) >= MOST
+
 
 RESCUE = Move(
     "rescue", gettext_lazy("Run again"), "rescue_message", ErrorMessage, lambda broker, ids: broker.rescue(ids)

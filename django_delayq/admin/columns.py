@@ -120,9 +120,10 @@ def buried(row: ErrorMessage) -> str | SafeString:
 
 
 @admin.display(description=gettext_lazy("last error"))
-def last_error(row: MessageRow) -> str:
-    """The last error, cut when long."""
-    return row.error if len(row.error) <= LONGEST else f"{row.error[: LONGEST - 1]}…"
+def last_error(row: MessageRow) -> str | SafeString:
+    """The last error, cut when long, in an element that has room also in a narrow list."""
+    cut = row.error if len(row.error) <= LONGEST else f"{row.error[: LONGEST - 1]}…"
+    return cut and format_html('<span class="delayq-last-error">{}</span>', cut)
 
 
 @admin.display(description=gettext_lazy("kind of failure"), empty_value="-")

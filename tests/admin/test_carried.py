@@ -90,6 +90,16 @@ def test_what_is_buried_retried_and_parked_is_listed(broker: Broker, superuser: 
         assert said in text_of(response)
 
 
+def test_that_a_list_may_not_be_whole_is_told(
+    broker: Broker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_delayq.admin.carried.MOST", 2)
+    end(broker, "a", Verb.BURY)
+    assert "There may be more" not in text_of(superuser.get(INDEX))
+    end(broker, "b", Verb.BURY)
+    assert "There may be more: these come first." in text_of(superuser.get(INDEX))
+
+
 def test_the_tiles_count_without_a_store(broker: Broker, superuser: Client) -> None:
     end(broker, "buried", Verb.BURY)
     send(broker, "a", "b")
