@@ -1,7 +1,6 @@
 """What ended moves into the lake: none lost and none twice, whenever the job is killed."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from django_delayq.brokers import get_broker
@@ -18,10 +19,10 @@ from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Tall
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.jobs import archive as job
 from django_delayq.spark.jobs.archive import archive, read_lake
-from django_delayq.spark.jobs.lake import Lake
+from django_delayq.spark.jobs.lake import UNFINISHED, Lake
 from tests.docs.site import ROOT
 from tests.spark.ended import MINUTE, START, fail, finish
-from tests.spark.killed import STEPS as STEPS_OF_PROCESS
+from tests.spark.killed import CHUNK, STEPS as STEPS_OF_PROCESS
 from tests.spark.support import CARRIED, EMBEDDED, STORED
 
 LATER = START + timedelta(days=1)
@@ -115,24 +116,28 @@ def test_a_job_that_is_killed_at_every_step_loses_nothing_and_keeps_nothing_twic
     assert list(lake.unfinished()) == []
 
 
-def test_a_process_killed_between_lake_and_table_loses_nothing(
-    spark: SparkSession, spark_env: dict[str, str], tmp_path: Path
+@pytest.mark.usefixtures("spark")
+def test_a_process_killed_at_any_step_loses_nothing_and_keeps_nothing_twice(
+    spark_env: dict[str, str], tmp_path: Path
 ) -> None:
-    lake = Lake(str(tmp_path))
-    for number, step in enumerate(STEPS_OF_PROCESS):
-        finish(STORED, range(4 * number, 4 * number + 4))
-        with pytest.MonkeyPatch.context() as patch:
-            kill_at(patch, Lake, "note", 1, after=True)
-            with pytest.raises(Killed):
-                archive(spark, STORED, lake, "finish", LATER)
-        command = [sys.executable, "-m", "tests.spark.killed", step, str(tmp_path)]
-        killed = subprocess.run(command, cwd=ROOT, env={**os.environ, **spark_env}, capture_output=True, text=True)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    lakes = [Lake(str(tmp_path / str(number))) for number in range(len(STEPS_OF_PROCESS))]
+    pks = {lake: range(4 * number, 4 * number + 4) for number, lake in enumerate(lakes)}
+    for lake in lakes:
+        finish(STORED, pks[lake])
+        for number, pk in enumerate(pks[lake]):
+            place = Path(lake.root, UNFINISHED, CHUNK, "date=2026-01-02", f"of_key={number % 2}")
+            place.mkdir(parents=True, exist_ok=True)
+            parquet.write_table(pa.table({"pk": [pk]}), place / f"part-{number}.parquet")
+    command = [sys.executable, "-m", "tests.spark.killed", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **spark_env}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for step, lake in zip(STEPS_OF_PROCESS, lakes, strict=True):
         job.recover(lake, job.database_of(STORED))
-        assert in_lake(spark, lake) == list(range(4 * number + 4)), step
-        assert in_table(STORED) == [], step
-    assert tallies(STORED) == {"finished": 4 * len(STEPS_OF_PROCESS)}
-    assert list(lake.unfinished()) == []
+        kept = lake.column(lake.files("finish"), "pk") + [pk for pk in in_table(STORED) if pk in pks[lake]]
+        assert sorted(kept) == list(pks[lake]), step
+        assert list(lake.unfinished()) == [], step
+    assert in_table(STORED) == [*pks[lakes[0]], *pks[lakes[1]]]  # there was no note yet: given back
+    assert tallies(STORED) == {"finished": 4 * (len(lakes) - 2)}
 
 
 def test_what_leaves_the_table_while_it_is_archived_is_not_in_the_lake(

@@ -2,13 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from django_delayq import cancel_delay_messages
+from django_delayq.brokers import get_broker
 from django_delayq.conf import get_alias
 from django_delayq.models import FinishMessage
 from django_delayq.spark.errors import SparkError
@@ -16,6 +18,7 @@ from django_delayq.spark.read.shapes import schema_of
 from django_delayq.spark.stream.options import StreamOptions
 from django_delayq.spark.stream.reader import StreamReader
 from tests.spark.ended import finish
+from tests.spark.killed_stream import KilledSource
 from tests.spark.support import EMBEDDED, STORED, waiting
 
 
@@ -87,19 +90,37 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Pat
     assert sorted(read) == [(1, "finished"), (2, "finished"), (3, "finished")]
 
 
-def test_messages_are_sent_from_a_stream_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_are_sent_from_a_stream_once_though_it_is_killed_between_its_write_and_its_commit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     (tmp_path / "in").mkdir()
-    sent: dict[str, Any] = {"using": STORED, "key": "note", "checkpointLocation": str(tmp_path / "checkpoint")}
+    checkpoint = tmp_path / "checkpoint"
+    spark.dataSource.register(KilledSource)
 
-    def run(number: int) -> None:
+    def add(number: int) -> None:
         lines = [json.dumps({"id": f"m{number}{n}", "data": "{}", "delay": "1h"}) for n in range(3)]
         (tmp_path / "in" / f"{number}.json").write_text("\n".join(lines))
-        rows = spark.readStream.schema("id string, data string, delay string").json(str(tmp_path / "in"))
-        query = rows.writeStream.format("delayq").outputMode("append").options(**sent).start()
-        query.processAllAvailable()
-        query.stop()
 
-    run(1)
-    assert waiting(STORED) == 3
-    run(2)
-    assert waiting(STORED) == 6
+    def run(format: str) -> None:
+        options = {"using": STORED, "key": "note", "checkpointLocation": str(checkpoint)}
+        rows = spark.readStream.schema("id string, data string, delay string").json(str(tmp_path / "in"))
+        query = rows.writeStream.format(format).outputMode("append").options(**options).start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    def committed() -> set[str]:
+        return {path.name for path in (checkpoint / "commits").glob("[0-9]*")}
+
+    add(1)
+    run("delayq")
+    assert (waiting(STORED), committed()) == (3, {"0"})
+    add(2)
+    with pytest.raises(StreamingQueryException):
+        run("killed")
+    assert (waiting(STORED), committed()) == (6, {"0"})  # it was sent, and nothing says so
+    cancel_delay_messages("m20", using=STORED)
+    run("delayq")
+    assert (waiting(STORED), committed()) == (5, {"0", "1"})
+    assert get_broker(STORED).audit().differences == []
