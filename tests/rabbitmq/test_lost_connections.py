@@ -27,6 +27,13 @@ def claim(broker: RabbitMQBroker) -> Claimed:
     return message
 
 
+def claim_suspect(broker: RabbitMQBroker) -> Claimed:
+    while not (messages := broker.claim_suspect(WANT, lease_ms=60_000, worker="w").messages):
+        assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == []  # takes in what was lost
+    (message,) = messages
+    return message
+
+
 def finish(claimed: Claimed) -> Settlement:
     return Settlement(claimed.id, claimed.token, Verb.FINISH, "q", "k")
 
@@ -38,6 +45,19 @@ def test_a_claimed_message_comes_again_and_its_old_lease_is_lost(broker: RabbitM
     again = claim(broker)
     assert (again.id, again.crashes, again.failures) == ("a", 1, 0)
     assert broker.settle([finish(first), finish(again)]) == [False, True]
+
+
+def test_a_suspect_comes_again_to_the_process_that_had_it(broker: RabbitMQBroker) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    for _ in range(2):
+        claim(broker)
+        broker._link.drop()
+    first = claim_suspect(broker)
+    broker._link.drop()
+    again = claim_suspect(broker)
+    assert (again.id, again.crashes) == ("a", 2)
+    assert broker.settle([finish(first), finish(again)]) == [False, True]
+    assert broker.upkeep(lease_ms=60_000).suspects_due == 0
 
 
 def test_it_is_kept_while_nothing_can_be_published(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:

@@ -37,8 +37,12 @@ class Leases:
         self._messages, self._alarms = {}, {}
 
     def is_double(self, arrival: Arrival) -> bool:
-        """Whether this process has had this very publishing: it was sent again for want of a confirm."""
-        return arrival.note is not None and arrival.note.uid in self._seen
+        """Whether this process has had this very publishing: it was sent again for want of a confirm.
+
+        What comes again since a connection was lost is none, unless its lease had ended.
+        """
+        had = arrival.note is not None and arrival.note.uid in self._seen
+        return had and (self.is_over(arrival) or not arrival.again)
 
     def is_over(self, arrival: Arrival) -> bool:
         """Whether its lease ended here, and the acknowledgement was lost with the connection."""
