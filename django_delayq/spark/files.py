@@ -28,12 +28,12 @@ def writing(path: str) -> Iterator[None]:
         ) from error
 
 
-def write_text(path: str, text: str) -> None:
+def write_whole(path: str, content: str | bytes) -> None:
     """Write a file of the driver, at once or not at all. Raises `SparkError`."""
     beside = Path(f"{path}.part")
     with writing(path):
         try:
-            beside.write_text(text)
+            beside.write_bytes(content.encode() if isinstance(content, str) else content)
             beside.replace(path)
         except OSError:
             beside.unlink(missing_ok=True)

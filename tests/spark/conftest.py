@@ -17,7 +17,7 @@ from tests.servers import PostgresServer, Server, Servers, SqliteFiles
 from tests.spark.support import ALIASES, CARRIED, EMBEDDED, STORED
 
 QUICK_START = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.stream.error.file=/dev/null",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "500",

@@ -3,15 +3,18 @@
 import sys
 from argparse import ArgumentTypeError
 from datetime import UTC, date, datetime, time, timedelta
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from PIL import Image
+from pyspark.sql import SparkSession
 
 from django_delayq.brokers import get_broker
-from django_delayq.spark.cli.arguments import holidays, instant, quiet_hours, seconds
+from django_delayq.spark.cli.arguments import holidays, instant, picture, quiet_hours, rows_of, seconds
+from django_delayq.spark.jobs.chart import png
 from tests.spark.support import STORED, waiting
 
 CUSTOMERS = "customer,on,zone\n1,2096-11-21,Europe/Berlin\n2,2096-11-21,Asia/Tokyo\n3,2096-11-22,Europe/Berlin\n"
@@ -61,6 +64,24 @@ def test_what_can_not_be_done_is_told_in_a_line(plan: list[str]) -> None:
     assert "Traceback" not in str(failure.value)
 
 
+def test_rows_come_from_a_database_by_jdbc(spark: SparkSession) -> None:
+    url = "jdbc:derby:memory:shop;create=true"  # Spark brings this one
+    customers = spark.createDataFrame([(1, "Europe/Berlin"), (2, "Asia/Tokyo")], "customer int, zone string")
+    customers.write.format("jdbc").options(url=url, dbtable="customers").save()
+    given = [f"url={url}", "dbtable=customers"]
+    options = {"format": "jdbc", "source": None, "read_option": given, "where": "customer = 2"}
+    assert [tuple(row) for row in rows_of(spark, options).collect()] == [(2, "Asia/Tokyo")]
+
+
+def test_a_forecast_is_drawn_as_dots_too() -> None:
+    drawn = Image.open(BytesIO(png({0: 1, 3 * 3_600_000: 4})))
+    quarter, foot = drawn.width // 4, drawn.height - 30
+    colors = [drawn.getpixel((hour * quarter + 20, foot)) for hour in range(4)]
+    assert colors[0] == colors[3] != colors[1] == colors[2] == (255, 255, 255)
+    assert drawn.getpixel((20, 100)) == (255, 255, 255)  # the first bar is a fourth of the last
+    assert drawn.getpixel((3 * quarter + 20, 100)) == colors[3]
+
+
 def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("django_delayq.spark")]:
         monkeypatch.delitem(sys.modules, name)
@@ -90,6 +111,7 @@ def test_the_parser_takes_what_people_write(tmp_path: Path) -> None:
         (holidays, "christmas"),
         (seconds, "soon"),
         (instant, "once"),
+        (picture, "forecast.jpg"),
     ],
 )
 def test_the_parser_says_how_to_write_it(parse: object, text: str) -> None:

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from django_delayq.spark.errors import SparkError, reason_of
-from django_delayq.spark.files import write_text
+from django_delayq.spark.files import write_whole
 from django_delayq.spark.jobs import archive as job
 from django_delayq.spark.jobs.compact import Compacted, compact
 from django_delayq.spark.jobs.lake import Lake
@@ -99,8 +99,8 @@ def test_no_half_of_a_picture_or_a_page_is_left(disk: Path) -> None:
     ballast = fill(disk)
     picture = disk / "forecast.svg"
     with pytest.raises(SparkError, match=rf"{picture} can't be written: .*No space left on device"):
-        write_text(str(picture), "<svg/>")
+        write_whole(str(picture), "<svg/>")
     assert list(disk.iterdir()) == [ballast]
     ballast.unlink()
-    write_text(str(picture), "<svg/>")
+    write_whole(str(picture), "<svg/>")
     assert picture.read_text() == "<svg/>"

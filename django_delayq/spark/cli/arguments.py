@@ -77,6 +77,13 @@ def seconds(text: str) -> int:
         raise ArgumentTypeError(str(error)) from error
 
 
+def picture(text: str) -> str:
+    """ "forecast.svg", or "forecast.png" """
+    if not text.lower().endswith((".svg", ".png")):
+        raise ArgumentTypeError(f"{text!r} is no picture that can be drawn; end the name with .svg or .png.")
+    return text
+
+
 def instant(text: str) -> datetime:
     """A time in UTC, or a length of time: so long ago."""
     try:

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from django_delayq.spark.cli.arguments import instant
-from django_delayq.spark.files import write_text
+from django_delayq.spark.files import write_whole
 from django_delayq.spark.jobs.lake import Lake
 from django_delayq.spark.jobs.page import page
 from django_delayq.spark.jobs.report import ended, failures, figures
@@ -41,7 +41,7 @@ def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], Non
     total = counted.agg(f.sum("messages")).collect()[0][0] or 0
     write(f"{total} messages; figures in {options['out']}.")
     if options["html"]:
-        write_text(options["html"], page(counted, failed, f"django-delayq: {options['using']}"))
+        write_whole(options["html"], page(counted, failed, f"django-delayq: {options['using']}"))
         write(f"The page is {options['html']}.")
     if options["admin"]:
         write(f"The admin shows {show(counted, failed, options['using'])} rows.")

@@ -6,9 +6,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from django_delayq.spark.cli.arguments import add_rows, holidays, names, quiet_hours, rows_of, seconds
-from django_delayq.spark.files import write_text
-from django_delayq.spark.jobs.chart import svg
+from django_delayq.spark.cli.arguments import add_rows, holidays, names, picture, quiet_hours, rows_of, seconds
+from django_delayq.spark.files import write_whole
+from django_delayq.spark.jobs.chart import png, svg
 from django_delayq.spark.jobs.due import Plan
 from django_delayq.spark.jobs.schedule import Messages, planned, send
 
@@ -47,7 +47,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--job", help="The name of the job's ledger. Needed without a store.")
     parser.add_argument("--quarantine", metavar="PATH", help="Where bad rows are kept apart; else they fail the job.")
     parser.add_argument("--dry-run", action="store_true", help="Show the forecast and send nothing.")
-    parser.add_argument("--chart", metavar="FILE", help="Write the forecast as a picture (SVG).")
+    parser.add_argument(
+        "--chart", type=picture, metavar="FILE", help="Write the forecast as a picture, FILE.svg or FILE.png."
+    )
 
 
 def plan_of(options: dict[str, Any]) -> Plan:
@@ -83,7 +85,9 @@ def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], Non
     for line in forecast.lines():
         write(line)
     if options["chart"]:
-        write_text(options["chart"], svg(forecast.hours, f"{options['key']}: messages due in each hour"))
+        title = f"{options['key']}: messages due in each hour"
+        is_png = options["chart"].lower().endswith(".png")
+        write_whole(options["chart"], png(forecast.hours) if is_png else svg(forecast.hours, title))
     if options["dry_run"]:
         write("Nothing was sent.")
         return 0

@@ -1,34 +1,83 @@
-"""A forecast as a picture: an SVG that any browser opens, with a bar for each hour."""
+"""A forecast as a picture with a bar for each hour: an SVG that any browser opens, or a PNG to be mailed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from html import escape
+from io import BytesIO
+from typing import NamedTuple
+
+from PIL import Image, ImageDraw, ImageFont
 
 from django_delayq.message import from_ms
 
 _WIDTH, _HEIGHT, _FOOT = 960, 240, 24
 _HOUR_MS = 3_600_000
+_COLOR = "#417690"
+_FONT_SIZE = 12
+
+
+class _Bar(NamedTuple):
+    hour: int
+    number: int
+    x: float
+    width: float
+    height: float
 
 
 def svg(hours: Mapping[int, int], title: str) -> str:
-    """Counts by the hour (its begin in epoch ms), those without any too."""
-    first, last = (min(hours), max(hours)) if hours else (0, 0)
-    number = (last - first) // _HOUR_MS + 1
-    width = _WIDTH / number
-    highest = max(hours.values(), default=1)
-    bars = []
-    for hour, count in hours.items():
-        height = max(_HEIGHT * count / highest, 1)
-        x = (hour - first) // _HOUR_MS * width
-        told = f"{from_ms(hour):%Y-%m-%d %H:%M} UTC: {count}"
-        bars.append(
-            f'<rect x="{x:.2f}" y="{_HEIGHT - height:.2f}" width="{max(width * 0.9, 0.5):.2f}" height="{height:.2f}">'
-            f"<title>{told}</title></rect>"
-        )
-    ends = f"{from_ms(first):%Y-%m-%d %H:%M}", f"{from_ms(last + _HOUR_MS):%Y-%m-%d %H:%M} UTC"
+    """Counts by the hour (its begin in epoch ms), those without any too. A bar's tooltip tells its count."""
+    bars = [
+        f'<rect x="{bar.x:.2f}" y="{_HEIGHT - bar.height:.2f}" width="{bar.width:.2f}" height="{bar.height:.2f}">'
+        f"<title>{_at(bar.hour)} UTC: {bar.number}</title></rect>"
+        for bar in _bars(hours)
+    ]
+    start, end, most = _words(hours)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT + _FOOT}" role="img" '
-        f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title><g fill="#417690">{"".join(bars)}</g>'
-        f'<text x="0" y="{_HEIGHT + 16}">{ends[0]}</text>'
-        f'<text x="{_WIDTH}" y="{_HEIGHT + 16}" text-anchor="end">{ends[1]}</text>'
-        f'<text x="{_WIDTH}" y="12" text-anchor="end">at most {highest} an hour</text></svg>\n'
+        f'font-family="sans-serif" font-size="{_FONT_SIZE}"><title>{escape(title)}</title>'
+        f'<g fill="{_COLOR}">{"".join(bars)}</g>'
+        f'<text x="0" y="{_HEIGHT + 16}">{start}</text>'
+        f'<text x="{_WIDTH}" y="{_HEIGHT + 16}" text-anchor="end">{end}</text>'
+        f'<text x="{_WIDTH}" y="12" text-anchor="end">{most}</text></svg>\n'
     )
+
+
+def png(hours: Mapping[int, int]) -> bytes:
+    """The same, as dots."""
+    image = Image.new("RGB", (_WIDTH, _HEIGHT + _FOOT), "white")
+    draw = ImageDraw.Draw(image)
+    for bar in _bars(hours):
+        draw.rectangle((bar.x, _HEIGHT - bar.height, bar.x + max(bar.width - 1, 0), _HEIGHT - 1), fill=_COLOR)
+    start, end, most = _words(hours)
+    font = ImageFont.load_default(_FONT_SIZE)
+    for text, place, anchor in (
+        (start, (0, _HEIGHT + 4), "la"),
+        (end, (_WIDTH, _HEIGHT + 4), "ra"),
+        (most, (_WIDTH, 2), "ra"),
+    ):
+        draw.text(place, text, fill="black", font=font, anchor=anchor)
+    file = BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def _bars(hours: Mapping[int, int]) -> Iterator[_Bar]:
+    first, last = _span(hours)
+    width = _WIDTH / ((last - first) // _HOUR_MS + 1)
+    highest = max(hours.values(), default=1)
+    for hour, count in hours.items():
+        x = (hour - first) // _HOUR_MS * width
+        yield _Bar(hour, count, x, max(width * 0.9, 0.5), max(_HEIGHT * count / highest, 1))
+
+
+def _words(hours: Mapping[int, int]) -> tuple[str, str, str]:
+    """Where the picture begins and ends, and what its highest bar is."""
+    first, last = _span(hours)
+    return _at(first), f"{_at(last + _HOUR_MS)} UTC", f"at most {max(hours.values(), default=1)} an hour"
+
+
+def _span(hours: Mapping[int, int]) -> tuple[int, int]:
+    return (min(hours), max(hours)) if hours else (0, 0)
+
+
+def _at(ms: int) -> str:
+    return f"{from_ms(ms):%Y-%m-%d %H:%M}"

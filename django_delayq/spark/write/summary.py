@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pyspark.sql.datasource import WriterCommitMessage
 
 from django_delayq.spark.errors import SparkError
-from django_delayq.spark.files import write_text
+from django_delayq.spark.files import write_whole
 
 _LATE_S = 60  # less than a minute is not told from none
 
@@ -68,7 +68,7 @@ class WriteSummary:
 
     def save(self, path: str) -> None:
         """Write it as JSON, at once or not at all."""
-        write_text(path, json.dumps(asdict(self)))
+        write_whole(path, json.dumps(asdict(self)))
 
 
 def read_summary(path: str) -> WriteSummary:
