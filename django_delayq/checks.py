@@ -10,6 +10,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from django_delayq.brokers import broker_class
+from django_delayq.brokers.base import Capability
+from django_delayq.codec import fields_of
 from django_delayq.conf import Alias, alias_names, get_alias
 from django_delayq.durations import to_ms
 from django_delayq.handlers import DEFAULT_TIMEOUT, Handler, name_of, registered_handlers
@@ -28,7 +30,8 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
 
 @register("delayq")
 def check_handlers(**kwargs: Any) -> list[CheckMessage]:
-    """E004 no such alias, E005 wrong annotation, W001 `atomic` without a store, I001 a time-out for processes only.
+    """E004 no such alias, E005 wrong annotation, E008 limits that nobody can keep, E009 no such field of the data, W001
+    `atomic` without a store, I001 a time-out for processes only.
 
     What is wrong in the call of `delay_execute` itself, two handlers with one key too, is raised at import.
     """
@@ -88,6 +91,28 @@ def _has_store(handler: Handler[Any, Any]) -> bool:
         return True  # E001 or E004 tells of it
 
 
+def _keeps_limits(handler: Handler[Any, Any]) -> bool:
+    try:
+        return _has_store(handler) or Capability.LIMITS in broker_class(get_alias(handler.using)).capabilities
+    except ImproperlyConfigured:
+        return True  # E002 tells of it
+
+
+def _check_concurrency_key(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage]:
+    wanted = handler.limits.fields if handler.limits else []
+    known = fields_of(handler.data_type) if wanted else None
+    if known is None:
+        return
+    for field in wanted:
+        if field not in known and (field or known):
+            yield Error(
+                f"{name} has a concurrency_key that names {field!r}, which is no field of its data.",
+                hint=did_you_mean(field, known).capitalize() if known else "Write {} for the data itself.",
+                obj=handler,
+                id="delayq.E009",
+            )
+
+
 def _wrong_setting(text: str) -> CheckMessage:
     return Error(text, hint="The reference of settings in the docs lists them all.", id="delayq.E001")
 
@@ -113,6 +138,15 @@ def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:
             hint="Annotate the argument as Message[T]; T and Message must be importable where the handler is.",
             obj=handler,
             id="delayq.E005",
+        )
+    else:
+        yield from _check_concurrency_key(handler, name)
+    if handler.limits is not None and not _keeps_limits(handler):
+        yield Error(
+            f"{name} has limits over all workers, which its broker can't keep without a store.",
+            hint='Set up a store ("STORE": {}), or limit what each worker runs at once with concurrency=.',
+            obj=handler,
+            id="delayq.E008",
         )
     if handler.atomic and not _has_store(handler):
         yield Warning(

@@ -22,6 +22,14 @@ _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
 _ALWAYS_PLAIN = frozenset({str, bool, type(None)})
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
+_OPEN_TYPES = (
+    msgspec.inspect.AnyType,
+    msgspec.inspect.DictType,
+    msgspec.inspect.UnionType,
+    msgspec.inspect.RawType,
+    msgspec.inspect.CustomType,
+)
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -79,6 +87,14 @@ def decoder_for(data_type: Any) -> "msgspec.json.Decoder[Any]":
     if isinstance(msgspec.inspect.type_info(data_type), msgspec.inspect.CustomType) and not is_enum:
         raise TypeError(f"{type_name(data_type)} is no type that msgspec converts.")
     return msgspec.json.Decoder(data_type)
+
+
+def fields_of(data_type: Any) -> frozenset[str] | None:
+    """The names that the fields of a type have in JSON; None where they are not known before there is data."""
+    found = msgspec.inspect.type_info(data_type)
+    if isinstance(found, _OPEN_TYPES):
+        return None
+    return frozenset(field.encode_name for field in getattr(found, "fields", ()))
 
 
 def _encode_plain(data: object) -> bytes:

@@ -13,6 +13,7 @@ from django_delayq.codec import decode_data, encode_data
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.durations import Duration
 from django_delayq.errors import UnknownKey
+from django_delayq.limits import Limits, check_limits
 from django_delayq.message import Message
 from django_delayq.retry import Backoff, Exponential, check_backoff
 from django_delayq.sends import Send, Sent, When, WhenToSend
@@ -52,6 +53,7 @@ class Handler(Generic[T, R]):
     expires_ms: int | None
     atomic: bool
     at_most_once: bool
+    limits: Limits | None = None
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.func, updated=())
@@ -118,6 +120,9 @@ def delay_execute(
     backoff: Backoff = Exponential(),  # noqa: B008  frozen
     timeout: Duration = DEFAULT_TIMEOUT,
     concurrency: int | None = None,
+    max_concurrency: int | None = None,
+    concurrency_key: str | None = None,
+    rate_limit: str | None = None,
     expires: Duration | None = None,
     atomic: bool = False,
     at_most_once: bool = False,
@@ -127,6 +132,9 @@ def delay_execute(
 
     `former_keys` are older keys that it still serves. A failure is tried again after `backoff`, `max_attempts` runs
     in all; one run may take `timeout`, and at most `concurrency` run at once in a worker (its own default when None).
+    Over all workers at most `max_concurrency` run at once, of all its messages or of those whose data gives the same
+    `concurrency_key` ("account:{account_id}"), and starts are spread evenly so that there are no more than `rate_limit`
+    ("100/m"; s, m, h or d). A message that has to wait for that uses no attempt, and holds up none that has not.
     A message that has not started `expires` after its due time is buried. `atomic` runs the handler in a transaction
     of the alias's database; with a store that ends the message too, so that it takes effect exactly once.
     `at_most_once` never starts a message a second time.
@@ -162,6 +170,7 @@ def delay_execute(
                 expires_ms=None if expires is None else positive_ms(expires, "expires"),
                 atomic=check_flag(atomic, "atomic"),
                 at_most_once=check_flag(at_most_once, "at_most_once"),
+                limits=check_limits(max_concurrency, concurrency_key, rate_limit),
             )
             _register(handler)
         except (TypeError, ValueError) as error:

@@ -33,7 +33,7 @@ MOVES: dict[str, tuple[frozenset[State], frozenset[State]]] = {
     "finish": (_RUNNING, frozenset({State.FINISHED})),
     "retry": (_RUNNING, _WAITING),
     "snooze": (_RUNNING, _WAITING),
-    "release": (_RUNNING, frozenset({State.READY})),
+    "release": (_RUNNING, _WAITING),
     "reclaim": (_RUNNING, frozenset({State.READY})),
     "bury": (frozenset({State.READY, State.RUNNING}), frozenset({State.ERROR})),
     "cancel": (_WAITING, frozenset({State.CANCELLED})),

@@ -227,3 +227,29 @@ class ReportRow(models.Model):
 
     def __str__(self) -> str:
         return f"{self.alias} {self.hour:%Y-%m-%d %H:00} {self.queue} {self.key}"
+
+
+class LimitRow(models.Model):
+    """The slots of a key, or of one value of its data, and its next turn, where the broker can't keep them.
+
+    See django_delayq/brokers/limits.py. `slots` is JSON, token to the end of its hold.
+    """
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    key = NameField(_("key"), max_length=MAX_NAME)
+    value = NameField("value", max_length=MAX_NAME, blank=True)
+    slots = models.TextField("slots")
+    line_ms = models.BigIntegerField("line ends")
+    since_ms = models.BigIntegerField("full since")
+    turn_us = models.BigIntegerField("next turn")
+    over_ms = models.BigIntegerField("over")
+
+    class Meta:
+        db_table = "delayq_limit"
+        verbose_name = "limit"
+        verbose_name_plural = "limits"
+        constraints = [models.UniqueConstraint(fields=["alias", "key", "value"], name="delayq_limit_names")]
+        indexes = [models.Index(fields=["alias", "over_ms"], name="delayq_limit_over")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.key} {self.value}"

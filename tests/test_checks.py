@@ -1,6 +1,6 @@
 """System checks: each wrong setting and handler has an id, the reason and a hint."""
 
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from django.core.checks import CheckMessage, run_checks
@@ -13,12 +13,18 @@ pytestmark = pytest.mark.usefixtures("registry")
 MEMORY = "django_delayq.brokers.memory.MemoryBroker"
 
 
+class Parcel(TypedDict):
+    account_id: int
+
+
 def found() -> list[CheckMessage]:
     return run_checks(tags=["delayq"])
 
 
 def handle(message: Message[int]) -> None: ...
 async def handle_async(message: Message[int]) -> None: ...
+def sends_parcel(message: Message[Parcel]) -> None: ...
+def handle_anything(message: Message) -> None: ...  # type: ignore[type-arg]
 def unresolved(message: "Message[Hidden]") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
@@ -57,6 +63,8 @@ def test_a_wrong_setting_is_found(settings: Settings, delayq: Any, id: str, reas
         (handle, {"using": "defualt"}, "E004", "using='defualt', which is not in DELAYQ"),
         (unresolved, {}, "E005", "name 'Hidden' is not defined"),
         (handle, {"atomic": True}, "W001", "is atomic, but without a store"),
+        (handle, {"max_concurrency": 1, "concurrency_key": "a:{id}"}, "E009", "names 'id', which is no field"),
+        (sends_parcel, {"max_concurrency": 1, "concurrency_key": "a:{}"}, "E009", "names '', which is no field"),
         (handle, {"timeout": "10s"}, "I001", "only under `run_delayq --processes`"),
     ],
 )
@@ -74,6 +82,24 @@ def test_atomic_with_a_store_is_exactly_once_and_no_matter_for_a_warning(setting
     settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}}}
     delay_execute("k", atomic=True)(handle)
     assert "delayq.W001" not in [message.id for message in found()]
+
+
+@pytest.mark.parametrize(
+    ("func", "template"), [(handle, "a:{}"), (sends_parcel, "a:{account_id}"), (handle_anything, "a:{whatever}")]
+)
+def test_a_concurrency_key_of_what_the_data_may_have_passes(func: Any, template: str) -> None:
+    delay_execute("k", max_concurrency=1, concurrency_key=template)(func)
+    assert found() == []
+
+
+def test_limits_that_a_broker_cannot_keep_need_a_store(settings: Settings) -> None:
+    rabbitmq = {"BROKER": "django_delayq.brokers.rabbitmq.RabbitMQBroker", "LOCATION": "amqp://localhost"}
+    settings.DELAYQ = {"default": rabbitmq | {"STORE": None}}
+    delay_execute("k", rate_limit="10/s")(handle)
+    (message,) = found()
+    assert (message.id, message.hint and "STORE" in message.hint) == ("delayq.E008", True)
+    settings.DELAYQ = {"default": rabbitmq | {"STORE": {}}}
+    assert "delayq.E008" not in [each.id for each in found()]
 
 
 def test_every_alias_is_checked(settings: Settings) -> None:

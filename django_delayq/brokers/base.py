@@ -31,10 +31,12 @@ from django_delayq.brokers.figures import (  # part of this contract
 from django_delayq.brokers.verbs import (  # part of this contract
     BATCH as BATCH,
     Alarm as Alarm,
+    Ask as Ask,
     Claimed as Claimed,
     Claims as Claims,
     Placed as Placed,
     Put as Put,
+    Refusal as Refusal,
     Settlement as Settlement,
     Verb as Verb,
     Want as Want,
@@ -65,6 +67,7 @@ class Capability(StrEnum):
     AUDIT = "audit"
     ALARMS = "alarms"  # holds one alarm for a row, and finds it
     TAGS = "tags"  # finds waiting messages by their tag
+    LIMITS = "limits"  # knows what runs, and how often, over all workers: acquire, give_back
     MOVES = "moves"  # totals of every move, those too that leave a message where others are (retried, reclaimed, …)
 
 
@@ -161,6 +164,17 @@ class Broker(Protocol):
 
     def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> Sequence[bool | None]:
         """Make each lease (id, token) end `lease_ms` from now. False where it was lost, None as for `settle`."""
+
+    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+        """Whether leased messages may start now, by the limits of their keys: None for each that may.
+
+        A slot is held for `lease_ms` from now. Asked for again by its holder it is held anew, and takes no other turn.
+        Those that are refused are told different times, so that they don't all come at once. Needs the capability
+        `LIMITS`.
+        """
+
+    def give_back(self, asks: Sequence[Ask]) -> None:
+        """Free the slots of these tokens, of those that hold one."""
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
         """Reclaim lapsed leases and trim what is kept of errors. Bounded, cheap, and safe from any worker at any time.

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from django_delayq.brokers.figures import BuriedInfo, Header
 
@@ -90,13 +91,35 @@ class Claims:
     away: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a leased message must get before it starts, by the limits of its key.
+
+    One of the `most` slots of (key, value), and its turn among the starts of the key, `interval_us` apart. None: there
+    is no such limit. The slot is the token's.
+    """
+
+    key: str
+    value: str
+    token: int
+    most: int | None = None
+    interval_us: int | None = None
+
+
+class Refusal(NamedTuple):
+    """An ask is to come again after `wait_ms`. `of_key`: so is every other of the key, whatever its value."""
+
+    wait_ms: int
+    of_key: bool
+
+
 class Verb(StrEnum):
     """How a lease ends."""
 
     FINISH = "finish"
     RETRY = "retry"  # due again after `delay_ms`; failures + 1, crashes 0
     SNOOZE = "snooze"  # due again after `delay_ms`; crashes 0
-    RELEASE = "release"  # back to ready, in its old place
+    RELEASE = "release"  # back in its old place; due after `delay_ms` where that is given
     INTERRUPT = "interrupt"  # stays leased for 1 s more, then is ready again with no crash counted
     CRASH = "crash"  # the child process that ran it died: a crash is counted; ready again, at the third buried
     BURY = "bury"

@@ -11,6 +11,7 @@ from django_delayq.brokers.base import (
     BATCH,
     Alarm,
     AlarmInfo,
+    Ask,
     Audit,
     Broker,
     BuriedInfo,
@@ -22,6 +23,7 @@ from django_delayq.brokers.base import (
     Pause,
     Placed,
     Put,
+    Refusal,
     ServerReport,
     Settlement,
     Upkept,
@@ -33,11 +35,12 @@ from django_delayq.brokers.base import (
 from django_delayq.conf import Alias, Store
 from django_delayq.errors import BrokerUnavailable, DelayqError
 from django_delayq.sending.commit import is_in_transaction
-from django_delayq.store import audit, byid, claims, clocks, looks, pauses, puts, reclaims, report, settles
+from django_delayq.store import audit, byid, claims, looks, pauses, puts, reclaims, report, settles
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
 from django_delayq.store.feed import Feed, claim_until_none
+from django_delayq.store.limits import Limits
 from django_delayq.store.short_cut import ShortCut
 from django_delayq.store.sweep import Unfed
 
@@ -57,6 +60,7 @@ class StoredBroker:
         self.unfed = Unfed()
         self._carried = Carried(clock)
         self._short_cut = ShortCut(clock)
+        self._limits = Limits(self.database, clock, self.degraded)
         self._is_fit = False
         self._looked_to = reclaims.START
         self.alarms_lost = False
@@ -168,6 +172,12 @@ class StoredBroker:
         of_clock = iter(self._carried.renew(list(compress(leases, is_carried)), lease_ms))
         return [next(of_clock) if carried else answer for carried, answer in zip(is_carried, renewed, strict=True)]
 
+    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+        return self._limits.acquire(asks, lease_ms)
+
+    def give_back(self, asks: Sequence[Ask]) -> None:
+        self._limits.give_back(asks)
+
     def upkeep(self, *, lease_ms: int) -> Upkept:
         upkept = Upkept(0) if self.degraded.on else self._upkeep_of_clock(lease_ms)
         with self.database.available():
@@ -175,6 +185,7 @@ class StoredBroker:
             upkept.buried += buried
             upkept.suspects_due += claims.suspects_due(self.database)
             now_ms = self.database.now_ms()
+            self._limits.forget_over(now_ms)
         if upkept.next_lease_end_ms is not None:
             upkept.next_lease_end_ms += now_ms - upkept.now_ms
         upkept.now_ms = now_ms
@@ -322,25 +333,11 @@ class StoredBroker:
 
     def report(self) -> ServerReport:
         with self.database.available():
-            found = self._report_of_clock()
+            found = report.of_clock(self.clock, self.degraded, self.database)
         found.durability = report.durability(self.database)
         if not self._is_fit:  # tables that were there once are not looked for again
             found.problems += report.problems(self.database)
             self._is_fit = not found.problems
         found.warnings += report.warnings(self.database)
         found.longest_run_ms = None  # the row is held, not the alarm
-        return found
-
-    def _report_of_clock(self) -> ServerReport:
-        before_ms = self.database.now_ms()
-        try:
-            with self.degraded.asking():
-                found = self.clock.report()
-        except BrokerUnavailable as error:
-            self.degraded.begin_if_due()
-            if not self.degraded.on:
-                raise
-            return ServerReport("a broker that is away", "", [f"{error} The tables alone must do."])
-        if found.now_ms is not None:
-            found.warnings += clocks.warnings(clocks.skew(found.now_ms, before_ms, self.database.now_ms()))
         return found

@@ -84,7 +84,9 @@ def _end(database: Database, settlements: Sequence[Settlement]) -> list[End]:
     finish(database, [Ran(row.pk, row.started_ms, row.ended_ms) for row in by_move[Verb.FINISH]])
     bury(database, [_burial(row) for row in by_move[Verb.BURY]])
     wait_again(database, [_again(row) for move in OUTCOMES for row in by_move[move]])
-    _set(database, UNLEASED, by_move[Verb.RELEASE])
+    put_off = [row for row in by_move[Verb.RELEASE] if row.settlement.delay_ms]
+    wait_again(database, [_put_off(row) for row in put_off])
+    _set(database, UNLEASED, [row for row in by_move[Verb.RELEASE] if not row.settlement.delay_ms])
     _set(database, interrupted(database.dialect), by_move[Verb.INTERRUPT])
     return [End(row.settlement.id, row.settlement.token, row.pk, row.queue, row.key, row.move) for row in rows]
 
@@ -114,6 +116,11 @@ def _again(row: Held) -> Again:
     one = row.settlement
     wait_ms, new_crashes = (None, row.crashes + 1) if one.verb is Verb.CRASH else (one.delay_ms, 0)
     return Again(row.pk, wait_ms, int(one.verb is Verb.RETRY), new_crashes, storable(one.error), row.past)
+
+
+def _put_off(row: Held) -> Again:
+    """It was not started: nothing counts, but it is due later."""
+    return Again(row.pk, row.settlement.delay_ms, 0, row.crashes, "", row.history)
 
 
 def interrupted(dialect: Dialect) -> str:

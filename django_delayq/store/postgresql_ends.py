@@ -80,7 +80,8 @@ _WRITES = [
     ),
     (
         {Verb.RELEASE},
-        f"released AS (UPDATE delayq_ready r SET {UNLEASED} FROM held WHERE r.id = pk AND move = '{Verb.RELEASE}')",
+        f"released AS (UPDATE delayq_ready r SET due_at = coalesce({_NOW_UP} + wait_ms, due_at),"
+        f" placed = (placed AND wait_ms IS NULL), {UNLEASED} FROM held WHERE r.id = pk AND move = '{Verb.RELEASE}')",
     ),
     (
         {Verb.INTERRUPT},
@@ -134,6 +135,8 @@ def _given(one: Settlement) -> dict[str, Any]:
         given |= {"failed": int(one.verb is Verb.RETRY)}
         if one.verb is not Verb.CRASH:
             given |= {"wait_ms": one.delay_ms}
+    elif one.verb is Verb.RELEASE and one.delay_ms:
+        given |= {"wait_ms": one.delay_ms}
     elif one.verb is Verb.BURY:
         given |= {"cause": storable(one.error), "detail": storable(one.detail)}
         given |= {"fingerprint": storable(one.fingerprint), "failed": int(one.failed)}

@@ -3,7 +3,27 @@
 from django.apps import apps
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 
+from django_delayq.brokers.base import Broker, ServerReport
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.store import clocks
 from django_delayq.store.database import Database
+from django_delayq.store.degraded import Degraded
+
+
+def of_clock(clock: Broker, degraded: Degraded, database: Database) -> ServerReport:
+    """What the clock says of itself, and of its time. That it is away is no reason not to start, once that was told."""
+    before_ms = database.now_ms()
+    try:
+        with degraded.asking():
+            found = clock.report()
+    except BrokerUnavailable as error:
+        degraded.begin_if_due()
+        if not degraded.on:
+            raise
+        return ServerReport("a broker that is away", "", [f"{error} The tables alone must do."])
+    if found.now_ms is not None:
+        found.warnings += clocks.warnings(clocks.skew(found.now_ms, before_ms, database.now_ms()))
+    return found
 
 
 def problems(database: Database) -> list[str]:

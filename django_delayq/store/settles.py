@@ -48,6 +48,7 @@ def _alarm_after(end: End, settlement: Settlement) -> Alarm | None:
         Verb.INTERRUPT: INTERRUPTED_LEASE_MS,
         Verb.RETRY: settlement.delay_ms,
         Verb.SNOOZE: settlement.delay_ms,
+        Verb.RELEASE: settlement.delay_ms,
     }
     return Alarm(end.queue, end.key, str(end.pk), waits_ms.get(end.move, 0))
 

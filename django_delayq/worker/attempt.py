@@ -35,6 +35,8 @@ def begin(
         return _bury(claimed, f"expired {to_text(started_ms - header.scheduled_ms - header.expires_ms)} ago")
     try:
         data = codec.decode_data(claimed.body, handler.data_type)
+        if handler.limits is not None and handler.limits.concurrency_key is not None:
+            handler.limits.value_of(codec.loads(claimed.body))
     except DataMismatch as mismatch:
         settlement = _bury(claimed, failure.line(mismatch))
         settlement.fingerprint = failure.fingerprint(mismatch.with_traceback(None), handler.func)
@@ -135,9 +137,9 @@ def bury_foreign(claimed: Claimed) -> Settlement:
     return _bury(claimed, "its header can't be read, or is not of the set it lay in: not written by django-delayq")
 
 
-def release(claimed: Claimed) -> Settlement:
-    """Give back what was not started."""
-    return _end(claimed, Verb.RELEASE)
+def release(claimed: Claimed, delay_ms: int = 0) -> Settlement:
+    """Give back what was not started, for a while where a limit has refused it."""
+    return _end(claimed, Verb.RELEASE, delay_ms)
 
 
 def interrupt(claimed: Claimed, handler: Handler[Any, Any], started_ms: int | None) -> Settlement:

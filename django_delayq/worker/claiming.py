@@ -8,6 +8,7 @@ from django_delayq.worker import attempt
 from django_delayq.worker.hands import Hands
 from django_delayq.worker.lanes import Lane, Lease, take_paused, take_unstarted, wants_of
 from django_delayq.worker.leases import Leases
+from django_delayq.worker.limiting import Limiting
 from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.queues import Order
 from django_delayq.worker.round import Round
@@ -32,6 +33,7 @@ class Claiming:
         leases: Leases,
         settling: Settling,
         unrun: Unrun,
+        limiting: Limiting,
         order: Order,
         most: int | None = None,
     ) -> None:
@@ -42,6 +44,7 @@ class Claiming:
         self._leases = leases
         self._settling = settling
         self._unrun = unrun
+        self._limiting = limiting
         self._order = order
         self._backlog = True
         self._most = most
@@ -57,8 +60,15 @@ class Claiming:
 
     @property
     def busy(self) -> bool:
-        """Whether a message waits or runs."""
-        return bool(self._behind) or any(lane.leases or lane.active for lane, _ in self._lanes)
+        """Whether a message waits or runs, or has been refused by a limit and comes again soon."""
+        return (
+            bool(self._behind) or self._limiting.waits() or any(lane.leases or lane.active for lane, _ in self._lanes)
+        )
+
+    @property
+    def next_at(self) -> float | None:
+        """When something may be claimed again that limits keep from it now, by the monotonic clock."""
+        return self._limiting.next_at
 
     def claim(self) -> bool:
         """Claim what the lanes want, but for what is paused: of one queue after another, where they have an order.
@@ -85,7 +95,7 @@ class Claiming:
         return found
 
     def _ask(self, lane: Lane, hands: Hands, round_: Round, is_ahead: bool) -> int:
-        wanted = min(round_.want(lane, hands), self._room())
+        wanted = min(round_.want(lane, hands), self._room(), self._limiting.room(lane))
         return wanted if is_ahead else min(wanted, max(lane.at_once(hands.free), 1))
 
     def _claim_of(self, queues: Sequence[str], asked: Mapping[Lane, int], round_: Round) -> bool:
@@ -104,7 +114,10 @@ class Claiming:
         found = bool(foreign)
         for place, queue in enumerate(queues or [""]):
             # What a queue before it left no hand for is given back.
-            most = {lane: round_.want(lane, hands) if place else BATCH for lane, hands in self._lanes}
+            most = {
+                lane: round_.want(lane, hands) if place else asked[lane] if lane.handler.limits else BATCH
+                for lane, hands in self._lanes
+            }
             for lane, hands in self._lanes:
                 leases = given.get((queue, lane), [])
                 once, others = _parted(leases)
@@ -200,9 +213,12 @@ class Claiming:
         kept = leases[: min(self._room(), most)]
         surplus = [*leases[len(kept) :], *once[at_once:]]
         running = self._leases.running_ids()
-        self._kept += len(kept)
         self._leases.add([*kept, *surplus])
         self._settling.release(surplus)
+        refused = self._limiting.admit(lane, kept)
+        self._settling.put_off(refused)
+        kept = [lease for lease in kept if lease not in refused]
+        self._kept += len(kept)
         self._behind += [lease for lease in kept if lease.claimed.id in running]
         lane.leases.extend(lease for lease in kept if lease.claimed.id not in running)
         hands.offer(lane)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from django_delayq.brokers.base import Claimed, Want
+from django_delayq.brokers.base import Ask, Claimed, Want
 from django_delayq.handlers import Handler
 
 RUN_S = 0.020
@@ -38,6 +38,8 @@ class Lease:
     overdue: bool = False
     abandon: Callable[[], object] | None = None
     """Stops the handler, where that can be done."""
+    ask: Ask | None = None
+    """By which it got what the limits of its handler ask for."""
 
     def is_held(self) -> bool:
         """Whether this process may still act on the message."""
@@ -98,7 +100,7 @@ class Lane:
 
         Hands that are busy count only while they move: behind a handler that stalls nothing is heaped up.
         """
-        if self.handler.at_most_once:
+        if self.handler.at_most_once or self.handler.limits is not None:  # what has got its turn starts
             return self.at_once(free)
         hands = min(self.concurrency - self.active, free)
         waiting = len(self.leases)

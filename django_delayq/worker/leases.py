@@ -8,6 +8,7 @@ from django_delayq.brokers.base import BATCH, Broker, pages
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.outage import Outage
+from django_delayq.worker.slots import renew_slots
 
 HOLD = 0.8
 """The part of a lease, from the sending of its last good renewal, after which this process gives it up."""
@@ -114,6 +115,7 @@ class Leases:
         for lease, is_held in zip(page, held, strict=True):
             if is_held:
                 lease.held_until = sent_at + self.hold_s
+        renew_slots(self._broker, [lease for lease, is_held in zip(page, held, strict=True) if is_held], self._lease_ms)
         # A lease that was settled meanwhile is not lost: its removal tells. Nor is one that can't be told yet.
         lost = [lease for lease, is_held in zip(page, held, strict=True) if is_held is False]
         self.lose(lease for lease in lost if lease in self._held)

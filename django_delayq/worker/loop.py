@@ -65,7 +65,8 @@ class Loop:
             self._outage.end("claiming")
             backoff = waits()
             self._heartbeat.beat()
-            if self._drain and idle and not found and not self._upkeep.suspects_due:
+            # Busy now: what it found may have been refused by a limit, and comes again.
+            if self._drain and idle and not (found or self._claiming.busy or self._upkeep.suspects_due):
                 return
             if not found:
                 self._sleep()
@@ -99,6 +100,8 @@ class Loop:
             timeout = min(timeout, ENDING_LOOK_S)
         elif self._claiming.busy:
             timeout = min(timeout, UNSTARTED_LOOK_S)
+        if self._claiming.next_at is not None:
+            timeout = min(timeout, max(self._claiming.next_at - monotonic(), 0))
         if not self._claiming.wanted:
             # Every hand is busy. The broker would end its wait for what is due and can't be claimed now.
             self._woken.wait(timeout)

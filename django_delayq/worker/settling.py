@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 
 from django_delayq.brokers.base import BATCH, Broker, Settlement, Verb
@@ -13,6 +14,7 @@ from django_delayq.worker.lanes import Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage, waits
 from django_delayq.worker.outcome import buries
+from django_delayq.worker.slots import give_back_slots
 
 LINGER_S = 0.050
 REFUSED_PAUSE_S = 2.0
@@ -24,10 +26,11 @@ Ended = tuple[Lease, Settlement]
 class Settling:
     """Takes settlements from every hand, and sends them within 50 ms or 100 messages."""
 
-    def __init__(self, broker: Broker, leases: Leases, outage: Outage) -> None:
+    def __init__(self, broker: Broker, leases: Leases, outage: Outage, wake: Callable[[], None] = lambda: None) -> None:
         self._broker = broker
         self._leases = leases
         self._outage = outage
+        self._wake = wake
         self._ended: deque[Ended] = deque()
         self._passed_over: list[Ended] = []
         self._refused: list[Ended] = []
@@ -47,13 +50,18 @@ class Settling:
         self._ended.append((lease, settlement))
         if not self._some.is_set():
             self._some.set()
-        if (urgent or len(self._ended) >= ENOUGH) and not self._enough.is_set():
+        if (urgent or lease.ask is not None or len(self._ended) >= ENOUGH) and not self._enough.is_set():
             self._enough.set()
 
     def release(self, leases: list[Lease]) -> None:
         """Give back what was not started."""
         for lease in leases:
             self.add(lease, attempt.release(lease.claimed))
+
+    def put_off(self, waits_ms: Mapping[Lease, int]) -> None:
+        """Give back what may not start yet, each for so long."""
+        for lease, wait_ms in waits_ms.items():
+            self.add(lease, attempt.release(lease.claimed, wait_ms))
 
     def close(self, timeout: float) -> None:
         """Settle what has ended, for at most `timeout` seconds, and end the thread."""
@@ -131,7 +139,11 @@ class Settling:
             self._outage.end("settling")
             answers = list(zip(batch, settled, strict=True))
             self._passed_over += [ended for ended, was_held in answers if was_held is None]
-            self._leases.remove(lease for (lease, _), was_held in answers if was_held is not None)
+            over = [lease for (lease, _), was_held in answers if was_held is not None]
+            freed = give_back_slots(self._broker, over)
+            self._leases.remove(over)
+            if freed:
+                self._wake()  # others of the key may have waited for them
             for (lease, settlement), was_held in answers:
                 if was_held:
                     self.counts[Verb.BURY if buries(lease, settlement) else settlement.verb] += 1

@@ -27,6 +27,7 @@ from django_delayq.worker.hands import Hands, Run
 from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
+from django_delayq.worker.limiting import Limiting
 from django_delayq.worker.loop import Loop
 from django_delayq.worker.options import Options
 from django_delayq.worker.outage import Outage
@@ -36,6 +37,7 @@ from django_delayq.worker.plan import lanes_of, queues_of
 from django_delayq.worker.queues import Order
 from django_delayq.worker.relaying import Relaying
 from django_delayq.worker.settling import Settling
+from django_delayq.worker.slots import give_back_slots
 from django_delayq.worker.sync_hands import SyncHands
 from django_delayq.worker.threads import in_thread
 from django_delayq.worker.unrun import Unrun
@@ -59,7 +61,7 @@ class Worker:
         outage = Outage()
         self._outcome = Outcome(self.name)
         self._leases = Leases(broker, alias.options.lease, outage)
-        self.settling = Settling(broker, self._leases, outage)
+        self.settling = Settling(broker, self._leases, outage, self._wake)
         self._relaying = Relaying(broker, alias.options.lease, outage) if isinstance(broker, StoredBroker) else None
 
         def make_lanes(*, is_async: bool) -> list[Lane]:
@@ -81,6 +83,7 @@ class Worker:
         lease_ms = alias.options.lease
         pauses = Pauses(broker)
         unrun = Unrun(alias.name, self.name, handlers)
+        limiting = Limiting(broker, self._leases, lease_ms, outage)
         claim = claim_of(broker) if options.drain else broker.claim
         self._claiming = Claiming(
             partial(claim, lease_ms=lease_ms, worker=self.name),
@@ -89,6 +92,7 @@ class Worker:
             self._leases,
             self.settling,
             unrun,
+            limiting,
             Order(options.queues),
             options.max_messages,
         )
@@ -104,6 +108,7 @@ class Worker:
                 self._leases,
                 self.settling,
                 unrun,
+                limiting,
                 Order(()),  # a child process runs them, one at a time
             ),
             outage,
@@ -169,6 +174,7 @@ class Worker:
             with contextlib.suppress(DelayqError):  # then they lapse
                 settlements = [_interrupted(lease) for lease in page]
                 settled = self._broker.settle(settlements)
+                give_back_slots(self._broker, page)
                 for lease, settlement, was_held in zip(page, settlements, settled, strict=True):
                     if was_held and settlement.verb is Verb.BURY:
                         self._outcome.ended(lease, settlement, None, None)

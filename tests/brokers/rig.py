@@ -1,5 +1,6 @@
 """A broker under test with its time in hand, and short forms of the verbs."""
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -187,7 +188,7 @@ def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -
     """A store on a database, with the broker of another rig as its clock; time passes by making rows older, too."""
     from django.db.models import F
 
-    from django_delayq.models import ErrorMessage, FinishMessage, PauseRow, ReadyMessage
+    from django_delayq.models import ErrorMessage, FinishMessage, LimitRow, PauseRow, ReadyMessage
     from django_delayq.store import StoredBroker
     from django_delayq.store.relay import relay
 
@@ -209,6 +210,11 @@ def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -
         )
         for ended in (FinishMessage, ErrorMessage):
             ended.objects.using(using).update(ended_at=F("ended_at") - older)
+        limits = LimitRow.objects.using(using)
+        limits.update(line_ms=F("line_ms") - older, since_ms=F("since_ms") - older, turn_us=F("turn_us") - older * 1000)
+        for row in limits.all():
+            row.slots = json.dumps({token: end - older for token, end in json.loads(row.slots).items()})
+            row.save(update_fields=["slots"])
         PauseRow.objects.using(using).update(paused_at=F("paused_at") - older, until=F("until") - older)
         clock.advance(older)
 
@@ -250,11 +256,28 @@ def redis_rig(
         for tag, its_meta in [*((keys.tag, "") for keys in shards.all), (f"{meta}:", meta)]:
             age(args=[tag, its_meta, ms + 1], client=at(tag) if at else client)
 
+        for server in {at(keys.tag) for keys in shards.all} if at else {client}:
+            age_limits(server, options.prefix, ms + 1)
+
     def now_us() -> int:
         seconds, microseconds = client.time()
         return seconds * 1_000_000 + microseconds
 
     return Rig(RedisBroker(Alias("default", location=url, options=options)), advance, now_us, parts=options.shards)
+
+
+def age_limits(client: redis.Redis, prefix: str, ms: int) -> None:
+    """Make the limits that a server holds older."""
+    for key in client.scan_iter(f"{{{prefix}:limit:*"):
+        name = key.decode().partition("}:")[2]
+        if name.startswith("slots:"):
+            for token, _ in client.zscan_iter(key):
+                client.zincrby(key, -ms, token)
+        elif name.startswith("line:"):
+            last, since = map(int, (client.get(key) or b"0 0").split())
+            client.set(key, f"{last - ms} {max(since - ms, 0)}", keepttl=True)
+        else:
+            client.set(key, int(client.get(key) or 0) - ms * 1000, keepttl=True)
 
 
 def rig_on(cluster: ClusterServers, options: Options = OPTIONS) -> Rig:

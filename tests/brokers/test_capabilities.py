@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_delayq.brokers.base import Capability
+from django_delayq.brokers.base import Ask, Capability
 from django_delayq.durations import LONGEST_MS
 from django_delayq.errors import Unsupported
 from tests.brokers.conftest import WITHOUT_STORE, name
@@ -18,6 +18,7 @@ USES: dict[Capability, Callable[[Rig], object]] = {
     Capability.PEEK: lambda rig: rig.broker.peek("q", 1),
     Capability.AUDIT: lambda rig: rig.broker.audit(),
     Capability.ALARMS: lambda rig: rig.broker.alarms("q", "k"),
+    Capability.LIMITS: lambda rig: rig.broker.acquire([Ask("k", "", 1, 1)], lease_ms=1),
     Capability.ANY_DELAY: lambda rig: rig.send("far", delay_ms=LONGEST_MS),
 }
 NOT_A_VERB = {Capability.CLOCK, Capability.MOVES, Capability.COUNTS}

@@ -96,6 +96,19 @@ def test_release_counts_neither_failure_nor_crash(rig: Rig) -> None:
     assert (rig.get("a").failures, rig.get("a").crashes) == (0, 1)
 
 
+def test_a_release_with_a_delay_is_due_after_it_and_counts_nothing_either(rig: Rig) -> None:
+    rig.send("a", "b")
+    rig.crash(times=1)
+    claimed = by_id(rig.claim())
+    assert rig.settle(claimed[0], Verb.RELEASE, delay_ms=HOUR)
+    assert rig.settle(claimed[1], Verb.RELEASE)
+    info = rig.get("a")
+    assert (info.state, info.failures, info.crashes) == (State.PENDING, 0, 1)
+    assert ids(rig.claim()) == ["b"]
+    rig.advance(HOUR)
+    assert rig.claim_one().id == "a"
+
+
 def test_a_released_suspect_is_still_one(rig: Rig) -> None:
     rig.send("a")
     rig.crash(times=2)

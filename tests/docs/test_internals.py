@@ -28,6 +28,9 @@ STRUCTURES = (
     "call",
     "job",
     "wait",
+    "slots",
+    "line",
+    "turn",
 )
 
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Pause, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import Alarm, Ask, Pause, Verb, Want, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig
@@ -40,6 +40,19 @@ def test_a_send_fails_clearly_and_changes_nothing(own_rig: Rig, full: Full) -> N
 def test_alarms_fail_clearly(own_rig: Rig, full: Full) -> None:
     with full(), pytest.raises(BrokerUnavailable, match="no memory left"):
         own_rig.broker.put_alarms([Alarm("q", "k", "1")])
+
+
+def test_a_slot_is_held_on_and_given_back(own_rig: Rig, full: Full) -> None:
+    first, second = Ask("k", "", 1, 1), Ask("k", "", 2, 1)
+    assert own_rig.broker.acquire([first], lease_ms=LEASE_MS) == [None]
+    with full():
+        assert own_rig.broker.acquire([first], lease_ms=2 * LEASE_MS) == [None]
+    own_rig.advance(LEASE_MS)
+    (refused,) = own_rig.broker.acquire([second], lease_ms=LEASE_MS)
+    assert refused is not None
+    with full():
+        own_rig.broker.give_back([first])
+    assert own_rig.broker.acquire([second], lease_ms=LEASE_MS) == [None]
 
 
 def test_a_claimed_alarm_goes_back(own_rig: Rig, full: Full) -> None:

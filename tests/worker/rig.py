@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django_delayq import codec
-from django_delayq.brokers.base import Claims, Header, Info, Pause, Put, Settlement, Upkept, Want
+from django_delayq.brokers.base import Ask, Claims, Header, Info, Pause, Put, Refusal, Settlement, Upkept, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options as AliasOptions
 from django_delayq.handlers import Handler
+from django_delayq.limits import Limits
 from django_delayq.message import Message, State
 from django_delayq.retry import Backoff
 from django_delayq.worker.options import Options
@@ -31,6 +32,7 @@ def make_handler(
     concurrency: int | None = None,
     atomic: bool = False,
     at_most_once: bool = False,
+    limits: Limits | None = None,
 ) -> Handler[Any, Any]:
     """A handler that no registry knows."""
     return Handler(
@@ -46,6 +48,7 @@ def make_handler(
         None,
         atomic,
         at_most_once,
+        limits,
     )
 
 
@@ -54,7 +57,7 @@ class WatchedBroker(MemoryBroker):
 
     def __init__(self, alias: Alias) -> None:
         self.ahead_ms = 0
-        self.claims = self.upkeeps = self.reads = 0
+        self.claims = self.upkeeps = self.reads = self.acquires = 0
         self._moved = threading.Condition()
         super().__init__(alias, lambda: time.time_ns() / 1_000_000 + self.ahead_ms)
 
@@ -88,6 +91,12 @@ class WatchedBroker(MemoryBroker):
         held = super().renew(leases, lease_ms)
         self.tell()
         return held
+
+    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+        answers = super().acquire(asks, lease_ms=lease_ms)
+        self.acquires += 1
+        self.tell()
+        return answers
 
     def pauses(self) -> list[Pause]:
         pauses = super().pauses()

@@ -12,6 +12,7 @@ from django_delayq.brokers.base import (
     BATCH,
     Alarm,
     AlarmInfo,
+    Ask,
     Audit,
     Capability,
     Claimed,
@@ -22,6 +23,7 @@ from django_delayq.brokers.base import (
     Pause,
     Placed,
     Put,
+    Refusal,
     ServerReport,
     Settlement,
     Upkept,
@@ -33,8 +35,10 @@ from django_delayq.brokers.base import (
     without_store,
 )
 from django_delayq.brokers.memory import byid, looks
+from django_delayq.brokers.memory.limits import Limits
 from django_delayq.brokers.memory.meta import Meta
 from django_delayq.brokers.memory.places import Entry, Places, SetName
+from django_delayq.brokers.memory.putting import place
 from django_delayq.brokers.memory.rebuild import Rebuild
 from django_delayq.brokers.memory.settling import settle
 from django_delayq.brokers.memory.upkeep import keep_up
@@ -57,6 +61,7 @@ class MemoryBroker:
         self._rebuild = Rebuild()
         self._tokens = count(1)
         self._meta = Meta()
+        self._limits = Limits()
         self._changed = Condition()
         self._wanted: list[SetName] = []
         self._woken = False
@@ -76,7 +81,10 @@ class MemoryBroker:
     def put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
         check_batch(puts)
         with self._changed:
-            placed = [self._put(put, on_conflict) for put in puts]
+            now_ms = self._now_ms()
+            placed = [
+                place(self._places, put, on_conflict, now_ms, self._due_ms(put.delay_ms, put.at_ms)) for put in puts
+            ]
             self._changed.notify_all()
         return refuse_duplicates(placed, on_conflict)
 
@@ -85,27 +93,6 @@ class MemoryBroker:
 
     def begin_put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
         return partial(self.put, puts, on_conflict)
-
-    def _put(self, put: Put, on_conflict: OnConflict) -> Placed:
-        due_ms = self._due_ms(put.delay_ms, put.at_ms)
-        entry = self._places.entries.get(put.id)
-        if entry is None:
-            self._place_new(put, due_ms)
-            self._places.totals["sent"] += 1
-            return Placed(put.id, due_ms, created=True)
-        if entry.token:
-            return Placed(put.id, entry.due_ms, created=False, running=True)
-        if on_conflict == "replace":
-            self._places.take_out(entry)
-            self._place_new(put, due_ms)
-            return Placed(put.id, due_ms, created=False)
-        if (on_conflict == "earliest" and due_ms < entry.due_ms) or (on_conflict == "latest" and due_ms > entry.due_ms):
-            byid.reschedule(self._places, put.id, due_ms)
-        return Placed(put.id, entry.due_ms, created=False)
-
-    def _place_new(self, put: Put, due_ms: int) -> None:
-        header = replace(put.header, sent_ms=self._now_ms(), scheduled_ms=due_ms)
-        self._places.put_waiting(Entry(put.id, header, put.body), due_ms)
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         self.drop_alarms((), alarms)
@@ -184,8 +171,19 @@ class MemoryBroker:
                     self._places.running.put(entry.id, self._now_ms() + lease_ms)
             return [entry is not None for entry in held]
 
+    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+        check_batch(asks)
+        with self._changed:
+            return self._limits.acquire(asks, lease_ms, int(self._clock_ms() * 1000))
+
+    def give_back(self, asks: Sequence[Ask]) -> None:
+        check_batch(asks)
+        with self._changed:
+            self._limits.give_back(asks)
+
     def upkeep(self, *, lease_ms: int) -> Upkept:
         with self._changed:
+            self._limits.forget_over(self._now_ms())
             upkept = keep_up(self._places, self._options, self._now_ms())
             upkept.alarms_lost = self._rebuild.alarms_lost
             self._changed.notify_all()

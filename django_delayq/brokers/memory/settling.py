@@ -7,7 +7,7 @@ INTERRUPTED_LEASE_MS = 1_000
 
 
 def settle(places: Places, settlement: Settlement, now_ms: int, due_ms: int) -> bool:
-    """End one lease; a retry or a snooze is due at `due_ms`. False where the lease was lost."""
+    """End one lease; what waits for a delay is due at `due_ms`. False where the lease was lost."""
     entry = places.find_held(settlement.id, settlement.token)
     if entry is None:
         return False
@@ -26,7 +26,7 @@ def settle(places: Places, settlement: Settlement, now_ms: int, due_ms: int) -> 
             places.put_waiting(entry, due_ms)
             places.totals["snoozed"] += 1
         case Verb.RELEASE:
-            places.put_waiting(entry, entry.due_ms)
+            places.put_waiting(entry, due_ms if settlement.delay_ms else entry.due_ms)
             places.totals["released"] += 1
         case Verb.INTERRUPT:
             return _interrupt(places, entry, now_ms)

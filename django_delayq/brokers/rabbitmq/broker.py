@@ -12,6 +12,7 @@ from django_delayq.brokers.base import (
     BATCH,
     Alarm,
     AlarmInfo,
+    Ask,
     Audit,
     Capability,
     Counts,
@@ -20,6 +21,7 @@ from django_delayq.brokers.base import (
     Pause,
     Placed,
     Put,
+    Refusal,
     ServerReport,
     WorkerInfo,
     check_batch,
@@ -113,6 +115,12 @@ class RabbitMQBroker(Receiver):
         with self._publisher.looking() as connection:
             now_ms = self._clock.now_ms()
             return self._register.change(connection, lambda entries: meta.end_rebuild(entries, mine, now_ms))
+
+    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+        raise without_store("A limit over all workers with RabbitMQ", "limit each worker with concurrency=")
+
+    def give_back(self, asks: Sequence[Ask]) -> None:
+        self.acquire(asks, lease_ms=0)
 
     # Moves by id
 

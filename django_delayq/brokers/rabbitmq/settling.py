@@ -23,6 +23,8 @@ def successor(names: Names, arrival: Arrival, end: Settlement, clock: Clock) -> 
         case Verb.SNOOZE:
             note = note.anew(crashes=0, due_ms=now_ms + end.delay_ms)
             return delayed(names, note, body, end.delay_ms, clock)
+        case Verb.RELEASE if end.delay_ms:
+            return delayed(names, note.anew(due_ms=now_ms + end.delay_ms), body, end.delay_ms, clock)
         case Verb.RELEASE:
             return back(names, note.anew(), body)
         case Verb.CRASH:

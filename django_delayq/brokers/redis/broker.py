@@ -13,6 +13,7 @@ from django_delayq.brokers.base import (
     BATCH,
     Alarm,
     AlarmInfo,
+    Ask,
     Audit,
     Capability,
     Claims,
@@ -22,6 +23,7 @@ from django_delayq.brokers.base import (
     Pause,
     Placed,
     Put,
+    Refusal,
     ServerReport,
     Settlement,
     Upkept,
@@ -31,7 +33,7 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
     without_store,
 )
-from django_delayq.brokers.redis import alarms, byid, claims, looks, pauses, puts, scan, settles
+from django_delayq.brokers.redis import alarms, byid, claims, limits, looks, pauses, puts, scan, settles
 from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.confirm import confirmed
 from django_delayq.brokers.redis.keys import Keys, set_name
@@ -157,6 +159,15 @@ class RedisBroker:
             leases, itemgetter(0), lambda keys, own: settles.renew(keys, own, lease_ms)
         )
         return self._run(renewed)
+
+    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+        check_batch(asks)
+        return self._run(limits.acquire(self._options.prefix, asks, lease_ms)) if asks else []
+
+    def give_back(self, asks: Sequence[Ask]) -> None:
+        check_batch(asks)
+        if asks:
+            self._run(limits.give_back(self._options.prefix, asks))
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
         watched = reached([watch.upkeep(self._options, lease_ms) for watch in self._watches])

@@ -44,6 +44,22 @@ class Keys:
         return f"{self.tag}job:{name}"
 
 
+@dataclass(slots=True)
+class LimitKeys:
+    """The keys of one limit, all in one slot of a cluster."""
+
+    prefix: str
+    key: str
+    value: str
+    slots: str = field(init=False)
+    line: str = field(init=False)
+    turn: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        tag = f"{{{self.prefix}:limit:{self.key}}}:"
+        self.slots, self.line, self.turn = f"{tag}slots:{self.value}", f"{tag}line:{self.value}", f"{tag}turn"
+
+
 _HASHES = frozenset({"msg", "state", "timer", "count", "epoch"})
 
 
@@ -54,7 +70,7 @@ def kind_of(key: str) -> str:
         return "hash"
     if name.startswith("job:"):
         return "set"
-    return "string" if name == "rebuild" or name.startswith("call:") else "zset"
+    return "string" if name in ("rebuild", "turn") or name.startswith(("call:", "line:")) else "zset"
 
 
 def set_name(queue: str, key: str) -> str:

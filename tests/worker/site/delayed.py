@@ -87,6 +87,11 @@ def hold(message: Message[str]) -> None:
     tell(message).close()
 
 
+@delay_execute(key="only", max_concurrency=1)
+def only(message: Message[str]) -> None:
+    hold(message)
+
+
 @delay_execute(key="brisk")
 def brisk(message: Message[str]) -> None:
     """Known as fast, and then it is not: told to hold, it does as `hold`."""

@@ -1,0 +1,104 @@
+"""The arithmetic of limits, for brokers that keep them in Python; lua/acquire.lua says the same. Pure values.
+
+Starts are spaced by the generic cell rate algorithm (ITU-T I.371) without a tolerance: after a start the next is
+allowed one interval later, whatever was left unused before. So n intervals never have more than n + 1 starts.
+
+Who finds no slot is put in a line, so that of many that wait for one slot a few ask in a second, however many there
+are: at first one each `LEAST_STEP_MS`, and one each `MOST_STEP_MS` where none was free for long.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from django_delayq.brokers.verbs import Ask, Refusal
+
+LEAST_STEP_MS, MOST_STEP_MS = 20, 250
+LINGER_MS = 1_000
+"""A line is forgotten when nobody has asked for so long after its end."""
+LONGEST_WAIT_MS = 3_600_000
+MOST_LEASES = 10
+"""A slot that ends later than so many leases from now was taken before the clock went back."""
+
+
+@dataclass(slots=True)
+class Slots:
+    """The slots of one (key, value): who holds one, and the line before them."""
+
+    ends: dict[int, int] = field(default_factory=dict)
+    """Until when each token holds its slot, in ms."""
+    line_ms: int = 0
+    """Where the line ends: the last that was refused asks then."""
+    since_ms: int = 0
+    """When the first was refused after the last that was not; 0 for none."""
+
+    def trim(self, now_ms: int, lease_ms: int) -> None:
+        """Free the slots whose leases have run out."""
+        latest = now_ms + MOST_LEASES * lease_ms
+        self.ends = {token: min(end, latest) for token, end in self.ends.items() if end > now_ms}
+
+    def take(self, token: int, end_ms: int) -> None:
+        """Hold a slot until then."""
+        self.ends[token] = end_ms
+        self.since_ms = 0
+
+    def give_back(self, tokens: Iterable[int]) -> None:
+        """Free the slots of these."""
+        for token in tokens:
+            self.ends.pop(token, None)
+
+    def is_over(self, now_ms: int) -> bool:
+        """Whether nothing here counts any more."""
+        return self.line_ms + LINGER_MS <= now_ms and all(end <= now_ms for end in self.ends.values())
+
+    def wait_in_line(self, now_ms: int) -> int:
+        """The ms after which one more may ask again."""
+        if not self.since_ms or self.line_ms + LINGER_MS <= now_ms:
+            self.since_ms = now_ms
+        step = min(max((now_ms - self.since_ms) // 10, LEAST_STEP_MS), MOST_STEP_MS)
+        self.line_ms = min(max(self.line_ms, now_ms) + step, now_ms + LONGEST_WAIT_MS)
+        return self.line_ms - now_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What asks have in common that one call answers."""
+
+    key: str
+    value: str
+    most: int | None
+    interval_us: int | None
+
+
+def by_limit(asks: Sequence[Ask]) -> dict[Limit, list[int]]:
+    """The positions of the asks of each limit."""
+    positions: defaultdict[Limit, list[int]] = defaultdict(list)
+    for i, ask in enumerate(asks):
+        positions[Limit(ask.key, ask.value, ask.most, ask.interval_us)].append(i)
+    return positions
+
+
+def acquire(
+    limit: Limit, slots: Slots, turn_us: int, tokens: Sequence[int], lease_ms: int, now_us: int
+) -> tuple[list[Refusal | None], int]:
+    """What each token is answered, and the key's next turn, which was `turn_us`. Changes `slots`."""
+    now_ms, interval_us = now_us // 1000, limit.interval_us or 0
+    turn_us = min(turn_us, now_us + interval_us)  # the clock may have gone back
+    slots.trim(now_ms, lease_ms)
+    answers: list[Refusal | None] = []
+    refused = 0
+    for token in tokens:
+        holds = token in slots.ends
+        is_free = limit.most is None or len(slots.ends) < limit.most
+        if holds or (is_free and turn_us <= now_us):
+            if not holds:
+                turn_us = now_us + interval_us
+            if limit.most is not None:
+                slots.take(token, now_ms + lease_ms)
+            answers.append(None)
+        else:
+            until_turn_ms = -((now_us - turn_us - refused * interval_us) // 1000) if turn_us > now_us else 0
+            wait_ms = max(until_turn_ms, 0 if is_free else slots.wait_in_line(now_ms))
+            answers.append(Refusal(wait_ms, of_key=until_turn_ms > 0 or not limit.value))
+            refused += 1
+    return answers, turn_us

@@ -1,0 +1,36 @@
+"""The limits over all workers of this process: slots of each (key, value), turns of each key."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from django_delayq.brokers.base import Ask, Refusal
+from django_delayq.brokers.limits import Slots, acquire, by_limit
+
+
+class Limits:
+    """See `Broker.acquire`; brokers/limits.py has the arithmetic."""
+
+    def __init__(self) -> None:
+        self._slots: defaultdict[tuple[str, str], Slots] = defaultdict(Slots)
+        self._turns_us: dict[str, int] = {}
+
+    def acquire(self, asks: Sequence[Ask], lease_ms: int, now_us: int) -> list[Refusal | None]:
+        """None for each ask that is granted."""
+        given: list[Refusal | None] = [None] * len(asks)
+        for limit, positions in by_limit(asks).items():
+            slots, turn_us = self._slots[limit.key, limit.value], self._turns_us.get(limit.key, 0)
+            tokens = [asks[i].token for i in positions]
+            answers, self._turns_us[limit.key] = acquire(limit, slots, turn_us, tokens, lease_ms, now_us)
+            for i, answer in zip(positions, answers, strict=True):
+                given[i] = answer
+        return given
+
+    def give_back(self, asks: Sequence[Ask]) -> None:
+        """Free the slots of these."""
+        for ask in asks:
+            self._slots[ask.key, ask.value].give_back([ask.token])
+
+    def forget_over(self, now_ms: int) -> None:
+        """Forget the slots of values that nobody has asked for lately."""
+        for name in [name for name, slots in self._slots.items() if slots.is_over(now_ms)]:
+            del self._slots[name]

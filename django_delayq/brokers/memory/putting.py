@@ -1,0 +1,30 @@
+"""How a message comes in: beside those that wait, or in the place of one."""
+
+from dataclasses import replace
+
+from django_delayq.brokers.base import OnConflict, Placed, Put
+from django_delayq.brokers.memory import byid
+from django_delayq.brokers.memory.places import Entry, Places
+
+
+def place(places: Places, put: Put, on_conflict: OnConflict, now_ms: int, due_ms: int) -> Placed:
+    """Take one message, due at `due_ms`, unless its id waits or runs already."""
+    entry = places.entries.get(put.id)
+    if entry is None:
+        _place_new(places, put, now_ms, due_ms)
+        places.totals["sent"] += 1
+        return Placed(put.id, due_ms, created=True)
+    if entry.token:
+        return Placed(put.id, entry.due_ms, created=False, running=True)
+    if on_conflict == "replace":
+        places.take_out(entry)
+        _place_new(places, put, now_ms, due_ms)
+        return Placed(put.id, due_ms, created=False)
+    if (on_conflict == "earliest" and due_ms < entry.due_ms) or (on_conflict == "latest" and due_ms > entry.due_ms):
+        byid.reschedule(places, put.id, due_ms)
+    return Placed(put.id, entry.due_ms, created=False)
+
+
+def _place_new(places: Places, put: Put, now_ms: int, due_ms: int) -> None:
+    header = replace(put.header, sent_ms=now_ms, scheduled_ms=due_ms)
+    places.put_waiting(Entry(put.id, header, put.body), due_ms)

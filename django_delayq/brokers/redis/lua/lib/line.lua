@@ -1,0 +1,19 @@
+-- The line before the slots of a limit: when the last that was refused asks again, and since when none was free.
+-- See brokers/limits.py, Slots.
+local function read_line(key)
+  local last, since = string.match(redis.call('GET', key) or '', '^(%d+) (%d+)$')
+  return { last = tonumber(last or 0), since = tonumber(since or 0) }
+end
+
+-- One more waits. Gives for how many ms.
+local function wait_in(line)
+  if line.since == 0 or line.last + 1000 <= now then line.since = now end
+  local step = math.min(math.max(math.floor((now - line.since) / 10), 20), 250)
+  line.last = math.min(math.max(line.last, now) + step, now + 3600000)
+  return line.last - now
+end
+
+local function write_line(key, line)
+  local left = line.last + 1000 - now
+  if left > 0 then redis.call('SET', key, line.last .. ' ' .. line.since, 'PX', left) end
+end

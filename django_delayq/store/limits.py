@@ -1,0 +1,98 @@
+"""Limits over all workers where the broker can't keep them: rows, by the database's time.
+
+brokers/limits.py has the arithmetic. Whoever works on a limit holds the row of its key, so that workers take turns.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from django_delayq import codec
+from django_delayq.brokers.base import Ask, Broker, Capability, Refusal, check_batch
+from django_delayq.brokers.limits import LINGER_MS, Limit, Slots, acquire as work_out, by_limit
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.models import LimitRow
+from django_delayq.store.database import Database
+from django_delayq.store.degraded import Degraded
+
+
+class Limits:
+    """See `Broker.acquire`. Kept by the clock if it can, else in the tables."""
+
+    def __init__(self, database: Database, clock: Broker, degraded: Degraded) -> None:
+        self._database = database
+        self._clock = clock if Capability.LIMITS in clock.capabilities else None
+        self._degraded = degraded
+
+    def acquire(self, asks: Sequence[Ask], lease_ms: int) -> list[Refusal | None]:
+        """As the broker's. Of rows a transaction for each limit: none waits for two."""
+        if self._clock is not None:
+            if self._degraded.on:
+                raise BrokerUnavailable("The broker, which keeps the limits, is away: what has limits waits.")
+            with self._degraded.asking():
+                return self._clock.acquire(asks, lease_ms=lease_ms)
+        check_batch(asks)
+        answers: list[Refusal | None] = [None] * len(asks)
+        with self._database.available():
+            for limit, positions in by_limit(asks).items():
+                tokens = [asks[i].token for i in positions]
+                given = self._database.transaction(partial(_acquire, self._database, limit, tokens, lease_ms))
+                for i, answer in zip(positions, given, strict=True):
+                    answers[i] = answer
+        return answers
+
+    def give_back(self, asks: Sequence[Ask]) -> None:
+        """As the broker's. A clock that is away is not asked: its slots lapse."""
+        if self._clock is not None:
+            if not self._degraded.away:
+                self._clock.give_back(asks)
+            return
+        check_batch(asks)
+        with self._database.available():
+            for limit, positions in by_limit(asks).items():
+                tokens = [asks[i].token for i in positions]
+                self._database.transaction(partial(_give_back, self._database, limit, tokens))
+
+    def forget_over(self, now_ms: int) -> None:
+        """Remove the rows that count no more."""
+        if self._clock is None:
+            rows = LimitRow.objects.using(self._database.using).filter(alias=self._database.alias)
+            rows.filter(over_ms__lt=now_ms).delete()
+
+
+def _acquire(database: Database, limit: Limit, tokens: Sequence[int], lease_ms: int) -> list[Refusal | None]:
+    of_key = _lock(database, limit.key, "")
+    of_value = _lock(database, limit.key, limit.value) if limit.value else of_key
+    now_us = database.now_ms() * 1000  # after the wait for the locks
+    slots = _slots_of(of_value)
+    answers, of_key.turn_us = work_out(limit, slots, of_key.turn_us, tokens, lease_ms, now_us)
+    _write(of_value, slots)
+    if of_key is not of_value:
+        _write(of_key, _slots_of(of_key))
+    return answers
+
+
+def _give_back(database: Database, limit: Limit, tokens: Sequence[int]) -> None:
+    row = _lock(database, limit.key, limit.value)
+    slots = _slots_of(row)
+    slots.give_back(tokens)
+    _write(row, slots)
+
+
+def _lock(database: Database, key: str, value: str) -> LimitRow:
+    rows = LimitRow.objects.using(database.using)
+    name = {"alias": database.alias, "key": key, "value": value}
+    new = LimitRow(**name, slots="{}", line_ms=0, since_ms=0, turn_us=0, over_ms=0)
+    rows.bulk_create([new], ignore_conflicts=True)
+    return rows.select_for_update().get(**name)
+
+
+def _slots_of(row: LimitRow) -> Slots:
+    ends = {int(token): end for token, end in codec.loads(row.slots).items()}
+    return Slots(ends, row.line_ms, row.since_ms)
+
+
+def _write(row: LimitRow, slots: Slots) -> None:
+    row.slots = codec.dumps({str(token): end for token, end in slots.ends.items()}).decode()
+    row.line_ms, row.since_ms = slots.line_ms, slots.since_ms
+    row.over_ms = max([slots.line_ms + LINGER_MS, row.turn_us // 1000 + 1, *slots.ends.values()])
+    row.save()

@@ -1,0 +1,107 @@
+"""The limits over all workers: what is claimed starts when the broker lets it, else it goes back for a while."""
+
+from collections.abc import Iterable, Sequence
+from time import monotonic
+
+from django_delayq import codec
+from django_delayq.brokers.base import BATCH, Ask, Broker, Refusal
+from django_delayq.errors import DataMismatch
+from django_delayq.limits import Limits
+from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.outage import Outage
+
+AWAY_MS = 1_000
+"""How long what has limits waits while nobody can be asked."""
+
+ROUNDED_MS = 2
+"""Due times are rounded up."""
+
+
+class Limiting:
+    """Asks for the slots and turns of what was claimed, and remembers which lanes need not be claimed for now.
+
+    A key of which no message may start is left alone until its wait is over: else its backlog would be claimed and
+    given back, over and over.
+    """
+
+    def __init__(self, broker: Broker, leases: Leases, lease_ms: int, outage: Outage) -> None:
+        self._broker = broker
+        self._leases = leases
+        self._lease_ms = lease_ms
+        self._outage = outage
+        self._closed_until: dict[Lane, float] = {}
+        self._refused: dict[Lease, int] = {}  # and not settled, when last looked at
+        self._last_at = 0.0
+
+    def room(self, lane: Lane) -> int:
+        """How many more messages of a lane may be claimed, as far as its limits go."""
+        limits = lane.handler.limits
+        if limits is None:
+            return BATCH
+        if monotonic() < self._closed_until.get(lane, 0.0):
+            return 0
+        if limits.max_concurrency is None or limits.concurrency_key is not None:
+            return BATCH
+        held = sum(lease.ask is not None and lease.lane.handler is lane.handler for lease in self._leases.held())
+        return max(limits.max_concurrency - held, 0)
+
+    @property
+    def next_at(self) -> float | None:
+        """When a lane may be claimed for again that is left alone now, by the monotonic clock."""
+        now = monotonic()
+        return min((until for until in self._closed_until.values() if until > now), default=None)
+
+    def waits(self) -> bool:
+        """Whether something that was due, and was refused, can't have come again yet."""
+        self._note_settled()
+        return bool(self._refused) or monotonic() < self._last_at
+
+    def admit(self, lane: Lane, leases: Sequence[Lease]) -> dict[Lease, int]:
+        """Those of the leases that may not start now, each with the ms after which to ask again. Others have slots."""
+        limits = lane.handler.limits
+        if limits is None:
+            return {}
+        asks = {lease: ask for lease in leases if (ask := _ask_of(lease, limits)) is not None}
+        if not asks:
+            return {}
+        answers = dict(zip(asks, self._acquire(list(asks.values())), strict=True))
+        for lease, ask in asks.items():
+            lease.ask = None if answers[lease] else ask
+        refusals = {lease: refusal for lease, refusal in answers.items() if refusal}
+        self._leave_alone(lane, refusals.values())
+        refused = {lease: refusal.wait_ms for lease, refusal in refusals.items()}
+        self._note_settled()
+        self._refused |= refused
+        return refused
+
+    def _acquire(self, asks: Sequence[Ask]) -> Sequence[Refusal | None]:
+        try:
+            answers = self._broker.acquire(asks, lease_ms=self._lease_ms)
+        except Exception as error:  # noqa: BLE001 - whatever it is, what has no limits goes on
+            self._outage.begin("asking for limits", error)
+            return [Refusal(AWAY_MS, of_key=True)] * len(asks)
+        self._outage.end("asking for limits")
+        return answers
+
+    def _leave_alone(self, lane: Lane, refusals: Iterable[Refusal]) -> None:
+        waits_ms = [refusal.wait_ms for refusal in refusals if refusal.of_key]
+        if waits_ms:
+            self._closed_until[lane] = monotonic() + min(waits_ms) / 1000
+
+    def _note_settled(self) -> None:
+        """The wait of what was refused begins when it was settled, which may take a while."""
+        if self._refused:
+            held = self._leases.held()
+            settled = [lease for lease in self._refused if lease not in held]
+            waits_s = [(self._refused.pop(lease) + ROUNDED_MS) / 1000 for lease in settled]
+            self._last_at = max([self._last_at, *(monotonic() + wait_s for wait_s in waits_s)])
+
+
+def _ask_of(lease: Lease, limits: Limits) -> Ask | None:
+    """None where its data can't tell: that message is buried when it would start."""
+    try:
+        value = limits.value_of(codec.loads(lease.claimed.body)) if limits.concurrency_key is not None else ""
+    except (ValueError, DataMismatch):
+        return None
+    return Ask(lease.lane.handler.key, value, lease.claimed.token, limits.max_concurrency, limits.interval_us)

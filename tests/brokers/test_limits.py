@@ -1,0 +1,137 @@
+"""Limits over all workers: slots that leases hold, and turns a time apart. All who have them keep them alike."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from django_delayq.brokers.base import Ask, Capability, Refusal
+from tests.brokers.rig import LEASE_MS, Rig
+
+pytestmark = pytest.mark.needs(Capability.LIMITS)
+
+MINUTE_US = 60_000_000
+
+
+def slot(token: int, *, most: int = 1, value: str = "", key: str = "k") -> Ask:
+    return Ask(key, value, token, most)
+
+
+def turn(token: int, interval_us: int = MINUTE_US) -> Ask:
+    return Ask("k", "", token, None, interval_us)
+
+
+def granted(rig: Rig, asks: Sequence[Ask], lease_ms: int = LEASE_MS) -> list[int]:
+    """The tokens of those that may start."""
+    answers = rig.broker.acquire(asks, lease_ms=lease_ms)
+    assert all(answer is None or answer.wait_ms > 0 for answer in answers)
+    return [ask.token for ask, answer in zip(asks, answers, strict=True) if answer is None]
+
+
+def refusals(rig: Rig, asks: Sequence[Ask]) -> list[Refusal]:
+    answers = rig.broker.acquire(asks, lease_ms=LEASE_MS)
+    return [answer for answer in answers if answer is not None]
+
+
+def test_no_more_than_there_are_slots_are_granted_in_one_call_or_in_many(rig: Rig) -> None:
+    assert granted(rig, [slot(n, most=2) for n in range(1, 5)]) == [1, 2]
+    assert granted(rig, [slot(5, most=2)]) == []
+
+
+def test_a_slot_that_is_given_back_is_free_and_only_its_own(rig: Rig) -> None:
+    granted(rig, [slot(1, most=2), slot(2, most=2)])
+    rig.broker.give_back([slot(1, most=2), slot(9, most=2)])
+    assert granted(rig, [slot(3, most=2), slot(4, most=2)]) == [3]
+
+
+def test_each_value_and_each_key_has_slots_of_its_own(rig: Rig) -> None:
+    asks = [slot(1, value="a"), slot(2, value="a"), slot(3, value="b"), slot(4, key="l", value="a"), slot(5)]
+    assert granted(rig, asks) == [1, 3, 4, 5]
+
+
+def test_names_may_hold_what_separates_them_elsewhere(rig: Rig) -> None:
+    names = [("a:b", "c"), ("a", "b:c"), ("}{", "ü ☕"), ("}", "{ü ☕")]
+    asks = [slot(n, key=key, value=value) for n, (key, value) in enumerate(names, 1)]
+    assert granted(rig, asks) == [1, 2, 3, 4]
+
+
+def test_a_slot_lapses_with_its_lease(rig: Rig) -> None:
+    granted(rig, [slot(1)])
+    rig.advance(LEASE_MS - 5_000)
+    assert granted(rig, [slot(2)]) == []
+    rig.advance(5_000)
+    assert granted(rig, [slot(3)]) == [3]
+
+
+def test_who_holds_a_slot_holds_it_anew_when_asking_again(rig: Rig) -> None:
+    granted(rig, [slot(1)])
+    rig.advance(LEASE_MS - 5_000)
+    assert granted(rig, [slot(1)]) == [1]
+    rig.advance(LEASE_MS - 5_000)
+    assert granted(rig, [slot(2)]) == []
+
+
+def test_those_that_find_no_slot_come_again_one_after_the_other(rig: Rig) -> None:
+    granted(rig, [slot(1)])
+    waits_ms = [refusal.wait_ms for refusal in refusals(rig, [slot(n) for n in range(2, 52)])]
+    assert waits_ms == sorted(set(waits_ms))
+    assert waits_ms[-1] >= 50 * 20 - 20
+
+
+def test_where_no_slot_was_free_for_long_they_come_less_often_until_one_is(rig: Rig) -> None:
+    granted(rig, [slot(1)], lease_ms=60_000)
+    refusals(rig, [slot(2)])
+    for _ in range(12):
+        rig.advance(900)  # before the line is forgotten
+        late = refusals(rig, [slot(2), slot(3)])
+    assert late[1].wait_ms - late[0].wait_ms == 250
+    rig.broker.give_back([slot(1)])
+    granted(rig, [slot(4)])
+    first, second = refusals(rig, [slot(5), slot(6)])
+    assert second.wait_ms - first.wait_ms == 20
+
+
+def test_a_limit_of_the_key_is_told_from_one_of_a_value(rig: Rig) -> None:
+    granted(rig, [slot(1), slot(2, value="a")])
+    assert [refusal.of_key for refusal in refusals(rig, [slot(3), slot(4, value="a")])] == [True, False]
+    both = [Ask("l", "a", 5, 1, MINUTE_US), Ask("l", "b", 6, 1, MINUTE_US)]
+    assert [refusal.of_key for refusal in refusals(rig, both)] == [True]
+
+
+def test_turns_are_an_interval_apart_and_none_is_saved_up(rig: Rig) -> None:
+    assert granted(rig, [turn(1), turn(2), turn(3)]) == [1]
+    rig.advance(59_000)
+    assert granted(rig, [turn(4)]) == []
+    rig.advance(1_000)
+    assert granted(rig, [turn(5), turn(6)]) == [5]
+    rig.advance(600_000)
+    assert granted(rig, [turn(7), turn(8)]) == [7]
+
+
+def test_those_that_wait_for_their_turn_are_told_theirs(rig: Rig) -> None:
+    first, second = refusals(rig, [turn(1), turn(2), turn(3)])
+    assert second.wait_ms - first.wait_ms == 60_000
+    assert 0 < first.wait_ms <= 60_000
+
+
+def test_who_finds_no_slot_takes_no_turn_and_who_waits_for_a_turn_takes_no_slot(rig: Rig) -> None:
+    granted(rig, [slot(1)])
+    assert granted(rig, [Ask("k", "", 2, 1, MINUTE_US)]) == []
+    rig.broker.give_back([slot(1)])
+    assert granted(rig, [Ask("k", "", 3, 1, MINUTE_US)]) == [3]
+    rig.broker.give_back([slot(3)])
+    assert granted(rig, [Ask("k", "", 4, 1, MINUTE_US)]) == []
+    assert granted(rig, [slot(5)]) == [5]
+
+
+def test_a_holder_that_asks_again_takes_no_other_turn(rig: Rig) -> None:
+    ask = Ask("k", "", 1, 2, MINUTE_US)
+    granted(rig, [ask])
+    rig.advance(MINUTE_US // 1000 - 50_000)
+    assert granted(rig, [ask]) == [1]
+    rig.advance(50_000)
+    assert granted(rig, [Ask("k", "", 2, 2, MINUTE_US)]) == [2]
+
+
+def test_no_asks_are_no_call(rig: Rig) -> None:
+    assert rig.broker.acquire([], lease_ms=LEASE_MS) == []
+    rig.broker.give_back([])

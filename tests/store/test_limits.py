@@ -1,0 +1,60 @@
+"""Limits with a store: the clock keeps them if it can, else the tables; tests/brokers holds both to the promises."""
+
+from typing import Any
+
+import pytest
+
+from django_delayq.brokers.base import Ask
+from django_delayq.brokers.memory import MemoryBroker
+from django_delayq.conf import Alias, Store, get_alias
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.models import LimitRow
+from django_delayq.store import StoredBroker
+
+ASK = Ask("k", "account:1", 1, 1, 1_000)
+LEASE_MS = 1_000
+
+
+class NoLimits(MemoryBroker):
+    """Keeps none, as RabbitMQ."""
+
+    capabilities = frozenset()
+
+    def acquire(self, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("it was asked")
+
+    give_back = acquire
+
+
+@pytest.fixture
+def database(sqlite_database: str) -> str:
+    """One database: tests/brokers has the others."""
+    return sqlite_database
+
+
+@pytest.fixture
+def without_limits(stored_delayq: dict[str, Any]) -> StoredBroker:
+    alias: Alias = get_alias()
+    return StoredBroker(alias, Store(), NoLimits(alias))
+
+
+def test_a_clock_that_can_keeps_them(broker: StoredBroker) -> None:
+    assert broker.acquire([ASK], lease_ms=LEASE_MS) == [None]
+    assert broker.clock.acquire([Ask("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
+    broker.give_back([ASK])
+    assert broker.clock.acquire([Ask("k", "account:1", 2, 1)], lease_ms=LEASE_MS) == [None]
+
+
+def test_what_has_limits_waits_for_a_clock_that_is_away_and_nobody_asks_it(broker: StoredBroker) -> None:
+    broker.degraded.on = True
+    with pytest.raises(BrokerUnavailable, match="what has limits waits"):
+        broker.acquire([ASK], lease_ms=LEASE_MS)
+
+
+def test_rows_of_what_counts_no_more_are_removed(without_limits: StoredBroker, database: str) -> None:
+    rows = LimitRow.objects.using(database)
+    without_limits.acquire([ASK, Ask("l", "", 2, 1)], lease_ms=60_000)
+    without_limits.give_back([ASK])
+    rows.filter(key="k").update(over_ms=0)
+    without_limits.upkeep(lease_ms=60_000)
+    assert [(row.key, row.value) for row in rows.all()] == [("l", "")]

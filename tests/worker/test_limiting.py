@@ -1,0 +1,220 @@
+"""Limits over all workers: what may not start yet goes back, uses no attempt and holds up nothing else."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from django_delayq import BrokerUnavailable, Message
+from django_delayq.brokers.base import Ask, Refusal
+from django_delayq.limits import Limits
+from django_delayq.message import State
+from django_delayq.worker import upkeep
+from django_delayq.worker.settling import Settling
+from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
+
+ONE = Limits(max_concurrency=1)
+ONE_EACH = Limits(max_concurrency=1, concurrency_key="account:{account}")
+
+
+class Counting:
+    """A handler that counts how many run at once, of each account."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[object, int] = {}
+        self.most = 0
+        self.attempts: set[int] = set()
+
+    def run(self, message: Message[Any]) -> None:
+        account = message.data and message.data["account"]
+        with self._lock:
+            self._running[account] = self._running.get(account, 0) + 1
+            self.most = max(self.most, self._running[account])
+            self.attempts.add(message.attempt)
+        threading.Event().wait(0.005)  # long enough for another to start beside it
+        with self._lock:
+            self._running[account] -= 1
+
+
+@pytest.mark.parametrize("limits", [ONE, ONE_EACH], ids=["key", "value"])
+def test_no_more_run_at_once_over_all_workers_and_all_run(rig: Rig, limits: Limits) -> None:
+    counting = Counting()
+    ids = [f"m{n}" for n in range(12)]
+    rig.send(*ids, data={"account": 7})
+    handlers = [make_handler(counting.run, limits=limits) for _ in range(3)]
+    for handler in handlers:
+        rig.start(handler)
+    rig.until_gone(*ids)
+    assert counting.most == 1
+    assert counting.attempts == {1}
+    assert rig.broker.counts().totals["finished"] == 12
+
+
+def test_one_worker_claims_nothing_that_would_find_no_slot(rig: Rig) -> None:
+    ids = [f"m{n}" for n in range(20)]
+    rig.send(*ids)
+    rig.start(make_handler(lambda message: None, limits=ONE))
+    rig.until_gone(*ids)
+    assert rig.broker.counts().totals["released"] == 0
+
+
+def hold(rig: Rig, gate: threading.Event, limits: Limits) -> None:
+    """Have the only slot held until the gate is open, by a worker that serves another key, too."""
+    held = threading.Event()
+
+    def handle(message: Message[Any]) -> None:
+        if message.id == "held":
+            held.set()
+            gate.wait(PATIENCE_S)
+
+    rig.send("held", data={"account": 1})
+    rig.start(make_handler(handle, limits=limits), make_handler(lambda message: None, "other"))
+    assert held.wait(PATIENCE_S)
+
+
+def test_what_is_refused_is_due_later_and_blocks_no_other_value(rig: Rig, gate: threading.Event) -> None:
+    hold(rig, gate, ONE_EACH)
+    rig.send("same", data={"account": 1})
+    rig.send("b", "c", "d", data={"account": 2})
+    rig.until_gone("b", "c", "d")
+    rig.broker.until(lambda: rig.broker.counts().totals["released"] > 0)
+    info = rig.see("same")
+    assert (info.failures, info.crashes) == (0, 0)
+    gate.set()
+    rig.until_gone("same", "held")
+
+
+def test_a_key_at_its_limit_blocks_no_other_key(rig: Rig, gate: threading.Event) -> None:
+    hold(rig, gate, ONE)
+    rig.send(*(f"m{n}" for n in range(5)))
+    rig.send("other", key="other")
+    rig.until_gone("other")
+    assert rig.see("m4").state in (State.READY, State.PENDING)
+    gate.set()
+    rig.until_gone(*(f"m{n}" for n in range(5)))
+
+
+def test_starts_are_as_far_apart_as_the_rate_says(rig: Rig) -> None:
+    starts: list[int] = []
+    handlers = [
+        make_handler(lambda message: starts.append(message.started_ms), limits=Limits(interval_us=60_000_000))
+        for _ in range(2)
+    ]
+    rig.send("a", "b", "c")
+    for handler in handlers:
+        rig.start(handler)
+    for count in (1, 2):
+        rig.broker.until(lambda count=count: rig.broker.counts().totals["finished"] == count)  # type: ignore[misc]
+        rig.broker.advance(60_000)
+    rig.until_gone("a", "b", "c")
+    assert len(starts) == 3
+    assert all(b - a >= 60_000 for a, b in pairwise(starts))
+
+
+def test_a_slot_is_held_for_as_long_as_its_handler_runs(gate: threading.Event) -> None:
+    rig = Rig(lease_ms=600)
+    hold(rig, gate, ONE)
+    rig.send("next")
+    for _ in range(4):  # renewals, each for a lease
+        renewals = rig.broker.acquires
+        rig.broker.until(lambda renewals=renewals: rig.broker.acquires > renewals)  # type: ignore[misc]
+        rig.broker.advance(150)
+    assert rig.broker.acquire([Ask("k", "", 99, 1)], lease_ms=600) != [None]
+    gate.set()
+    rig.until_gone("held", "next")
+    rig.stop()
+
+
+def test_an_interrupted_handler_leaves_its_slot_to_others_at_once(rig: Rig, gate: threading.Event) -> None:
+    hold(rig, gate, ONE)
+    worker, thread = rig._running.pop()
+    worker.hurry()
+    worker.stop()
+    thread.join(PATIENCE_S)
+    assert rig.broker.acquire([Ask("k", "", 99, 1)], lease_ms=600) == [None]
+
+
+def test_data_without_the_field_is_buried_with_the_reason(rig: Rig) -> None:
+    rig.send("a", data={"acount": 1})
+    rig.send("b", data=7)
+    rig.drain(make_handler(lambda message: None, limits=ONE_EACH))
+    for id in ("a", "b"):
+        assert "concurrency_key='account:{account}' names 'account', which this data doesn't have" in rig.see(id).error
+
+
+class NobodyToAsk(WatchedBroker):
+    """Its limits can't be asked for until it is mended."""
+
+    broken = True
+
+    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+        if self.broken:
+            raise BrokerUnavailable("The limits are away.")
+        return super().acquire(asks, lease_ms=lease_ms)
+
+
+def test_while_limits_cannot_be_asked_for_their_keys_wait_and_others_run() -> None:
+    broker = (rig := Rig(broker_class=NobodyToAsk)).broker
+    assert isinstance(broker, NobodyToAsk)
+    rig.send("limited")
+    rig.start(make_handler(lambda message: None, limits=ONE), make_handler(lambda message: None, "free"))
+    broker.until(lambda: broker.counts().totals["released"])
+    rig.send("free", key="free")
+    rig.until_gone("free")
+    assert rig.see("limited").failures == 0
+    broker.broken = False
+    rig.until_gone("limited")
+    rig.stop()
+
+
+def test_a_drain_runs_also_what_has_to_wait_for_its_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[str] = []
+    settle = Settling._settle_ended
+
+    def settle_late(settling: Settling) -> None:
+        time.sleep(0.02)
+        settle(settling)
+
+    monkeypatch.setattr(Settling, "_settle_ended", settle_late)
+    rig.send("a", "b", "c")
+    rig.drain(make_handler(lambda message: got.append(message.id), limits=Limits(interval_us=50_000)))
+    assert sorted(got) == ["a", "b", "c"]
+
+
+def test_a_drain_waits_for_a_slot_that_another_holds(rig: Rig) -> None:
+    rig.broker.acquire([Ask("k", "", 99, 1)], lease_ms=100)
+    got: list[str] = []
+    rig.send("a")
+    rig.drain(make_handler(lambda message: got.append(message.id), limits=ONE))
+    assert got == ["a"]
+
+
+def test_a_backlog_that_waits_for_its_turn_is_not_claimed_over_and_over(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "EVERY_S", 0.01)  # each is a turn of the loop
+    rig.send(*(f"m{n}" for n in range(50)))
+    rig.start(make_handler(lambda message: None, limits=Limits(interval_us=3_600_000_000)), threads=4)
+    rig.broker.until(lambda: rig.broker.upkeeps > 20)
+    totals = rig.broker.counts().totals
+    assert (totals["finished"], totals["released"]) == (1, 3)
+
+
+def test_an_async_handler_has_the_same_limits(rig: Rig) -> None:
+    running, most = [0], [0]
+
+    async def handle(message: Message[Any]) -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        await asyncio.sleep(0.002)
+        running[0] -= 1
+
+    rig.send(*(f"m{n}" for n in range(6)), data={"account": 1})
+    rig.start(make_handler(handle, limits=ONE_EACH))
+    rig.until_gone(*(f"m{n}" for n in range(6)))
+    assert most == [1]
