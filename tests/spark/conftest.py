@@ -16,11 +16,12 @@ from tests import databases, servers
 from tests.servers import PostgresServer, Server, Servers, SqliteFiles
 from tests.spark.support import ALIASES, CARRIED, EMBEDDED, STORED
 
+BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 QUICK_START = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.stream.error.file=/dev/null",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
+    BATCH_ROWS: "500",
 }
 
 
