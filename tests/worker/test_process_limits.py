@@ -5,6 +5,7 @@ from tests.worker.processes import Site
 
 
 def test_the_slot_of_a_killed_worker_is_anothers_within_a_lease(site: Site) -> None:
+    site.env["DELAYQ_TEST_LIMITS"] = "1"
     site.send("a", key="only")
     killed = site.worker()
     held = site.line.next()
