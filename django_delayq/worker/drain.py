@@ -2,10 +2,10 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from django_delayq.brokers.base import Broker, Claims, SetCount, Verb, covering
+from django_delayq.brokers.base import Broker, Claims, Pause, SetCount, Verb, covering
 from django_delayq.store import StoredBroker
 from django_delayq.worker.settling import Settling
 
@@ -19,7 +19,7 @@ def claim_of(broker: Broker) -> Callable[..., Claims]:
 
 
 def summary(broker: Broker, settling: Settling, served: Sets) -> str:
-    """One line: how the messages ended, and how many are left."""
+    """One line: how the messages ended, and how many are left: due when the drain was stopped before it was through."""
     ended = settling.counts
     counts, pauses = broker.counts(), broker.pauses()
     waiting = counts.waiting
@@ -28,7 +28,8 @@ def summary(broker: Broker, settling: Settling, served: Sets) -> str:
     paused = sum(count.ready for count in _served(waiting, served) if covering(pauses, count.queue, count.key))
     return (
         f"Drained: {ended[Verb.FINISH]} finished, {ended[Verb.RETRY]} to retry, {ended[Verb.SNOOZE]} snoozed, "
-        f"{ended[Verb.BURY]} buried. Left: {not_due} not due, {parked} parked, {paused} paused."
+        f"{ended[Verb.BURY]} buried. Left: {_due(waiting, served, pauses)} due, {not_due} not due, {parked} parked, "
+        f"{paused} paused, {counts.running} running elsewhere."
     )
 
 
@@ -43,9 +44,7 @@ def progress(broker: Broker, settling: Settling, served: Sets) -> Iterator[None]
     if not sys.stderr.isatty():
         yield
         return
-    pauses = broker.pauses()
-    asked_for = _served(broker.counts().waiting, served)
-    due = sum(count.ready for count in asked_for if not covering(pauses, count.queue, count.key))
+    due = _due(broker.counts().waiting, served, broker.pauses())
     ended = threading.Event()
     with tqdm(total=due, unit=" messages") as bar:
 
@@ -61,6 +60,11 @@ def progress(broker: Broker, settling: Settling, served: Sets) -> Iterator[None]
             ended.set()
             thread.join()
             bar.update(settling.counts.total() - bar.n)
+
+
+def _due(waiting: list[SetCount], served: Sets, pauses: Iterable[Pause]) -> int:
+    """How many may start now."""
+    return sum(count.ready for count in _served(waiting, served) if not covering(pauses, count.queue, count.key))
 
 
 def _served(waiting: list[SetCount], served: Sets) -> list[SetCount]:

@@ -168,7 +168,9 @@ def test_a_drain_leaves_what_is_paused_and_counts_it(rig: Rig) -> None:
     rig.send("later", delay_ms=HOUR)
     rig.broker.pause(Pause("default", None, "x"))
     worker = rig.drain(make_handler(lambda message: None), queues=served_queues("default,mail"))
-    assert summary(rig.broker, worker.settling, worker.served).endswith("Left: 1 not due, 1 parked, 3 paused.")
+    assert summary(rig.broker, worker.settling, worker.served).endswith(
+        "Left: 0 due, 1 not due, 1 parked, 3 paused, 0 running elsewhere."
+    )
     assert rig.broker.counts().totals["finished"] == 1
 
 
