@@ -14,7 +14,7 @@ from django_delayq.errors import HandlerTimeout, LeaseLost
 from django_delayq.message import Message
 from django_delayq.safe_logs import logger
 from django_delayq.worker import attempt
-from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections
+from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections, health_checks_are_on
 from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
@@ -44,6 +44,7 @@ class AsyncHands:
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()  # a task that nobody refers to may be collected
         self._timed_out: set[Lease] = set()
+        self._check_every_s = 0.0 if health_checks_are_on() else LEAST_AGE_S
         self._connections_checked_at = monotonic()
 
     @property
@@ -132,7 +133,7 @@ class AsyncHands:
         if not isinstance(begun, Message):
             await self._outcome.aended(lease, begun, None, None)
             return begun
-        await self._check_connections(after_s=LEAST_AGE_S)
+        await self._check_connections(after_s=self._check_every_s)
         await self._outcome.abegun(lease, begun)
         exception = await self._run_limited(loop, lease, begun)
         # One that takes no notice of being stopped has an end, which is refused where another took its message.

@@ -8,11 +8,17 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 LEAST_AGE_S = 60
 
 
+def health_checks_are_on() -> bool:
+    """Whether a database has CONN_HEALTH_CHECKS: a look before each handler is then what was asked for."""
+    return any(database["CONN_HEALTH_CHECKS"] for database in connections.settings.values())
+
+
 def close_stale_connections() -> None:
     """Close this thread's connections that broke, or are older than both CONN_MAX_AGE and a minute.
 
-    Costs no query unless one failed. Django's own `close_old_connections` would reconnect for each message at the
-    default CONN_MAX_AGE of 0. What is inside a transaction, as in a TestCase, is left alone.
+    Costs no query unless one failed; with CONN_HEALTH_CHECKS the next use asks whether its connection lives. Django's
+    own `close_old_connections` would reconnect for each message at the default CONN_MAX_AGE of 0. What is inside a
+    transaction, as in a TestCase, is left alone.
     """
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block and connection.connection is not None:
@@ -25,6 +31,8 @@ def _close_if_stale(connection: BaseDatabaseWrapper) -> None:
             connection.close()
             return
         connection.errors_occurred = False
+    else:  # as `close_if_unusable_or_obsolete` does at the start of a request
+        connection.health_check_done = False  # type: ignore[attr-defined]  # the stubs lack it
     # Not get_autocommit(), which would connect anew where the server is gone.
     if connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
         connection.close()  # a handler left its transaction open

@@ -8,7 +8,7 @@ from django.db import connections
 from django_delayq.brokers.base import Settlement
 from django_delayq.message import Message
 from django_delayq.worker import attempt
-from django_delayq.worker.connections import close_stale_connections
+from django_delayq.worker.connections import close_stale_connections, health_checks_are_on
 from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.hands import Run
@@ -34,12 +34,13 @@ class ThreadHand:
     def __init__(self, database: str, outcome: Outcome) -> None:
         self._database = database
         self._outcome = outcome
+        self._check_every_s = 0.0 if health_checks_are_on() else CHECK_EVERY_S
         self._check_at = 0.0
 
     def run(self, lease: Lease) -> Settlement | None:
         """Run one message. None to let its lease lapse: its handler was told that it was lost."""
         if lease.started_at >= self._check_at:
-            self._check_at = lease.started_at + CHECK_EVERY_S
+            self._check_at = lease.started_at + self._check_every_s
             guarded(close_stale_connections)
         claimed, handler = lease.claimed, lease.lane.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.tell_held)

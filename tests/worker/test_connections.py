@@ -1,16 +1,22 @@
 """The database connections of a thread: kept while they are good, closed when they are broken or old."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import ConnectionHandler, OperationalError
 from pytest_django import DjangoDbBlocker
 
+from django_delayq.message import Message
 from django_delayq.worker import connections as module
 from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections
+from tests import databases
+from tests.servers import PostgresServer
+from tests.worker.rig import Rig, make_handler
 
 
 @pytest.fixture
@@ -88,3 +94,27 @@ def test_what_is_inside_a_transaction_is_left_alone(
     assert connection.connection is not None
     assert not connection.closed_in_transaction
     connection.in_atomic_block = False
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_connection_cut_while_idle_costs_no_attempt_with_conn_health_checks(
+    rig: Rig, start_postgres: Callable[..., PostgresServer], django_db_blocker: DjangoDbBlocker, is_async: bool
+) -> None:
+    server = start_postgres()
+    checked = server.settings("postgres") | {"CONN_HEALTH_CHECKS": True, "CONN_MAX_AGE": None}
+    with django_db_blocker.unblock(), databases.registered("checked", checked):
+
+        def ask(message: Message[None]) -> None:
+            with connections["checked"].cursor() as cursor:
+                cursor.execute("SELECT 1")
+
+        async def aask(message: Message[None]) -> None:
+            await sync_to_async(ask)(message)
+
+        rig.start(make_handler(aask if is_async else ask, concurrency=1, max_attempts=1))
+        for id in ("a", "b"):
+            rig.send(id)
+            rig.until_gone(id)
+            server.cut()
+        assert rig.broker.counts().error == 0
+        rig.stop()
