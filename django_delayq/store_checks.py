@@ -18,11 +18,14 @@ from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker, clocks, report
 from django_delayq.store.database import Database
 from django_delayq.worker.options import Options
-from django_delayq.worker.plan import STORE_CONNECTIONS, database_connections
+from django_delayq.worker.plan import STORE_CONNECTIONS, database_connections, pooled_connections
+from django_delayq.worker.pools import pool_warning
 
 _MOST_CONNECTIONS = {
     "postgresql": (
-        "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
+        "SELECT least(current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,"
+        " nullif(d.datconnlimit, -1), nullif(r.rolconnlimit, -1))"
+        " FROM pg_database d, pg_roles r WHERE d.datname = current_database() AND r.rolname = session_user"
     ),
     "mysql": "SELECT @@max_connections",
 }
@@ -55,6 +58,7 @@ def _check_store(alias: Alias) -> Iterable[CheckMessage]:
             *_check_settings(database),
             *_check_keys(alias),
             *_check_connections(alias, database),
+            *_check_pool(alias),
             *_check_clocks(alias),
         ]
     except (StoreUnavailable, ImproperlyConfigured) as error:
@@ -95,8 +99,18 @@ def _check_connections(alias: Alias, database: Database) -> Iterator[CheckMessag
         yield Warning(
             f"One worker of alias {alias.name!r} may open {needed} connections to database {alias.database!r}, "
             f"which allows {most} in all.",
-            hint="Run workers with fewer --threads or --max-threads, or raise max_connections.",
+            hint="Run workers with fewer --threads or --max-threads, or raise max_connections, or the "
+            "CONNECTION LIMIT of the database or of its user, whichever is the least.",
             id="delayq.W004",
+        )
+
+
+def _check_pool(alias: Alias) -> Iterator[CheckMessage]:
+    handlers = set(handlers_by_key(alias.name).values())
+    needed = pooled_connections(handlers, Options()) + STORE_CONNECTIONS
+    if text := pool_warning(alias.database, needed):
+        yield Warning(
+            text, hint="Or leave the pool to the site, and give workers settings without it.", id="delayq.W004"
         )
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.db import connections
+
 from django_delayq.brokers.base import ServerReport
 from django_delayq.conf import Alias
 from django_delayq.durations import to_text
@@ -15,9 +17,11 @@ from django_delayq.worker.plan import (
     concurrency_of,
     database_connections,
     hands_of,
+    pooled_connections,
     queues_of,
     tasks_of,
 )
+from django_delayq.worker.pools import pool_warning
 
 BROKER_CONNECTIONS = 4
 """Claims, settlements, renewals, wake-ups."""
@@ -39,6 +43,7 @@ def banner(
             f"Warning: {warning}"
             for warning in [
                 *report.warnings,
+                *_pool_warnings(alias, registered, options),
                 *_queue_warnings(registered, queues),
                 *_run_warnings(registered, report.longest_run_ms),
             ]
@@ -72,6 +77,13 @@ def _handler_line(handler: Handler[Any, Any], options: Options) -> str:
     kind = "async" if handler.is_async else "process" if options.processes else "thread"
     former = f", also {', '.join(handler.former_keys)}" if handler.former_keys else ""
     return f"  {handler.key}{former}: queue {handler.queue}, {kind}, {concurrency_of(handler, options)} at once"
+
+
+def _pool_warnings(alias: Alias, handlers: Sequence[Handler[Any, Any]], options: Options) -> list[str]:
+    stores = {alias.database: STORE_CONNECTIONS} if alias.store else {}
+    needed = pooled_connections(handlers, options)
+    warnings = [pool_warning(name, needed + stores.get(name, 0)) for name in connections]
+    return [warning for warning in warnings if warning]
 
 
 def _queue_warnings(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str]) -> list[str]:

@@ -53,5 +53,11 @@ def database_connections(handlers: Handlers, options: Options) -> int:
     return hands_of(handlers, options) + async_thread + SUSPECTS_CHILD
 
 
+def pooled_connections(handlers: Handlers, options: Options) -> int:
+    """As `database_connections`, of the worker's own process alone: each child has a pool of its own."""
+    in_children = SUSPECTS_CHILD + (hands_of(handlers, options) if options.processes else 0)
+    return database_connections(handlers, options) - in_children
+
+
 def _sets_of(handler: Handler[Any, Any], queues: Sequence[str]) -> list[tuple[str, str]]:
     return [(queue, key) for queue in queues for key in (handler.key, *handler.former_keys)]

@@ -8,10 +8,12 @@ import pytest
 from django.core.checks import CheckMessage, run_checks
 from django.core.management import CommandError, call_command
 from django.db import connections
+from django.db.utils import ConnectionHandler
 from pytest_django import DjangoDbBlocker, Settings
 
 from django_delayq import BrokerRefused, Message, delay_execute, get_delay_message, send_delay_message
 from django_delayq.models import ReadyMessage
+from django_delayq.worker import pools
 from tests import databases
 from tests.servers import PostgresServer
 
@@ -156,6 +158,48 @@ def test_more_connections_than_the_database_allows_are_warned_of(
     assert message.id == "delayq.W004"
     assert "may open 25 connections" in message.msg
     assert "allows 17 in all" in message.msg
+
+
+def test_the_limits_of_the_database_and_of_its_user_count_too(
+    start_postgres: Callable[..., PostgresServer],
+    settings: Settings,
+    django_db_blocker: DjangoDbBlocker,
+    registry: None,
+) -> None:
+    delay_execute("a", concurrency=20)(_handle)
+    server = start_postgres()
+    with django_db_blocker.unblock(), databases.database_on(server) as alias, server.client() as client:
+        settings.DELAYQ = {"default": STORED | {"DATABASE": alias}}
+        assert found(alias) == []
+        client.execute(f'ALTER DATABASE "{alias}" CONNECTION LIMIT 24')
+        (of_database,) = found(alias)
+        client.execute("ALTER ROLE delayq CONNECTION LIMIT 23")
+        (of_user,) = found(alias)
+    assert "allows 24 in all" in of_database.msg
+    assert "allows 23 in all" in of_user.msg
+
+
+@pytest.mark.parametrize("pool", [True, {"max_size": 23}, {"min_size": 23}])
+def test_a_pool_with_fewer_connections_than_a_worker_has_threads_is_warned_of_by_the_check_and_the_worker(
+    stored: str, settings: Settings, monkeypatch: pytest.MonkeyPatch, pool: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    delay_execute("a", concurrency=16)(_handle)
+    pooled = {"ENGINE": "django.db.backends.postgresql", "NAME": "pooled", "OPTIONS": {"pool": pool}}
+    monkeypatch.setattr(pools, "connections", ConnectionHandler(dict.fromkeys(connections, pooled)))
+    (message,) = found(stored)
+    assert message.id == "delayq.W004"
+    size = 4 if pool is True else 23
+    text = f"may hold 24 connections to database {stored!r} at once, whose pool has {size}:"
+    assert text in message.msg
+    assert 'a "max_size" of at least 24' in message.msg
+    call_command("run_delayq", drain=True)
+    assert text in capsys.readouterr().out
+
+
+def test_a_pool_with_a_connection_for_each_thread_is_fit(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pooled = {"ENGINE": "django.db.backends.postgresql", "NAME": "pooled", "OPTIONS": {"pool": {"max_size": 8}}}
+    monkeypatch.setattr(pools, "connections", ConnectionHandler(dict.fromkeys(connections, pooled)))
+    assert found(stored) == []
 
 
 def _handle(message: Message[int]) -> None: ...
