@@ -4,14 +4,17 @@ loggers, comes from outside.
 
 import logging
 import sys
+import textwrap
 from collections.abc import MutableMapping
 from typing import Any
 
 from django_delayq.printable import lines, one_line
+from django_delayq.tracebacks import text_of
 
 
 class Safe(logging.Filter):
-    """Makes each record of a logger one harmless line, its traceback harmless lines.
+    """Makes each record of a logger one harmless line, its traceback harmless lines: indented, so that none of them
+    can pass for a record, shortened, and without passwords.
 
     A filter and no formatter: it holds whatever handlers and formatters the site has chosen. `exc_info` stays as it
     is, for what groups errors by it.
@@ -24,7 +27,8 @@ class Safe(logging.Filter):
             record.msg, record.args = one_line(text), ()
         if record.exc_info and not record.exc_text:
             # Formatters take this for what they would make of `exc_info` themselves.
-            record.exc_text = lines(logging.Formatter().formatException(record.exc_info))
+            _, exception, frames = record.exc_info
+            record.exc_text = textwrap.indent(lines(text_of(exception, frames).rstrip("\n")), "    ")
         return True
 
 

@@ -45,3 +45,18 @@ def test_a_line_names_who_logged_it_and_keeps_its_extra(caplog: pytest.LogCaptur
     logger.error("a line", extra={"id": "a"})
     (record,) = caplog.records
     assert (Path(record.pathname), record.__dict__["id"]) == (Path(__file__), "a")
+
+
+def test_a_traceback_forges_no_line_and_is_of_bounded_length(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise ValueError("boom\nforged line\r\x85forged line password=hunter2" + "x" * 5_000_000)
+    except ValueError:
+        logger.exception("It failed.")
+    (record,) = caplog.records
+    first, *rest = caplog.handler.format(record).split("\n")
+    assert first.endswith("It failed.")
+    assert any("forged line" in line for line in rest)
+    assert all(line.startswith("    ") for line in rest)
+    assert "hunter2" not in caplog.text
+    assert len(caplog.text) < 20_000
+    assert record.exc_info is not None  # what groups errors goes by it

@@ -3,11 +3,12 @@
 import inspect
 import re
 import sysconfig
-import traceback
 from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
+from django_delayq import tracebacks
+from django_delayq.credentials import masked
 from django_delayq.handlers import Handler
 from django_delayq.printable import one_line
 from django_delayq.retry import Exponential, backoff_ms
@@ -15,34 +16,30 @@ from django_delayq.safe_logs import logger
 from django_delayq.values import MAX_NAME
 
 MAX_LINE = 300
-MAX_TRACEBACK = 16_000
 
 _LIBRARIES = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def line(exception: BaseException) -> str:
-    """The exception in one line of at most `MAX_LINE` printable characters."""
+    """The exception in one line of at most `MAX_LINE` printable characters, without the passwords that it names."""
     try:
         text = str(exception)
     except BaseException:  # noqa: BLE001 - a handler's exception may be anything, its __str__ too
         text = "(its text can't be shown)"
     name = type(exception).__qualname__
-    return shorten(one_line(_CONTROL.sub(" ", _encodable(f"{name}: {text}" if text else name))), MAX_LINE)
+    told = masked(f"{name}: {text}" if text else name)
+    return shorten(one_line(_CONTROL.sub(" ", _encodable(told))), MAX_LINE)
 
 
 def traceback_of(exception: BaseException, handler: Callable[..., Any]) -> str:
-    """The traceback, without the values of variables, of at most `MAX_TRACEBACK` characters; its end matters most.
+    """The traceback as `tracebacks` shortens it.
 
     The handler's place stands for frames that there are none of: its process was killed.
     """
     frames = exception.__traceback__.tb_next if exception.__traceback__ else None  # the first frame is ours
-    try:
-        text = "".join(traceback.format_exception(type(exception), exception, frames))
-    except BaseException:  # noqa: BLE001 - as above
-        return line(exception)
-    text = _encodable(text if exception.__traceback__ else f"{text}  in {_place_of(handler)}\n")
-    return text if len(text) <= MAX_TRACEBACK else "… (shortened)\n" + text[-MAX_TRACEBACK:]
+    text = tracebacks.text_of(exception, frames)
+    return _encodable(text if exception.__traceback__ else f"{text}  in {_place_of(handler)}\n")
 
 
 def _place_of(handler: Callable[..., Any]) -> str:

@@ -107,7 +107,7 @@ def test_a_buried_message_shows_its_traceback_line_by_line(broker: Broker) -> No
     bury(broker, "a", error="ValueError: no", detail="Traceback:\n  line 1\nValueError: \x1b[2J")
     lines = delayq("explain", "a").splitlines()
     assert lines[0] == "a: error"
-    assert lines[-3:] == ["Traceback:", "  line 1", r"ValueError: \x1b[2J"]
+    assert lines[-3:] == ["    Traceback:", "      line 1", r"    ValueError: \x1b[2J"]
     assert any(line.startswith("next: Nothing until it is rescued or purged") for line in lines)
 
 

@@ -173,7 +173,7 @@ def test_no_id_and_no_error_forges_a_log_line_or_takes_over_a_terminal(
     rig.drain(make_handler(handler))
     assert "ValueError" in caplog.text
     assert "Traceback" in caplog.text
-    assert "\\x1b[2J\\r\n2026" in caplog.text  # of a traceback, lines stay lines
+    assert "\\x1b[2J\\r\n    2026" in caplog.text  # of a traceback, lines stay lines
     assert not {"\x1b", "\r", "\u202e", "\u200b"} & set(caplog.text)
     assert all("\n" not in record.getMessage() for record in caplog.records)
     assert any(record.exc_info for record in caplog.records)  # whole, for what groups errors

@@ -64,7 +64,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     yield from story_lines(explanation)
     yield f"next: {explanation.happens_next}"
     if explanation.story is None:
-        yield from info.detail.splitlines()
+        for line in info.detail.splitlines():
+            yield f"    {line}"
 
 
 def _most(explanation: Explanation) -> str:
