@@ -1,10 +1,12 @@
 """How long to wait after a failure: fixed, a list, exponential with jitter, or a function."""
 
+import inspect
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django_delayq.durations import Duration, to_ms
+from django_delayq.values import shown
 
 Backoff = Duration | Sequence[Duration] | Callable[[int, BaseException], Duration]
 """A fixed wait, one wait per failure (the last repeats), or a function of (attempt, exception)."""
@@ -41,6 +43,7 @@ class Exponential:
 def check_backoff(backoff: Backoff) -> None:
     """Raise `TypeError` or `ValueError`, naming the value, for what `backoff_ms` could not use."""
     if callable(backoff):
+        _check_function(backoff)
         return
     if isinstance(backoff, Sequence) and not isinstance(backoff, str):
         if not backoff:
@@ -49,6 +52,19 @@ def check_backoff(backoff: Backoff) -> None:
             to_ms(wait, "backoff")
         return
     to_ms(backoff, "backoff")
+
+
+def _check_function(backoff: Callable[..., object]) -> None:
+    try:
+        signature = inspect.signature(backoff)
+    except ValueError:
+        return  # one of C may not tell
+    try:
+        signature.bind(1, Exception())
+    except TypeError as error:
+        raise TypeError(
+            f"backoff={shown(backoff)} takes {signature}; it must take two positional arguments: (attempt, exception)."
+        ) from error
 
 
 def backoff_ms(backoff: Backoff, attempt: int, exception: BaseException) -> int:

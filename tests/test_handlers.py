@@ -108,6 +108,7 @@ def test_a_second_handler_of_a_key_is_refused_and_both_are_named(second: dict[st
         ({"using": None}, r"using=None is NoneType"),
         ({"max_attempts": 0}, r"max_attempts=0 is too small; give 1 or more"),
         ({"max_attempts": 2**31}, r"max_attempts=2147483648 is too large; give 2147483647 or less"),
+        ({"backoff": lambda attempt: 1}, r"takes \(attempt\); it must take two positional arguments: \(attempt, exc"),
         ({"backoff": "soon"}, r"backoff='soon' is no length of time"),
         ({"timeout": 0}, r"timeout=0 is no time at all"),
         ({"timeout": "1y"}, r"timeout='1y' is no length of time"),

@@ -45,13 +45,13 @@ def test_jitter_spreads_around_the_steady_wait() -> None:
     assert max(spread) <= 11_001
 
 
-@pytest.mark.parametrize("backoff", ["10s", 5, [1, "2m"], Exponential(), lambda attempt, error: 1])
+@pytest.mark.parametrize("backoff", ["10s", 5, [1, "2m"], Exponential(), lambda attempt, error: 1, lambda *given: 1])
 def test_usable_backoffs_pass_the_check(backoff: Any) -> None:
     check_backoff(backoff)
     assert backoff_ms(backoff, 1, FAILURE) > 0
 
 
-@pytest.mark.parametrize("backoff", ["soon", -1, [], ["1s", "soon"], None])
+@pytest.mark.parametrize("backoff", ["soon", -1, [], ["1s", "soon"], None, lambda attempt: 1, lambda *, n: 1])
 def test_unusable_backoffs_are_refused(backoff: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="backoff="):
         check_backoff(backoff)
