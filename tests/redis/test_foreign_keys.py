@@ -174,6 +174,18 @@ def test_the_audit_names_what_someone_else_did(rig: Rig, client: redis.Redis) ->
     assert "'b' in {delayq:0}:wait:q:k: two places" in told
 
 
+@pytest.mark.parametrize("score", ["inf", "1e300"])
+def test_the_audit_names_what_would_wait_or_run_for_ever(rig: Rig, client: redis.Redis, score: str) -> None:
+    rig.send("runs")
+    rig.claim_one()
+    rig.send("waits", "b")
+    client.zadd(f"{TAG}wait:q:k", {"waits": score})
+    client.zadd(f"{TAG}running", {"runs": score})
+    waits, runs = sorted(rig.broker.audit().differences, reverse=True)
+    assert waits.startswith("'waits' in {delayq:0}:wait:q:k: its time never comes (")
+    assert runs.startswith("'runs' in {delayq:0}:running: its time never comes (")
+
+
 def test_looks_pass_over_what_they_cannot_read(rig: Rig, client: redis.Redis) -> None:
     rig.send("a")
     client.hset("{delayq:meta}", mapping={"worker:odd": "x", "worker:none": "9999999999999\x1f{}"})

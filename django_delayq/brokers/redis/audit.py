@@ -1,6 +1,6 @@
 """The audit of Redis: the totals against the sets in one atomic look, then every place, a page at a time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django_delayq.brokers.figures import LEFT, Audit
@@ -11,6 +11,8 @@ from django_delayq.brokers.redis.records import entry_id, unpack_message
 from django_delayq.brokers.redis.scripts import Call, Operation, beside, load, plain
 
 PAGE = 250
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999, the last instant that can be sent; someone else wrote a later one."""
 
 
 def audit(keys: Keys) -> Operation[Audit]:
@@ -73,12 +75,23 @@ def _walk(keys: Keys, foreign: set[str]) -> Operation[tuple[list[str], dict[str,
         while True:
             ((cursor, page),) = yield [plain("ZSCAN", place, cursor, "COUNT", PAGE)]
             members = dict(zip(page[::2], page[1::2], strict=True))
+            if place != keys.error:
+                wrong += _timeless(place, members)
             for score in (members.pop(member) for member in list(members) if member[:1] == b"\x1f"):
                 alarms["running" if place == keys.running else "ready" if float(score) <= now else "pending"] += 1
             wrong += yield from _misplaced(keys, place, members)
             if int(cursor) == 0:
                 break
     return wrong, alarms
+
+
+def _timeless(place: str, members: Mapping[bytes, bytes]) -> list[str]:
+    """What lies there for good: its due time or the end of its lease never comes."""
+    return [
+        f"{entry_id(member)!r} in {place}: its time never comes ({score.decode()})"
+        for member, score in members.items()
+        if float(score) > LAST_MS
+    ]
 
 
 def _bodies_without_place(keys: Keys, foreign: set[str]) -> Operation[list[str]]:
