@@ -207,6 +207,9 @@ class Broker(Protocol):
 
     # Moves by id
 
+    def together(self, work: Callable[[], T]) -> T:
+        """What `work` gives. With a store its moves by id all take place, or none, and it may be called again."""
+
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         """Stop waiting messages. True for each that was waiting and now never starts."""
 
@@ -249,7 +252,7 @@ class Broker(Protocol):
     async def aget(self, id: str) -> Info | None: ...
 
     def tagged(self, tag: str) -> list[str]:
-        """The ids that wait under a tag. Needs the capability `TAGS`."""
+        """The ids that wait under a tag; inside `together` they stay so until its end. Needs the capability `TAGS`."""
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
         """The next `count` waiting messages of a queue in due order, of one key when given. Removes nothing."""

@@ -17,24 +17,31 @@ from django_delayq.values import check_name, shown
 def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
     """Stop waiting messages, by id or those of a `tag`, which needs a store.
 
-    With a store this is part of the caller's transaction. Without one it acts at once, inside a transaction too, and
-    its rollback does not bring them back; a send that waits for this transaction's commit is stopped as well.
+    With a store all of them stop or none, as a part of the caller's transaction or in one of its own. Without one it
+    acts at once, inside a transaction too, and its rollback does not bring them back; a send that waits for this
+    transaction's commit is stopped as well.
 
     Returns how many will now never start; those that run, ended or never existed don't count. Raises
     `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
     """
     alias = get_alias(using or DEFAULT_ALIAS)
     broker = get_broker(alias.name)
-    wanted = _wanted(broker, ids, tag)
-    answers = [answer for batch in pages(wanted, BATCH) for answer in broker.cancel(batch)]
-    return _count(wanted, answers, cancel_waiting(alias, wanted))
+
+    def cancel() -> int:
+        wanted = _wanted(broker, ids, tag)
+        answers = [answer for batch in pages(wanted, BATCH) for answer in broker.cancel(batch)]
+        return _count(wanted, answers, cancel_waiting(alias, wanted))
+
+    return broker.together(cancel)
 
 
 async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
     """As `cancel_delay_messages`, from async code."""
     alias = get_alias(using or DEFAULT_ALIAS)
+    if alias.store is not None:
+        return await sync_to_async(cancel_delay_messages)(*ids, tag=tag, using=using)
     broker = get_broker(alias.name)
-    wanted = await _awanted(broker, ids, tag)
+    wanted = _wanted(broker, ids, tag)
     answers = [answer for batch in pages(wanted, BATCH) for answer in await broker.acancel(batch)]
     return _count(wanted, answers, await sync_to_async(cancel_waiting)(alias, wanted))
 
@@ -48,16 +55,22 @@ def reschedule_delay_messages(
 ) -> int:
     """Give waiting messages a new due time: after `delay` or at the instant `at`, now when neither is given.
 
-    Acts at once and raises as `cancel_delay_messages` does. Returns how many were waiting; others stay as they are.
+    Acts and raises as `cancel_delay_messages` does. Returns how many were waiting; others stay as they are.
     """
     alias = get_alias(using or DEFAULT_ALIAS)
     delay_ms, at_ms = due_ms(delay, at)
     broker = get_broker(alias.name)
-    wanted = _wanted(broker, ids, tag)
-    answers = [
-        answer for batch in pages(wanted, BATCH) for answer in broker.reschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
-    ]
-    return _count(wanted, answers, reschedule_waiting(alias, wanted, delay_ms, at_ms))
+
+    def reschedule() -> int:
+        wanted = _wanted(broker, ids, tag)
+        answers = [
+            answer
+            for batch in pages(wanted, BATCH)
+            for answer in broker.reschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
+        ]
+        return _count(wanted, answers, reschedule_waiting(alias, wanted, delay_ms, at_ms))
+
+    return broker.together(reschedule)
 
 
 async def areschedule_delay_messages(
@@ -69,9 +82,11 @@ async def areschedule_delay_messages(
 ) -> int:
     """As `reschedule_delay_messages`, from async code."""
     alias = get_alias(using or DEFAULT_ALIAS)
+    if alias.store is not None:
+        return await sync_to_async(reschedule_delay_messages)(*ids, tag=tag, delay=delay, at=at, using=using)
     delay_ms, at_ms = due_ms(delay, at)
     broker = get_broker(alias.name)
-    wanted = await _awanted(broker, ids, tag)
+    wanted = _wanted(broker, ids, tag)
     answers = [
         answer
         for batch in pages(wanted, BATCH)
@@ -84,10 +99,6 @@ def _wanted(broker: Broker, ids: tuple[str, ...], tag: str | None) -> list[str]:
     """The ids, and those that wait under the tag."""
     wanted = _checked(ids)
     return wanted if tag is None else [*wanted, *broker.tagged(check_name(tag, "tag"))]
-
-
-async def _awanted(broker: Broker, ids: tuple[str, ...], tag: str | None) -> list[str]:
-    return await sync_to_async(_wanted)(broker, ids, tag)
 
 
 def _checked(ids: tuple[str, ...]) -> list[str]:

@@ -37,7 +37,7 @@ from django_delayq.errors import BrokerUnavailable, DelayqError
 from django_delayq.sending.commit import is_in_transaction
 from django_delayq.store import audit, byid, claims, looks, pauses, puts, reclaims, report, settles
 from django_delayq.store.carried import Carried
-from django_delayq.store.database import Database
+from django_delayq.store.database import Database, T
 from django_delayq.store.degraded import Degraded
 from django_delayq.store.feed import Feed, claim_until_none
 from django_delayq.store.limits import Limits
@@ -235,6 +235,9 @@ class StoredBroker:
             self.clock.drop_alarms(over, again)
 
     # Moves by id
+
+    def together(self, work: Callable[[], T]) -> T:
+        return self.database.transaction(work)
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)

@@ -28,10 +28,11 @@ def buried(database: Database, id: str) -> Info | None:
 
 
 def tagged(database: Database, tag: str) -> list[str]:
-    """The ids that wait under a tag."""
+    """The ids that wait under a tag, in order. Their rows are locked until the end of the transaction."""
     free = FREE.format(now=database.dialect.now)
     found = database.rows(
-        f"SELECT r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.tag = %s AND {free}",
+        f"SELECT r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.tag = %s AND {free}"
+        f" ORDER BY r.message_id{database.dialect.lock}",
         [database.alias, tag],
     )
     return [id for (id,) in found]

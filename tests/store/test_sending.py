@@ -1,15 +1,20 @@
 """A send is a row of the caller's transaction: committed and rolled back with it, whatever the broker does."""
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
+from psycopg.errors import LockNotAvailable
 
 from django_delayq import (
     Send,
+    acancel_delay_messages,
     cancel_delay_messages,
     get_delay_message,
     reschedule_delay_messages,
@@ -19,10 +24,11 @@ from django_delayq import (
 from django_delayq.brokers.base import Verb
 from django_delayq.message import from_ms
 from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.sending import byid
 from django_delayq.signals import message_sent
 from django_delayq.store import StoredBroker
 from tests.brokers.rig import settlement
-from tests.servers import Server
+from tests.servers import PostgresServer, Server
 from tests.store.support import LEASE_MS, alarms, claim, rolled_back
 
 
@@ -98,6 +104,54 @@ def test_what_has_one_tag_is_cancelled_and_rescheduled_together(broker: StoredBr
     assert reschedule_delay_messages(tag="order:1", delay="2h") == 2
     assert cancel_delay_messages(tag="order:1") == 2
     assert get_delay_message("c") is not None
+
+
+@pytest.mark.parametrize(
+    "move", [cancel_delay_messages, reschedule_delay_messages, async_to_sync(acancel_delay_messages)]
+)
+def test_what_is_moved_by_tag_is_moved_whole_or_not_at_all(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch, move: Callable[..., int]
+) -> None:
+    monkeypatch.setattr(byid, "BATCH", 2)
+    send_delay_messages([Send("k", n, tag="t", delay="1h") for n in range(5)])
+    ready = ReadyMessage.objects.using(database)
+    before = sorted(ready.values_list("message_id", "due_at"))
+    with connections[database].execute_wrapper(_FailAt(3)), pytest.raises(ZeroDivisionError):
+        move(tag="t")
+    assert sorted(ready.values_list("message_id", "due_at")) == before
+    assert move(tag="t") == 5
+
+
+class _FailAt:
+    """The nth statement that takes rows out of the waiting ones, or changes them, fails."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self, execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        self.left -= re.search(r"(DELETE FROM|UPDATE) .?delayq_ready", sql) is not None
+        return 1 / 0 if self.left == 0 else execute(sql, *rest)
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
+def test_a_message_found_by_its_tag_can_get_no_other_before_it_is_moved(
+    broker: StoredBroker, database: str, postgres_server: PostgresServer
+) -> None:
+    send_delay_message("k", 1, id="a", tag="t", delay="1h")
+
+    def replace_it() -> None:
+        with postgres_server.client(connections[database].settings_dict["NAME"]) as client:
+            client.execute("SET lock_timeout = 50")
+            client.execute("UPDATE delayq_ready SET tag = 'u'")
+
+    def read() -> None:
+        assert broker.tagged("t") == ["a"]
+        with pytest.raises(LockNotAvailable):
+            replace_it()
+
+    broker.together(read)
+    replace_it()
+    assert cancel_delay_messages(tag="t") == 0
 
 
 def test_a_send_succeeds_while_the_broker_is_away(stored_delayq: dict[str, Any], settings: Any, database: str) -> None:

@@ -26,6 +26,7 @@ from django_delayq.brokers.base import (
     Refusal,
     ServerReport,
     Settlement,
+    T,
     Upkept,
     Want,
     WorkerInfo,
@@ -217,6 +218,9 @@ class MemoryBroker:
             self._changed.notify_all()
 
     # Moves by id
+
+    def together(self, work: Callable[[], T]) -> T:
+        return work()
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)

@@ -23,6 +23,7 @@ from django_delayq.brokers.base import (
     Put,
     Refusal,
     ServerReport,
+    T,
     WorkerInfo,
     check_batch,
     without_store,
@@ -123,6 +124,9 @@ class RabbitMQBroker(Receiver):
         self.acquire(asks, lease_ms=0)
 
     # Moves by id
+
+    def together(self, work: Callable[[], T]) -> T:
+        return work()
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         raise without_store("Cancelling with RabbitMQ", "let the handler look whether it is still wanted")

@@ -187,6 +187,9 @@ class RedisBroker:
 
     # Moves by id
 
+    def together(self, work: Callable[[], R]) -> R:
+        return work()
+
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         return self._run(self._cancel(ids), lost=_may_be_done)
