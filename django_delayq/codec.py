@@ -17,6 +17,8 @@ from django_delayq.values import shown
 
 DEEPEST = 100
 """How deep untyped data may be nested."""
+MAX_PATH = 120
+"""So many characters of where a fault lies are told."""
 
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
 _ALWAYS_PLAIN = frozenset({str, bool, type(None)})
@@ -163,7 +165,7 @@ def _fault(value: Any, path: str, depth: int) -> str | None:
     if kind is str:
         return _fault_of_text(value, path)
     if kind in (dict, list) and depth == 0:
-        return f"{path} lies over {DEEPEST} levels deep; send flatter data, or its id."
+        return f"{_short(path)} lies over {DEEPEST} levels deep; send flatter data, or its id."
     if kind is dict:
         return next(filter(None, (_fault_of_item(key, item, path, depth) for key, item in value.items())), None)
     if kind is list:
@@ -171,12 +173,13 @@ def _fault(value: Any, path: str, depth: int) -> str | None:
         return next(filter(None, faults), None)
     if _is_plain(value, depth):
         return None
-    return f"{path} is {shown(value)}: {_advice(value)}"
+    return f"{_short(path)} is {shown(value)}: {_advice(value)}"
 
 
 def _fault_of_item(key: Any, item: Any, path: str, depth: int) -> str | None:
     if type(key) is not str:
-        return f"{path} has the key {shown(key)}, a {type(key).__name__}: JSON keys are str; send str({shown(key)})."
+        kind = type(key).__name__
+        return f"{_short(path)} has the key {shown(key)}, a {kind}: JSON keys are str; send str({shown(key)})."
     inner = f"{path}.{key}" if key.isidentifier() else f"{path}[{shown(key)}]"
     return _fault_of_text(key, f"a key of {path}") or _fault(item, inner, depth - 1)
 
@@ -185,8 +188,14 @@ def _fault_of_text(text: str, path: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return f"{path} is {shown(text)}: it holds half of a surrogate pair, which UTF-8 can't carry; mend the text."
+        what = f"{_short(path)} is {shown(text)}"
+        return f"{what}: it holds half of a surrogate pair, which UTF-8 can't carry; mend the text."
     return None
+
+
+def _short(path: str) -> str:
+    """Where the path begins and where it ends: data may be deep, and its keys of any length."""
+    return path if len(path) <= MAX_PATH else f"{path[: MAX_PATH // 2]}…{path[-MAX_PATH // 2 :]}"
 
 
 def _advice(value: Any) -> str:

@@ -19,6 +19,7 @@ from django_delayq.message import Message, from_ms
 from django_delayq.sending.commit import waiting_sends
 from django_delayq.testing.broker import RUN_DUE, AnyHandler
 from django_delayq.testing.timeline import Timeline, timeline
+from django_delayq.values import check_count
 from django_delayq.worker import attempt
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.outcome import Outcome
@@ -59,8 +60,7 @@ def run_due(until: Duration = 0, *, deliveries: int = 1, using: str = DEFAULT_AL
     running event loop, where `arun_due` is right.
     """
     _refuse_event_loop()
-    if deliveries < 1:
-        raise ValueError(f"deliveries={deliveries!r} must be 1 or more.")
+    check_count(deliveries, "deliveries")
     time, handlers = timeline(using), handlers_by_key(using)
     with time.stopped():
         _commit_as_test_case(using)

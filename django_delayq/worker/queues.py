@@ -20,9 +20,12 @@ class ServedQueue(NamedTuple):
 
 def served_queues(text: str) -> tuple[ServedQueue, ...]:
     """What is written as `critical,default:3,bulk:1`. Raises `ValueError` naming the value and the fix."""
-    queues = tuple(_served_queue(part.strip()) for part in text.split(",") if part.strip())
-    if not queues:
+    parts = [part.strip() for part in text.split(",")]
+    if not any(parts):
         raise ValueError(f"{shown(text)} names no queue; write --queues mail,orders")
+    if not all(parts):
+        raise ValueError(f"{shown(text)} has a comma without a queue; leave the comma out, or name the queue")
+    queues = tuple(map(_served_queue, parts))
     names = [queue.name for queue in queues]
     for name in names:
         if names.count(name) > 1:

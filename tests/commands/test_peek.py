@@ -20,6 +20,12 @@ def test_shows_the_next_messages_with_their_data_in_due_order(broker: Broker) ->
     assert '{"order":1}' in delayq("peek", "default")
 
 
+def test_a_name_that_no_queue_has_is_refused(broker: Broker) -> None:
+    for name, said in (("", "queue='' is empty"), ("a:b", "queue='a:b' contains a colon")):
+        with pytest.raises(CommandError, match=said):
+            delayq("peek", name)
+
+
 def test_removes_nothing(broker: Broker) -> None:
     send(broker, "a", "b")
     delayq("peek", "default")

@@ -1,6 +1,7 @@
 """run_due: moves virtual time, and does with messages what a worker does."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -172,9 +173,10 @@ def test_at_most_once_is_delivered_once() -> None:
     assert _data() == ["a"]
 
 
-def test_no_delivery_at_all_is_refused() -> None:
-    with pytest.raises(ValueError, match="deliveries=0"):
-        run_due(deliveries=0)
+@pytest.mark.parametrize("deliveries", [0, 1.5, "2", True])
+def test_what_is_no_number_of_deliveries_is_refused(deliveries: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"deliveries={deliveries!r} "):
+        run_due(deliveries=deliveries)
 
 
 def test_handlers_without_an_end_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,8 @@ def test_queues_are_read_with_and_without_a_weight() -> None:
     ("text", "said"),
     [
         (",", "',' names no queue"),
+        ("a,,b", "'a,,b' has a comma without a queue; leave the comma out, or name the queue"),
+        ("a, ", "'a, ' has a comma without a queue"),
         ("bulk:0", "'bulk:0' gives the queue 'bulk' the weight '0'; give a whole number from 1 to 1000"),
         ("bulk:1001", "the weight '1001'"),
         ("bulk:x", "the weight 'x'"),

@@ -3,16 +3,17 @@
 from argparse import ArgumentParser
 
 from django_delayq.brokers import get_broker
-from django_delayq.management.delayq.arguments import Options, add_count, add_json
+from django_delayq.management.delayq.arguments import Options, add_count, add_json, checked
 from django_delayq.management.delayq.shapes import data_text, message_shape, write_json
 from django_delayq.management.delayq.terminal import Write, write_table
 from django_delayq.management.delayq.times import to_iso
+from django_delayq.values import check_queue
 
 HELP = "The next N messages of a queue with their data, in due order. Removes nothing."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("queue", metavar="QUEUE", help="The queue to look at.")
+    parser.add_argument("queue", type=checked(check_queue), metavar="QUEUE", help="The queue to look at.")
     add_count(parser)
     add_json(parser)
 
