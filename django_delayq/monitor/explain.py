@@ -73,7 +73,8 @@ def _explanation(
     waits = info.state in (State.PENDING, State.READY)
     parked = waits and workers is not None and not is_asked_for(info.header.queue, info.header.key, workers)
     pauses = tuple(covering(broker.pauses(), info.header.queue, info.header.key))
-    happens_next = _unless_paused(info, pauses, _happens_next(info, now_ms, parked))
+    is_row = isinstance(broker, StoredBroker)
+    happens_next = _unless_paused(info, pauses, _happens_next(info, now_ms, parked, is_row))
     return Explanation(info, now_ms, parked, pauses, _max_attempts(info, using), happens_next)
 
 
@@ -103,7 +104,7 @@ def _unless_paused(info: Info, pauses: Sequence[Pause], happens_next: str) -> st
     return after % {"what": what, "then": happens_next}
 
 
-def _happens_next(info: Info, now_ms: int, parked: bool) -> str:
+def _happens_next(info: Info, now_ms: int, parked: bool, is_row: bool) -> str:
     match info.state:
         case State.PENDING:
             return _when_due(info, parked)
@@ -114,7 +115,9 @@ def _happens_next(info: Info, now_ms: int, parked: bool) -> str:
         case State.FINISHED | State.CANCELLED:
             return _("Nothing: it is over.")
         case _:
-            return _("Nothing until it is rescued or purged; without a store it is dropped when error_retention ends.")
+            if is_row:
+                return _("Nothing until it is rescued, purged, or pruned: delayq prune --errors-before.")
+            return _("Nothing until it is rescued or purged; it is dropped when error_retention ends.")
 
 
 def _when_due(info: Info, parked: bool) -> str:

@@ -1,29 +1,31 @@
-"""A broker that is away: said once, waited for with backoff, and said once when it is back."""
+"""A broker or a database that is away: said once, waited for with backoff, and said once when it is back."""
 
 import random
 import threading
 from collections.abc import Iterator
 
-from django_delayq.errors import DelayqError
+from django_delayq.errors import DelayqError, StoreUnavailable
 from django_delayq.safe_logs import logger
 
 
 class Outage:
-    """What all threads of a worker know of the broker being away, so that it is said once and not by each.
+    """What all threads of a worker know of what is away, so that it is said once and not by each.
 
-    `who` is the thread's work ("claiming"): the broker is back when it answers everybody.
+    `who` is the thread's work ("claiming"): what was away is back when everybody's work goes on.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._failing: set[str] = set()
         self._said: set[str] = set()
+        self._ends: set[str] = set()
 
     def begin(self, who: str, error: Exception) -> None:
         """A call failed."""
         text = str(error) if isinstance(error, DelayqError) else f"{type(error).__name__}: {error}"
         with self._lock:
             self._failing.add(who)
+            self._ends.add(_end_of(error))
             if text in self._said:
                 return
             self._said.add(text)
@@ -38,7 +40,19 @@ class Outage:
             if self._failing:
                 return
             self._said.clear()
-        logger.info("The broker is back.")
+            ends, self._ends = sorted(self._ends), set()
+        logger.info(" ".join(ends))
+
+
+def _end_of(error: Exception) -> str:
+    """What to say when such an error is over."""
+    match error:
+        case StoreUnavailable():
+            return "The database is back."
+        case DelayqError():
+            return "The broker is back."
+        case _:
+            return "What failed works again."
 
 
 def waits() -> Iterator[float]:

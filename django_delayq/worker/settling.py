@@ -175,6 +175,6 @@ def _tell_refused(lease: Lease, settlement: Settlement, repeated: bool) -> None:
         )  # fmt: skip
         return
     logger.error(
-        "overrun: message %r (%s) ended after its lease was lost; its %s is refused, and it runs again.",
+        "overrun: message %r (%s) ended after its lease was lost; its %s is refused (delayq explain tells of it).",
         claimed.id, settlement.key, settlement.verb.value, extra=extra,
     )  # fmt: skip

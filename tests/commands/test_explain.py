@@ -108,7 +108,15 @@ def test_a_buried_message_shows_its_traceback_line_by_line(broker: Broker) -> No
     lines = delayq("explain", "a").splitlines()
     assert lines[0] == "a: error"
     assert lines[-3:] == ["    Traceback:", "      line 1", r"    ValueError: \x1b[2J"]
-    assert any(line.startswith("next: Nothing until it is rescued or purged") for line in lines)
+    assert "next: Nothing until it is rescued or purged; it is dropped when error_retention ends." in lines
+
+
+def test_the_tag_and_the_trace_id_are_told_where_there_are_any(broker: Broker) -> None:
+    send(broker, "a", tag="order:7", trace_id="4bf9")
+    send(broker, "b")
+    lines = delayq("explain", "a").splitlines()
+    assert lines[2:4] == ["tag: 'order:7'", "trace id: '4bf9'"]
+    assert not any(line.startswith(("tag:", "trace id:")) for line in delayq("explain", "b").splitlines())
 
 
 def test_a_last_error_can_not_forge_a_line(broker: Broker) -> None:

@@ -85,6 +85,7 @@ def test_a_buried_message_tells_its_fingerprint_and_its_last_attempt_once(broker
     assert "fingerprint: KeyError in shop.f" in shown
     assert shown.count("    Last\n") == 1
     assert "attempts: 2\n" in shown
+    assert "next: Nothing until it is rescued, purged, or pruned: delayq prune --errors-before.\n" in shown
 
 
 def test_of_several_rows_of_one_id_the_newest_is_told_and_the_others_are_counted(broker: StoredBroker) -> None:

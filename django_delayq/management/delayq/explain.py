@@ -47,6 +47,10 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     paused = info.state in (State.PENDING, State.READY) and explanation.pauses
     yield f"{info.id}: {info.state}{', parked' if explanation.parked else ''}{', paused' if paused else ''}"
     yield f"for: key {info.header.key!r} in queue {info.header.queue!r}"
+    if info.header.tag:
+        yield f"tag: {info.header.tag!r}"
+    if info.header.trace_id:
+        yield f"trace id: {info.header.trace_id!r}"
     yield f"sent: {to_words(info.header.sent_ms, now_ms)}"
     yield f"due: {to_words(info.due_ms, now_ms)}"
     if info.header.expires_at_ms is not None:
