@@ -135,7 +135,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "explain": lambda: story.story(database, "order:4242:close"),
         "prune": lambda: prune.prune_finished(database, now_ms - 29 * 86_400_000),
         "prune of errors": lambda: prune.prune_errors(database, now_ms - 29 * 86_400_000),
-        "audit": lambda: audit.audit(database, clock, HORIZON_MS),
+        "audit": lambda: audit.audit(database, clock, HORIZON_MS, 15_000),
     }
 
 

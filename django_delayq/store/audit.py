@@ -1,8 +1,8 @@
 """The audit of a store: the tables against one another, their tally, and the clock's alarms.
 
 A store counts no sends, since a shared counter would make every send wait for the others. So "sent" is what was found,
-added up. What can be held against something else: each row is in one table, what was removed for good is counted, and
-each near row that nobody holds has its alarm, in time.
+added up. What can be held against something else: each row is in one table, what was removed for good is counted, no
+lease is longer than workers take, and each near row that nobody holds has its alarm, in time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,11 +10,15 @@ from dataclasses import dataclass
 
 from django_delayq.brokers.base import BATCH, SUSPECT_CRASHES, Alarm, Audit, Broker, Capability, pages
 from django_delayq.brokers.figures import LEFT
+from django_delayq.durations import to_text
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.store.database import Database, marks
 from django_delayq.store.looks import counts
 from django_delayq.store.rows import CRASHES_NOW, UNHELD
 from django_delayq.store.sweep import unheard
+
+LEASES = 10
+"""A lease may end so many of them from now, as for the upkeep of Redis: workers may have been given a longer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Placed:
         return f"message {self.id!r} was placed, and the broker has no alarm for it in time"
 
 
-def audit(database: Database, clock: Broker, horizon_ms: int) -> Audit:
+def audit(database: Database, clock: Broker, horizon_ms: int, lease_ms: int) -> Audit:
     """Name what does not add up. Alarms are looked at in pages, twice where one seems to be missing."""
     figures = counts(database)
     places = {
@@ -39,7 +43,7 @@ def audit(database: Database, clock: Broker, horizon_ms: int) -> Audit:
         "running": figures.running,
         "error": figures.error,
     }
-    differences = [*_in_two_tables(database), *_wrong_tallies(database)]
+    differences = [*_in_two_tables(database), *_wrong_tallies(database), *_held_too_long(database, lease_ms)]
     notes = []
     if Capability.ALARMS not in clock.capabilities:
         notes.append("this broker can't be asked for its alarms: only the tables were looked at")
@@ -129,4 +133,18 @@ def _wrong_tallies(database: Database) -> list[str]:
         f"the tally has {number} {name!r}, which nothing writes"
         for name, number in rows
         if name not in LEFT or number < 0
+    ]
+
+
+def _held_too_long(database: Database, lease_ms: int) -> list[str]:
+    now = database.dialect.now
+    rows = database.rows(
+        f"SELECT r.message_id, r.worker, r.lease_until - {now} FROM delayq_ready r"
+        f" WHERE r.alias = %s AND r.lease_until > {now} + %s ORDER BY r.id LIMIT {BATCH}",
+        [database.alias, LEASES * lease_ms],
+    )
+    return [
+        f"message {id!r} is leased to {worker!r} for {to_text(left_ms)} more, though a lease is {to_text(lease_ms)}: "
+        "nobody else runs it before"
+        for id, worker, left_ms in rows
     ]

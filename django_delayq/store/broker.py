@@ -318,7 +318,7 @@ class StoredBroker:
         return looks.counts(self.database)
 
     def audit(self) -> Audit:
-        return audit.audit(self.database, self.clock, self.store.horizon)
+        return audit.audit(self.database, self.clock, self.store.horizon, self._alias.options.lease)
 
     def repair(self) -> list[str]:
         """Mend the differences of an audit that have one right answer. Gives what was mended, in words."""

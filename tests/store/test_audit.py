@@ -56,6 +56,18 @@ def test_in_every_state_all_adds_up(broker: StoredBroker) -> None:
     assert (seen["totals"]["sent"], seen["totals"]["finished"]) == (5, 1)
 
 
+def test_a_lease_that_no_worker_takes_is_named(broker: StoredBroker, database: str) -> None:
+    send_delay_message("k", 1, id="a")
+    claim(broker)
+    held = ReadyMessage.objects.using(database)
+    held.update(lease_until=F("lease_until") + 900 * 86_400_000, worker="nobody")
+    (difference,) = _audit()["differences"]
+    assert difference.startswith("message 'a' is leased to 'nobody' for 900d")
+    assert "though a lease is 15s" in difference
+    held.update(lease_until=F("lease_until") - 900 * 86_400_000)
+    assert _audit()["ok"]
+
+
 def test_a_placed_row_without_an_alarm_is_named_and_mended(broker: StoredBroker, redis_server: Server) -> None:
     _place(broker, "a", "b")
     _forget_alarms(redis_server)
