@@ -1,5 +1,7 @@
 """Sends that wait for the commit of the caller's transaction, since without a store nothing else ties the two."""
 
+import os
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator
@@ -14,6 +16,8 @@ from django_delayq.safe_logs import logger
 from django_delayq.sending.told import tell_failed, tell_sent
 from django_delayq.sends import OnConflict
 from django_delayq.values import check_flag, shown
+
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 @dataclass(slots=True, eq=False)
@@ -96,9 +100,17 @@ def is_in_transaction(alias: Alias) -> bool:
                     f"A send to {alias.name!r} takes no part in the transaction on database {connection.alias!r}: "
                     f'only one on {alias.database!r} is joined (DELAYQ["{alias.name}"]["DATABASE"]).',
                     RuntimeWarning,
-                    stacklevel=4,
+                    stacklevel=_level_of_caller(),
                 )
     return False
+
+
+def _level_of_caller() -> int:
+    """The `stacklevel`, for who calls this, of the site's line that called into this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def waiting_sends(alias: Alias) -> Iterator[WaitingSend]:

@@ -161,6 +161,7 @@ def test_a_transaction_on_another_database_is_not_joined_but_warned_of(close_ord
         "A send to 'default' takes no part in the transaction on database 'other': "
         'only one on \'default\' is joined (DELAYQ["default"]["DATABASE"]).'
     ]
+    assert warned[0].filename == __file__
 
 
 def test_the_database_of_the_alias_decides(settings: Any, registry: None, broker: MemoryBroker) -> None:

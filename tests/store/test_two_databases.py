@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -81,10 +81,17 @@ def test_no_router_is_asked(broker: StoredBroker, settings: Settings) -> None:
     assert broker.audit().differences == []
 
 
-def test_only_a_transaction_on_its_database_takes_a_send_along(broker: StoredBroker, other: str, database: str) -> None:
+@pytest.mark.parametrize(
+    "send",
+    [lambda: send_delay_message("k", 1, id="a"), lambda: send_delay_messages([Send("k", 1, id="a")])],
+    ids=["one", "bulk"],
+)
+def test_only_a_transaction_on_its_database_takes_a_send_along(
+    broker: StoredBroker, other: str, database: str, send: Callable[[], object]
+) -> None:
     with transaction.atomic(using=other):
         with pytest.warns(RuntimeWarning, match=f"takes no part in the transaction on database '{other}'") as warned:
-            send_delay_message("k", 1, id="a")
+            send()
         transaction.set_rollback(True, using=other)
     assert warned[0].filename == __file__
     assert ReadyMessage.objects.using(database).get().message_id == "a"
