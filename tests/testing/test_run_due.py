@@ -25,12 +25,11 @@ from tests.testing import handlers
 from tests.testing.handlers import chain, fail, for_ever, note, note_async, once, seen, steer
 
 
-@pytest.fixture(autouse=True, params=["no store", "sqlite", "postgresql"])
+@pytest.fixture(autouse=True, params=["no store", pytest.param("sqlite", marks=pytest.mark.django_db), "postgresql"])
 def kind(request: pytest.FixtureRequest, settings: Settings) -> str:
     """Each test runs without a store, with one in the transaction of the test, and with one that commits."""
     kind: str = request.param
     if kind == "sqlite":
-        request.getfixturevalue("db")
         settings.DELAYQ = {"default": {"STORE": {}}}
     elif kind == "postgresql":
         settings.DELAYQ = {"default": {"STORE": {}, "DATABASE": request.getfixturevalue("postgres_database")}}
