@@ -9,7 +9,7 @@ Every time is epoch milliseconds by the broker's own clock, every length millise
 All verbs may be called from several threads at once.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -79,6 +79,14 @@ def earliest(*times: int | None) -> int | None:
 def pages(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """The items in order, at most `size` at a time."""
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def in_order(positions: Iterable[Sequence[int]], answers: Iterable[Sequence[T]]) -> list[T]:
+    """What was answered part by part, of which `positions` tells whose answers it has, in the order of the whole."""
+    by_position = {
+        i: answer for own, given in zip(positions, answers, strict=True) for i, answer in zip(own, given, strict=True)
+    }
+    return [by_position[i] for i in range(len(by_position))]
 
 
 def check_batch(batch: Sequence[object]) -> None:

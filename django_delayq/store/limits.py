@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from django_delayq import codec
-from django_delayq.brokers.base import Ask, Broker, Capability, Refusal, check_batch
+from django_delayq.brokers.base import Ask, Broker, Capability, Refusal, check_batch, in_order
 from django_delayq.brokers.limits import LINGER_MS, Limit, Slots, acquire as work_out, by_limit
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import LimitRow
@@ -31,14 +31,15 @@ class Limits:
             with self._degraded.asking():
                 return self._clock.acquire(asks, lease_ms=lease_ms)
         check_batch(asks)
-        answers: list[Refusal | None] = [None] * len(asks)
+        limits = by_limit(asks)
         with self._database.available():
-            for limit, positions in by_limit(asks).items():
-                tokens = [asks[i].token for i in positions]
-                given = self._database.transaction(partial(_acquire, self._database, limit, tokens, lease_ms))
-                for i, answer in zip(positions, given, strict=True):
-                    answers[i] = answer
-        return answers
+            answers = [
+                self._database.transaction(
+                    partial(_acquire, self._database, limit, [asks[i].token for i in own], lease_ms)
+                )
+                for limit, own in limits.items()
+            ]
+        return in_order(limits.values(), answers)
 
     def give_back(self, asks: Sequence[Ask]) -> None:
         """As the broker's. A clock that is away is not asked: its slots lapse."""

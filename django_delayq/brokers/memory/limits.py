@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import Ask, Refusal
-from django_delayq.brokers.limits import Slots, acquire, by_limit
+from django_delayq.brokers.base import Ask, Refusal, in_order
+from django_delayq.brokers.limits import Limit, Slots, acquire, by_limit
 
 
 class Limits:
@@ -16,14 +16,16 @@ class Limits:
 
     def acquire(self, asks: Sequence[Ask], lease_ms: int, now_us: int) -> list[Refusal | None]:
         """None for each ask that is granted."""
-        given: list[Refusal | None] = [None] * len(asks)
-        for limit, positions in by_limit(asks).items():
-            slots, turn_us = self._slots[limit.key, limit.value], self._turns_us.get(limit.key, 0)
-            tokens = [asks[i].token for i in positions]
-            answers, self._turns_us[limit.key] = acquire(limit, slots, turn_us, tokens, lease_ms, now_us)
-            for i, answer in zip(positions, answers, strict=True):
-                given[i] = answer
-        return given
+        limits = by_limit(asks)
+        answers = [
+            self._acquire(limit, [asks[i].token for i in own], lease_ms, now_us) for limit, own in limits.items()
+        ]
+        return in_order(limits.values(), answers)
+
+    def _acquire(self, limit: Limit, tokens: Sequence[int], lease_ms: int, now_us: int) -> list[Refusal | None]:
+        slots, turn_us = self._slots[limit.key, limit.value], self._turns_us.get(limit.key, 0)
+        answers, self._turns_us[limit.key] = acquire(limit, slots, turn_us, tokens, lease_ms, now_us)
+        return answers
 
     def give_back(self, asks: Sequence[Ask]) -> None:
         """Free the slots of these."""

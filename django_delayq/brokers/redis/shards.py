@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
+from django_delayq.brokers.base import in_order
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.scripts import Call, Hasty, Operation, PartlyAway, Replies, proceed
@@ -43,7 +44,7 @@ class Shards:
     ) -> Operation[list[R]]:
         positions = self._parted(range(len(items)), lambda i: id_of(items[i]))
         answers = yield from together([operate(keys, [items[i] for i in own]) for keys, own in positions])
-        return _in_order([own for _, own in positions], answers)
+        return in_order([own for _, own in positions], answers)
 
     def by_id_reached(
         self,
@@ -68,7 +69,7 @@ class Shards:
             [None] * len(own) if isinstance(answer, Passing) else answer
             for (_, own), answer in zip(positions, answers, strict=True)
         ]
-        return _in_order([own for _, own in positions], told)
+        return in_order([own for _, own in positions], told)
 
     def parted(
         self, items: Sequence[T], id_of: Callable[[T], str], operate: Callable[[Keys, Sequence[T]], Operation[R]]
@@ -113,13 +114,6 @@ def if_there(operation: Operation[R], otherwise: R) -> Operation[R]:
     """What the operation answers; `otherwise` while the node is away that it asks, and no wait for it."""
     (result,) = yield from reached([operation])
     return otherwise if isinstance(result, Passing) else result
-
-
-def _in_order(positions: Sequence[Sequence[int]], answers: Sequence[Sequence[R]]) -> list[R]:
-    by_position = {
-        i: answer for own, given in zip(positions, answers, strict=True) for i, answer in zip(own, given, strict=True)
-    }
-    return [by_position[i] for i in range(len(by_position))]
 
 
 def _side_by_side(
