@@ -23,7 +23,7 @@ class BoundedList(ChangeList):
         try:
             with time_limit(self.queryset.db):
                 super().get_results(request)
-                if not self.multi_page:
+                if not self.multi_page:  # a list may have room for more than its paginator shows
                     self.result_list: Any = self.paginator.object_list[: self.result_count]
                 self.result_list = list(self.result_list)
         except TooSlow:
