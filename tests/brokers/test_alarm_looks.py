@@ -93,7 +93,10 @@ def test_the_pages_give_all_that_wait_and_run_of_one_set(rig: Rig) -> None:
     running, waiting = [f"r{n:04}" for n in range(300)], [f"w{n:04}" for n in range(2_500)]
     put(rig, *running, wait_ms=0)
     put(rig, "elsewhere", key="k2", wait_ms=0)
-    assert sorted(claim(rig) + claim(rig, key="k2")) == ["elsewhere", *running]
+    claimed = claim(rig, key="k2")
+    while more := claim(rig):
+        claimed += more
+    assert sorted(claimed) == ["elsewhere", *running]
     for start in range(0, len(waiting), BATCH):
         put(rig, *waiting[start : start + BATCH])
     put(rig, "elsewhere too", key="k2")

@@ -9,8 +9,8 @@ from django_delayq.brokers.redis.records import US, as_int, flags_of, pack_optio
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load, plain
 from django_delayq.brokers.redis.slots import Slots
 
-CALL = 250
-"""The most messages that one script call takes: keeps each under a few milliseconds of the server."""
+CALL = 100
+"""The most messages that one script call takes: a few milliseconds of the server at most. More are not sooner done."""
 
 _CREATED, _RUNNING = 1, 2
 _NOT_YET = Placed("", 0, created=False)
