@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 LINTED := django_delayq pyspark_delayq tests example_project benchmarks manage.py
 
+# Else each process that a test or the demo starts compiles every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo spark-demo test lint bench bench-spark screenshots
 

@@ -15,7 +15,9 @@ from tests.servers import Servers
 
 SHARDED = "redis in shards"
 """Also with the least permissions that a worker works with."""
-IN_ONE_PART = ["memory", *(servers.redis_binaries() or ["redis"]), "rabbitmq"]
+REDIS = servers.redis_binaries() or ["redis"]
+"""Each that is installed."""
+IN_ONE_PART = ["memory", *REDIS, "rabbitmq"]
 CLUSTER = "redis cluster"
 """Three nodes, with a shard each."""
 WITHOUT_STORE = [*IN_ONE_PART, SHARDED, CLUSTER]

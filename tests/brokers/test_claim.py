@@ -6,7 +6,7 @@ import pytest
 
 from django_delayq.brokers.base import BATCH, Capability, Header, Put, Verb, Want
 from django_delayq.message import State
-from tests.brokers.conftest import WITHOUT_STORE, name
+from tests.brokers.conftest import REDIS, WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig, ids, memory_rig
 from tests.scale import scaled
 
@@ -178,7 +178,15 @@ def test_two_who_claim_at_once_share_nothing(rig: Rig) -> None:
 
 @pytest.mark.parametrize("sets", [1, 3, 40])
 def test_more_due_than_a_claim_gives(rig: Rig, sets: int) -> None:
-    size = scaled(9_000)  # more than Lua's unpack takes
+    _send_and_claim_all(rig, sets, scaled(2 * BATCH + 200))
+
+
+@pytest.mark.parametrize("rig", REDIS, indirect=True, ids=name)
+def test_more_due_in_a_set_than_a_script_can_unpack(rig: Rig) -> None:
+    _send_and_claim_all(rig, 1, 9_000)
+
+
+def _send_and_claim_all(rig: Rig, sets: int, size: int) -> None:
     names = [f"{n:06}" for n in range(size)]
     for first in range(0, size, BATCH):
         batch = range(first, min(first + BATCH, size))
