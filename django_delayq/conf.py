@@ -1,6 +1,5 @@
 """DELAYQ in the settings, as frozen dataclasses. The one place for defaults."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 from django_delayq.durations import to_ms
+from django_delayq.sizes import to_bytes
 from django_delayq.values import check_count, check_name, did_you_mean, shown
 
 DEFAULT_ALIAS = "default"
@@ -176,14 +176,7 @@ def _lease_ms(path: str, value: Any) -> int:
 
 
 def _size(path: str, value: Any) -> int:
-    """Bytes, from an int or from text such as "256KiB"."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        size = value
-    else:
-        match = re.fullmatch(r"(\d{1,15})\s*(B|KiB|MiB)", value) if isinstance(value, str) else None
-        if match is None:
-            raise ValueError(f"{path}={shown(value)} is no size; give bytes, or text such as '256KiB' or '1MiB'.")
-        size = int(match[1]) * {"B": 1, "KiB": 1024, "MiB": 1024 * 1024}[match[2]]
+    size = to_bytes(value, path)
     if size < 1:
         raise ValueError(f"{path}={shown(value)} lets no data through; give at least 1 byte.")
     return size

@@ -22,6 +22,7 @@ from django_delayq.safe_logs import logger
 from django_delayq.worker import frames, logs
 from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.memory import resident
 from django_delayq.worker.orphans import die_with_parent
 from django_delayq.worker.outcome import Outcome
 from django_delayq.worker.own_signals import taken_signals
@@ -66,7 +67,7 @@ class Serving:
             if settlement is None:
                 os._exit(LEASE_ENDED)
             self._current = None  # before the answer: the next question follows it
-            frames.send(self._connection, settlement)
+            frames.send(self._connection, {"settlement": settlement, "resident": resident()})
 
     def _listen(self) -> None:
         """Listen beside the handler, which must end when its lease does: with the parent, or while that is frozen."""

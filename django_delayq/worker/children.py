@@ -42,6 +42,8 @@ class Child:
     """A running child process. Raises `ChildUnavailableError` when it can't start."""
 
     def __init__(self, worker: str, using: str) -> None:
+        self.resident = 0
+        """How many bytes it took after its last message."""
         self._connection, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -76,7 +78,9 @@ class Child:
         lease.abandon = None
         if answer is None:
             raise HandlerTimeout(f"It ran for longer than {to_text(lease.timeout_s * 1000)}; its process was killed.")
-        return Settlement(**answer | {"verb": Verb(answer["verb"])})
+        settlement = answer["settlement"]
+        self.resident = answer["resident"]
+        return Settlement(**settlement | {"verb": Verb(settlement["verb"])})
 
     def kill(self) -> None:
         """End it at once."""

@@ -49,6 +49,7 @@ class Claiming:
         self._backlog = True
         self._most = most
         self._kept = 0
+        self._closed = False
         self._behind: list[Lease] = []  # their ids run here, by leases of before
         self.wanted = False
         """Whether a hand was free at the last claim."""
@@ -56,14 +57,19 @@ class Claiming:
     @property
     def spent(self) -> bool:
         """Whether as many were claimed as ever may be."""
-        return self._most is not None and self._kept >= self._most
+        return self._closed or (self._most is not None and self._kept >= self._most)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a message has ended."""
+        return any(lane.ended for lane, _ in self._lanes)
 
     @property
     def busy(self) -> bool:
         """Whether a message waits or runs, or has been refused by a limit and comes again soon."""
-        return (
-            bool(self._behind) or self._limiting.waits() or any(lane.leases or lane.active for lane, _ in self._lanes)
-        )
+        if self._limiting.waits() and not self.spent:
+            return True
+        return bool(self._behind) or any(lane.leases or lane.active for lane, _ in self._lanes)
 
     @property
     def next_at(self) -> float | None:
@@ -134,6 +140,11 @@ class Claiming:
         self._unrun.tell(claims.buried, claims.ghosts)
         return found
 
+    def close(self) -> None:
+        """Claim no more, and give back what no hand has started. What runs, runs on."""
+        self._closed = True
+        self.release_unstarted(older_than_s=0)
+
     def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
         """Give back what no hand has started since it was claimed so long ago."""
         claimed_before = monotonic() - older_than_s
@@ -173,6 +184,8 @@ class Claiming:
         self._settling.release(leases)
 
     def _room(self) -> int:
+        if self._closed:
+            return 0
         return BATCH if self._most is None else self._most - self._kept
 
     def _deal(

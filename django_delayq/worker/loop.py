@@ -32,6 +32,7 @@ class Loop:
         heartbeat: Heartbeat,
         info: WorkerInfo,
         held: Callable[[], int],
+        is_full: Callable[[], bool],
         drain: bool,
     ) -> None:
         self._broker = broker
@@ -43,6 +44,7 @@ class Loop:
         self._heartbeat = heartbeat
         self._info = info
         self._held = held
+        self._is_full = is_full
         self._drain = drain
         self._stopping = threading.Event()
         self._woken = threading.Event()
@@ -85,6 +87,9 @@ class Loop:
     def _turn(self) -> bool:
         self._upkeep.do_due(self._info)
         self._pauses.read_due()
+        if self._claiming.has_run and not self._claiming.spent and self._is_full():
+            self._claiming.close()
+            self._suspects.close()
         self._claiming.release_paused()
         for claiming in (self._claiming, self._suspects):
             claiming.release_unstarted()

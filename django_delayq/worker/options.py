@@ -19,3 +19,5 @@ class Options:
     drain: bool = False
     heartbeat_file: Path | None = None
     max_messages: int | None = None
+    max_memory: int | None = None
+    """Bytes, of the worker's own process and of each child."""

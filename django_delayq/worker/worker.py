@@ -29,6 +29,7 @@ from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.limiting import Limiting
 from django_delayq.worker.loop import Loop
+from django_delayq.worker.memory import full_of
 from django_delayq.worker.options import Options
 from django_delayq.worker.outage import Outage
 from django_delayq.worker.outcome import Outcome
@@ -70,7 +71,7 @@ class Worker:
 
         queues = queues_of(handlers.values(), options)
         thread_run = partial(in_thread, alias.database, self._outcome)
-        child_run = partial(in_child, self.name, alias.name, self._outcome)
+        child_run = partial(in_child, self.name, alias.name, self._outcome, options.max_memory)
         sync_hands = (
             self._sync_hands(make_lanes(is_async=False), options.processes, child_run)
             if options.processes
@@ -115,6 +116,7 @@ class Worker:
             Heartbeat(options.heartbeat_file),
             new_info(self.name, queues, sorted(handlers)),
             self._leases.__len__,
+            full_of(options.max_memory),
             options.drain,
         )
 

@@ -24,7 +24,7 @@ def hand(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildHand]:
     for name, value in site.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(child_hand, "RESTART_PAUSE_S", 0)
-    hand = ChildHand("worker", "default", Outcome("worker"))
+    hand = ChildHand("worker", "default", Outcome("worker"), None)
     yield hand
     hand.close()
 

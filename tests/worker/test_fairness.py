@@ -258,7 +258,7 @@ def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPa
 
 def test_the_hand_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "EVERY_S", 3_600)  # nothing else looks for suspects
-    monkeypatch.setattr(worker, "in_child", lambda name, using, outcome: in_thread("default", outcome))
+    monkeypatch.setattr(worker, "in_child", lambda name, using, outcome, max_memory: in_thread("default", outcome))
     ids = [f"{n}" for n in range(10)]
     rig.send(*ids)
     rig.broker.advance(1)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from django_delayq.management.commands.run_delayq import Command
 from django_delayq.message import State
 from tests.worker.processes import Site
 
@@ -37,19 +38,27 @@ def test_a_quiet_worker_says_only_what_it_drained(site: Site) -> None:
     assert worker.text.startswith("Drained: 1 finished")
 
 
-def test_a_wrong_option_names_its_value_and_exits_2(site: Site) -> None:
-    for arguments, said in [
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
         (("--threads", "0"), "'0' is no such number; give 1 or more"),
         (("--queues", ","), "',' names no queue"),
         (("--queues", "critical,bulk:0"), "'bulk:0' gives the queue 'bulk' the weight '0'; give a whole number"),
         (("--reload", "--drain"), "--drain ends, and --reload starts anew: leave one of them out"),
         (("--reload", "--max-messages", "1"), "--max-messages ends, and --reload starts anew"),
+        (("--max-memory", "512MB"), "'512MB' is no size; give bytes, or text such as '256KiB'"),
+        (("--reload", "--max-memory", "1GiB"), "--max-memory ends, and --reload starts anew"),
         (("--shutdown-timeout", "soon"), "'soon' is no number of seconds"),
         (("--shutdown-timeout", "-1"), "'-1' is no number of seconds"),
-    ]:
-        worker = site.worker(*arguments)
-        assert worker.wait() == 2
-        assert said in worker.text
+    ],
+)
+def test_a_wrong_option_names_its_value_and_exits_2(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ending:
+        Command().run_from_argv(["manage.py", "run_delayq", "--skip-checks", *arguments])
+    assert ending.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("place", ["missing/alive", "."], ids=["in no directory", "a directory"])

@@ -152,6 +152,34 @@ def test_max_messages_ends_a_worker_in_good_order(site: Site) -> None:
     assert not site.broker.claim([Want("default", "hold", 1)], lease_ms=1_000, worker="x").messages
 
 
+def test_a_worker_over_its_memory_finishes_what_runs_and_claims_no_more(site: Site) -> None:
+    site.send("held", key="hold")
+    worker = site.worker("--max-memory", "250MiB", "--threads", "1")
+    held = site.line.next()
+    site.send("grows", key="grow")
+    worker.until_says("Stopping: this worker takes ")
+    site.send("later")
+    held.release()
+    assert worker.wait() == 0
+    assert site.broker.get("held") is None
+    assert site.see("later").state is State.READY
+    assert site.totals()["finished"] == 2
+
+
+def test_a_child_over_its_memory_is_replaced_and_its_worker_goes_on(site: Site) -> None:
+    worker = site.worker("--max-memory", "250MiB", "--processes", "1")
+    site.send("a", key="grow")
+    grown = site.line.next()
+    site.send("b")
+    replacement = site.line.next()
+    assert replacement.pid not in (grown.pid, worker.pid)
+    site.send("c")
+    assert site.line.next().pid == replacement.pid
+    assert worker.stop() == 0
+    totals = site.totals()
+    assert (totals["finished"], totals["released"]) == (3, 0)
+
+
 def test_a_signal_that_another_thread_was_given_stops_the_worker(site: Site) -> None:
     site.send("a", key="terminate")
     worker = site.worker()

@@ -15,11 +15,13 @@ from django_delayq.brokers.base import Broker
 from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import handlers_by_key
-from django_delayq.management.delayq.arguments import USAGE, whole_number
+from django_delayq.management.delayq.arguments import USAGE, checked, whole_number
+from django_delayq.sizes import to_bytes
 from django_delayq.worker import logs
 from django_delayq.worker.banner import banner
 from django_delayq.worker.drain import progress, summary
 from django_delayq.worker.heartbeat import check_path
+from django_delayq.worker.memory import check_limit
 from django_delayq.worker.options import Options
 from django_delayq.worker.queues import ServedQueue, served_queues
 from django_delayq.worker.reloading import run_reloading
@@ -53,6 +55,8 @@ class Command(BaseCommand):
         add("--reload", action=argparse.BooleanOptionalAction, default=False, help="restart when code changes")
         add("--heartbeat-file", type=Path, metavar="PATH", help="touch this file while the worker is alive")
         add("--max-messages", type=whole_number(1), metavar="N", help="stop after N messages")
+        add("--max-memory", type=checked(_size), metavar="SIZE",
+            help="stop when the worker takes more after a message, such as 512MiB; a child is replaced")  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
         _check_together(options)
@@ -83,6 +87,8 @@ class Command(BaseCommand):
             )
         if options.heartbeat_file is not None:
             check_path(options.heartbeat_file)
+        if options.max_memory is not None:
+            check_limit(options.max_memory)
         report = ask_report(broker)
         if not is_quiet:
             self.stdout.write("\n".join(banner(alias, report, handlers, options)))
@@ -97,7 +103,7 @@ class Command(BaseCommand):
 
 
 def _check_together(options: dict[str, Any]) -> None:
-    for ending in ("drain", "max_messages"):
+    for ending in ("drain", "max_messages", "max_memory"):
         if options["reload"] and options[ending]:
             option = "--" + ending.replace("_", "-")
             raise CommandError(f"{option} ends, and --reload starts anew: leave one of them out.", returncode=USAGE)
@@ -108,6 +114,10 @@ def _queues(text: str) -> tuple[ServedQueue, ...]:
         return served_queues(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _size(text: str) -> int:
+    return to_bytes(text, "--max-memory")
 
 
 def _seconds(text: str) -> float:

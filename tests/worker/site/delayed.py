@@ -18,6 +18,8 @@ from django_delayq import Message, delay_execute
 from django_delayq.signals import message_finished, message_started
 from django_delayq.store.database import Database
 
+leak: list[bytes] = []
+
 
 def tell(message: Message[Any], what: str = "ran") -> socket.socket:
     """Say "<what> <id> <attempt> <pid>" to the test that sent the message."""
@@ -142,6 +144,13 @@ def terminate(message: Message[str]) -> None:
 def die(message: Message[str]) -> None:
     tell(message, "dies").close()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@delay_execute(key="grow")
+def grow(message: Message[str]) -> None:
+    """Never give back 200 MiB."""
+    leak.append(b"x" * (200 << 20))
+    tell(message).close()
 
 
 @delay_execute(key="fork")

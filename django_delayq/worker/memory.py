@@ -1,0 +1,50 @@
+"""What a process takes, and the limit of `--max-memory`: handlers, or libraries, that leak are ended now and then."""
+
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from django_delayq.errors import DelayqError
+from django_delayq.safe_logs import logger
+from django_delayq.sizes import to_text
+
+_STATM = Path("/proc/self/statm")
+_PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+class MemoryRefused(DelayqError):
+    """The limit of memory is of no use."""
+
+
+def resident() -> int:
+    """Bytes of memory that this process takes now; where the system doesn't tell (not Linux), the most it ever took."""
+    try:
+        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _PEAK_UNIT
+
+
+def check_limit(limit: int) -> None:
+    """Raises `MemoryRefused` for one that this process is over before its first message: each would be its last."""
+    taken = resident()
+    if taken > limit:
+        raise MemoryRefused(
+            f"--max-memory {to_text(limit)} is less than the {to_text(taken)} that this worker takes before its first "
+            "message; give it more."
+        )
+
+
+def full_of(limit: int | None) -> Callable[[], bool]:
+    """Asks whether this process is over its limit, and says so."""
+
+    def is_full() -> bool:
+        if limit is None or (taken := resident()) <= limit:
+            return False
+        logger.info(
+            "Stopping: this worker takes %s, and --max-memory is %s. It finishes what runs.",
+            to_text(taken), to_text(limit),
+        )  # fmt: skip
+        return True
+
+    return is_full
