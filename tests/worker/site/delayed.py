@@ -126,6 +126,15 @@ def journal(message: Message[str]) -> None:
     os.close(journal)
 
 
+@delay_execute(key="trace")
+def trace(message: Message[str]) -> None:
+    """Write "<id> <pid> <due in ms> <start in ns>", by the machine's clock: that of its Redis too."""
+    started_ns = time.time_ns()
+    traces = os.open(f"{os.environ['DELAYQ_TEST_LINE']}.traces", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(traces, f"{message.id} {os.getpid()} {message.due_ms} {started_ns}\n".encode())
+    os.close(traces)
+
+
 @delay_execute(key="spin", max_attempts=1)
 def spin(message: Message[str]) -> None:
     tell(message, "spins").close()
