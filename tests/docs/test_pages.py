@@ -24,6 +24,15 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site.directory
 
 
+@pytest.fixture(scope="session")
+def shop_with_delayq(shop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with what the README adds."""
+    site = Site(tmp_path_factory.mktemp("shop") / "with_delayq", "")
+    shutil.copytree(shop, site.directory)
+    site.add_delayq()
+    return site.directory
+
+
 @pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path, session_servers: Servers) -> Iterator[Site]:
     """The site that a page begins with."""
@@ -33,9 +42,8 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, session_servers: Server
     if page.name in FROM_ZERO:
         site.directory.mkdir()
     else:
-        shutil.copytree(request.getfixturevalue("shop"), site.directory)
-        if page.name not in WITHOUT_DELAYQ:
-            site.add_delayq()
+        begun = request.getfixturevalue("shop" if page.name in WITHOUT_DELAYQ else "shop_with_delayq")
+        shutil.copytree(begun, site.directory)
     yield site
     site.close()
 
