@@ -308,7 +308,7 @@ def test_memory_and_redis_are_the_same_machine(redis_server: Server) -> None:
         run_state_machine_as_test(
             Machine,
             settings=settings(
-                max_examples=scaled(100),
+                max_examples=scaled(40),
                 stateful_step_count=40,
                 phases=[Phase.generate, Phase.shrink],
                 suppress_health_check=[HealthCheck.too_slow],
