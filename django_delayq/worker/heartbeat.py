@@ -1,10 +1,13 @@
-"""A file that shows that the main loop is alive, for liveness probes that look at its age."""
+"""That the main loop is alive: shown by the age of a file, for probes that look at it, and told to systemd."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
 from django_delayq.errors import DelayqError
 from django_delayq.safe_logs import logger
+from django_delayq.worker.systemd import READY, STOPPING, WATCHDOG
 
 EVERY_S = 1.0
 
@@ -14,34 +17,50 @@ class HeartbeatRefused(DelayqError):
 
 
 def check_path(path: Path) -> None:
-    """Touch the file for the first time. Raises `HeartbeatRefused`, which names the path and the fix."""
+    """Write the file for the first time, as an old one: the worker is not alive until its first claim.
+
+    Raises `HeartbeatRefused`, which names the path and the fix.
+    """
     fix = "give --heartbeat-file a file in a directory that this user may write to."
     if path.is_dir():  # which could be touched
         raise HeartbeatRefused(f"The heartbeat file {path} is a directory; {fix}")
     try:
         path.touch()
+        os.utime(path, (0, 0))
     except OSError as error:
         raise HeartbeatRefused(f"The heartbeat file {path} can't be touched: {error.strerror}; {fix}") from error
 
 
 class Heartbeat:
-    """Touches `path` at most once a second; without a path it does nothing."""
+    """Touches `path`, if there is one, and tells systemd, at most once a second."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, tell: Callable[[str], None]) -> None:
         self._path = path
+        self._tell = tell
+        self._is_ready = False
         self._next_at = 0.0
         self._failing = False
 
     def beat(self) -> None:
         """The main loop asked the broker and was answered, or waits for hands on schedule."""
-        if self._path is None or monotonic() < self._next_at:
+        if monotonic() < self._next_at:
             return
         self._next_at = monotonic() + EVERY_S
+        self._tell(WATCHDOG if self._is_ready else READY)
+        self._is_ready = True
+        if self._path is not None:
+            self._touch(self._path)
+
+    def begin_end(self) -> None:
+        """The worker stops. It is alive until it has."""
+        self._tell(STOPPING)
+
+    def _touch(self, path: Path) -> None:
         try:
-            self._path.touch()
+            path.touch()
         except OSError as error:
             if not self._failing:
-                logger.error("The heartbeat file %s can't be touched: %s.", self._path, error.strerror)
+                logger.error("The heartbeat file %s can't be touched: %s.", path, error.strerror)
             self._failing = True
         else:
             self._failing = False

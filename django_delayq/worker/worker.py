@@ -18,7 +18,7 @@ from django_delayq.errors import DelayqError
 from django_delayq.handlers import Handler
 from django_delayq.safe_logs import logger
 from django_delayq.store import StoredBroker
-from django_delayq.worker import attempt
+from django_delayq.worker import attempt, systemd
 from django_delayq.worker.async_hands import AsyncHands
 from django_delayq.worker.child_hand import in_child
 from django_delayq.worker.claiming import Claiming, HandsOf
@@ -81,6 +81,7 @@ class Worker:
         suspect_hands = self._sync_hands(lanes_of(handlers.values(), queues, options), 1, child_run)
         self._hands: list[Hands] = [sync_hands, async_hands, suspect_hands]
 
+        self._heartbeat = Heartbeat(options.heartbeat_file, systemd.teller())
         lease_ms = alias.options.lease
         pauses = Pauses(broker)
         unrun = Unrun(alias.name, self.name, handlers)
@@ -113,7 +114,7 @@ class Worker:
                 Order(()),  # a child process runs them, one at a time
             ),
             outage,
-            Heartbeat(options.heartbeat_file),
+            self._heartbeat,
             new_info(self.name, queues, sorted(handlers)),
             self._leases.__len__,
             full_of(options.max_memory),
@@ -144,6 +145,7 @@ class Worker:
         self._hurried.set()
 
     def _wind_down(self) -> bool:
+        self._heartbeat.begin_end()
         self._claiming.release_unstarted(older_than_s=0)
         self._wait_until_idle(self._shutdown_timeout)
         self.settling.close(LAST_WORDS_S)
@@ -165,6 +167,7 @@ class Worker:
         while any(hands.running for hands in self._hands) or len(self._leases):
             if monotonic() >= until or self._hurried.is_set():
                 return False
+            self._heartbeat.beat()
             sleep(LOOK_S)
         return True
 

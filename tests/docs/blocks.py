@@ -4,11 +4,12 @@ import configparser
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import yaml
 from sybil import Document, Example
 from sybil.parsers.markdown import CodeBlockParser
 
 from tests.docs import console, containers, servers_conf, snippets
-from tests.docs.command_lines import refused
+from tests.docs.command_lines import command_lines, refused
 from tests.docs.site import Site
 
 Evaluate = Callable[[Site, str, int], str | None]
@@ -27,11 +28,16 @@ def _ini(site: Site, block: str, line: int) -> str | None:
     return next(filter(None, map(refused, values)), None)
 
 
+def _yaml(site: Site, block: str, line: int) -> str | None:
+    return next(filter(None, map(refused, command_lines(yaml.safe_load(block)))), None)
+
+
 LANGUAGES: Mapping[str, Evaluate | None] = {
     "python": _python,  # saved, when its first line names a file; run otherwise
     "console": console.run,  # commands, each with what it writes
     "ini": _ini,
     "dockerfile": containers.check,
+    "yaml": _yaml,
     "conf": servers_conf.check,  # redis.conf: a server is started with it
     "text": None,  # no code: a drawing, or what a file or a log holds
 }

@@ -1,11 +1,25 @@
 """Command lines that a page shows for others to run: systemd, a container."""
 
 import shlex
+from collections.abc import Iterator
+from typing import Any
 
 from django.core.management import load_command_class
 from django.core.management.base import CommandError
 
 OURS = ("run_delayq", "delayq")
+
+
+def command_lines(manifest: Any) -> Iterator[str]:
+    """Each list of words in a Kubernetes manifest, as one line."""
+    if isinstance(manifest, dict):
+        for value in manifest.values():
+            yield from command_lines(value)
+    elif isinstance(manifest, list) and all(isinstance(word, str) for word in manifest):
+        yield shlex.join(manifest)
+    elif isinstance(manifest, list):
+        for value in manifest:
+            yield from command_lines(value)
 
 
 def refused(command: str) -> str | None:

@@ -38,6 +38,7 @@ def run(site: Site, language: str, block: str) -> None:
         ("dockerfile", 'CMD ["python", "manage.py", "run_delayq", "--fast"]'),
         ("ini", "[Service]\nExecStart=python manage.py delayq loose"),
         ("ini", "[Service"),
+        ("yaml", "containers: [{args: [python, manage.py, run_delayq, --max-memory, much]}]"),
     ],
 )
 def test_a_wrong_block_fails(site: Site, language: str, block: str) -> None:

@@ -84,9 +84,13 @@ def test_a_site_without_handlers_is_told_where_to_write_them(site: Site) -> None
     assert "has no handlers" in worker.text
 
 
-def test_sigterm_while_redis_is_waited_for_exits_0(site: Site) -> None:
+def test_sigterm_while_redis_is_waited_for_exits_0_and_it_was_never_told_to_be_alive(
+    site: Site, tmp_path: Path
+) -> None:
+    alive = tmp_path / "alive"
     site.env["DELAYQ_TEST"] = site.env["DELAYQ_TEST"].replace("redis.sock", "missing.sock")
-    worker = site.worker()
+    worker = site.worker("--heartbeat-file", str(alive))
     worker.until_says("Trying again")
     assert worker.stop() == 0
+    assert alive.stat().st_mtime == 0
     assert "Traceback" not in worker.text

@@ -202,7 +202,7 @@ def test_a_broker_that_lost_its_record_is_an_error_and_a_signal(
 
 def test_a_heartbeat_is_a_touched_file(tmp_path: Path) -> None:
     path = tmp_path / "beat"
-    Heartbeat(path).beat()
+    Heartbeat(path, lambda state: None).beat()
     assert path.exists()
 
 
@@ -211,7 +211,7 @@ def test_a_heartbeat_that_cannot_be_written_is_said_once_until_it_works_again(
 ) -> None:
     monkeypatch.setattr(heartbeat, "EVERY_S", 0)
     directory = tmp_path / "late"
-    beating = Heartbeat(directory / "beat")
+    beating = Heartbeat(directory / "beat", lambda state: None)
     said = []
     for exists in (False, False, True, False):
         if exists:
