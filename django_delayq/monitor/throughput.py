@@ -11,7 +11,7 @@ from random import Random
 from django_delayq.store import figures
 from django_delayq.store.database import Database
 
-MOST_COUNTED = 5_000
+MOST_COUNTED = 3_000
 """So many messages are counted one by one. Of more, about as many are read, at random moments of each part."""
 PARTS = 60
 """A span is shown, and sampled, in so many parts."""
@@ -56,17 +56,17 @@ class Throughput:
 
 def measure(database: Database, now_ms: int, spans_ms: Sequence[int]) -> list[Throughput]:
     """What finished in each of the spans up to `now_ms`, in two statements at most."""
-    found = figures.finished(database, [(now_ms - span_ms, now_ms) for span_ms in spans_ms], MOST_COUNTED + 1)
-    windows: dict[int, list[tuple[int, int]]] = {}
-    for span_ms, one in zip(spans_ms, found, strict=True):
-        is_whole = one.after_ms == now_ms - span_ms
-        windows[span_ms] = [] if is_whole else windows_of(now_ms, span_ms, (now_ms - one.after_ms) / PARTS)
+    (newest,) = figures.finished(database, [(now_ms - max(spans_ms), now_ms)], MOST_COUNTED + 1)
+    width_ms = (now_ms - newest.after_ms) / PARTS
+    windows = {
+        span_ms: windows_of(now_ms, span_ms, width_ms) for span_ms in spans_ms if newest.after_ms > now_ms - span_ms
+    }
     samples = iter(figures.finished(database, list(chain.from_iterable(windows.values())), MOST_SAMPLED))
     return [
         estimated(list(islice(samples, PARTS)), windows[span_ms], span_ms)
-        if windows[span_ms]
-        else counted(one.messages, now_ms, span_ms)
-        for span_ms, one in zip(spans_ms, found, strict=True)
+        if span_ms in windows
+        else counted([one for one in newest.messages if one[0] > now_ms - span_ms], now_ms, span_ms)
+        for span_ms in spans_ms
     ]
 
 

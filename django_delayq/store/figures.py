@@ -11,9 +11,9 @@ from django_delayq.store.rows import CRASHES_NOW, FREE
 
 HOUR_MS = 3_600_000
 
-MOST = 50_000
+MOST = 30_000
 """So many rows that are not due are counted in one look, shared out among the queues and keys; an index has them."""
-MOST_DUE = 20_000
+MOST_DUE = 10_000
 """So many that are due, which cost more: the rows themselves tell whether they run."""
 LEAST = 500
 """And at least so many of each queue and key."""
