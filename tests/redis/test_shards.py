@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import Alarm, Header, Put, Want
-from django_delayq.brokers.redis import RedisBroker
+from django_delayq.brokers.redis import RedisBroker, searches
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerRefused
@@ -79,6 +79,39 @@ def test_a_backlog_costs_few_calls_at_any_number_of_shards(rig: Rig, client: red
     rig.claim(100)
     counted = calls(client)
     assert counted["evalsha"] <= SHARDS + 2
+
+
+def test_a_backlog_is_looked_at_once_a_second_also_while_other_hands_are_free(
+    rig: Rig, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searches, "LONGEST_S", 3_600)
+    rig.send(*MANY)
+    wants = [Want("q", "k", 2), Want("q", "other", 1)]
+    rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")  # it has looked, and the scripts are there now
+    client.config_resetstat()
+    for _ in range(20):
+        assert len(rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages) == 2
+    assert calls(client)["evalsha"] <= 20 + SHARDS
+
+
+@pytest.mark.parametrize("delay_ms", [0, 10])
+def test_what_falls_due_beside_a_backlog_is_seen_before_that_is_done(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, delay_ms: int
+) -> None:
+    monkeypatch.setattr(searches, "FRESH_S", 0)
+    monkeypatch.setattr(searches, "LONGEST_S", 3_600)
+    for part in range(5):
+        rig.send(*(f"{part}-{id}" for id in MANY))
+    wants = [Want("q", "k", 1), Want("q", "other", 1)]
+
+    def claim() -> list[str]:
+        return ids(rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages)
+
+    claim()
+    rig.send("other", key="other", delay_ms=delay_ms)
+    while "other" not in claim():
+        pass
+    assert [waits.key for waits in rig.broker.counts().waiting] == ["k"]
 
 
 def test_no_message_is_given_to_two_that_claim_at_once(rig: Rig) -> None:

@@ -69,7 +69,6 @@ class RedisBroker:
         self._shards = Shards(alias.options.prefix, alias.options.shards)
         self._layout = Layout(self._shards)
         self._slots = Slots()
-        self._search = Search(self._shards, self._slots)
         self._watches = [Watch(keys) for keys in self._shards.all]
         self._rebuild = Rebuild(self._shards)
         self._untold = settles.Untold()
@@ -77,6 +76,7 @@ class RedisBroker:
         self._location = parse_location(alias.location)
         self._links = Links(self._location)
         self._sleeper = Sleeper(self._links, [keys.channel for keys in self._shards.all])
+        self._search = Search(self._shards, self._slots, self._sleeper.heard_at)
 
     @classmethod
     def check(cls, alias: Alias) -> None:

@@ -10,6 +10,9 @@ from django_delayq.brokers.redis.records import US, as_int, unpack_message, unpa
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load
 from django_delayq.brokers.redis.slots import Slots
 
+MOST = 100
+"""The most messages that one claim gives: what lua/claim.lua leases."""
+
 MOST_SETS = 32
 """The most wait sets that one claim names."""
 

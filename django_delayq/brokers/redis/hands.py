@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import BATCH, Want
+from django_delayq.brokers.base import Want
+from django_delayq.brokers.redis.claims import MOST
 from django_delayq.brokers.redis.keys import set_name
 
 
 class Hands:
-    """What is still wanted of each wait set, and `left`, how many may be given in all. A set may be wanted twice."""
+    """What is still wanted of each wait set, and `left`, how many may be given in all: as many as one call gives, since
+    what a set gives less than it was asked for tells that it has no more. A set may be wanted twice."""
 
     def __init__(self, wants: Sequence[Want]) -> None:
         self._counts: Counter[str] = Counter()
@@ -21,7 +23,7 @@ class Hands:
                 self._counts[name] += want.count
                 self._at_once[name] += max(want.at_once, 0)
         self.names = frozenset(self._sets)
-        self.left = min(BATCH, self._counts.total())
+        self.left = min(MOST, self._counts.total())
 
     def free(self, name: str) -> int:
         """How many are wanted of a set."""

@@ -2,13 +2,14 @@
 
 A look asks every shard in one round trip. Claims ask one shard first, then two, four, … until every hand is full: a
 backlog costs one call a batch at any number of shards, and what is spread thinly takes few round trips. What a look
-saw serves the next claims too while it fills their hands, and for a moment only.
+saw serves the next claims too while it fills their hands. As with a sleep, that ends when something falls due, when it
+is published that something nearer was placed, and after a second.
 """
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from django_delayq.brokers.base import BATCH, Claims, Want, earliest, pages
 from django_delayq.brokers.redis.claims import MOST_SETS, Claimant, claim, claim_suspect
@@ -20,7 +21,11 @@ from django_delayq.brokers.redis.shards import Shards, reached, there
 from django_delayq.brokers.redis.slots import Slots
 
 FRESH_S = 0.001
-"""How long a look at one shard serves. At several it serves as many times longer: looks cost the same at any number."""
+"""How long a look at one shard serves at least. At several it serves as many times longer, so that where something
+falls due all the time looks cost the same at any number."""
+
+LONGEST_S = 1.0
+"""How long one serves at most."""
 
 _Place = tuple[int, str]
 """A wait set: its shard and its name."""
@@ -31,10 +36,10 @@ class _Seen:
     """Where something is due, and the due time of its oldest, as a look saw it and the claims since."""
 
     names: frozenset[str]
+    looked_at: float  # by the monotonic clock
     now_ms: int
     next_due_ms: int | None  # of what is not due yet
     due: dict[_Place, int]
-    until: float  # by the monotonic clock
     away: str = ""  # why some shards did not tell
 
 
@@ -44,11 +49,13 @@ class Search:
 
     shards: Shards
     slots: Slots
+    heard_at: Callable[[str], float]
+    """When something was last published for a set, by the monotonic clock."""
     _seen: _Seen | None = field(default=None, init=False)
 
     def claim(self, wants: Sequence[Want], by: Claimant) -> Operation[tuple[Claims, int]]:
-        """Claims of all shards, at most `BATCH` in all; and until when (server time) a worker that has hands left may
-        sleep."""
+        """Claims of all shards, as many as one call gives at most; and until when (server time) a worker that has hands
+        left may sleep."""
         hands = Hands(wants)
         if len(self.shards.all) == 1 and len(hands.names) <= MOST_SETS:
             return claim(self.shards.first, self.slots, hands.wants(), by)
@@ -66,17 +73,19 @@ class Search:
 
     def _search(self, hands: Hands, by: Claimant) -> Operation[tuple[Claims, int]]:
         seen = self._remembered(hands.names)
-        is_old = seen is not None
+        has_looked = seen is None
         if seen is None:
             seen = yield from self._look(hands.names)
         given, sleeps, behind = Claims([], [], seen.now_ms, seen.next_due_ms), [seen.now_ms + 1000], set[int]()
         most = 1
         while hands.left > 0:
             asked = _most_due(seen, hands, most)
-            if not asked and not is_old:
-                break
             if not asked:
-                seen, is_old = (yield from self._look(hands.names)), False
+                # Where nothing is known to be due it looks, for who sleeps or ends after it.
+                is_busy = bool(given.messages or given.alarms or seen.due)
+                if has_looked or (is_busy and self._is_all(seen, hands.names)):
+                    break
+                seen, has_looked = (yield from self._look(hands.names)), True
                 continue
             claimed = yield from reached(
                 [claim(self.shards.all[shard], self.slots, some, by) for shard, some in asked.items()]
@@ -92,24 +101,36 @@ class Search:
                 (behind.add if claims.left else behind.discard)(shard)
             most *= 2
         self._seen = seen
+        left = [at for (_, name), at in seen.due.items() if name in hands.names]
         given.messages.sort(key=lambda message: (message.due_ms, message.id))
-        given.next_due_ms = earliest(given.next_due_ms, *seen.due.values())
-        given.left, given.away = bool(behind or seen.due), seen.away
+        given.next_due_ms = earliest(given.next_due_ms, *left)
+        given.left, given.away = bool(behind or left), seen.away
         return given, min(sleeps) if seen.next_due_ms is None else min(*sleeps, seen.next_due_ms)
 
     def _remembered(self, names: frozenset[str]) -> _Seen | None:
-        """A copy of what was seen, if it is fresh: several threads may claim."""
+        """A copy of what was seen, if it still serves: several threads may claim."""
         seen = self._seen
-        if seen is None or time.monotonic() >= seen.until or not names <= seen.names:
+        if seen is None or not names <= seen.names:
             return None
-        due = {place: at for place, at in seen.due.copy().items() if place[1] in names}
-        return _Seen(seen.names, seen.now_ms, seen.next_due_ms, due, seen.until, seen.away)
+        seen = replace(seen, due=seen.due.copy())
+        is_fresh = time.monotonic() < seen.looked_at + FRESH_S * len(self.shards.all)
+        return seen if is_fresh or self._is_all(seen, names) else None
+
+    def _is_all(self, seen: _Seen, names: frozenset[str]) -> bool:
+        """Whether nothing can be due since in sets where nothing was."""
+        age_s = time.monotonic() - seen.looked_at
+        if age_s >= LONGEST_S or seen.away:
+            return False
+        if seen.next_due_ms is not None and seen.next_due_ms <= seen.now_ms + age_s * 1000:
+            return False
+        quiet = names.difference(name for _, name in seen.due)
+        return all(self.heard_at(name) < seen.looked_at for name in quiet)
 
     def _look(self, names: frozenset[str]) -> Operation[_Seen]:
-        until = time.monotonic() + FRESH_S * len(self.shards.all)
+        looked_at = time.monotonic()
         looks = yield from reached([_look_at(keys, sorted(names)) for keys in self.shards.all])
         _, away = there(looks)
-        seen = _Seen(names, 0, None, {}, until, away)
+        seen = _Seen(names, looked_at, 0, None, {}, away)
         for shard, look in enumerate(looks):
             if isinstance(look, Passing):
                 continue
@@ -160,6 +181,8 @@ def _take(seen: _Seen, hands: Hands, shard: int, asked: Sequence[Want], claims: 
         given[set_name(of.queue, of.key)] += 1
     if not claims.left:  # a look told of sets where nothing was due yet, and was not asked of these
         seen.next_due_ms = earliest(seen.next_due_ms, claims.next_due_ms)
+    elif any(given[set_name(want.queue, want.key)] < want.count for want in asked):  # when next there it did not tell
+        seen.next_due_ms = earliest(seen.next_due_ms, claims.now_ms)
     for want in asked:
         name = set_name(want.queue, want.key)
         hands.fill(name, given[name])

@@ -31,6 +31,7 @@ class Sleeper:
         self._due = 0.0  # by the monotonic clock, as `_offset` maps the server's onto it
         self._offset = 0.0
         self._woken = False
+        self._heard_at: dict[bytes, float] = {}
         self.pauses_heard = 0
         self._listener: _Listener | None = None
 
@@ -40,6 +41,8 @@ class Sleeper:
             self._listener = _Listener(self)
         with self._changed:
             self._names = frozenset(name.encode() for name in names)
+            for name in self._names:
+                self._heard_at.setdefault(name, 0.0)
             self._due = float("inf")
 
     def after_claim(self, now_ms: int, sleep_ms: int) -> None:
@@ -79,6 +82,12 @@ class Sleeper:
             self.pauses_heard += 1
             self.wake()
 
+    def hear_anew(self) -> None:
+        """What was published meanwhile, of pauses or of messages, was missed."""
+        with self._changed:
+            self._heard_at = dict.fromkeys(self._heard_at, time.monotonic())
+        self.hear_of_pauses()
+
     def published(self, message: bytes) -> None:
         """Something was placed, "<due ms> <wait set>", or the pauses changed."""
         if message == PAUSES:
@@ -86,9 +95,15 @@ class Sleeper:
             return
         due, _, name = message.partition(b" ")
         with self._changed:
+            if name in self._heard_at:
+                self._heard_at[name] = time.monotonic()
             if name in self._names and due.isdigit():
                 self._due = min(self._due, int(due) / 1000 + self._offset)
                 self._changed.notify_all()
+
+    def heard_at(self, name: str) -> float:
+        """When something was last published for a wait set, as far as this claims from it, by the monotonic clock."""
+        return self._heard_at.get(name.encode(), 0.0)
 
     def subscribe(self) -> AbstractConnection:
         """A connection that listens."""
@@ -123,7 +138,7 @@ class _Listener:
             try:
                 self._connection = self._sleeper.subscribe()
                 self._subscribed.set()
-                self._sleeper.hear_of_pauses()  # for what was published meanwhile, of pauses or of messages
+                self._sleeper.hear_anew()
                 self._listen(self._connection)
             except (redis.RedisError, OSError, DelayqError, ValueError):
                 self._stopping.wait(1)
