@@ -132,6 +132,32 @@ def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(cluster: Cluster
     assert rig.broker.audit().differences == []
 
 
+@pytest.mark.parametrize("move", ["claim", "renew", "interrupt"])
+def test_what_empties_a_key_of_a_slot_that_moves_loses_nothing(
+    redis_cluster: ClusterServers, cluster_rig: Rig, move: str
+) -> None:
+    """A script that had emptied a key, and then named it, would end half-way: it would be looked for at the other node."""
+    rig, shard = cluster_rig, SHARDS.all[0]
+    first, second = [id for id in map(str, range(60)) if SHARDS.of(id) is shard][:2]
+    rig.send(first)
+    (claimed,) = rig.claim()
+    if move == "claim":
+        rig.send(second, key="l")  # the only one that waits, beside one that runs
+
+    def act() -> object:
+        if move == "claim":
+            return ids(rig.claim(key="l"))
+        if move == "renew":
+            return rig.broker.renew([(claimed.id, claimed.token)], LEASE_MS)
+        return rig.broker.settle([settlement(claimed, Verb.INTERRUPT)])
+
+    source, target = redis_cluster.owner(shard.msg), redis_cluster.primaries[0]
+    slot = redis_cluster.slot(shard.msg)
+    with redis_cluster.moving_nothing(slot, source, target):
+        assert act() == ([second] if move == "claim" else [True])
+    assert rig.broker.audit().differences == []
+
+
 def test_a_confirmed_send_waits_for_the_replicas_of_all_its_nodes(cluster: ClusterServers) -> None:
     options = replace(OPTIONS, shards=3, confirm="replica")
     with closing(RedisBroker(Alias("default", location=cluster.location, options=options))) as broker:

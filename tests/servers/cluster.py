@@ -81,6 +81,18 @@ class ClusterServers:
                 with node.client() as client:
                     client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", _id(there))
 
+    @contextmanager
+    def moving_nothing(self, slot: int, source: Server, target: Server) -> Iterator[None]:
+        """A slot begins to move, and stays where it is."""
+        with source.client() as here, target.client() as there:
+            there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", _id(here))
+            here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", _id(there))
+            try:
+                yield
+            finally:
+                for client in (here, there):
+                    client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+
     def move_keys(self, slot: int, source: Server, target: Server) -> None:
         """Move what is in the slot."""
         with source.client() as here:

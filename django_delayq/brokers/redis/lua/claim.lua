@@ -16,9 +16,9 @@ end
 local next_due, sleep, unfilled, behind = math.huge, now + 1000, {}, {}
 for s = 8, #KEYS do
   local name, count = set_name(KEYS[s]), counts[s]
+  local first = count and tonumber(redis.call('ZRANGE', KEYS[s], count, count, 'WITHSCORES')[2]) or math.huge
   if count and count > 0 then redis.call('ZREMRANGEBYRANK', KEYS[s], 0, count - 1) end
-  local first = count and tonumber(redis.call('ZRANGE', KEYS[s], 0, 0, 'WITHSCORES')[2]) or math.huge
-  if count then redis.call('ZREM', KEYS[4], name) end -- frees first: memory may be full
+  if count then redis.call('ZREM', KEYS[4], first < math.huge and '' or name) end -- a write without need of memory
   if first < math.huge then redis.call('ZADD', KEYS[4], first, name) end
   if first <= now then behind[#behind + 1] = name end
   if count and not filled[s] then unfilled[#unfilled + 1], sleep = name, math.min(sleep, first) end

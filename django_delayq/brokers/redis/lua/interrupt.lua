@@ -10,7 +10,7 @@ for i = 1, #ARGV, 2 do
   local held = state.token == ARGV[i + 1] and string.sub(state.worker, 1, 1) ~= '!'
   reply[#reply + 1] = held and 1 or 0
   if held then
-    redis.call('ZREM', KEYS[1], ARGV[i]) -- frees first: memory may be full
+    redis.call('ZREM', KEYS[1], '') -- a write that needs no memory lets the next one pass when memory is full
     redis.call('ZADD', KEYS[1], now + 1000, ARGV[i])
     state.worker = '!' .. state.worker -- what reclaim knows it by
     redis.call('HSET', KEYS[2], ARGV[i], write_state(state))
