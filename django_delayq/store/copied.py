@@ -1,10 +1,14 @@
-"""Putting many messages that were not sent before, on PostgreSQL: COPY into a staging table, then one insert."""
+"""Putting many messages that were not sent before, on PostgreSQL: COPY into the table itself where all are new, else
+into a staging table, and from there one insert."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
+from django.db import IntegrityError
+
 from django_delayq import codec
-from django_delayq.brokers.base import Put
+from django_delayq.brokers.base import Header, Put
 from django_delayq.store.database import Database
 from django_delayq.store.postgresql import header_as, insert_from
 
@@ -14,11 +18,20 @@ _CREATE = (
     " delay_ms bigint, at_ms bigint) ON COMMIT DELETE ROWS"
 )
 _WITHOUT_JIT = "SELECT set_config('jit', 'off', true)"  # it knows nothing of a staging table, and would compile
+_TABLES = ("delayq_finish", "delayq_error")
 _ENDED = " OR ".join(
-    f"EXISTS (SELECT 1 FROM {table} e WHERE e.alias = %s AND e.message_id = {{id}})"
-    for table in ("delayq_finish", "delayq_error")
+    f"EXISTS (SELECT 1 FROM {table} e WHERE e.alias = %s AND e.message_id = {{id}})" for table in _TABLES
 )
 _NOT_ENDED = f"(SELECT * FROM {_STAGING} s WHERE NOT ({_ENDED.format(id='s.message_id')})) AS one"
+_NULL = "\x01"  # neither an id nor JSON has control characters
+_STRAIGHT = (
+    "COPY delayq_ready (message_id, data, due_at, scheduled_at, expires_at, alias, queue, key, tag, trace_id, sent_at,"
+    " max_attempts, timeout_ms, at_most_once, failures, crashes, error, worker, history, placed)"
+    " FROM STDIN (NULL E'\\x01')"
+)
+_BY_INDEX = ", ".join(
+    f"set_config('enable_{way}', 'off', true)" for way in ("hashjoin", "mergejoin", "seqscan")
+)  # for a batch nobody reads all that has ended
 
 
 def can_copy(database: Database) -> bool:
@@ -27,6 +40,61 @@ def can_copy(database: Database) -> bool:
         return False
     database.connection.ensure_connection()
     return hasattr(database.connection.connection, "pipeline")  # psycopg2 has another `copy`
+
+
+def copy_new(database: Database, puts: Sequence[Put]) -> int:
+    """As `copy_once`, for what is most probably new: it takes PostgreSQL two thirds of the time.
+
+    Where an id waits or runs, nothing was done, and `copy_once` does it. So not in a caller's transaction.
+    """
+    try:
+        return database.transaction(lambda: _copy_new(database, puts))
+    except IntegrityError:
+        return copy_once(database, puts)
+
+
+def _copy_new(database: Database, puts: Sequence[Put]) -> int:
+    clock = f"{database.dialect.now}, {database.dialect.now_up}"
+    ((now_ms, up_ms, *_),) = database.rows(f"SELECT {clock}, {_BY_INDEX}")
+    _copy(database, _STRAIGHT, _lines(database.alias, puts, now_ms, up_ms))
+    ended = _ended(database, [put.id for put in puts])
+    if ended:  # nobody has seen these rows: they are not committed yet
+        database.changed("DELETE FROM delayq_ready WHERE alias = %s AND message_id = ANY(%s)", [database.alias, ended])
+    return len(puts) - len(ended)
+
+
+def _lines(alias: str, puts: Sequence[Put], now_ms: int, up_ms: int) -> str:
+    """The rows as COPY reads them, in the order of ids: two jobs with the same ones then can't deadlock."""
+    rests: dict[int, str] = {}
+    lines = []
+    for put in sorted(puts, key=attrgetter("id")):
+        header = put.header
+        rest = rests.get(id(header))
+        if rest is None:
+            rest = rests[id(header)] = _rest(alias, header, now_ms)
+        due_ms = up_ms + put.delay_ms if put.at_ms is None else max(now_ms, put.at_ms)
+        expires = _NULL if header.expires_ms is None else due_ms + header.expires_ms
+        lines.append(f"{put.id}\t{put.body.decode()}\t{due_ms}\t{due_ms}\t{expires}\t{rest}")
+    return _escaped("".join(lines))
+
+
+def _rest(alias: str, header: Header, now_ms: int) -> str:
+    """What all messages with a header have in common."""
+    once = "t" if header.at_most_once else "f"
+    names = [alias, header.queue, header.key, header.tag, header.trace_id]
+    values = [*names, now_ms, header.max_attempts, header.timeout_ms, once, 0, 0, "", "", "[]", "f"]
+    return "\t".join(_NULL if value is None else str(value) for value in values) + "\n"
+
+
+def _ended(database: Database, ids: Sequence[str]) -> list[str]:
+    """Those of the ids whose message has ended."""
+    given = "unnest(string_to_array(%s, E'\\x01')) AS given (id)"
+    parts = [
+        f"SELECT e.message_id FROM {given} JOIN {table} e ON e.alias = %s AND e.message_id = given.id"
+        for table in _TABLES
+    ]
+    rows = database.rows(" UNION ".join(parts), [_NULL.join(ids), database.alias] * len(parts))
+    return [id for (id,) in rows]
 
 
 def copy_once(database: Database, puts: Sequence[Put]) -> int:
@@ -38,8 +106,7 @@ def _copy_once(database: Database, puts: Sequence[Put]) -> int:
     database.rows(_WITHOUT_JIT)
     database.changed(_CREATE)
     lines, kinds = _staged(puts)
-    with database.connection.cursor() as cursor, cursor.copy(f"COPY {_STAGING} FROM STDIN (NULL '')") as copy:
-        copy.write(lines)
+    _copy(database, f"COPY {_STAGING} FROM STDIN (NULL '')", lines)
     inserted = f"WITH inserted AS ({insert_from(database, _NOT_ENDED)} RETURNING id)"
     ((count, first, last),) = database.rows(
         f"{inserted} SELECT count(*), min(id), max(id) FROM inserted",
@@ -60,8 +127,21 @@ def _staged(puts: Sequence[Put]) -> tuple[str, list[dict[str, Any]]]:
             kinds.append(header_as(number, put.header))
         at_ms = "" if put.at_ms is None else put.at_ms
         lines.append(f"{put.id}\t{put.body.decode()}\t{number}\t{put.delay_ms}\t{at_ms}\n")
+    return _escaped("".join(lines)), kinds
+
+
+def _escaped(lines: str) -> str:
     # Neither an id nor JSON has control characters: of what COPY reads apart, only backslashes occur.
-    return "".join(lines).replace("\\", "\\\\"), kinds
+    return lines.replace("\\", "\\\\")
+
+
+def _copy(database: Database, statement: str, lines: str) -> None:
+    with (
+        database.connection.cursor() as cursor,
+        database.connection.wrap_database_errors,
+        cursor.copy(statement) as copy,
+    ):
+        copy.write(lines)
 
 
 def _take_back(database: Database, first: int, last: int) -> int:

@@ -11,7 +11,7 @@ from django.db import connections, transaction
 from django_delayq.brokers.base import Header, Put, Settlement, Verb
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.store.copied import can_copy, copy_once
+from django_delayq.store.copied import can_copy, copy_new, copy_once
 from django_delayq.store.database import Database
 from django_delayq.store.once import put_once
 from tests.store.support import claim
@@ -20,10 +20,10 @@ PutOnce = Callable[[Database, Sequence[Put]], int]
 POSTGRES = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 
 
-@pytest.fixture(params=[put_once, copy_once], ids=["put", "copy"])
+@pytest.fixture(params=[put_once, copy_once, copy_new], ids=["put", "copy", "copy-new"])
 def once(request: pytest.FixtureRequest, broker: StoredBroker) -> PutOnce:
     """Each way to put."""
-    if request.param is copy_once and not can_copy(broker.database):
+    if request.param is not put_once and not can_copy(broker.database):
         pytest.skip("only PostgreSQL has COPY")
     put: PutOnce = request.param
     return put

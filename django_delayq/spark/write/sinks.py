@@ -14,7 +14,7 @@ from django_delayq.errors import BrokerUnavailable, SendError
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.store import StoredBroker
-from django_delayq.store.copied import can_copy, copy_once
+from django_delayq.store.copied import can_copy, copy_new, copy_once
 from django_delayq.store.database import Database
 from django_delayq.store.once import put_once
 
@@ -120,16 +120,22 @@ class _LedgerSink:
 
 
 class _StoreSink:
-    """Each batch is a transaction. The relay puts the alarms."""
+    """Each batch is a transaction. The relay puts the alarms.
+
+    A batch is taken for new, as most are, unless of the one before it something was there.
+    """
 
     def __init__(self, database: Database, options: WriteOptions) -> None:
         self._database = database
         self._patience_ms = options.patience_ms
         self._taken = Taken()
+        self._copy = copy_new
 
     def send(self, puts: Sequence[Put]) -> None:
         for batch in batches(puts, COPY_BATCH):
-            self._taken.count(len(batch), patiently(partial(self._put, batch), self._patience_ms))
+            sent = patiently(partial(self._put, batch), self._patience_ms)
+            self._taken.count(len(batch), sent)
+            self._copy = copy_new if sent == len(batch) else copy_once
 
     def finish(self) -> Taken:
         self._database.connection.close()
@@ -137,7 +143,7 @@ class _StoreSink:
 
     def _put(self, puts: Sequence[Put]) -> int:
         with self._database.available():
-            return copy_once(self._database, puts) if can_copy(self._database) else put_once(self._database, puts)
+            return self._copy(self._database, puts) if can_copy(self._database) else put_once(self._database, puts)
 
 
 def batches(puts: Sequence[Put], most: int) -> Iterator[Sequence[Put]]:
