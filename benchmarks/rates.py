@@ -24,9 +24,13 @@ class Rates:
         """The median of the ratios."""
         return median(self.ratios)
 
+    @property
+    def rounds(self) -> str:
+        """The ratios, as text."""
+        return "rounds " + " ".join(f"{ratio:.2f}" for ratio in self.ratios)
+
     def __str__(self) -> str:
-        rounds = " ".join(f"{ratio:.2f}" for ratio in self.ratios)
-        return f"{median(self.ours):,.0f}/s against {median(self.floor):,.0f}/s; rounds {rounds}"
+        return f"{median(self.ours):,.0f}/s against {median(self.floor):,.0f}/s; {self.rounds}"
 
 
 def in_turn(ours: Callable[[], float], floor: Callable[[], float], items: int, turns: int = 1) -> Rates:
