@@ -23,9 +23,9 @@ class PatientBroker(RabbitMQBroker):
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         with self._receiving(_names(wants)):
-            for want in wants:
-                self._inbox.consume((want.queue, want.key), min(want.count, BATCH))
             for _ in range(ROUNDS):
+                for want in wants:
+                    self._inbox.consume((want.queue, want.key), min(want.count, BATCH))
                 more = any(self._on_its_way(want) for want in wants)
                 self._inbox.flush()
                 self._recover()

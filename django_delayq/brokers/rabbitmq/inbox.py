@@ -2,6 +2,9 @@
 
 A consumer for each wanted (queue, key). Its prefetch is what runs, what is wanted and what is held, so that behind a
 slow handler nothing is heaped up here while another worker is free.
+
+What is under way to a consumer that is cancelled the server takes back, and marks as if its worker had died. So one is
+cancelled when nothing can be under way: when it has its prefetch in full, or its queue is empty.
 """
 
 import heapq
@@ -13,16 +16,15 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import count
 from time import monotonic
 
 from amqp import Channel, Connection, Message
 
+from django_delayq.brokers.rabbitmq.boxes import Arrival, Box, Consumer
 from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.notes import ALARM, Note, unpack
-from django_delayq.brokers.rabbitmq.outgoing import Outgoing
 from django_delayq.brokers.rabbitmq.topology import SetName
 
 MOST_HELD = 1_000
@@ -32,61 +34,6 @@ PART_S = 0.001
 """How long to wait for the rest of what has come in part; it is waited for again at the next look."""
 ARRIVAL_S = 0.1
 """How long a claim that found nothing waits for what the server says is on its way."""
-
-
-@dataclass(slots=True, eq=False)
-class Arrival:
-    """One delivered message. `ready_at` is when it is due, by the monotonic clock."""
-
-    set_name: SetName
-    note: Note | None
-    body: bytes
-    tag: int
-    ready_at: float
-    is_alarm: bool = False
-    again: bool = False
-    """Whether a connection was lost that had it."""
-    begun: bool = False
-    """Whether it may have been claimed there."""
-    following: Outgoing | None = None
-    """What is to take its place. It may be there already, where a first try could not be told of."""
-
-    @property
-    def id(self) -> str:
-        return self.note.id if self.note else ""
-
-    @property
-    def due_ms(self) -> int:
-        return self.note.due_ms if self.note else 0
-
-    @property
-    def at_most_once(self) -> bool:
-        return self.note is not None and self.note.header.at_most_once
-
-
-@dataclass(slots=True)
-class Box:
-    """What came for one (queue, key)."""
-
-    held: list[tuple[float, int, Arrival]] = field(default_factory=list)
-    ready: list[tuple[int, int, Arrival]] = field(default_factory=list)
-    consumer: str = ""
-    credit: int = 0
-    taken: int = 0
-    """How many are claimed and not acknowledged."""
-    wanted_at: float = 0.0
-
-    def ripen(self, now: float) -> None:
-        """What is held and due by now is ready."""
-        while self.held and self.held[0][0] <= now:
-            _, number, arrival = heapq.heappop(self.held)
-            heapq.heappush(self.ready, (arrival.due_ms, number, arrival))
-
-    def empty(self) -> list[Arrival]:
-        """Take out all of it."""
-        arrivals = [entry[2] for entry in (*self.ready, *self.held)]
-        self.ready, self.held = [], []
-        return arrivals
 
 
 def _readable(sock: socket.socket) -> bool:
@@ -105,7 +52,7 @@ class Inbox:
         self._numbers = count()
         self._connection: Connection | None = None
         self._channel: Channel | None = None
-        self._unacknowledged: dict[int, Box | None] = {}  # by tag, in the order of delivery
+        self._unacknowledged: dict[int, Consumer | None] = {}  # by tag, in the order of delivery
         self._unclaimed: set[str] = set()  # the uids of what the last connection had, and was not claimed here
         self.boxes: dict[SetName, Box] = {}
         self.lost: list[Arrival] = []
@@ -133,27 +80,51 @@ class Inbox:
 
     def consume(self, name: SetName, wanted: int) -> None:
         """Have the server send what is wanted of a set, beside what is held and runs."""
-        box = self.boxes.setdefault(name, Box())
-        box.wanted_at = self._clock.monotonic()
-        held = min(len(box.held), MOST_HELD)
-        if box.consumer and box.taken + held + wanted <= box.credit and box.credit <= 4 * (box.taken + held + wanted):
-            return
-        self.cancel(box)
-        box.credit = box.taken + 2 * held + wanted
-        box.consumer = f"{next(self._numbers)}"
-        self._on_channel.basic_qos(0, min(box.credit, 65_535), False)
+        box = self.boxes.setdefault(name, Box(name))
+        box.wanted, box.wanted_at = wanted, self._clock.monotonic()
+        self.tend(box)
+
+    def tend(self, box: Box) -> None:
+        """See that what a box wants can come, and not far more. While anything still can, it is left as it is."""
+        held = len(box.held)
+        if box.consumer is not None:
+            if not box.consumer.is_full:
+                return
+            if box.consumer.credit > 4 * (box.taken + held + box.wanted):
+                self.cancel(box)
+        if len(box.ready) < box.wanted and held < MOST_HELD:
+            self.cancel(box)
+            self._consume(box, box.taken + box.wanted + min(held, MOST_HELD - held))
+
+    def _consume(self, box: Box, credit: int) -> None:
+        consumer = Consumer(box, f"{next(self._numbers)}", min(credit, 65_535))
+        self._on_channel.basic_qos(0, consumer.credit, False)
         self._on_channel.basic_consume(
-            self._names.ready(*name),
-            consumer_tag=box.consumer,
-            callback=lambda message: self._on_message(name, message),
-            on_cancel=lambda tag: self._on_cancelled(box, tag),
+            self._names.ready(*box.name),
+            consumer_tag=consumer.tag,
+            callback=lambda message: self._on_message(consumer, message),
+            on_cancel=lambda tag: self._on_cancelled(consumer),
         )
+        box.consumer = consumer
 
     def cancel(self, box: Box) -> None:
-        """Have the server send no more."""
-        if box.consumer:
-            self._on_channel.basic_cancel(box.consumer)
-            box.consumer = ""
+        """Have the server send no more, as soon as nothing is under way: it waits a moment for that."""
+        self.drain()  # its queue may be gone
+        until = monotonic() + ARRIVAL_S
+        while box.consumer is not None and not box.consumer.is_full:
+            left = self.waiting(self._names.ready(*box.name))
+            self.flush()
+            if not left or monotonic() >= until:
+                break
+        if box.consumer is not None:
+            self._on_channel.basic_cancel(box.consumer.tag)
+            box.consumer = None
+
+    def tend_all(self, names: Iterable[SetName]) -> None:
+        """As `tend`, for those of these sets that are consumed."""
+        for name in names:
+            if box := self.boxes.get(name):
+                self.tend(box)
 
     def drain(self) -> None:
         """Take in what the server has sent, without waiting for more."""
@@ -224,9 +195,10 @@ class Inbox:
         if last:
             self._on_channel.basic_ack(last, multiple=True)
         for tag in sorted(ended):
-            box = self._unacknowledged.pop(tag, None)
-            if box is not None:
-                box.taken -= 1
+            consumer = self._unacknowledged.pop(tag, None)
+            if consumer is not None:
+                consumer.unacknowledged -= 1
+                consumer.box.taken -= 1
             if tag > last:
                 self._on_channel.basic_ack(tag)
 
@@ -292,15 +264,17 @@ class Inbox:
     def _on_news(self, message: Message) -> None:
         self.news += 1
 
-    def _on_cancelled(self, box: Box, tag: str) -> None:
-        box.consumer = ""  # its queue or its node is gone
+    def _on_cancelled(self, consumer: Consumer) -> None:
+        if consumer.box.consumer is consumer:
+            consumer.box.consumer = None  # its queue or its node is gone
         self.on_cancel()
 
-    def _on_message(self, name: SetName, message: Message) -> None:
-        box = self.boxes[name]
-        self._unacknowledged[message.delivery_tag] = box
-        arrival = self._arrival(message, name)
-        if arrival.again and not arrival.is_alarm:
+    def _on_message(self, consumer: Consumer, message: Message) -> None:
+        box = consumer.box
+        self._unacknowledged[message.delivery_tag] = consumer
+        consumer.unacknowledged += 1
+        arrival = self._arrival(message, box.name)
+        if arrival.again and not arrival.is_alarm and self._may_have_begun(arrival.note):
             box.taken += 1
             self.lost.append(arrival)
         else:
@@ -313,16 +287,18 @@ class Inbox:
         arrival = Arrival(name, note, body, message.delivery_tag, self._ready_at(note))
         arrival.is_alarm = message.properties.get("type") == ALARM
         arrival.again = bool(message.delivery_info["redelivered"])
-        arrival.begun = arrival.again and self._may_have_begun(note)
         return arrival
 
     def _may_have_begun(self, note: Note | None) -> bool:
-        """Whether what was lost may have been claimed: not what this process had and had not, nor what is not due yet.
+        """Whether what was lost may have been claimed: not what is not due yet, nor what this process had and had not.
 
-        Clocks may differ. So that is not due yet by whose wall clock it would be due within the time that it is held.
+        Only the clock of the machine that sent it is exact: by others that is not due which will be within the time
+        that it is held. What must not start twice may be there twice, where who put it anew died before its end.
         """
-        if note is None:
+        if note is None or note.header.at_most_once:
             return True
+        if self._has_clock_of(note) and self._clock.monotonic() < note.due_s:
+            return False
         left_ms = note.due_ms - self._clock.now_ms()
         return note.uid not in self._unclaimed and not 0 < left_ms <= note.hold_ms
 
@@ -331,4 +307,8 @@ class Inbox:
         if note is None:
             return now
         held_until = now + note.hold_ms / 1000
-        return min(held_until, note.due_s) if self._clock.name and note.clock == self._clock.name else held_until
+        return min(held_until, note.due_s) if self._has_clock_of(note) else held_until
+
+    def _has_clock_of(self, note: Note) -> bool:
+        """Whether its instants may be compared with ours."""
+        return bool(note.clock) and note.clock == self._clock.name

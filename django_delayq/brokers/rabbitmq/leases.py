@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from django_delayq.brokers.base import Alarm, Claimed
-from django_delayq.brokers.rabbitmq.inbox import Arrival
+from django_delayq.brokers.rabbitmq.boxes import Arrival
 
 REMEMBERED = 10_000
 """Of so many messages a worker knows that it has had them, should they be delivered once more."""

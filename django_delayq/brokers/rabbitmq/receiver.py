@@ -23,8 +23,9 @@ from django_delayq.brokers.base import (
     pages,
 )
 from django_delayq.brokers.rabbitmq import buried, outgoing
+from django_delayq.brokers.rabbitmq.boxes import Arrival
 from django_delayq.brokers.rabbitmq.clock import Clock
-from django_delayq.brokers.rabbitmq.inbox import Arrival, Inbox
+from django_delayq.brokers.rabbitmq.inbox import Inbox
 from django_delayq.brokers.rabbitmq.leases import Leases
 from django_delayq.brokers.rabbitmq.link import Link
 from django_delayq.brokers.rabbitmq.locations import HEARTBEAT_S, parse_location
@@ -95,6 +96,8 @@ class Receiver:
                 claims.left = claims.left or len(taken) == room < want.count
                 if len(taken) < want.count:
                     self._wanted.append(name)  # a set that filled its hands is not waited for
+                with self._silence.using(self._ready(want)):
+                    self._inbox.consume(name, min(want.count - len(taken), BATCH))
             claims.messages.sort(key=lambda message: message.due_ms)
             claims.left = claims.left or any(self._inbox.boxes[name].ready for name in names)
             claims.next_due_ms = self._next_due_ms(names, claims)
@@ -242,15 +245,10 @@ class Receiver:
         """Put where they belong the messages of connections that were lost."""
         lost = list(self._inbox.lost)
         if lost:
-            self._replace([(each, None if self._leases.is_over(each) else self._after_loss(each)) for each in lost])
+            self._replace([(each, None if self._leases.is_over(each) else self._lapsed(each)) for each in lost])
             del self._inbox.lost[: len(lost)]  # not before: what could not be published is tried again
         if upkept:
             upkept.reclaimed += len(lost)
-
-    def _after_loss(self, arrival: Arrival) -> Outgoing:
-        # Who puts anew what must not start twice may die before its end, and the first one come here once more.
-        after = lapsed if arrival.begun or arrival.at_most_once else again
-        return after(self._names, arrival, self._hold_ms(arrival), self._clock.now_ms())
 
     def _lapse(self, upkept: Upkept) -> None:
         now = self._clock.monotonic()
@@ -268,7 +266,10 @@ class Receiver:
     def _after_lapse(self, arrival: Arrival, interrupted: bool) -> Outgoing:
         if interrupted and arrival.note and not arrival.note.header.at_most_once:
             return again(self._names, arrival, 0, self._clock.now_ms())
-        return lapsed(self._names, arrival, 0, self._clock.now_ms())
+        return self._lapsed(arrival)
+
+    def _lapsed(self, arrival: Arrival) -> Outgoing:
+        return lapsed(self._names, arrival, self._hold_ms(arrival), self._clock.now_ms())
 
     def _back(self, arrivals: Iterable[Arrival]) -> list[End]:
         now_ms = self._clock.now_ms()
@@ -305,6 +306,7 @@ class Receiver:
             try:
                 with self._receiving():
                     self._inbox.drain()  # what came may be held for now: no reason to claim
+                    self._inbox.tend_all(self._wanted)
             except DelayqError:
                 return  # the next claim will tell
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from django_delayq.brokers.base import FATAL_CRASHES, SUSPECT_CRASHES, BuriedInfo, Header, Settlement, Verb
+from django_delayq.brokers.rabbitmq.boxes import Arrival
 from django_delayq.brokers.rabbitmq.clock import Clock
-from django_delayq.brokers.rabbitmq.inbox import Arrival
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, Note
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing, back, buried, delayed
