@@ -136,7 +136,7 @@ def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(cluster: Cluster
 def test_what_empties_a_key_of_a_slot_that_moves_loses_nothing(
     redis_cluster: ClusterServers, cluster_rig: Rig, move: str
 ) -> None:
-    """A script that had emptied a key, and then named it, would end half-way: it would be looked for at the other node."""
+    """A script that emptied a key and then named it would end half-way: it would be looked for at the other node."""
     rig, shard = cluster_rig, SHARDS.all[0]
     first, second = [id for id in map(str, range(60)) if SHARDS.of(id) is shard][:2]
     rig.send(first)
