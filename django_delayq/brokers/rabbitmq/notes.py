@@ -1,7 +1,7 @@
 """What travels in our header of an AMQP message beside its body, as JSON."""
 
 import secrets
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from amqp import Message
@@ -55,7 +55,16 @@ def unpack(message: Message) -> tuple[Note | None, bytes]:
     """Note and body; no note for what someone else wrote."""
     body = message.body.encode() if isinstance(message.body, str) else bytes(message.body)
     try:
-        fields = codec.loads(message.properties["application_headers"][NOTE])
-        return Note(**{**fields, "header": Header(**fields["header"])}), body
-    except (KeyError, TypeError, ValueError):
+        told = codec.loads(message.properties["application_headers"][NOTE])
+        header = Header(**_known(_OF_HEADER, told["header"]))
+        return Note(**{**_known(_OF_NOTE, told), "header": header}), body
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None, body
+
+
+_OF_NOTE, _OF_HEADER = (frozenset(one.name for one in fields(kind)) for kind in (Note, Header))
+
+
+def _known(names: frozenset[str], told: dict[str, Any]) -> dict[str, Any]:
+    """What this version knows of it: a later one may have told more."""
+    return {name: value for name, value in told.items() if name in names}

@@ -3,12 +3,14 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from django_delayq.brokers.base import Alarm, Claimed, Claims, Want
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import US, as_int, unpack_message, unpack_state
+from django_delayq.brokers.redis.records import US, as_int, is_newer, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load
 from django_delayq.brokers.redis.slots import Slots
+from django_delayq.safe_logs import logger
 
 MOST = 100
 """The most messages that one claim gives: what lua/claim.lua leases."""
@@ -73,7 +75,9 @@ def claim_suspect(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant)
 def _read(described: list[Reply], token: int, claims: Claims) -> None:
     values = iter(described)
     for member, due, message, state in zip(values, values, values, values, strict=True):
-        if message:
+        if message and is_newer(message):
+            _tell_newer(message.partition(US)[0].decode())
+        elif message:
             header, body = unpack_message(message)
             claimed = Claimed(member.decode(errors="replace"), token, as_int(due), header, body)
             if state:
@@ -85,3 +89,13 @@ def _read(described: list[Reply], token: int, claims: Claims) -> None:
             claims.alarms.append(Alarm(queue, key, pk))
         else:
             claims.ghosts.append(member.decode(errors="replace"))
+
+
+@cache
+def _tell_newer(format: str) -> None:
+    """Once a process."""
+    logger.warning(
+        "Messages of format %s wait here, which a later version of django-delayq has sent. They are left to workers of "
+        "that version: start some.",
+        format,
+    )

@@ -11,7 +11,9 @@ from django_delayq.brokers.base import Header
 
 US = b"\x1f"
 RS = b"\x1e"
-_VERSION = b"1"
+FORMAT = 1
+"""That of what this version writes. Workers leave messages of a later one, with their states, to those that know it."""
+_OURS = b"%d" % FORMAT + US
 _AT_MOST_ONCE = "o"
 _PLAIN = US + RS
 _OPTIONS = {"max_attempts": int, "timeout_ms": int, "tag": str, "trace_id": str}
@@ -42,13 +44,28 @@ def _pack_given(header: Header) -> bytes:
     return codec.dumps(given) if given else b""
 
 
+def is_newer(message: bytes) -> bool:
+    """Whether it is of a later format."""
+    if message.startswith(_OURS):
+        return False
+    number, found, _ = message.partition(US)
+    return bool(found) and number.isdigit() and as_int(number) > FORMAT
+
+
 def unpack_message(message: bytes) -> tuple[Header | None, bytes]:
-    """Header and body; no header for bytes that are not ours, whatever they are."""
+    """Header and body; no header for bytes that are not ours, whatever they are.
+
+    Of a later format the first fields are known, and no option.
+    """
     head, _, body = message.partition(RS)
     try:
-        version, queue, key, flags, sent, scheduled, expires, options = head.split(US)
-        if version != _VERSION:
-            return None, body
+        if is_newer(head):
+            _, queue, key, flags, sent, scheduled = head.split(US)[:6]
+            expires = options = b""
+        else:
+            version, queue, key, flags, sent, scheduled, expires, options = head.split(US)
+            if int(version) != FORMAT:
+                return None, body
         header = Header(queue.decode(), key.decode(), _AT_MOST_ONCE in flags.decode())
         header.sent_ms, header.scheduled_ms = int(sent), int(scheduled)
         if expires:

@@ -10,8 +10,8 @@ local wanted = {}
 for i = 4, #ARGV do wanted[ARGV[i]] = true end
 local due = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1000)
 for i = 1, #due, 2 do
-  local name = read_header(redis.call('HGET', KEYS[2], due[i]))
-  if wanted[name or ''] then
+  local message = redis.call('HGET', KEYS[2], due[i])
+  if wanted[read_header(message) or ''] and not is_newer(message) then
     local described = describe({ due[i] }, { due[i + 1] }, {})
     redis.call('ZREM', KEYS[4], due[i])
     lease(described, ARGV[1], now + ARGV[2], ARGV[3])

@@ -18,7 +18,8 @@ local function lease(described, token, ends, worker)
   local fresh, by = token .. '\0310\0310\31', '\31' .. worker .. '\31'
   for i = 1, #described, 4 do
     local id, message = described[i], described[i + 2]
-    if message ~= '' then
+    local newer = is_newer(message) -- then it is described only, so that the worker can tell of it
+    if message ~= '' and not newer then
       local state, due = described[i + 3], described[i + 1]
       if state == '' then state = fresh .. due .. by -- most have none yet
       else
@@ -28,9 +29,9 @@ local function lease(described, token, ends, worker)
       end
       states[#states + 1], states[#states + 2] = id, state
     end
-    if message ~= '' or string.byte(id) == 31 then
+    if not newer and (message ~= '' or string.byte(id) == 31) then
       running[#running + 1], running[#running + 2], ids[#ids + 1] = ends, id, id
-    else
+    elseif not newer then
       count(KEYS[7], 'orphans', 1)
     end
   end

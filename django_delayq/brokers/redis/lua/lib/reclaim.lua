@@ -1,5 +1,5 @@
 -- One lease that ran out. Gives 'reclaimed'; 'buried', the header, the failures and why; 'ghost' for a place without a
--- body; nothing; or the name of a wait set that is needed and not among KEYS. KEYS and ARGV as in reclaim.lua.
+-- body; nothing, also for a later format; or the name of a wait set that is needed and not among KEYS. KEYS and ARGV as in reclaim.lua.
 local function ready_again(set, member, due)
   redis.call('ZADD', set, 'LT', due, member)
   placed(KEYS[6], KEYS[7], ARGV[2], set_name(set), due)
@@ -15,6 +15,7 @@ local function reclaim(sets, id)
     return 'reclaimed'
   end
   local message = redis.call('HGET', KEYS[2], id)
+  if message and is_newer(message) then return end
   local name, flags = read_header(message)
   if name and not sets[name] then return sets[name] == nil and name or nil end
   redis.call('ZREM', KEYS[1], id)

@@ -1,5 +1,6 @@
 -- The time, and what a message and a state hold (records.py writes and reads the same bytes).
 -- message: 1 US queue US key US flags US sent US scheduled US expires US options RS body
+--          Of every later format the fields up to `scheduled` are the same: see docs/internals/structures.md.
 -- state:   token US failures US crashes US due US worker US error
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -13,12 +14,18 @@ end
 
 -- The name of its wait set ('queue:key') and its flags; nothing for what is not ours.
 local function read_header(message)
-  local queue, key, flags = string.match(message or '', '^1\31([^\31]*)\31([^\31]*)\31([^\31]*)\31')
+  local queue, key, flags = string.match(message or '', '^%d+\31([^\31]*)\31([^\31]*)\31([^\31]*)\31')
   if queue then return queue .. ':' .. key, flags end
 end
 
+-- Whether it is of a later format: it is left, with its state, to workers that know it.
+local function is_newer(message)
+  if string.sub(message, 1, 2) == '1\31' then return false end
+  return (tonumber(string.match(message, '^(%d+)\31')) or 0) > 1
+end
+
 local function with_scheduled(message, due)
-  local before, after = string.match(message, '^(1\31[^\31]*\31[^\31]*\31[^\31]*\31%d+\31)%d+(.*)$')
+  local before, after = string.match(message, '^(%d+\31[^\31]*\31[^\31]*\31[^\31]*\31%d+\31)%d+(.*)$')
   return before .. due .. after
 end
 

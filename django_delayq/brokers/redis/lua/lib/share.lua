@@ -9,14 +9,20 @@ local function share(set, most, at_once, described)
     local alarm = string.byte(due[i]) == 31 and '\31' .. string.gsub(name, ':', '\31', 1)
     members[#members + 1], dues[#dues + 1] = (alarm or '') .. due[i], due[i + 1]
   end
-  local before = #described
+  local before, newer = #described, 0
   describe(members, dues, described)
-  for i = at_once + 1, #members do -- those that would wait for a hand, and must not where they are flagged 'o'
-    -- Flags follow '1 US queue US key US'. Not by read_header: it is asked for most messages.
-    if string.byte(described[before + 4 * i - 1], #name + 4) == 111 then
+  for i = 1, #members do
+    local message = described[before + 4 * i - 1]
+    if is_newer(message) then -- behind the others for a while; ZREM first: memory may be full
+      redis.call('ZREM', set, members[i])
+      redis.call('ZADD', set, now + 5000, members[i])
+      newer = newer + 1
+    elseif i - newer > at_once and string.byte(message, #name + 4) == 111 then
+      -- It would wait for a hand, and must not: flagged 'o'. Flags follow '1 US queue US key US'. Not by read_header: it is
+      -- asked for most messages.
       for n = #described, before + 4 * i - 3, -1 do described[n] = nil end
-      return i - 1, true
+      return i - 1 - newer, true
     end
   end
-  return #members, #members >= most
+  return #members - newer, #members >= most
 end
