@@ -1,9 +1,10 @@
-"""Passwords that stand in a text, made unreadable. Pure functions, in linear time.
+"""Passwords that stand in a text or an address, made unreadable. Pure functions, in linear time.
 
 Only what says that it is secret can be known: an address with a login, and a value with a telling name.
 """
 
 import re
+from collections.abc import Collection
 
 # Each begins at a literal, and what a try reads holds no other such beginning: nothing is read over and over.
 _LOGIN = re.compile(r"(://[^\s:@/?#\"'<>]*:)[^\s/?#\"'<>]*@")
@@ -19,3 +20,25 @@ def masked(text: str) -> str:
     password, passwd, secret, token or api_key, as in `password=...` and `"token": "..."`.
     """
     return _NAMED.sub(r"\1***", _LOGIN.sub(r"\1***@", text))
+
+
+def hidden(address: str, harmless: Collection[str]) -> str:
+    """An address with its secrets as `***`, also when it is badly written: its login, and all options but these."""
+    # Up to the last @: a password that was not percent-encoded may hold another, or a slash.
+    shown = re.sub(r"^(?>((?:[a-z][\w+.-]*://)?))(?!/)(.*)@", _hide_login, address, flags=re.DOTALL | re.IGNORECASE)
+    place, mark, query = shown.partition("?")
+    return place + mark + "&".join(_hide_value(option, harmless) for option in query.split("&"))
+
+
+def _hide_login(found: re.Match[str]) -> str:
+    scheme, login = found.groups()
+    name = re.match(r"[\w.%-]*:", login)
+    return f"{scheme}{name[0] if name else ''}***@"
+
+
+def _hide_value(option: str, harmless: Collection[str]) -> str:
+    """What is not known to be harmless may be a secret under a misspelled name, or the rest of one."""
+    name, equals, _ = option.partition("=")
+    if not option or (equals and name in harmless):
+        return option
+    return f"{name}=***" if equals else "***"

@@ -11,6 +11,8 @@ from amqp import Connection
 from django.core.exceptions import ImproperlyConfigured
 from django.views.decorators.debug import sensitive_variables
 
+from django_delayq.credentials import hidden
+
 TIMEOUT_S = 2.0
 """How long a connection waits for the server, at its start and for each reply."""
 HEARTBEAT_S = 7
@@ -55,7 +57,7 @@ def parse_location(location: object) -> Location:
     """What LOCATION says; nothing is connected. Raises `ImproperlyConfigured` with the value and the fix."""
     if not isinstance(location, str):
         raise ImproperlyConfigured(f"LOCATION is {type(location).__name__}; give the URL of RabbitMQ as text.")
-    shown = hide_password(location)
+    shown = hidden(location, _FILES)
     try:
         parts = urlsplit(location)
         port = parts.port or _PORTS.get(parts.scheme, 0)
@@ -98,18 +100,6 @@ def _tls(parts: SplitResult, shown: str) -> dict[str, Any] | bool:
         return False
     options = {known[name]: path for name, path in files.items()}
     return {"server_hostname": parts.hostname, "cert_reqs": ssl.CERT_REQUIRED, **options}
-
-
-def hide_password(location: str) -> str:
-    """`location` without its password, also when it is badly written."""
-    scheme, mark, rest = location.partition("://")
-    if not mark:
-        scheme, rest = "", location
-    login, at, address = rest.rpartition("@")
-    if not at:
-        return location
-    name = login.partition(":")[0]
-    return f"{scheme}{mark}{name}:***@{address}"
 
 
 def _wrong(shown: str, what: str) -> ImproperlyConfigured:

@@ -33,6 +33,7 @@ from django_delayq.brokers.redis.sentinels import (
 )
 from django_delayq.brokers.redis.tls import check_tls
 from django_delayq.brokers.redis.unix_connection import UnixConnection
+from django_delayq.credentials import hidden
 
 Address = tuple[str, int]
 
@@ -111,24 +112,7 @@ def hide_password(location: str) -> str:
     """`location` with its secrets as `***`, also when it is badly written. What is shown anywhere goes through here."""
     if location.startswith(("cache:", "embedded:")):
         return location
-    # Up to the last @: a password that was not percent-encoded may hold another, or a slash.
-    shown = re.sub(r"^(?>((?:[a-z][\w+.-]*://)?))(?!/)(.*)@", _hide_login, location, flags=re.DOTALL | re.IGNORECASE)
-    address, mark, query = shown.partition("?")
-    return address + mark + "&".join(_hide_value(option) for option in query.split("&"))
-
-
-def _hide_login(found: re.Match[str]) -> str:
-    scheme, login = found.groups()
-    name = re.match(r"[\w.-]*:", login)
-    return f"{scheme}{name[0] if name else ''}***@"
-
-
-def _hide_value(option: str) -> str:
-    """What is not known to be harmless may be a secret under a misspelled name, or the rest of one."""
-    name, equals, _ = option.partition("=")
-    if not option or (equals and name in _HARMLESS_OPTIONS):
-        return option
-    return f"{name}=***" if equals else "***"
+    return hidden(location, _HARMLESS_OPTIONS)
 
 
 def embedded_directory(location: str) -> Path:
