@@ -26,7 +26,7 @@ spark-demo: .venv/with-spark
 	$(BIN)/python -m example_project.spark_demo
 
 test: .venv/with-dev
-	$(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest -n 3 tests
 	$(BIN)/python -m pytest -n 2 --ds=example_project.settings example_project
 
 lint: .venv/with-dev

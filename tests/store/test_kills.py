@@ -20,7 +20,7 @@ from tests.servers import Server
 from tests.store.support import site_on
 from tests.worker.processes import Site, WorkerProcess
 
-KILLS = scaled(6)
+KILLS = scaled(4)
 A_KILL = 40
 """Messages sent before each kill."""
 PATIENCE_S = 120

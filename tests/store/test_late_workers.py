@@ -53,8 +53,11 @@ def rows(database: str) -> list[dict[str, Any]]:
     return [dict(row) for table in tables for row in table._default_manager.using(database).order_by("pk").values()]
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["taken over", "finished and sent again"])
-@pytest.mark.parametrize("about_to", ["start", "run on", "settle"])
+@pytest.mark.parametrize(
+    ("about_to", "again"),
+    [("start", False), ("run on", True), ("settle", False), ("settle", True)],
+    ids=["start, taken over", "run on, sent again", "settle, taken over", "settle, sent again"],
+)
 def test_a_worker_that_was_frozen_past_its_lease_changes_no_row(
     broker: StoredBroker, site: Site, database: str, about_to: str, again: bool
 ) -> None:

@@ -9,9 +9,16 @@ import pytest
 
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
+from tests import servers
 from tests.servers import Server
 from tests.worker.processes import Line, Site
 from tests.worker.rig import Rig
+
+
+@pytest.fixture
+def redis_binary() -> str:
+    """One will do: the brokers' suite and test_process_outages hold each version of Redis to what it promises."""
+    return next(iter(servers.redis_binaries()), "") or servers.missing("redis-server")
 
 
 @pytest.fixture

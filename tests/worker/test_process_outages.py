@@ -9,9 +9,13 @@ import pytest
 
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias
+from tests import servers
+from tests.brokers.conftest import name
 from tests.scale import scaled
 from tests.servers import Server
 from tests.worker.processes import Line, Site
+
+pytestmark = pytest.mark.parametrize("redis_binary", servers.redis_binaries(), ids=name)
 
 
 @pytest.fixture
