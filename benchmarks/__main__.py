@@ -10,6 +10,7 @@ from benchmarks.result import Result, table
 
 NAMES = (
     *("send", "bulk", "drain", "waiting", "lateness", "idle", "kill", "memory", "stall"),
+    *("shards", "served", "processes"),
     *("stored_bulk", "stored_drain", "stored_peer", "stored_lateness", "stored_waiting", "admin_pages"),
     "rabbitmq",
 )

@@ -13,6 +13,14 @@ def noop(message: Message[Any]) -> None:
     """Nothing: what is left is the cost of getting here."""
 
 
+@delay_execute(key="bench.burn")
+def burn(message: Message[Any]) -> None:
+    """Keep the processor busy, by the time that this thread itself runs."""
+    until_ns = time.thread_time_ns() + 200_000
+    while time.thread_time_ns() < until_ns:
+        pass
+
+
 @delay_execute(key="bench.record")
 def record(message: Message[None]) -> None:
     """Write down when it ran, by the wall clock of this machine, which is also that of its Redis."""

@@ -9,12 +9,12 @@ from benchmarks.worker import worker
 LONGEST_S = 600
 
 
-def drain_s(server: Server, count: int) -> float:
+def drain_s(server: Server, count: int, *options: str) -> float:
     """Have a worker run `count` messages that are due. Gives the seconds from its first to its last finish.
 
     So a worker's start is left out, and everything it does for a message is in, down to the settle.
     """
-    with server.client() as client, worker(server, "--drain") as running:
+    with server.client() as client, worker(server, "--drain", *options) as running:
         before = _finished(client)
 
         def finish(number: int) -> float:

@@ -1,6 +1,7 @@
 """What a worker costs that has nothing to do."""
 
 import time
+from contextlib import ExitStack
 from statistics import median
 
 import redis
@@ -8,39 +9,61 @@ import redis
 from benchmarks.rates import ROUNDS
 from benchmarks.result import Result, at_most
 from benchmarks.scale import scaled
-from benchmarks.site import fill, site
+from benchmarks.server import private_cluster
+from benchmarks.site import fill, sending_to, site
+from benchmarks.spent import cpu_s, round_trips
 from benchmarks.worker import worker
 
 SETTLING_S = 2.0
+MOST_A_SECOND = 2.5
+SHARDS = 16
+"""On one server: more are asked by so long a request that the server reads it in parts, and each counts."""
+CLUSTER_SHARDS = 64
+CLUSTER_WORKERS = 4
 
 
 def run() -> list[Result]:
     """Round trips to Redis a second, and the share of a core."""
-    seconds = scaled(10, least=5)
-    with site() as server, server.client() as client, worker(server) as running:
-        fill(1_000, delay="1d")
-        running.wait_until_up()
-        time.sleep(SETTLING_S)
-        rounds = [_round(client, running.pid, seconds) for _ in range(ROUNDS)]
-    trips_a_second, percent = (median(figures) for figures in zip(*rounds, strict=True))
+    trips_a_second, percent = _on_one_server(None)
+    at_many_shards, _ = _on_one_server(SHARDS)
     return [
-        at_most("an idle worker: round trips", trips_a_second, 3, "a second"),
+        at_most("an idle worker: round trips", trips_a_second, MOST_A_SECOND, "a second"),
         at_most("an idle worker: processor", percent, 0.5, "% of a core"),
+        at_most(f"an idle worker, {SHARDS} shards: round trips", at_many_shards, MOST_A_SECOND, "a second"),
+        at_most(
+            f"{CLUSTER_WORKERS} idle workers on a cluster: round trips", _on_a_cluster(), 0.2, "a second and shard"
+        ),
     ]
 
 
-def _round(client: redis.Redis, pid: int, seconds: int) -> tuple[float, float]:
-    trips, cpu_s, started = _round_trips(client), _cpu_s(pid), time.monotonic()
-    time.sleep(seconds)
-    trips, cpu_s, elapsed = _round_trips(client) - trips, _cpu_s(pid) - cpu_s, time.monotonic() - started
-    return (trips - 1) / elapsed, 100 * cpu_s / elapsed  # one of the reads was our own
+def _on_one_server(shards: int | None) -> tuple[float, float]:
+    with site(shards) as server, server.client() as client, worker(server, shards=shards) as running:
+        fill(1_000, delay="1d")
+        running.wait_until_up()
+        time.sleep(SETTLING_S)
+        rounds = [_round([client], [running.pid]) for _ in range(ROUNDS)]
+    trips_a_second, percent = (median(figures) for figures in zip(*rounds, strict=True))
+    return trips_a_second, percent
 
 
-def _round_trips(client: redis.Redis) -> int:
-    """What all clients have sent so far: the server reads each request once, however many commands it holds."""
-    return int(client.info("stats")["total_reads_processed"])
+def _on_a_cluster() -> float:
+    with private_cluster() as cluster, sending_to(cluster, CLUSTER_SHARDS), ExitStack() as running:
+        clients = [running.enter_context(client) for client in cluster.clients()]
+        fill(1_000, delay="1d")
+        started = [running.enter_context(worker(cluster, shards=CLUSTER_SHARDS)) for _ in range(CLUSTER_WORKERS)]
+        started[0].wait_until_up(CLUSTER_WORKERS)
+        time.sleep(SETTLING_S)
+        rounds = [_round(clients, [one.pid for one in started]) for _ in range(ROUNDS)]
+    return median(trips_a_second for trips_a_second, _ in rounds) / CLUSTER_SHARDS
 
 
-def _cpu_s(pid: int) -> float:
-    """The time that all threads of a process have run. The clock's number is what clock_getcpuclockid(3) gives."""
-    return time.clock_gettime(~pid << 3 | 2)
+def _round(clients: list[redis.Redis], pids: list[int]) -> tuple[float, float]:
+    before, started = _spent(clients, pids), time.monotonic()
+    time.sleep(scaled(10, least=5))
+    (trips, busy_s), elapsed = _spent(clients, pids), time.monotonic() - started
+    trips -= before[0] + len(clients)  # one of the reads of each was our own
+    return trips / elapsed, 100 * (busy_s - before[1]) / elapsed
+
+
+def _spent(clients: list[redis.Redis], pids: list[int]) -> tuple[int, float]:
+    return sum(map(round_trips, clients)), sum(map(cpu_s, pids))

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +13,7 @@ from typing import Protocol
 import redis
 
 from benchmarks.until import wait_until
+from tests.servers import ClusterServers
 
 
 class AnyServer(Protocol):
@@ -59,6 +60,34 @@ def private_server() -> Iterator[Server]:
         process.kill()
         process.wait()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Three primaries."""
+
+    servers: ClusterServers
+
+    @property
+    def directory(self) -> Path:
+        """That of the first."""
+        return self.servers.nodes[0].directory
+
+    @property
+    def url(self) -> str:
+        """LOCATION."""
+        return self.servers.location
+
+    def clients(self) -> list[redis.Redis]:
+        """A plain client of each."""
+        return [node.client() for node in self.servers.nodes]
+
+
+@contextmanager
+def private_cluster() -> Iterator[Cluster]:
+    """An empty Redis Cluster that ends with the block."""
+    with closing(ClusterServers(_binary())) as servers:
+        yield Cluster(servers)
 
 
 def _binary() -> str:

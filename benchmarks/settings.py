@@ -43,14 +43,17 @@ DATABASES = {
 }
 
 
-def delayq_at(location: str, store: dict[str, Any] | None = None, database: str = "default") -> dict[str, Any]:
-    """DELAYQ with everything but its places at its default."""
+def delayq_at(
+    location: str, store: dict[str, Any] | None = None, database: str = "default", shards: int | None = None
+) -> dict[str, Any]:
+    """DELAYQ with everything but its places, and the shards that are given, at its default."""
     broker = "rabbitmq.RabbitMQBroker" if location.startswith("amqp:") else "redis.RedisBroker"
     delayq = {"BROKER": f"django_delayq.brokers.{broker}", "LOCATION": location, "STORE": store, "DATABASE": database}
-    return {"default": delayq}
+    return {"default": delayq if shards is None else {**delayq, "OPTIONS": {"shards": shards}}}
 
 
 DELAYQ = delayq_at(
     os.environ.get("DELAYQ_BENCH_LOCATION", "redis://127.0.0.1:6379/0"),
     json.loads(os.environ.get("DELAYQ_BENCH_STORE", "null")),
+    shards=json.loads(os.environ.get("DELAYQ_BENCH_SHARDS", "null")),
 )

@@ -22,16 +22,16 @@ DATA_BYTES = b'{"order":1234567,"email":"customer@example.com","note":"Please le
 
 
 @contextmanager
-def sending_to(server: AnyServer) -> Iterator[None]:
+def sending_to(server: AnyServer, shards: int | None = None) -> Iterator[None]:
     """Within the block DELAYQ["default"] is on this server."""
-    with override_settings(DELAYQ=delayq_at(server.url)):
+    with override_settings(DELAYQ=delayq_at(server.url, shards=shards)):
         yield
 
 
 @contextmanager
-def site() -> Iterator[Server]:
+def site(shards: int | None = None) -> Iterator[Server]:
     """A private server, and this process sends to it."""
-    with private_server() as server, sending_to(server):
+    with private_server() as server, sending_to(server, shards):
         yield server
 
 

@@ -1,5 +1,6 @@
 """The real `run_delayq` in a process of its own."""
 
+import json
 import os
 import subprocess
 import sys
@@ -28,9 +29,9 @@ class Worker:
         """Its process id."""
         return self._process.pid
 
-    def wait_until_up(self) -> None:
-        """Return when the broker of the current site knows it."""
-        self.wait_until(lambda: bool(get_broker().workers()), "it announces itself")
+    def wait_until_up(self, count: int = 1) -> None:
+        """Return when the broker of the current site knows it, and others, so many in all."""
+        self.wait_until(lambda: len(get_broker().workers()) >= count, "it announces itself", 60 + 10 * count)
 
     def wait_until(self, happened: Callable[[], bool], what: str, within_s: float = 60) -> float:
         """As `until.wait_until`. Raises `RuntimeError` with the worker's log when it ends before."""
@@ -52,14 +53,18 @@ class Worker:
 
 @contextmanager
 def worker(
-    server: AnyServer, *options: str, hold_s: float = 0, env: Mapping[str, str] = MappingProxyType({})
+    server: AnyServer,
+    *options: str,
+    shards: int | None = None,
+    hold_s: float = 0,
+    env: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Worker]:
     """A worker, at its defaults but for `options` and `env`. The block ends it; what is left then is killed.
 
     Handlers that keep their thread busy do so for `hold_s`.
     """
     log = server.directory / "worker.log"
-    with log.open("wb") as output:
+    with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "django", "run_delayq", *options],
             cwd=Path(__file__).parent.parent,
@@ -69,6 +74,7 @@ def worker(
                 "DELAYQ_BENCH_LOCATION": server.url,
                 "DELAYQ_BENCH_RECORDS": str(server.directory / RECORDS),
                 "DELAYQ_BENCH_HOLD_S": str(hold_s),
+                "DELAYQ_BENCH_SHARDS": json.dumps(shards),
                 **env,
             },
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,59 @@
+"""Whether shards stand still when a worker dies that served them."""
+
+import random
+import time
+from collections import defaultdict
+from contextlib import ExitStack
+from statistics import median
+
+from benchmarks.delayed import record
+from benchmarks.rates import ROUNDS
+from benchmarks.records import read_records
+from benchmarks.result import Result, at_most
+from benchmarks.scale import scaled
+from benchmarks.site import site
+from benchmarks.worker import worker
+from django_delayq.brokers.redis.shards import Shards
+from django_delayq.conf import Options
+
+SHARDS = 16
+WORKERS = 4
+PER_S = 200
+LONGEST_DELAY_S = 1.0
+MOST_MS = 250
+"""A shard that waited for its worker's heartbeat, or lease, to run out would stand still for many seconds."""
+
+
+def run() -> list[Result]:
+    """The shard that was served worst: the latest start in it of what was due after the kill."""
+    late = [_round() for _ in range(ROUNDS)]
+    what = f"after SIGKILL of 2 of {WORKERS} workers: latest start in the worst of {SHARDS} shards"
+    return [at_most(what, median(late), MOST_MS, "ms", ", ".join(f"{ms:.0f}" for ms in late))]
+
+
+def _round() -> float:
+    shards = Shards(Options().prefix, SHARDS)
+    with site(SHARDS) as server, ExitStack() as running:
+        workers = [running.enter_context(worker(server, shards=SHARDS)) for _ in range(WORKERS)]
+        workers[0].wait_until_up(WORKERS)
+        _send_for(1)
+        for killed in workers[1:3]:
+            killed.kill()
+        killed_ms = time.time_ns() / 1e6
+        sent = _send_for(scaled(5, least=2))
+        workers[0].wait_until(lambda: sent <= {one.id for one in read_records(server)}, "what is sent then has run")
+        late: defaultdict[int, list[float]] = defaultdict(list)
+        for one in read_records(server):
+            if one.id in sent and one.ran_ms - one.lateness_ms > killed_ms:
+                late[shards.of(one.id).shard].append(one.lateness_ms)
+    return max(map(max, late.values()))
+
+
+def _send_for(seconds: int) -> set[str]:
+    delays = random.Random(1)
+    started = time.monotonic()
+    ids = set()
+    for number in range(seconds * PER_S):
+        time.sleep(max(started + number / PER_S - time.monotonic(), 0))
+        ids.add(record.send(delay=delays.uniform(0, LONGEST_DELAY_S)).id)
+    return ids
