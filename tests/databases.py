@@ -16,6 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 TEMPLATE = "delayq_template"
+ENDED = "/nowhere/the test has ended"
 
 
 class DatabaseServer(Protocol):
@@ -139,6 +140,7 @@ def registered(alias: str, database: dict[str, Any]) -> Iterator[str]:
         with suppress(AttributeError):  # this thread has not used it
             del connections[alias]
         del connections.settings[alias]
+        database["NAME"] = ENDED  # for a thread that lives on, which would connect again: to what is the next test's
 
 
 def environment(database: dict[str, Any]) -> dict[str, str]:

@@ -5,6 +5,7 @@ import queue
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import psycopg
@@ -64,6 +65,22 @@ def test_the_connection_of_a_thread_that_lives_on_ends_with_the_database(
     dropped.set()
     thread.join()
     assert (closed, known) == (True, False)
+
+
+@pytest.mark.parametrize("server", ["sqlite_files", "postgres_server", "mariadb_server"])
+def test_a_thread_that_lives_on_can_not_write_to_the_database_of_the_next_test(
+    server: str, request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker
+) -> None:
+    def write(alias: str) -> None:
+        Group.objects.using(alias).create(name=f"of {alias}")
+
+    with django_db_blocker.unblock(), ThreadPoolExecutor(1) as thread:
+        with reused_database_on(request.getfixturevalue(server)) as ended:
+            thread.submit(write, ended).result()
+        with reused_database_on(request.getfixturevalue(server)) as alias:
+            with pytest.raises(DatabaseError):
+                thread.submit(write, ended).result()
+            assert not Group.objects.using(alias).exists()
 
 
 def test_what_a_process_left_open_is_not_there_for_the_next_test(
