@@ -12,6 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo    the example shop and a day of departures, in under a minute; with RabbitMQ: make demo BROKER=rabbitmq"
+	@echo "make demo SHARDS=8 WORKERS=3   the same, with Redis in 8 shards and 3 workers"
 	@echo "make spark-demo   a month of departures through Spark: sent, run, archived, reported, reconciled"
 	@echo "make test    the suite, in random order"
 	@echo "make lint    style, types and layers"
@@ -20,7 +21,7 @@ help:
 	@echo "make screenshots   the images in docs/, of what make demo left"
 
 demo: .venv/with-demo $(if $(filter rabbitmq,$(BROKER)),.venv/with-rabbitmq)
-	$(BIN)/python manage.py demo $(if $(BROKER),--broker $(BROKER))
+	$(BIN)/python manage.py demo $(if $(BROKER),--broker $(BROKER)) $(if $(SHARDS),--shards $(SHARDS)) $(if $(WORKERS),--workers $(WORKERS))
 
 spark-demo: .venv/with-spark
 	$(BIN)/python -m example_project.spark_demo

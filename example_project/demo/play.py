@@ -12,7 +12,7 @@ from django.utils import timezone
 from django_delayq import DelayqError
 from django_delayq.brokers import get_broker
 from django_delayq.monitor import status
-from example_project.demo import report
+from example_project.demo import report, size
 from example_project.demo.broker import Broker, broker_of_demo
 from example_project.demo.figures import Figures, count, differences_to
 from example_project.demo.promises import Promises, open_orders, open_stores, send_departures
@@ -24,7 +24,6 @@ from example_project.shop.models import Departure, Run
 
 DEPARTURES = Path(settings.BASE_DIR, "example_project", "data", "departures_2013-11-03.csv")
 OPENING = datetime(2013, 11, 3, tzinfo=NEW_YORK)
-WORKERS = 2
 ORDERS = 60
 PAID_EACH = 4
 PHONES = [f"+1 212 555 01{number:02}" for number in range(5, 31, 2)] + ["+1 212 555 0000"]
@@ -37,7 +36,7 @@ def play() -> int:
     workers: list[Worker] = []
     try:
         set_up(broker)
-        workers += [start_worker(settings.VAR / f"worker-{number}.log") for number in range(1, WORKERS + 1)]
+        workers += [start_worker(settings.VAR / f"worker-{number}.log") for number in range(1, size.workers() + 1)]
         figures = play_week(workers, broker)
         stop(workers)
         report.show_tables(kinds_by_table())
@@ -59,6 +58,7 @@ def set_up(broker: Broker) -> None:
     broker.stop()
     shutil.rmtree(settings.VAR)
     settings.VAR.mkdir()
+    (settings.VAR / size.LAST_SHARDS).write_text(str(shards()))
     broker.start()
     call_command("migrate", verbosity=0)
     Departure.objects.bulk_create(read_departures(DEPARTURES))
@@ -68,17 +68,28 @@ def play_week(workers: Sequence[Worker], broker: Broker) -> Figures:
     """Send the messages of a week, kill a worker amid its handlers, empty the broker, and count when all is done."""
     promises = Promises()
     await_workers(len(workers))
-    report.say(f"{len(workers)} workers are up. A day lasts {report.day()}.")
+    divided = f", over {shards()} shards" if shards() > 1 else ""
+    report.say(f"{len(workers)} workers are up{divided}. A day lasts {report.day()}.")
     send_departures(Departure.objects.all(), OPENING, timezone.now(), promises)
     open_orders(ORDERS, paid_each=PAID_EACH, promises=promises)
     open_stores(PHONES, with_products=STORES_WITH_PRODUCTS, promises=promises)
     report.say(f"{len(promises.due)} messages are sent. The check-ins of the first day close.")
     killed = kill_amid_handlers(workers)
-    report.say(f"Worker {killed.pid} is killed (SIGKILL) while it sends texts. The other one goes on.")
+    report.say(f"Worker {killed.pid} is killed (SIGKILL) while it sends texts. {others_of(workers)} on.")
     report.say(f"{broker.lose_all()}. The tables have every message.")
     wait_for("the end of all messages", nothing_is_left, seconds=60)
     buried = {error.id for error in get_broker().errors(len(promises.due))}
     return count(promises, list(Run.objects.all()), buried, killed.pid)
+
+
+def shards() -> int:
+    """Into how many parts the broker is divided."""
+    return int(settings.DELAYQ["default"]["OPTIONS"]["shards"])
+
+
+def others_of(workers: Sequence[Worker]) -> str:
+    """Those that are not killed."""
+    return "The other one goes" if len(workers) == 2 else f"The other {len(workers) - 1} go"
 
 
 def nothing_is_left() -> bool:

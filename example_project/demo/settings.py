@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from example_project import settings as shop
 from example_project.demo.pace import shorten
+from example_project.demo.size import shards
 from example_project.settings import *  # noqa: F403
 
 VAR = shop.VAR / "demo"
@@ -17,7 +18,7 @@ DELAYQ = {
         **shop.DELAYQ["default"],
         "LOCATION": f"embedded://{REDIS_DIR}",
         # A killed worker's messages run again when their leases end. That is up to 16 s at the default of 15 s.
-        "OPTIONS": {"lease": "3s"},
+        "OPTIONS": {"lease": "3s", "shards": shards(VAR)},
     }
 }
 if amqp := os.environ.get("DELAYQ_DEMO_AMQP"):  # make demo BROKER=rabbitmq

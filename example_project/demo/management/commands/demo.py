@@ -5,8 +5,9 @@ import sys
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from django_delayq.management.delayq.arguments import whole_number
 from example_project.demo.rabbitmq import free_port
 
 
@@ -23,6 +24,14 @@ class Command(BaseCommand):
             help="What times the messages. Default: %(default)s.",
         )
         parser.add_argument(
+            "--shards", type=whole_number(1, 64), default=1, metavar="N",
+            help="Into how many parts Redis is divided. Default: %(default)s.",
+        )  # fmt: skip
+        parser.add_argument(
+            "--workers", type=whole_number(2, 16), default=2, metavar="N",
+            help="How many workers there are; one is killed. Default: %(default)s.",
+        )  # fmt: skip
+        parser.add_argument(
             "--admin",
             nargs="?",
             const="127.0.0.1:8000",
@@ -33,7 +42,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         environment = os.environ | {"DJANGO_SETTINGS_MODULE": "example_project.demo.settings"}
         if options["broker"] == "rabbitmq":
+            if options["shards"] > 1:
+                raise CommandError(f"--shards {options['shards']} is for Redis: leave it out with RabbitMQ.")
             environment["DELAYQ_DEMO_AMQP"] = f"amqp://guest:guest@127.0.0.1:{free_port()}"
+        if not options["admin"]:
+            environment |= {"DELAYQ_DEMO_" + name.upper(): str(options[name]) for name in ("shards", "workers")}
         os.chdir(settings.BASE_DIR)
         what = ["--admin", options["admin"]] if options["admin"] else []
         os.execve(sys.executable, [sys.executable, "-m", "example_project.demo", *what], environment)  # noqa: S606
