@@ -25,6 +25,7 @@ class Options:
 
     prefix: str = "delayq"
     shards: int = 1
+    old_shards: int | None = None  # while it changes
     confirm: str | None = None  # or "replica", "fsync"
     lease: int = 15_000
     max_data: int = 256 * 1024
@@ -81,7 +82,7 @@ def parse_alias(name: str, configured: object) -> Alias:
         location=_location(f'{path}["LOCATION"]', settings_of_alias.get("LOCATION", LOCATION)),
         database=_public_text(f'{path}["DATABASE"]', settings_of_alias.get("DATABASE", "default")),
         store=_parse_store(f'{path}["STORE"]', settings_of_alias.get("STORE", {})),
-        options=Options(**_parse(f'{path}["OPTIONS"]', settings_of_alias.get("OPTIONS", {}), _OPTION_PARSERS)),
+        options=_parse_options(f'{path}["OPTIONS"]', settings_of_alias.get("OPTIONS", {})),
     )
 
 
@@ -97,6 +98,10 @@ def _parse_store(path: str, configured: object) -> Store | None:
         return None
     parsed = _parse(path, configured, _STORE_PARSERS)
     return Store(**{name.lower(): value for name, value in parsed.items()})
+
+
+def _parse_options(path: str, configured: object) -> Options:
+    return _check_shards(path, Options(**_parse(path, configured, _OPTION_PARSERS)))
 
 
 def _parse(path: str, configured: object, parsers: Mapping[str, Callable[[str, Any], Any]]) -> dict[str, Any]:
@@ -162,6 +167,18 @@ def _shards(path: str, value: Any) -> int:
     return check_count(value, path, least=1, most=MOST_SHARDS)
 
 
+def _old_shards(path: str, value: Any) -> int | None:
+    return None if value is None else _shards(path, value)
+
+
+def _check_shards(path: str, options: Options) -> Options:
+    if options.shards == options.old_shards:
+        raise ImproperlyConfigured(
+            f'{path}["old_shards"]={options.shards} is the same as "shards"; leave it out unless the number changes.'
+        )
+    return options
+
+
 def _confirm(path: str, value: Any) -> str | None:
     if value not in (None, "replica", "fsync"):
         raise ValueError(f"{path}={shown(value)} is neither 'replica' nor 'fsync'; leave it out to wait for neither.")
@@ -210,6 +227,7 @@ def _count(path: str, value: Any) -> int:
 _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "prefix": _prefix,
     "shards": _shards,
+    "old_shards": _old_shards,
     "confirm": _confirm,
     "lease": _lease_ms,
     "max_data": _size,

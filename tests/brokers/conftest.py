@@ -8,8 +8,18 @@ from pytest_django import DjangoDbBlocker
 
 from django_delayq.brokers.base import Capability
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.brokers.redis import RedisBroker
 from tests import databases, servers
-from tests.brokers.rig import OPTIONS, Rig, memory_rig, rabbitmq_rig, real_time_memory_rig, redis_rig, stored_rig
+from tests.brokers.rig import (
+    OPTIONS,
+    Rig,
+    memory_rig,
+    rabbitmq_rig,
+    real_time_memory_rig,
+    redis_rig,
+    rig_on,
+    stored_rig,
+)
 from tests.redis_users import location_of
 from tests.servers import Servers
 
@@ -19,7 +29,7 @@ REDIS = servers.redis_binaries() or ["redis"]
 """Each that is installed."""
 IN_ONE_PART = ["memory", *REDIS, "rabbitmq"]
 CLUSTER = "redis cluster"
-"""Three nodes, with a shard each."""
+"""Three nodes, with a shard each, while it changes to them from two."""
 WITHOUT_STORE = [*IN_ONE_PART, SHARDED, CLUSTER]
 STORES = {
     "store on sqlite": "sqlite_files",
@@ -27,6 +37,7 @@ STORES = {
     "store on mariadb": "mariadb_server",
 }
 """Each with a memory broker as its clock, which leaves limits to the tables, as RabbitMQ does."""
+OLD_SHARDS = replace(OPTIONS, old_shards=2)
 BROKERS = [*WITHOUT_STORE, *STORES]
 
 
@@ -71,7 +82,7 @@ def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_bloc
         yield from _audited(rabbitmq_rig(request.getfixturevalue("rabbitmq_server")))
         return
     if request.param == CLUSTER:
-        yield from _audited(request.getfixturevalue("cluster_rig"))
+        yield from _audited(_amid_a_change(rig_on(request.getfixturevalue("redis_cluster"), OLD_SHARDS)))
         return
     binaries = servers.redis_binaries()
     if not binaries:
@@ -81,6 +92,12 @@ def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_bloc
     with server.client() as client:
         url = location_of(server, "worker") if is_sharded else server.url
         yield from _audited(redis_rig(url, client, replace(OPTIONS, shards=3 if is_sharded else 1)))
+
+
+def _amid_a_change(rig: Rig) -> Rig:
+    assert isinstance(rig.broker, RedisBroker)
+    rig.broker.switch_shards()
+    return rig
 
 
 def _audited(rig: Rig) -> Iterator[Rig]:

@@ -33,7 +33,19 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
     without_store,
 )
-from django_delayq.brokers.redis import alarms, byid, claims, limits, looks, pauses, puts, scan, settles
+from django_delayq.brokers.redis import (
+    alarms,
+    byid,
+    claims,
+    homes,
+    limits,
+    looks,
+    pauses,
+    puts,
+    renumber,
+    scan,
+    settles,
+)
 from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.confirm import confirmed
 from django_delayq.brokers.redis.keys import Keys, set_name
@@ -43,7 +55,7 @@ from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merge_reports, merge_upkept
 from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.rebuild import Rebuild
-from django_delayq.brokers.redis.report import report_on, run_id_of
+from django_delayq.brokers.redis.report import on_each_server, report_on
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, load, plain
 from django_delayq.brokers.redis.searches import Search
 from django_delayq.brokers.redis.shards import Shards, if_there, reached, there, together
@@ -66,7 +78,7 @@ class RedisBroker:
 
     def __init__(self, alias: Alias) -> None:
         self._options = alias.options
-        self._shards = Shards(alias.options.prefix, alias.options.shards)
+        self._shards = Shards(alias.options.prefix, alias.options.shards, alias.options.old_shards)
         self._layout = Layout(self._shards)
         self._slots = Slots()
         self._watches = [Watch(keys) for keys in self._shards.all]
@@ -112,8 +124,8 @@ class RedisBroker:
         What it has sent is in its ledger, which is kept for `keep_ms` after its last put.
         """
         check_batch(puts_)
-        parts = self._shards.parted(puts_, _id, lambda keys, own: put_once(keys, self._slots, own, job, keep_ms))
-        operation = self._layout.agreed(confirmed(parts, self._options.confirm))
+        put = homes.in_turn(self._shards, puts_, lambda keys, own: put_once(keys, self._slots, own, job, keep_ms))
+        operation = self._layout.agreed(confirmed(put, self._options.confirm))
         end = self._links.begin(operation, lost=partial(_unknown, puts_))
         return lambda: sum(end())
 
@@ -123,12 +135,12 @@ class RedisBroker:
         return refuse_duplicates(placed, on_conflict)
 
     def _put(self, puts_: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
-        put = self._shards.by_id(puts_, _id, lambda keys, own: puts.put(keys, self._slots, own, on_conflict))
+        put = homes.in_turn(self._shards, puts_, lambda keys, own: puts.put(keys, self._slots, own, on_conflict))
         return confirmed(put, self._options.confirm)
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
-        self._run(self._shards.parted(alarms, _pk, puts.put_alarms), within_s)
+        self._run(homes.put_alarms(self._layout, alarms), within_s)
 
     # The worker's moves
 
@@ -144,21 +156,21 @@ class RedisBroker:
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool | None]:
         check_batch(settlements)
-        held = self._run(self._shards.by_id_reached(settlements, _id, settles.settle))
+        # Whoever is refused may end what it runs all the same: its token proves that.
+        held = self._links.run(self._shards.wherever_reached(settlements, _id, settles.settle))
         return self._untold.heard(settlements, held)
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
         check_batch(again)
-        both = [*((alarm, False) for alarm in alarms), *((alarm, True) for alarm in again)]
-        self._run(self._shards.parted(both, lambda each: each[0].pk, _drop_alarms))
+        self._run(homes.drop_alarms(self._shards, alarms, again))
 
     def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
-        renewed = self._shards.by_id_reached(
+        renewed = self._shards.wherever_reached(
             leases, itemgetter(0), lambda keys, own: settles.renew(keys, own, lease_ms)
         )
-        return self._run(renewed)
+        return self._links.run(renewed)
 
     def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
         check_batch(asks)
@@ -199,7 +211,7 @@ class RedisBroker:
         return await self._arun(self._cancel(ids), lost=_may_be_done)
 
     def _cancel(self, ids: Sequence[str]) -> Operation[list[bool]]:
-        return self._shards.by_id(ids, str, lambda keys, own: byid.cancel(keys, self._slots, own))
+        return self._shards.wherever(ids, str, lambda keys, own: byid.cancel(keys, self._slots, own))
 
     def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
@@ -210,20 +222,20 @@ class RedisBroker:
         return await self._arun(self._reschedule(ids, puts.due_text(delay_ms, at_ms)), lost=_may_be_done)
 
     def _reschedule(self, ids: Sequence[str], due: str) -> Operation[list[bool]]:
-        return self._shards.by_id(ids, str, lambda keys, own: byid.reschedule(keys, self._slots, own, due))
+        return self._shards.wherever(ids, str, lambda keys, own: byid.reschedule(keys, self._slots, own, due))
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._run(self._shards.by_id(ids, str, byid.rescue), LOOK_BUDGET, _may_be_done)
+        return self._run(homes.rescue(self._shards, self._slots, ids), LOOK_BUDGET, _may_be_done)
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        operation = self._shards.by_id(ids, str, lambda keys, own: byid.purge(keys, self._slots, own))
+        operation = self._shards.wherever(ids, str, lambda keys, own: byid.purge(keys, self._slots, own))
         return self._run(operation, lost=_may_be_done)
 
     def purge_errors(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._run(self._shards.by_id(ids, str, byid.purge_errors), LOOK_BUDGET, _may_be_done)
+        return self._run(self._shards.wherever(ids, str, byid.purge_errors), LOOK_BUDGET, _may_be_done)
 
     # Pauses
 
@@ -244,10 +256,10 @@ class RedisBroker:
     # Looks
 
     def get(self, id: str) -> Info | None:
-        return self._run(looks.get(self._shards.of(id), id), LOOK_BUDGET)
+        return self._run(homes.get(self._shards, id), LOOK_BUDGET)
 
     async def aget(self, id: str) -> Info | None:
-        return await self._arun(looks.get(self._shards.of(id), id), LOOK_BUDGET)
+        return await self._arun(homes.get(self._shards, id), LOOK_BUDGET)
 
     def tagged(self, tag: str) -> list[str]:
         raise without_store("Finding messages by tag", "give ids")
@@ -277,12 +289,18 @@ class RedisBroker:
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
         check_batch(pks)
-        parts = self._shards.parted(pks, str, lambda keys, own: alarms.find_alarms(keys, queue, key, own))
-        found = {alarm.pk: alarm for alarm in chain(*self._run(parts))}
-        return [found[pk] for pk in pks if pk in found]
+        return self._run(homes.find_alarms(self._shards, queue, key, pks))
 
     def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
         return self._run(alarms.alarms(self._shards.all, queue, key, after, count))
+
+    def switch_shards(self) -> None:
+        """Put what is new by `shards`, no longer by `old_shards`. What is there stays where it is until it ends."""
+        self._run(renumber.switch(self._shards), LOOK_BUDGET)
+
+    def change_of_shards(self) -> renumber.Renumbering:
+        """How far it is. Once nothing is left by `old_shards`, processes that don't know them are let in."""
+        return self._run(renumber.look(self._shards), LOOK_BUDGET)
 
     def announce(self, worker: WorkerInfo) -> None:
         said = together([self._layout.agree(), _announce(self._shards.first, worker)])
@@ -295,23 +313,19 @@ class RedisBroker:
         return self._run(looks.workers(self._shards.first))
 
     def report(self) -> ServerReport:
-        reports = [report_on(partial(self._run_beside, key), self._location.shown) for key in self._on_each_server()]
+        reports = [
+            report_on(partial(self._run_beside, key), self._location.shown)
+            for key in self._run(on_each_server(self._shards))
+        ]
         report = merge_reports(reports)
         report.warnings.extend(self._location.warnings)
         return report
-
-    def _on_each_server(self) -> list[str]:
-        """A key on each server that has a shard and can be reached."""
-        keys = [keys.msg for keys in self._shards.all]
-        looks = self._run(reached([_look_beside(key) for key in keys]))
-        return list(dict(there(looks)[0]).values())
 
     def _run_beside(self, key: str, *command: str) -> Reply:
         return self._run(_one(beside(key, *command)))
 
 
 _id = attrgetter("id")
-_pk = attrgetter("pk")
 
 
 def _unknown(puts_: Sequence[Put], reason: str) -> SendError:
@@ -328,17 +342,6 @@ def _may_be_done(reason: str) -> BrokerUnavailable:
 def _one(call: Call) -> Operation[Reply]:
     (reply,) = yield [call]
     return reply
-
-
-def _look_beside(key: str) -> Operation[tuple[bytes, str]]:
-    (info,) = yield [beside(key, "INFO", "server")]
-    return run_id_of(info), key
-
-
-def _drop_alarms(keys: Keys, alarms: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
-    """Those marked are held again."""
-    dropped = [alarm for alarm, is_again in alarms if not is_again]
-    return puts.drop_alarms(keys, dropped, [alarm for alarm, is_again in alarms if is_again])
 
 
 def _announce(keys: Keys, worker: WorkerInfo) -> Operation[None]:

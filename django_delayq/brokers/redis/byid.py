@@ -33,7 +33,7 @@ def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
     fixed = (keys.msg, keys.state, keys.error, keys.sets, keys.timer, keys.count)
     moved = yield from _look_then_move(
         newest,
-        lambda names, some: Call(load("rescue"), [*fixed, *map(keys.wait, names)], [keys.channel, *some]),
+        lambda names, some: Call(load("rescue"), [*fixed, *map(keys.wait, names)], [keys.channel, keys.numbers, *some]),
     )
     rescued = dict(zip(buried, moved, strict=True))
     return [rescued.get(i, False) for i in range(len(ids))]
@@ -48,10 +48,15 @@ def purge_errors(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
     """All that is buried under each id is gone, and counted as purged."""
     entries = yield from find_entries(keys, ids)
     buried = [entry for id in dict.fromkeys(ids) for entry in entries.get(id, ())]
-    if buried:
-        names = (keys.error, keys.msg, keys.state, keys.count)
-        yield [Call(load("purge_errors"), names, some) for some in pages(buried, CALL)]
+    yield from purge_entries(keys, buried)
     return [entries.pop(id, None) is not None for id in ids]
+
+
+def purge_entries(keys: Keys, entries: Sequence[bytes]) -> Operation[None]:
+    """These buried messages are gone, and counted as purged."""
+    names = (keys.error, keys.msg, keys.state, keys.count)
+    if entries:
+        yield [Call(load("purge_errors"), names, some) for some in pages(entries, CALL)]
 
 
 def find_entries(keys: Keys, ids: Sequence[str]) -> Operation[dict[str, list[bytes]]]:
@@ -80,7 +85,7 @@ def _move_waiting(
         taken.append(slots.take())
         fixed = (keys.msg, keys.state, keys.sets, keys.count, keys.suspect, keys.running, keys.timer)
         keys_of_call = [*fixed, keys.call(taken[-1]), *map(keys.wait, names)]
-        return Call(load(script), keys_of_call, [slots.number(), *how, *some])
+        return Call(load(script), keys_of_call, [slots.number(), keys.numbers, *how, *some])
 
     try:
         return (yield from _look_then_move(ids, make_call))

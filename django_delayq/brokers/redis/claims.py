@@ -37,11 +37,12 @@ def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Oper
     hands left may sleep."""
     token = secrets.randbits(62) + 1
     waits = [keys.wait(set_name(want.queue, want.key)) for want in wants]
+    counts = [n for want in wants for n in (want.count, want.at_once)]
     slot = slots.take()
     call = Call(
         load("claim"),
         (keys.running, keys.msg, keys.state, keys.sets, keys.timer, keys.call(slot), keys.count, *waits),
-        (token, by.lease_ms, by.padded, keys.channel, *(n for want in wants for n in (want.count, want.at_once))),
+        (token, by.lease_ms, by.padded, keys.channel, *counts, keys.numbers),
     )
     try:
         (reply,) = yield [call]
@@ -61,7 +62,7 @@ def claim_suspect(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant)
     call = Call(
         load("claim_suspect"),
         (keys.running, keys.msg, keys.state, keys.suspect, keys.timer, keys.call(slot), keys.count),
-        (token, by.lease_ms, by.padded, *names),
+        (token, by.lease_ms, by.padded, keys.numbers, *names),
     )
     try:
         (reply,) = yield [call]

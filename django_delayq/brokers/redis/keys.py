@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Keys:
-    """The keys of one shard. docs/internals says what each holds."""
+    """The keys of one shard. docs/internals says what each holds; `numbers` is what lua/lib/numbers.lua is told."""
 
     prefix: str
     shard: int = 0
+    numbers: str = ""
     tag: str = field(init=False)
     msg: str = field(init=False)
     state: str = field(init=False)

@@ -34,8 +34,13 @@ def get(keys: Keys, id: str) -> Operation[Info | None]:
     entries = yield from find_entries(keys, [id])
     if id not in entries:
         return None
-    found = yield from _where(keys, entries[id][-1:], [])
+    found = yield from look_at(keys, entries[id][-1:])
     return found[0] if found else None
+
+
+def look_at(keys: Keys, entries: Sequence[bytes]) -> Operation[list[Info]]:
+    """Buried messages, by their entries."""
+    return _where(keys, entries, [])
 
 
 def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[Info]]:

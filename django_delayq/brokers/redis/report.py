@@ -6,6 +6,8 @@ from typing import Any
 
 from django_delayq.brokers.base import ServerReport
 from django_delayq.brokers.redis.looks import clock_ms
+from django_delayq.brokers.redis.scripts import Operation, beside
+from django_delayq.brokers.redis.shards import Shards, reached, there
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 
 OLDEST = (6, 2)
@@ -31,6 +33,17 @@ def report_on(run: Run, shown: str) -> ServerReport:
         problems=_problems(info),
         now_ms=clock_ms(run("TIME")),
     )
+
+
+def on_each_server(shards: Shards) -> Operation[list[str]]:
+    """A key on each server that has a shard and can be reached."""
+    looks = yield from reached([_look_beside(keys.msg) for keys in shards.all])
+    return list(dict(there(looks)[0]).values())
+
+
+def _look_beside(key: str) -> Operation[tuple[bytes, str]]:
+    (info,) = yield [beside(key, "INFO", "server")]
+    return run_id_of(info), key
 
 
 def run_id_of(info: bytes) -> bytes:

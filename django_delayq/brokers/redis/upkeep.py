@@ -78,5 +78,5 @@ def _reclaim_call(keys: Keys, arguments: list[Argument], names: list[str]) -> Ca
 
 def _trim_call(keys: Keys, options: Options) -> Call:
     names = (keys.error, keys.msg, keys.state, keys.count)
-    own_share = -(-options.error_max // options.shards)
+    own_share = -(-options.error_max // min(options.shards, options.old_shards or options.shards))
     return Call(load("trim"), names, (options.error_retention, own_share))

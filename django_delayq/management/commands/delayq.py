@@ -20,6 +20,7 @@ from django_delayq.management.delayq import (
     purge,
     rescue,
     resume,
+    shards,
     status,
     stop_embedded,
 )
@@ -49,6 +50,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "prune": prune,
     "pause": pause,
     "resume": resume,
+    "shards": shards,
     "stop-embedded": stop_embedded,
 }
 

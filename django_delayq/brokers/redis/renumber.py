@@ -1,0 +1,103 @@
+"""From one number of shards to another while messages wait. Operations, as `scripts.py` defines them.
+
+Nothing is moved. The shards are told, and from then on put what is new by the new number; what they hold by the old one
+ends where it is. Every process knows both numbers meanwhile, and one that does not is refused by the shard itself.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.looks import set_names
+from django_delayq.brokers.redis.records import US, entry_id
+from django_delayq.brokers.redis.scripts import Call, Operation, load, plain
+from django_delayq.brokers.redis.shards import Shards
+
+PAGE = 250
+
+
+@dataclass(slots=True)
+class Renumbering:
+    """How far a change is, and what is left where only the old number has it."""
+
+    count: int
+    old_count: int | None = None
+    is_switched: bool = True
+    messages: int = 0
+    buried: int = 0
+    alarms: int = 0
+
+    @property
+    def has_drained(self) -> bool:
+        """Whether the old number may be forgotten."""
+        return self.is_switched and not (self.messages or self.buried or self.alarms)
+
+
+def switch(shards: Shards) -> Operation[None]:
+    """Put what is new by the new number from now on. After a fault it may be half done, and is to be made again."""
+    if shards.before is None:
+        return
+    old, new = shards.before.count, shards.count
+    yield [plain("HSET", shards.first.meta, "shards", new, "old_shards", old)]
+    # At first all shards refuse those who know the old number only; then one after the other may take what is new.
+    for told in (f"{old}>{new}", str(new)):
+        yield [Call(load("tell"), (keys.count,), (told, new)) for keys in shards.all]
+
+
+def look(shards: Shards) -> Operation[Renumbering]:
+    """How far it is. Reads through everything, a page at a time. Forgets the old number once it has drained."""
+    if shards.before is None:
+        return Renumbering(shards.count)
+    told = yield [plain("HGET", keys.count, "shards") for keys in shards.all]
+    change = Renumbering(shards.count, shards.before.count)
+    change.is_switched = all(_is_of(each, keys, shards) for each, keys in zip(told, shards.all, strict=True))
+    for messages, buried, alarms in (yield from shards.everywhere(lambda keys: _left(shards, keys))):
+        change.messages += messages
+        change.buried += buried
+        change.alarms += alarms
+    if change.has_drained:
+        yield from _forget(shards)
+    return change
+
+
+def _is_of(told: bytes | None, keys: Keys, shards: Shards) -> bool:
+    return told == str(shards.count).encode() or (told == b"0" and keys.shard >= shards.count)
+
+
+def _forget(shards: Shards) -> Operation[None]:
+    """The old number has drained: processes that know the new one only may come."""
+    over = shards.all[shards.count :]
+    if over:
+        yield [plain("HSET", keys.count, "shards", 0) for keys in over]
+    yield [plain("HDEL", shards.first.meta, "old_shards")]
+
+
+def _left(shards: Shards, keys: Keys) -> Operation[tuple[int, int, int]]:
+    messages = buried = 0
+    cursor: int | bytes = 0
+    while True:
+        ((cursor, entries),) = yield [Call(load("ids"), (keys.msg,), (cursor, PAGE))]
+        for entry in entries:
+            if shards.of(entry_id(entry)).shard != keys.shard:
+                buried, messages = (buried + 1, messages) if US in entry else (buried, messages + 1)
+        if int(cursor) == 0:
+            break
+    return messages, buried, (yield from _alarms_left(shards, keys))
+
+
+def _alarms_left(shards: Shards, keys: Keys) -> Operation[int]:
+    """Those that run are looked at again after those that wait: they may have come from there meanwhile."""
+    left: set[bytes] = set()
+    waits = [keys.wait(name) for name in (yield from set_names(keys))]
+    for place in (keys.running, *waits, keys.running):
+        cursor: int | bytes = 0
+        while True:
+            ((cursor, page),) = yield [plain("ZSCAN", place, cursor, "COUNT", PAGE)]
+            left.update(pk for pk in _pks(page[::2]) if shards.of(pk.decode(errors="replace")).shard != keys.shard)
+            if int(cursor) == 0:
+                break
+    return len(left)
+
+
+def _pks(members: list[bytes]) -> Iterator[bytes]:
+    return (member.rpartition(US)[2] for member in members if member[:1] == US)
