@@ -1,12 +1,13 @@
 """Workers and senders are replaced one after the other, amid a load, by some with another number of shards."""
 
 import json
+import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 
@@ -18,11 +19,11 @@ from tests import servers
 from tests.brokers.rig import OPTIONS
 from tests.servers.cluster import until
 from tests.servers.redis import Server
-from tests.worker.processes import Line, Site
+from tests.worker.processes import Call, Line, Site
 
 OLD, NEW = 3, 4
 LOAD = 300
-HELD = ["held by the old number", "held by both"]
+IDS = [f"{n}" for n in range(LOAD)]
 
 Start = Callable[..., Site]
 
@@ -70,40 +71,46 @@ def site(redis_url: str, line: Line, process_env: dict[str, str]) -> Iterator[St
 
 def test_each_message_runs_once_while_the_number_of_shards_changes_under_load(site: Start, line: Line) -> None:
     before, both = site(OLD), site(NEW, OLD)
-    first = before.worker()
+    first, second = before.worker(), both.worker()
     first.until_says("Queues:")
-    before.send(HELD[0], key="hold")
-    held = [line.next()]
-    second = both.worker()
     second.until_says("Queues:")
-    senders = [threading.Thread(target=_send_load, args=(each, sign)) for each in (before, both) for sign in "+-"]
+    held = [_hold(before, line, first.pid), _hold(both, line, second.pid)]
+    senders = [threading.Thread(target=_send_load, args=(each,)) for each in (before, both, both)]
     for sender in senders:
         sender.start()
     until(lambda: both.broker.counts().totals["sent"] > LOAD // 4)
     assert isinstance(both.broker, RedisBroker)
     both.broker.switch_shards()
-    first.until_says("OPTIONS[")  # it claims no more
-    held[0].release()
-    assert first.stop() == 0
     for sender in senders:
         sender.join()
-    ran = Counter(line.next().id for _ in range(2 * LOAD + 1))
+
+    second.signal(signal.SIGSTOP)
+    assert both.broker.reschedule(IDS) == [True] * LOAD
+    first.until_says("the number of shards was changed")
+    second.signal(signal.SIGCONT)
+    for call in chain(*held):
+        call.release()
+    ran = Counter(line.next().id for _ in range(LOAD + len([*chain(*held)])))
     assert set(ran.values()) == {1}
-    assert second.stop() == 0
+    assert set(IDS) < set(ran)
+    assert [first.stop(), second.stop()] == [0, 0]
     assert line.none_waits()
-    assert both.totals()["finished"] == both.totals()["sent"] == 2 * LOAD + 1
+    assert both.totals()["finished"] == both.totals()["sent"] == ran.total()
     assert both.broker.change_of_shards().has_drained
-    after = site(NEW)
-    after.send("last")
-    third = after.worker()
-    assert line.next().id == "last"
-    assert third.stop() == 0
+    site(NEW).send("last")
 
 
-def _send_load(site: Site, sign: str) -> None:
-    """Two senders send each id, at nearly the same moment: it is due only when both have."""
-    due_ms = int(time.time() * 1000) + 4_000
+def _hold(site: Site, line: Line, pid: int) -> list[Call]:
+    """Calls of messages that are held by workers, one of them by this."""
+    calls: list[Call] = []
+    while not calls or calls[-1].pid != pid:
+        site.send(f"held-{pid}-{len(calls)}", key="hold")
+        calls.append(line.next())
+    return calls
+
+
+def _send_load(site: Site) -> None:
+    """Several send each id, at nearly the same moment; it is due when they are through."""
     with suppress(BrokerRefused):  # once it is switched
-        for n in range(LOAD):
-            site.broker.put([Put(f"{sign}{n}", Header("default", "run"), b'""', at_ms=due_ms)])
-            time.sleep(0.001)
+        for id in IDS:
+            site.broker.put([Put(id, Header("default", "run"), b'""', 600_000)])
