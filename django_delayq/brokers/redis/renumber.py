@@ -1,16 +1,17 @@
 """From one number of shards to another while messages wait. Operations, as `scripts.py` defines them.
 
-Nothing is moved. The shards are told, and from then on put what is new by the new number; what they hold by the old one
-ends where it is. Every process knows both numbers meanwhile, and one that does not is refused by the shard itself.
+No message is moved. The shards are told, and from then on put what is new by the new number; what they hold by the old
+one ends where it is. Every process knows both numbers meanwhile; one that does not is refused by the shard itself.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from django_delayq.brokers.base import Alarm
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.looks import set_names
-from django_delayq.brokers.redis.records import US, entry_id
-from django_delayq.brokers.redis.scripts import Call, Operation, load, plain
+from django_delayq.brokers.redis.looks import clock_ms, pairs, set_names
+from django_delayq.brokers.redis.puts import put_alarms
+from django_delayq.brokers.redis.records import US, as_int, entry_id
+from django_delayq.brokers.redis.scripts import Call, Operation, beside, load, plain
 from django_delayq.brokers.redis.shards import Shards
 
 PAGE = 250
@@ -45,16 +46,20 @@ def switch(shards: Shards) -> Operation[None]:
 
 
 def look(shards: Shards) -> Operation[Renumbering]:
-    """How far it is. Reads through everything, a page at a time. Forgets the old number once it has drained."""
+    """How far it is. Reads through everything, a page at a time; moves alarms; forgets the old number once it has
+    drained."""
     if shards.before is None:
         return Renumbering(shards.count)
     told = yield [plain("HGET", keys.count, "shards") for keys in shards.all]
     change = Renumbering(shards.count, shards.before.count)
     change.is_switched = all(_is_of(each, keys, shards) for each, keys in zip(told, shards.all, strict=True))
-    for messages, buried, alarms in (yield from shards.everywhere(lambda keys: _left(shards, keys))):
+    if not change.is_switched:
+        return change
+    for messages, buried in (yield from shards.everywhere(lambda keys: _left(shards, keys))):
         change.messages += messages
         change.buried += buried
-        change.alarms += alarms
+    for keys in shards.all:
+        change.alarms += yield from _move_alarms(shards, keys)
     if change.has_drained:
         yield from _forget(shards)
     return change
@@ -72,7 +77,7 @@ def _forget(shards: Shards) -> Operation[None]:
     yield [plain("HDEL", shards.first.meta, "old_shards")]
 
 
-def _left(shards: Shards, keys: Keys) -> Operation[tuple[int, int, int]]:
+def _left(shards: Shards, keys: Keys) -> Operation[tuple[int, int]]:
     messages = buried = 0
     cursor: int | bytes = 0
     while True:
@@ -82,22 +87,45 @@ def _left(shards: Shards, keys: Keys) -> Operation[tuple[int, int, int]]:
                 buried, messages = (buried + 1, messages) if US in entry else (buried, messages + 1)
         if int(cursor) == 0:
             break
-    return messages, buried, (yield from _alarms_left(shards, keys))
+    return messages, buried
 
 
-def _alarms_left(shards: Shards, keys: Keys) -> Operation[int]:
-    """Those that run are looked at again after those that wait: they may have come from there meanwhile."""
-    left: set[bytes] = set()
-    waits = [keys.wait(name) for name in (yield from set_names(keys))]
-    for place in (keys.running, *waits, keys.running):
+def _move_alarms(shards: Shards, keys: Keys) -> Operation[int]:
+    """Put alarms that wait where the new number has them: they prove nothing, so one too many does no harm. Gives how
+    many are claimed, and so left: those are looked for before and after, since they come from there and go back."""
+    claimed = yield from _claimed_alarms(shards, keys)
+    for name in (yield from set_names(keys)):
         cursor: int | bytes = 0
         while True:
-            ((cursor, page),) = yield [plain("ZSCAN", place, cursor, "COUNT", PAGE)]
-            left.update(pk for pk in _pks(page[::2]) if shards.of(pk.decode(errors="replace")).shard != keys.shard)
+            scan = plain("ZSCAN", keys.wait(name), cursor, "COUNT", PAGE)
+            clock, (cursor, page) = yield [beside(keys.msg, "TIME"), scan]
+            strays = [(member, at) for member, at in pairs(page) if _is_astray(shards, keys, member)]
+            if strays:
+                queue, _, key = name.partition(":")
+                now = clock_ms(clock)
+                alarms = [Alarm(queue, key, _pk(member), max(as_int(at) - now, 0)) for member, at in strays]
+                yield from shards.parted(alarms, lambda alarm: alarm.pk, put_alarms)
+                yield [plain("ZREM", keys.wait(name), *(member for member, _ in strays))]
             if int(cursor) == 0:
                 break
-    return len(left)
+    claimed |= yield from _claimed_alarms(shards, keys)
+    return len(claimed)
 
 
-def _pks(members: list[bytes]) -> Iterator[bytes]:
-    return (member.rpartition(US)[2] for member in members if member[:1] == US)
+def _claimed_alarms(shards: Shards, keys: Keys) -> Operation[set[bytes]]:
+    found: set[bytes] = set()
+    cursor: int | bytes = 0
+    while True:
+        ((cursor, page),) = yield [plain("ZSCAN", keys.running, cursor, "COUNT", PAGE)]
+        found.update(member for member in page[::2] if _is_astray(shards, keys, member))
+        if int(cursor) == 0:
+            return found
+
+
+def _is_astray(shards: Shards, keys: Keys, member: bytes) -> bool:
+    """Whether it is an alarm whose home by the new number is another shard."""
+    return member[:1] == US and shards.of(_pk(member)).shard != keys.shard
+
+
+def _pk(member: bytes) -> str:
+    return member.rpartition(US)[2].decode(errors="replace")
