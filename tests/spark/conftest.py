@@ -16,12 +16,18 @@ from tests import databases, servers
 from tests.servers import PostgresServer, Server, Servers, SqliteFiles
 from tests.spark.support import ALIASES, CARRIED, EMBEDDED, STORED
 
-BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 QUICK_START = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.stream.error.file=/dev/null",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    BATCH_ROWS: "500",
+}
+# Of a few rows: to compile Java for a query takes longer than the query. The month of departures has it as users do.
+OF_FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
 }
 
 
@@ -74,7 +80,7 @@ def spark(spark_env: dict[str, str]) -> Iterator[SparkSession]:
         patch.delenv("JAVA_HOME", raising=False)  # the Java that a user gets
         for name, value in spark_env.items():
             patch.setenv(name, value)
-        session = build_session("tests", master="local[2,2]", config=QUICK_START)
+        session = build_session("tests", master="local[2,2]", config={**QUICK_START, **OF_FEW_ROWS})
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

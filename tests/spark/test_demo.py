@@ -9,7 +9,7 @@ from pathlib import Path
 from pyarrow import parquet
 
 from tests.docs.site import ROOT
-from tests.spark.conftest import BATCH_ROWS, QUICK_START
+from tests.spark.conftest import QUICK_START
 
 DEPARTURES = 27_004
 PATIENCE_S = 900
@@ -19,7 +19,7 @@ def test_a_month_of_departures_is_sent_run_archived_reported_and_reconciled(tmp_
     env = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO", "DELAYQ"))}
     env["SPARK_DEMO_VAR"] = str(tmp_path / "demo")
     # Java spends more on compiling for speed than a month of rows takes: this halves the test.
-    settings = [f"{name} {value}" for name, value in QUICK_START.items() if name != BATCH_ROWS]
+    settings = [f"{name} {value}" for name, value in QUICK_START.items()]
     (tmp_path / "spark-defaults.conf").write_text("\n".join(settings))
     env["SPARK_CONF_DIR"] = str(tmp_path)
     command = [sys.executable, "-m", "example_project.spark_demo"]

@@ -24,16 +24,16 @@ def rows_of(spark: SparkSession, *times: tuple[str, str]) -> DataFrame:
     return spark.createDataFrame(numbered, "n int, local string, zone string")
 
 
+def due_and_moved(spark: SparkSession, *times: tuple[str, str], **rules: Any) -> tuple[list[str], dict[str, int]]:
+    """When they are due, in UTC, and how many were moved for each reason."""
+    out, forecast = planned(rows_of(spark, *times), MESSAGES, Plan("local", "zone", **rules))
+    due = [f"{row.due_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" for row in out.orderBy(f.col("data")).collect()]
+    return due, {reason: count for reason, count in forecast.moved.items() if count}
+
+
 def due(spark: SparkSession, *times: tuple[str, str], **rules: Any) -> list[str]:
     """When they are due, in UTC."""
-    out, _ = planned(rows_of(spark, *times), MESSAGES, Plan("local", "zone", **rules))
-    return [f"{row.due_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" for row in out.orderBy(f.col("data")).collect()]
-
-
-def moved(spark: SparkSession, *times: tuple[str, str], **rules: Any) -> dict[str, int]:
-    """How many were moved for each reason."""
-    _, forecast = planned(rows_of(spark, *times), MESSAGES, Plan("local", "zone", **rules))
-    return {reason: count for reason, count in forecast.moved.items() if count}
+    return due_and_moved(spark, *times, **rules)[0]
 
 
 def test_a_local_time_is_that_of_its_own_zone(spark: SparkSession) -> None:
@@ -55,7 +55,8 @@ def test_what_a_clock_change_skips_moves_forward_and_what_comes_twice_is_the_fir
         ("2026-03-08 01:59:59", NEW_YORK),
         ("2026-03-08 03:00", NEW_YORK),
     ]
-    assert due(spark, *times) == [
+    found, moved = due_and_moved(spark, *times)
+    assert found == [
         "2026-03-08 07:30:00",
         "2026-11-01 05:30:00",
         "2026-03-29 01:30:00",
@@ -63,7 +64,7 @@ def test_what_a_clock_change_skips_moves_forward_and_what_comes_twice_is_the_fir
         "2026-03-08 06:59:59",
         "2026-03-08 07:00:00",
     ]
-    assert moved(spark, *times) == {"clock change": 2}
+    assert moved == {"clock change": 2}
 
 
 def test_in_quiet_hours_nothing_is_due_before_they_end(spark: SparkSession) -> None:
@@ -95,8 +96,8 @@ def test_a_weekend_and_a_holiday_are_waited_out_at_the_same_time_of_day(spark: S
 def test_quiet_hours_that_end_on_a_weekend_are_followed_by_it(spark: SparkSession) -> None:
     friday_night = ("2026-11-20 23:00", "UTC")
     rules = {"quiet": (time(21), time(8)), "business_days": True}
-    assert due(spark, friday_night, **rules) == ["2026-11-23 08:00:00"]
-    assert moved(spark, friday_night, **rules) == {"quiet hours": 1, "business days": 1}
+    expected = ["2026-11-23 08:00:00"], {"quiet hours": 1, "business days": 1}
+    assert due_and_moved(spark, friday_night, **rules) == expected
 
 
 def test_spreading_stays_in_its_window_and_is_the_same_at_each_run(spark: SparkSession) -> None:
@@ -109,11 +110,11 @@ def test_spreading_stays_in_its_window_and_is_the_same_at_each_run(spark: SparkS
 
 def test_no_second_has_more_than_the_rate_and_nothing_is_due_before_its_time(spark: SparkSession) -> None:
     times = [("2026-11-21 12:00:00", "UTC")] * 25 + [("2026-11-21 12:00:01", "UTC")] * 3 + [("2026-11-21 13:00", "UTC")]
-    found = due(spark, *times, max_per_second=10)
+    found, moved = due_and_moved(spark, *times, max_per_second=10)
     assert [found.count(f"2026-11-21 12:00:0{second}") for second in range(4)] == [10, 10, 8, 0]
     assert all(later >= "2026-11-21 12:00:01" for later in found[25:28])
     assert found[28] == "2026-11-21 13:00:00"
-    assert moved(spark, *times, max_per_second=10) == {"rate": 18}
+    assert moved == {"rate": 18}
 
 
 def test_a_queue_at_a_rate_is_counted_on_until_it_is_empty() -> None:
