@@ -215,11 +215,13 @@ def test_a_switch_that_is_half_made_doubles_nothing_and_is_made_again(
     check(both)
 
 
-def test_a_switch_that_comes_again_does_not_go_back(process: Process) -> None:
+def test_a_switch_that_comes_again_does_not_go_back(process: Process, redis_server: Server) -> None:
     both = process(16, 4)
     both.switch_shards()
     send(both, *MANY)
-    both.switch_shards()
+    with redis_server.client() as client:  # the first round of another
+        for keys in Shards("delayq", 16, 4).all:
+            client.eval(load("tell").source, 1, keys.count, "4>16", 16)
     assert created(send(both, *MANY)) == [False] * len(MANY)
     assert both.change_of_shards().has_drained
 
