@@ -132,21 +132,27 @@ def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(cluster: Cluster
     assert rig.broker.audit().differences == []
 
 
-@pytest.mark.parametrize("move", ["claim", "renew", "interrupt"])
+@pytest.mark.parametrize("move", ["claim", "renew", "interrupt", "cancel"])
 def test_what_empties_a_key_of_a_slot_that_moves_loses_nothing(
     redis_cluster: ClusterServers, cluster_rig: Rig, move: str
 ) -> None:
     """A script that emptied a key and then named it would end half-way: it would be looked for at the other node."""
     rig, shard = cluster_rig, SHARDS.all[0]
-    first, second = [id for id in map(str, range(60)) if SHARDS.of(id) is shard][:2]
+    first, second, suspect = [id for id in map(str, range(60)) if SHARDS.of(id) is shard][:3]
+    rig.send(suspect, key="m")
+    rig.broker.cancel([suspect])  # all the keys that a cancel names are there
+    rig.send(suspect)
+    rig.crash(2)
     rig.send(first)
     (claimed,) = rig.claim()
-    if move == "claim":
+    if move in ("claim", "cancel"):
         rig.send(second, key="l")  # the only one that waits, beside one that runs
 
     def act() -> object:
         if move == "claim":
             return ids(rig.claim(key="l"))
+        if move == "cancel":
+            return rig.broker.cancel([second])
         if move == "renew":
             return rig.broker.renew([(claimed.id, claimed.token)], LEASE_MS)
         return rig.broker.settle([settlement(claimed, Verb.INTERRUPT)])

@@ -19,7 +19,10 @@ from redis.exceptions import (
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 
 # Redis up to 6.2 wraps what a script's command answered, so the code may stand anywhere in the text.
-_PASSES = re.compile(r"\b(LOADING|READONLY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED)\b")
+# "non local key": of a script whose slot moves to another node.
+_PASSES = re.compile(
+    r"\b(LOADING|READONLY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED|non local key)\b"
+)
 _READ_ONLY = "can't write against a read only"
 _FULL = re.compile(r"\bOOM\b|used memory > 'maxmemory'")
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"

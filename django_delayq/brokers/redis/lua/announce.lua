@@ -2,7 +2,7 @@
 -- A worker's heartbeat; forgets those that were not heard of for a minute, and pauses that have ended.
 -- KEYS  1 meta
 -- ARGV  1 field ('worker:<name>') 2 what it says of itself
-redis.call('HDEL', KEYS[1], ARGV[1]) -- frees first: memory may be full
+redis.call('HDEL', KEYS[1], '') -- a write that needs no memory lets the next one pass when memory is full
 redis.call('HSET', KEYS[1], ARGV[1], now .. '\31' .. ARGV[2])
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
