@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ActionForm
 from django.contrib.admin.options import ShowFacets
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Model, QuerySet
@@ -35,9 +37,16 @@ class BoundedList(ChangeList):
         return super().url_for_result(result) + query_of(result.alias)
 
 
+class BoundedActionForm(ActionForm):
+    """Django's own. django-unfold shows the button that runs an action only when Alpine knows that one is chosen."""
+
+    action = forms.ChoiceField(label=ActionForm.base_fields["action"].label, widget=forms.Select({"x-model": "action"}))
+
+
 class BoundedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
     """What all our lists share. Their rows are not added, changed or deleted here."""
 
+    action_form = BoundedActionForm
     paginator = CappedPaginator
     show_full_result_count = False
     show_facets = ShowFacets.NEVER

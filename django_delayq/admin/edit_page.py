@@ -108,7 +108,8 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
             at_most_once=row.at_most_once,
             using=row.alias,
         )
-        rescued.update(history=history)  # what replaces a message has none; nobody else sees the row yet
+        # What replaces a message is sent anew, without a history. Nobody else sees the row yet.
+        rescued.update(history=history, sent_at=row.sent_at)
 
 
 def _change_message(before: str, after: str) -> str:

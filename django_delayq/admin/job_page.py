@@ -12,7 +12,7 @@ from django_delayq.admin.aliases import alias_of
 from django_delayq.admin.message_page import address_of
 from django_delayq.admin.moves import label_of
 from django_delayq.admin.story import what_next
-from django_delayq.models import ErrorMessage
+from django_delayq.models import ErrorMessage, FinishMessage
 
 AGAIN_S = 2
 
@@ -25,6 +25,8 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
     if found is None:
         raise Http404(_("There is no such job any more."))
     job, row = found
+    cancelled = isinstance(row, FinishMessage) and not job.over
+    over = job.over or cancelled or isinstance(row, ErrorMessage)
     context = {
         **admin.admin_site.each_context(request),
         "title": _("In the background"),
@@ -33,10 +35,11 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         "job": job,
         "label": label_of(job.change),
         "failed": isinstance(row, ErrorMessage),
+        "cancelled": cancelled,
         "message_address": address_of(admin, row),
         "row": row,
-        "what_next": "" if job.over or isinstance(row, ErrorMessage) else what_next(row),
+        "what_next": "" if over else what_next(row),
     }
     request.current_app = admin.admin_site.name
-    headers = {} if job.over or isinstance(row, ErrorMessage) else {"Refresh": str(AGAIN_S)}
+    headers = {} if over else {"Refresh": str(AGAIN_S)}
     return TemplateResponse(request, "admin/delayq/job.html", context, headers=headers)

@@ -173,6 +173,18 @@ def test_many_are_moved_in_the_background_with_their_progress(
     assert logged() == ["key=order.close: Run again: begun", "key=order.close: Run again: 3 messages"]
 
 
+def test_a_job_that_was_cancelled_is_over(
+    job_of_two_pages: Any, broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    (address, _), *_ = job_of_two_pages.redirect_chain
+    (of_the_job,) = ids_in(database, ReadyMessage)
+    broker.cancel([of_the_job])
+    cancelled = superuser.get(address)
+    assert "It was cancelled, and what it has not done is left as it was." in text_of(cancelled)
+    assert "Refresh" not in cancelled
+    assert ids_in(database, ErrorMessage) == {"a1", "a2", "a3", "other"}
+
+
 def test_a_job_whose_message_ran_twice_moves_nothing_twice(job_of_two_pages: Any, database: str) -> None:
     run_due(deliveries=2)
     assert ids_in(database, ErrorMessage) == {"other"}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -60,9 +61,10 @@ def test_a_mended_message_runs_with_its_new_payload(
 def test_it_keeps_its_primary_key_and_all_that_it_was_sent_with(
     closed: list[Order], broker: StoredBroker, superuser: Client, database: str
 ) -> None:
-    kept = ("pk", "message_id", "queue", "tag", "trace_id", "max_attempts", "timeout_ms", "at_most_once")
+    kept = ("pk", "message_id", "queue", "tag", "trace_id", "max_attempts", "timeout_ms", "at_most_once", "sent_at")
     options: dict[str, Any] = {"tag": "order:42", "trace_id": "t", "max_attempts": 2, "timeout": "9s"}
     bury(broker, "a", data=Order(41), at_most_once=True, expires="1h", **options)
+    ErrorMessage.objects.using(database).update(sent_at=datetime(2026, 1, 1, tzinfo=UTC))
     before = ErrorMessage.objects.using(database).get()
     superuser.post(url("errormessage", before.pk, "payload"), {"payload": '{"number": 42}'})
     after = ReadyMessage.objects.using(database).get()

@@ -1,5 +1,6 @@
 -- One lease that ran out. Gives 'reclaimed'; 'buried', the header, the failures and why; 'ghost' for a place without a
--- body; nothing, also for a later format; or the name of a wait set that is needed and not among KEYS. KEYS and ARGV as in reclaim.lua.
+-- body; nothing, also for a later format; or the name of a wait set that is needed and not among KEYS.
+-- KEYS and ARGV as in reclaim.lua.
 local function ready_again(set, member, due)
   redis.call('ZADD', set, 'LT', due, member)
   placed(KEYS[6], KEYS[7], ARGV[2], set_name(set), due)
