@@ -17,7 +17,9 @@ def run(
     id: str, outcome: Run.Outcome = Run.Outcome.FINISHED, late_ms: float = 1, attempt: int = 1, pid: int = OTHER
 ) -> Run:
     started_at = DUE + timedelta(milliseconds=late_ms)
-    return Run(message_id=id, outcome=outcome, attempt=attempt, worker_pid=pid, due_at=DUE, started_at=started_at)
+    ended_at = None if outcome == Run.Outcome.RUNNING else started_at
+    times = {"due_at": DUE, "started_at": started_at, "ended_at": ended_at}
+    return Run(message_id=id, outcome=outcome, attempt=attempt, worker_pid=pid, **times)
 
 
 def count_runs(
@@ -66,8 +68,19 @@ def test_a_message_that_vanished_without_being_stopped_or_ran_though_stopped_bre
 
 
 def test_a_message_that_finished_twice_is_doubled() -> None:
-    figures = count_runs(run("a", pid=KILLED), run("a"))
+    figures = count_runs(run("a"), run("a"))
     assert (figures.doubled, figures.is_kept) == (1, False)
+
+
+def test_what_the_killed_worker_had_just_finished_is_taken_over_and_not_doubled() -> None:
+    """It was killed between the handler's end and its settlement."""
+    figures = count_runs(run("a", pid=KILLED), run("a"))
+    assert (figures.run, figures.taken_over, figures.doubled, figures.is_kept) == (1, 1, 0, True)
+
+
+def test_what_the_killed_worker_had_finished_long_before_and_another_ran_again_is_doubled() -> None:
+    figures = count_runs(run("a", pid=KILLED), run("b", pid=KILLED, late_ms=2_000), run("a"), promised="ab")
+    assert (figures.taken_over, figures.doubled, figures.is_kept) == (0, 1, False)
 
 
 def test_a_run_cut_off_by_the_kill_and_finished_by_the_other_worker_is_taken_over_and_not_doubled() -> None:
