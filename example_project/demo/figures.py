@@ -9,7 +9,7 @@ from example_project.demo.promises import Promises
 from example_project.shop.models import Run
 
 UNTOLD = timedelta(seconds=1)
-"""What a worker finished so shortly before its death the broker may not know: settlements are gathered for some 50 ms."""
+"""What a worker finished so shortly before its death the broker may not know: it gathers settlements for some 50 ms."""
 
 
 @dataclass(frozen=True)
