@@ -43,7 +43,7 @@ def test_every_page_has_that_look_and_all_that_it_tells(shown: dict[str, str]) -
         "pause": ["Reason"],
         "readymessage": ["order:1:close", "starts in"],
         "finishmessage": ["order:2:close"],
-        "errormessage": ["ValueError: no order 3", "By kind of failure", 'x-model="action"'],  # what shows its Run button
+        "errormessage": ["ValueError: no order 3", "By kind of failure", 'x-model="action"'],  # shows Run
         "range": ['name="due_from" value="2026-01-01T00:00"'],
         "groups": ["ValueError in shop", "Run this 1 again"],
         "message": ["What happens next", "Run again", "&quot;order&quot;: 3"],
