@@ -1,26 +1,25 @@
 """How much was done of late, and how late it started: counted where that is quick, else estimated from samples."""
 
 import math
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import accumulate
 from random import Random
 
 from django_delayq.store import figures
 from django_delayq.store.database import Database
+from django_delayq.store.figures import BURST_MS, MINUTE_MS, Finished, Minute, Sample
 
-MOST_COUNTED = 3_000
-"""So many messages are counted one by one. Of more, about as many are read, at random moments of each part."""
+MOST_COUNTED = 30_000
+"""So many messages are counted, the last ones. Of what finished before, as much is known as fell in windows."""
+WINDOWS = 60
+MOST_OF_A_WINDOW = 50
+"""Of so many in a window it is told how late they had started."""
+MOST_SAMPLED = 2_000
+"""And of about so many of those that are counted."""
 PARTS = 60
-"""A span is shown, and sampled, in so many parts."""
-MOST_SAMPLED = 4 * MOST_COUNTED // PARTS
-"""Of one part."""
-BURST_MS = 10_000
-"""The busiest stretch of a span is as long as this."""
-
-Ended = Sequence[tuple[int, int | None]]
+"""A span is shown in so many parts, each of whole minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,65 +53,87 @@ class Throughput:
         return self.finished * 1000 / self.span_ms
 
 
+Window = tuple[int, int, float]
+"""After, up to, and how long a while it stands for, in ms."""
+
+
 def measure(database: Database, now_ms: int, spans_ms: Sequence[int]) -> list[Throughput]:
-    """What finished in each of the spans up to `now_ms`, in two statements at most."""
-    (newest,) = figures.finished(database, [(now_ms - max(spans_ms), now_ms)], MOST_COUNTED + 1)
-    width_ms = (now_ms - newest.after_ms) / PARTS
-    windows = {
-        span_ms: windows_of(now_ms, span_ms, width_ms) for span_ms in spans_ms if newest.after_ms > now_ms - span_ms
-    }
-    samples = iter(figures.finished(database, list(chain.from_iterable(windows.values())), MOST_SAMPLED))
+    """What finished in each of the spans of whole hours up to `now_ms`, in two statements."""
+    newest = figures.finished(database, now_ms, max(spans_ms), MOST_COUNTED + 1)
+    windows = windows_before(newest.after_ms, [now_ms - span_ms for span_ms in spans_ms], Random(now_ms))
+    stepped = [(max(newest.after_ms, now_ms - span_ms), now_ms, _step(newest, span_ms)) for span_ms in spans_ms]
+    some, of_windows = figures.samples(
+        database, stepped, [(after, until) for after, until, _ in windows], MOST_OF_A_WINDOW
+    )
+    sampled = list(zip(windows, of_windows, strict=True))
     return [
-        estimated(list(islice(samples, PARTS)), windows[span_ms], span_ms)
-        if span_ms in windows
-        else counted([one for one in newest.messages if one[0] > now_ms - span_ms], now_ms, span_ms)
-        for span_ms in spans_ms
+        throughput(now_ms, span_ms, newest, late.late_ms, [one for one in sampled if one[0][0] >= now_ms - span_ms])
+        for span_ms, late in zip(spans_ms, some, strict=True)
     ]
 
 
-def counted(ended: Ended, now_ms: int, span_ms: int) -> Throughput:
-    """From all that finished."""
-    start_ms = now_ms - span_ms
-    parts = Counter(min(max((at_ms - start_ms) * PARTS // span_ms, 0), PARTS - 1) for at_ms, _ in ended)
+def throughput(
+    now_ms: int, span_ms: int, newest: Finished, late_ms: Sequence[int], sampled: Sequence[tuple[Window, Sample]]
+) -> Throughput:
+    """Of a span: what was counted, how late some of that had started, and what fell in windows of the time before."""
+    minutes = _within(newest, span_ms)
+    counted = sum(minute.finished for minute in minutes.values())
+    parts = [0.0] * PARTS
+    late = _weighted(late_ms, counted)
+    bursts = [minute.most_together for minute in minutes.values()]
+    for ago, minute in minutes.items():
+        parts[_part(ago, span_ms)] += minute.finished
+    for (after_ms, until_ms, while_ms), sample in sampled:
+        number = sample.finished * while_ms / (until_ms - after_ms)
+        parts[_part((now_ms - until_ms) // MINUTE_MS, span_ms)] += number
+        late += _weighted(sample.late_ms, number)
+        bursts.append(sample.finished)
     return Throughput(
         span_ms,
-        len(ended),
-        _most_together([at_ms for at_ms, _ in ended]) * 1000 / BURST_MS,
-        _lateness(ended),
-        tuple(parts[part] for part in range(PARTS)),
+        round(sum(parts)),
+        max(bursts, default=0) * 1000 / BURST_MS,
+        lateness(late),
+        tuple(round(part) for part in parts),
+        estimated=bool(sampled),
     )
 
 
-def _most_together(ended_ms: Sequence[int]) -> int:
-    """How many of these moments lie within `BURST_MS`, wherever it begins: the same at each look."""
-    in_order = sorted(ended_ms)
-    together = (place - bisect_right(in_order, at_ms - BURST_MS) for place, at_ms in enumerate(in_order, start=1))
-    return max(together, default=0)
+def windows_before(until_ms: int, starts_ms: Sequence[int], pick: Random) -> list[Window]:
+    """Windows as long as a burst, at moments that no timetable of messages can share: `WINDOWS` in each stretch between
+    `until_ms` and the starts before it, one in each part of that."""
+    windows = []
+    for start_ms in sorted((start_ms for start_ms in starts_ms if start_ms < until_ms), reverse=True):
+        part_ms = (until_ms - start_ms) / WINDOWS
+        width_ms = min(BURST_MS, math.ceil(part_ms))
+        for part in range(WINDOWS):
+            after_ms = int(start_ms + part * part_ms + pick.random() * max(part_ms - width_ms, 0))
+            windows.append((after_ms, after_ms + width_ms, part_ms))
+        until_ms = start_ms
+    return windows
 
 
-def windows_of(now_ms: int, span_ms: int, width_ms: float) -> list[tuple[int, int]]:
-    """A window (after, up to) in each part, all as wide, at a moment that no timetable of messages can share."""
-    part_ms = span_ms / PARTS
-    width = math.ceil(min(max(width_ms, 1), part_ms))
-    pick = Random(now_ms)
-    starts = (now_ms - span_ms + part * part_ms + pick.random() * (part_ms - width) for part in range(PARTS))
-    return [(int(start), int(start) + width) for start in starts]
-
-
-def estimated(samples: Sequence[figures.Finished], windows: Sequence[tuple[int, int]], span_ms: int) -> Throughput:
-    """From what finished in a window of each part."""
-    per_ms = [
-        len(sample.messages) / (until_ms - sample.after_ms)
-        for sample, (_, until_ms) in zip(samples, windows, strict=True)
-    ]
-    parts = tuple(round(rate * span_ms / PARTS) for rate in per_ms)
-    everything = [one for sample in samples for one in sample.messages]
-    return Throughput(span_ms, sum(parts), max(per_ms) * 1000, _lateness(everything), parts, estimated=True)
-
-
-def _lateness(ended: Ended) -> Lateness | None:
-    late = sorted(late_ms for _, late_ms in ended if late_ms is not None)
-    if not late:
+def lateness(late: Iterable[tuple[int, float]]) -> Lateness | None:
+    """Of lengths, and how many messages each stands for."""
+    in_order = sorted(late)
+    if not in_order:
         return None
-    p50, p95, p99 = (late[math.ceil(len(late) * share) - 1] for share in (0.5, 0.95, 0.99))
+    up_to = list(accumulate(number for _, number in in_order))
+    p50, p95, p99 = (in_order[bisect_left(up_to, up_to[-1] * share)][0] for share in (0.5, 0.95, 0.99))
     return Lateness(max(p50, 0), max(p95, 0), max(p99, 0))
+
+
+def _within(newest: Finished, span_ms: int) -> dict[int, Minute]:
+    return {ago: minute for ago, minute in newest.minutes.items() if ago < span_ms // MINUTE_MS}
+
+
+def _step(newest: Finished, span_ms: int) -> int:
+    counted = sum(minute.finished for minute in _within(newest, span_ms).values())
+    return max(math.ceil(counted / MOST_SAMPLED), 1)
+
+
+def _part(minutes_ago: int, span_ms: int) -> int:
+    return max(PARTS - 1 - minutes_ago * PARTS * MINUTE_MS // span_ms, 0)
+
+
+def _weighted(late_ms: Sequence[int], number: float) -> list[tuple[int, float]]:
+    return [(each, number / len(late_ms)) for each in late_ms]

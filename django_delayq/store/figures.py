@@ -10,6 +10,8 @@ from django_delayq.store.pairs import waiting_pairs
 from django_delayq.store.rows import CRASHES_NOW, FREE
 
 HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+BURST_MS = 10_000
 
 MOST = 30_000
 """So many rows that are not due are counted in one look, shared out among the queues and keys; an index has them."""
@@ -36,11 +38,27 @@ class Waiting:
 
 
 @dataclass(slots=True)
+class Minute:
+    """How many messages finished in a minute, and the most of them within any `BURST_MS` that ended in it."""
+
+    finished: int
+    most_together: int
+
+
+@dataclass(slots=True)
 class Finished:
-    """When messages finished, and how long after their due time they had started: all that did after `after_ms`."""
+    """The messages that finished last, by how many minutes ago: all that did after `after_ms`."""
 
     after_ms: int
-    messages: list[tuple[int, int | None]] = field(default_factory=list)
+    minutes: dict[int, Minute] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Sample:
+    """How many messages finished in a while, and how late some of them had started, in ms: any of them."""
+
+    finished: int = 0
+    late_ms: list[int] = field(default_factory=list)
 
 
 def waiting(database: Database, now_ms: int) -> Waiting:
@@ -61,25 +79,42 @@ def waiting(database: Database, now_ms: int) -> Waiting:
     return found
 
 
-def finished(database: Database, windows: Sequence[tuple[int, int]], most: int) -> list[Finished]:
-    """What finished in each window (after, up to), of the `most` messages that ended last in it."""
-    one = (
-        "SELECT {i}, ended_at, outcome, started_at - due_at FROM (SELECT ended_at, outcome, started_at, due_at"
-        " FROM delayq_finish WHERE alias = %s AND ended_at > %s AND ended_at <= %s ORDER BY ended_at DESC LIMIT %s"
-        ") AS ended"
+def finished(database: Database, now_ms: int, span_ms: int, most: int) -> Finished:
+    """What finished in the span up to `now_ms`, of the `most` messages that ended last in it."""
+    sql = (
+        f"SELECT ago, count(finished), max(together), count(*), min(ended_at) FROM ("
+        f"SELECT ended_at, finished, ({now_ms} - ended_at) - ({now_ms} - ended_at) %% {MINUTE_MS} AS ago,"
+        f" count(finished) OVER (ORDER BY ended_at RANGE BETWEEN {BURST_MS - 1} PRECEDING AND CURRENT ROW) AS together"
+        " FROM (SELECT ended_at, CASE WHEN outcome = 'finished' THEN 1 END AS finished FROM delayq_finish"
+        " WHERE alias = %s AND ended_at > %s AND ended_at <= %s ORDER BY ended_at DESC LIMIT %s) AS newest"
+        ") AS counted GROUP BY ago"
     )
-    parameters = [(database.alias, after_ms, until_ms, most) for after_ms, until_ms in windows]
-    found = [Finished(after_ms) for after_ms, _ in windows]
-    oldest_ms = [until_ms for _, until_ms in windows]
-    read = [0] * len(windows)
-    for i, ended_ms, outcome, late_ms in _for_each(database, (one, parameters)):
-        read[i] += 1
-        oldest_ms[i] = min(oldest_ms[i], ended_ms)
-        if outcome == "finished":
-            found[i].messages.append((ended_ms, late_ms))
-    for each, number, since_ms in zip(found, read, oldest_ms, strict=True):
-        if number >= most:
-            each.after_ms = since_ms - 1
+    rows = database.rows(sql, [database.alias, now_ms - span_ms, now_ms, most])
+    is_whole = sum(read for *_, read, _ in rows) < most
+    after_ms = now_ms - span_ms if is_whole else min(oldest_ms for *_, oldest_ms in rows)
+    minutes = {int(ago) // MINUTE_MS: Minute(int(number), int(together)) for ago, number, together, _, _ in rows}
+    return Finished(after_ms, minutes)
+
+
+def samples(
+    database: Database, stepped: Sequence[tuple[int, int, int]], windows: Sequence[tuple[int, int]], most: int
+) -> tuple[list[Sample], list[Sample]]:
+    """Of each (after, up to, n) every n-th message, uncounted. And what finished in each window (after, up to), with
+    the lateness of the `most` that ended last."""
+    ended = "delayq_finish WHERE alias = %s AND ended_at > %s AND ended_at <= %s AND outcome = 'finished'"
+    nth = f"SELECT 0, {{i}}, 0, started_at - due_at FROM {ended} AND id %% %s = 0"
+    number = f"SELECT 1, {{i}}, count(*), 0 FROM {ended}"
+    late = f"SELECT started_at - due_at AS late FROM {ended} ORDER BY ended_at DESC LIMIT %s"
+    last = f"SELECT 2, {{i}}, 0, late FROM ({late}) AS last"
+    each_nth = [(database.alias, *each) for each in stepped]
+    each_window = [(database.alias, *each) for each in windows]
+    each_last = [(*each, most) for each in each_window]
+    found = [Sample() for _ in stepped], [Sample() for _ in windows]
+    for kind, i, counted, late_ms in _for_each(database, (nth, each_nth), (number, each_window), (last, each_last)):
+        sample = found[min(kind, 1)][i]
+        sample.finished += counted
+        if kind != 1 and late_ms is not None:
+            sample.late_ms.append(late_ms)
     return found
 
 

@@ -13,7 +13,7 @@ from django_delayq.brokers.base import SetCount, Verb
 from django_delayq.fields import to_epoch_ms
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker, figures
-from django_delayq.store.figures import HOUR_MS, Finished, Waiting, finished, waiting
+from django_delayq.store.figures import HOUR_MS, Finished, Minute, Sample, Waiting, finished, samples, waiting
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 
@@ -112,18 +112,36 @@ def test_a_queue_and_a_key_are_data(broker: StoredBroker, database: str, names: 
     assert seen == SetCount(queue, key, 0, 1, seen.next_due_ms)
 
 
-def test_what_finished_is_given_by_window_and_as_far_back_as_was_read(broker: StoredBroker, database: str) -> None:
+@pytest.fixture
+def ended(broker: StoredBroker, database: str) -> None:
+    """Three messages that finished at 60, 69 and 130 s, and one that was cancelled at 100 s."""
     send(database, "a", "b", "c", "cancelled")
     broker.cancel(["cancelled"])
     broker.settle([settlement(claimed, Verb.FINISH) for claimed in claim(broker)])
     rows = FinishMessage.objects.using(database)
-    for id, ended_ms in (("a", 1_000), ("b", 2_000), ("c", 3_000), ("cancelled", 2_500)):
+    for id, ended_ms in (("a", 60_000), ("b", 69_000), ("c", 130_000), ("cancelled", 100_000)):
         rows.filter(message_id=id).update(due_at=ended_ms - 100, started_at=ended_ms - 90, ended_at=ended_ms)
-    windows = [(1_000, 3_000), (0, 1_000), (5_000, 6_000)]
-    seen = finished(broker.database, windows, 10)
-    assert [sorted(each.messages) for each in seen] == [[(2_000, 10), (3_000, 10)], [(1_000, 10)], []]
-    assert [each.after_ms for each in seen] == [1_000, 0, 5_000]
-    assert finished(broker.database, windows[:1], 2) == [Finished(2_499, [(3_000, 10)])]  # one was cancelled
+
+
+@pytest.mark.usefixtures("ended")
+def test_what_finished_is_given_by_the_minute_as_far_back_as_was_read(broker: StoredBroker) -> None:
+    first, second = Minute(1, 1), Minute(2, 2)
+    assert finished(broker.database, 130_000, 100_000, 10) == Finished(30_000, {0: first, 1: second})
+    assert finished(broker.database, 130_000, 70_000, 10) == Finished(60_000, {0: first, 1: Minute(1, 1)})  # after it
+    assert finished(broker.database, 130_000, 100_000, 3) == Finished(69_000, {0: first, 1: Minute(1, 1)})
+    assert finished(broker.database, 59_000, 10_000, 10) == Finished(49_000)
+
+
+@pytest.mark.usefixtures("ended")
+def test_windows_tell_how_many_finished_in_them_and_how_late_the_last_had_started(broker: StoredBroker) -> None:
+    _, windows = samples(broker.database, [], [(59_999, 69_000), (60_000, 69_000), (70_000, 120_000)], 1)
+    assert windows == [Sample(2, [10]), Sample(1, [10]), Sample()]
+
+
+@pytest.mark.usefixtures("ended")
+def test_every_nth_message_tells_how_late_it_had_started(broker: StoredBroker) -> None:
+    (all_, some), _ = samples(broker.database, [(0, 130_000, 1), (0, 130_000, 1_000_000)], [], 1)
+    assert (all_, some) == (Sample(0, [10, 10, 10]), Sample())
 
 
 def _due_ms(database: str) -> dict[str, int]:
