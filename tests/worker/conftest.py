@@ -1,6 +1,5 @@
 """Fixtures of the worker's tests."""
 
-import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +10,7 @@ from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
 from tests import servers
 from tests.servers import Server
-from tests.worker.processes import Line, Site
+from tests.worker.processes import Site, site_with
 from tests.worker.rig import Rig
 
 
@@ -41,16 +40,5 @@ def gate() -> Iterator[threading.Event]:
 def site(redis_delayq: dict[str, Any], process_env: dict[str, str], redis_server: Server) -> Iterator[Site]:
     """A site with handlers on Redis, with leases of 2 s."""
     redis_delayq["OPTIONS"] = {"lease": "2s"}
-    line = Line(redis_server.directory / "line.sock")
-    env = process_env | {
-        "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
-        "DELAYQ_TEST": json.dumps(redis_delayq),
-        "DELAYQ_TEST_LINE": str(line.path),
-    }
-    broker = RedisBroker(get_alias())
-    site = Site(broker, env, line)
-    yield site
-    site.close()
-    broker.close()
-    line.close()
-    line.path.unlink()
+    with site_with(redis_delayq, RedisBroker(get_alias()), process_env, redis_server.directory) as site:
+        yield site

@@ -1,6 +1,7 @@
 """Real `run_delayq` processes on a real Redis, and the line on which their handlers talk to the test."""
 
 import contextlib
+import json
 import os
 import queue
 import signal
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +211,20 @@ def kill_and_take_over(site: Site) -> None:
         call.release()
     assert {site.line.next().what, site.line.next().what} == {"ran"}
     assert other.stop() == 0
+
+
+@contextlib.contextmanager
+def site_with(alias: Mapping[str, Any], broker: Broker, env: Mapping[str, str], directory: Path) -> Iterator[Site]:
+    """A site whose processes have this alias, with a line in the directory; its workers end with it."""
+    line = Line(directory / "line.sock")
+    own = {
+        "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
+        "DELAYQ_TEST": json.dumps(alias),
+        "DELAYQ_TEST_LINE": str(line.path),
+    }
+    site = Site(broker, {**env, **own}, line)
+    yield site
+    site.close()
+    broker.close()
+    line.close()
+    line.path.unlink()

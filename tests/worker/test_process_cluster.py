@@ -1,6 +1,5 @@
 """A worker on a Redis Cluster outlives a node."""
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +13,7 @@ from django_delayq.conf import Alias
 from tests import servers
 from tests.brokers.rig import OPTIONS
 from tests.servers import ClusterServers
-from tests.worker.processes import Line, Site
+from tests.worker.processes import Site, site_with
 
 SHARDS = Shards("delayq", 3)
 MANY = [f"{n:02}" for n in range(30)]
@@ -38,24 +37,15 @@ def cluster(redis_binary: str) -> Iterator[ClusterServers]:
 @pytest.fixture
 def own_site(cluster: ClusterServers, process_env: dict[str, str]) -> Iterator[Site]:
     """A site on it."""
-    line = Line(cluster.nodes[0].directory / "line.sock")
-    options = {
+    alias = {
         "BROKER": "django_delayq.brokers.redis.RedisBroker",
         "LOCATION": {"cluster": cluster.location.removeprefix("redis+cluster://").split(",")},
         "STORE": None,
         "OPTIONS": {"shards": 3},
     }
-    env = process_env | {
-        "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
-        "DELAYQ_TEST": json.dumps(options),
-        "DELAYQ_TEST_LINE": str(line.path),
-    }
     broker = RedisBroker(Alias("default", location=cluster.location, options=replace(OPTIONS, shards=3)))
-    site = Site(broker, env, line)
-    yield site
-    site.close()
-    broker.close()
-    line.close()
+    with site_with(alias, broker, process_env, cluster.nodes[0].directory) as site:
+        yield site
 
 
 def parted(gone: Keys) -> tuple[list[str], list[str]]:

@@ -13,7 +13,7 @@ from tests import servers
 from tests.brokers.conftest import name
 from tests.scale import scaled
 from tests.servers import Server
-from tests.worker.processes import Line, Site
+from tests.worker.processes import Site, site_with
 
 pytestmark = pytest.mark.parametrize("redis_binary", servers.redis_binaries(), ids=name)
 
@@ -27,19 +27,9 @@ def server(start_redis: Callable[..., Server]) -> Server:
 @pytest.fixture
 def own_site(server: Server, process_env: dict[str, str]) -> Iterator[Site]:
     """A site on it."""
-    line = Line(server.directory / "line.sock")
-    options = {"BROKER": "django_delayq.brokers.redis.RedisBroker", "LOCATION": server.url, "STORE": None}
-    env = process_env | {
-        "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
-        "DELAYQ_TEST": json.dumps(options),
-        "DELAYQ_TEST_LINE": str(line.path),
-    }
-    broker = RedisBroker(Alias("default", location=server.url))
-    site = Site(broker, env, line)
-    yield site
-    site.close()
-    broker.close()
-    line.close()
+    alias = {"BROKER": "django_delayq.brokers.redis.RedisBroker", "LOCATION": server.url, "STORE": None}
+    with site_with(alias, RedisBroker(Alias("default", location=server.url)), process_env, server.directory) as site:
+        yield site
 
 
 def test_a_worker_waits_for_a_redis_that_is_down_at_start(own_site: Site, server: Server) -> None:

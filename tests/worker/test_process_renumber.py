@@ -15,7 +15,6 @@ from django_delayq.brokers.base import Header, Put
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerRefused
-from tests import servers
 from tests.brokers.rig import OPTIONS
 from tests.servers.cluster import until
 from tests.servers.redis import Server
@@ -26,12 +25,6 @@ LOAD = 300
 IDS = [f"{n}" for n in range(LOAD)]
 
 Start = Callable[..., Site]
-
-
-@pytest.fixture
-def redis_binary() -> str:
-    """One will do: it is about the workers."""
-    return next(iter(servers.redis_binaries()), "") or servers.missing("redis-server")
 
 
 @pytest.fixture

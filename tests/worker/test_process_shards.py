@@ -1,6 +1,5 @@
 """Many workers over many shards: some are killed, one is frozen and one joins, amid a load."""
 
-import json
 import random
 import signal
 import time
@@ -16,12 +15,11 @@ from django_delayq.brokers.base import BATCH, Header, Put, pages
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias
 from django_delayq.worker.leases import HOLD
-from tests import servers
 from tests.brokers.rig import OPTIONS
 from tests.scale import scaled
 from tests.servers.cluster import until
 from tests.servers.redis import Server
-from tests.worker.processes import Line, Site
+from tests.worker.processes import Site, site_with
 
 SHARDS = 16
 LOAD = scaled(1_000)
@@ -36,12 +34,6 @@ PLACES = ["one server", "cluster"] if scaled(100) > 100 else ["one server"]  # e
 TOTAL = LOAD + len(HELD)
 
 
-@pytest.fixture
-def redis_binary() -> str:
-    """One will do: it is about the workers."""
-    return next(iter(servers.redis_binaries()), "") or servers.missing("redis-server")
-
-
 @pytest.fixture(params=PLACES)
 def location(request: pytest.FixtureRequest) -> str:
     """Where the shards are."""
@@ -53,25 +45,15 @@ def location(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def site(location: str, redis_server: Server, process_env: dict[str, str]) -> Iterator[Site]:
     """A site on them, with short leases."""
-    line = Line(redis_server.directory / "shards.sock")
     alias = {
         "BROKER": "django_delayq.brokers.redis.RedisBroker",
         "LOCATION": location,
         "STORE": None,
         "OPTIONS": {"shards": SHARDS, "lease": f"{LEASE_S}s"},
     }
-    env = process_env | {
-        "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
-        "DELAYQ_TEST": json.dumps(alias),
-        "DELAYQ_TEST_LINE": str(line.path),
-    }
     broker = RedisBroker(Alias("default", location=location, options=replace(OPTIONS, shards=SHARDS)))
-    site = Site(broker, env, line)
-    yield site
-    site.close()
-    broker.close()
-    line.close()
-    line.path.unlink()
+    with site_with(alias, broker, process_env, redis_server.directory) as site:
+        yield site
     _traces(site).unlink(missing_ok=True)
 
 

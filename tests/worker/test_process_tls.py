@@ -17,7 +17,7 @@ from django_delayq.conf import get_alias, parse_alias
 from django_delayq.errors import BrokerRefused
 from tests import servers
 from tests.servers import Server, Servers
-from tests.worker.processes import Line, Site
+from tests.worker.processes import Site, site_with
 
 
 @pytest.fixture
@@ -57,14 +57,8 @@ def redis_url(tls_server: Server, certificates: Path) -> str:
 @pytest.fixture
 def site(redis_delayq: dict[str, Any], process_env: dict[str, str], tls_server: Server) -> Iterator[Site]:
     """A site on it."""
-    line = Line(tls_server.directory / "line.sock")
-    env = {"DJANGO_SETTINGS_MODULE": "tests.worker.settings", "DELAYQ_TEST_LINE": str(line.path)}
-    broker = RedisBroker(get_alias())
-    site = Site(broker, process_env | env, line)
-    yield site
-    site.close()
-    broker.close()
-    line.close()
+    with site_with(redis_delayq, RedisBroker(get_alias()), process_env, tls_server.directory) as site:
+        yield site
 
 
 def test_messages_are_sent_and_run_over_tls(site: Site) -> None:
