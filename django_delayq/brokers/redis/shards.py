@@ -60,14 +60,7 @@ class Shards:
         """The operation, which answers for each item, on each shard with its own: the answers in the order given."""
         if len(self.all) == 1:
             return operate(self.first, items)
-        return self._by_id(items, id_of, operate)
-
-    def _by_id(
-        self, items: Sequence[T], id_of: Callable[[T], str], operate: Callable[[Keys, Sequence[T]], Operation[list[R]]]
-    ) -> Operation[list[R]]:
-        positions = self._parted(range(len(items)), lambda i: id_of(items[i]))
-        answers = yield from together([operate(keys, [items[i] for i in own]) for keys, own in positions])
-        return in_order([own for _, own in positions], answers)
+        return cast(Operation[list[R]], self._by_id(items, id_of, operate, together))
 
     def wherever(
         self,
@@ -97,7 +90,7 @@ class Shards:
             return self.by_id_reached(items, id_of, operate)
         moved = self._moved(items, id_of)
         there = self.before.by_id_reached([items[i] for i in moved], id_of, operate)
-        both = _side_by_side([self.by_id_reached(items, id_of, operate), there], Hasty)
+        both = reached([self.by_id_reached(items, id_of, operate), there])
         return _either(moved, cast(Operation[list[Sequence[bool | None]]], both))
 
     def by_id_reached(
@@ -109,17 +102,18 @@ class Shards:
         """As `by_id`, with None for what is on a node that is away."""
         if len(self.all) == 1:
             return operate(self.first, items)
-        return self._by_id_reached(items, id_of, operate)
+        return self._by_id(items, id_of, operate, reached)
 
-    def _by_id_reached(
+    def _by_id(
         self,
         items: Sequence[T],
         id_of: Callable[[T], str],
-        operate: Callable[[Keys, Sequence[T]], Operation[list[bool]]],
-    ) -> Operation[Sequence[bool | None]]:
+        operate: Callable[[Keys, Sequence[T]], Operation[list[R]]],
+        join: Callable[[Sequence[Operation[list[R]]]], Operation[Sequence[list[R] | Passing]]],
+    ) -> Operation[list[R | None]]:
         positions = self._parted(range(len(items)), lambda i: id_of(items[i]))
-        answers = yield from reached([operate(keys, [items[i] for i in own]) for keys, own in positions])
-        told = [
+        answers = yield from join([operate(keys, [items[i] for i in own]) for keys, own in positions])
+        told: list[Sequence[R | None]] = [
             [None] * len(own) if isinstance(answer, Passing) else answer
             for (_, own), answer in zip(positions, answers, strict=True)
         ]
