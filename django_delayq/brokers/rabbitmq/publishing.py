@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from time import monotonic, sleep
 
-from amqp import Channel, Connection, Message
+from amqp import Channel, Connection, Message, spec
 from amqp.exceptions import AMQPError
 
 from django_delayq.brokers.rabbitmq.link import Link
@@ -94,10 +94,12 @@ class Publisher:
         if self._channel is None or self._channel.connection is not connection:
             self._channel = self._new_channel(connection)
         batch.sent_on = connection
-        for out in list(batch.unconfirmed.values()):  # publishing takes in confirms of the first ones
+        for out in batch.unconfirmed.values():
             self._tag += 1
             self._in_flight[self._tag] = batch, out.uid
-            self._channel.basic_publish(out.message, out.exchange, out.routing_key, mandatory=True)
+            # As basic_publish(mandatory=True), which also looks for answers at each message: a fifth of a send's time.
+            method = (0, out.exchange, out.routing_key, True, False)
+            self._channel.send_method(spec.Basic.Publish, "Bssbb", method, out.message)
 
     def _await_confirms(self, connection: Connection, batch: "_Batch") -> None:
         while batch.unconfirmed and not batch.refused:
