@@ -1,4 +1,4 @@
-"""System checks of settings and handlers, each with an id, the reason and a hint. No query, no connection."""
+"""System checks of settings and handlers, each with an id, the reason and a hint. Only `--deploy` connects."""
 
 from collections.abc import Iterator
 from inspect import signature
@@ -9,11 +9,12 @@ from django.core.checks import CheckMessage, Error, Info, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from django_delayq.brokers import broker_class
+from django_delayq.brokers import broker_class, get_broker
 from django_delayq.brokers.base import Capability
 from django_delayq.codec import fields_of
 from django_delayq.conf import Alias, alias_names, get_alias
 from django_delayq.durations import to_ms
+from django_delayq.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.handlers import DEFAULT_TIMEOUT, Handler, name_of, registered_handlers
 from django_delayq.values import did_you_mean
 
@@ -36,6 +37,31 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     What is wrong in the call of `delay_execute` itself, two handlers with one key too, is raised at import.
     """
     return [message for handler in registered_handlers() for message in _check_handler(handler)]
+
+
+@register("delayq", deploy=True)
+def check_confirm(**kwargs: Any) -> list[CheckMessage]:
+    """E010 a broker that can't keep `OPTIONS["confirm"]`, as it says itself. One that is away is not waited for."""
+    found: list[CheckMessage] = []
+    for alias in valid_aliases():
+        if alias.store is None and alias.options.confirm is not None:
+            try:
+                get_broker(alias.name).open()
+            except BrokerRefused as error:
+                hint = "Until it can, every send to this alias is refused."
+                found.append(Error(f'DELAYQ["{alias.name}"]: {error}', hint=hint, id="delayq.E010"))
+            except (BrokerUnavailable, ImproperlyConfigured):
+                continue
+    return found
+
+
+def valid_aliases() -> Iterator[Alias]:
+    """The aliases, as far as they can be read."""
+    try:
+        for name in alias_names():
+            yield get_alias(name)
+    except ImproperlyConfigured:
+        return  # E001 tells of it
 
 
 def _check_alias(name: str) -> Iterator[CheckMessage]:

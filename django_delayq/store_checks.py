@@ -11,7 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Count
 
 from django_delayq.brokers import get_broker
-from django_delayq.conf import Alias, alias_names, get_alias
+from django_delayq.checks import valid_aliases
+from django_delayq.conf import Alias
 from django_delayq.errors import DelayqError, StoreUnavailable
 from django_delayq.handlers import handlers_by_key
 from django_delayq.models import ReadyMessage
@@ -37,16 +38,8 @@ def check_stores(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
 
     Of each alias with a store in one of `databases`.
     """
-    stores = [alias for alias in _aliases() if alias.store is not None and alias.database in (databases or ())]
+    stores = [alias for alias in valid_aliases() if alias.store is not None and alias.database in (databases or ())]
     return [message for alias in stores for message in _check_store(alias)]
-
-
-def _aliases() -> Iterator[Alias]:
-    try:
-        for name in alias_names():
-            yield get_alias(name)
-    except ImproperlyConfigured:
-        return  # E001 tells of it
 
 
 def _check_store(alias: Alias) -> Iterable[CheckMessage]:

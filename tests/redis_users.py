@@ -20,6 +20,6 @@ def allow(server: Server, name: str, *more: str) -> str:
     return f"delayq-{name}:{password}"
 
 
-def location_of(server: Server, name: str) -> str:
-    """LOCATION for the user, who is there from now on."""
-    return f"unix://{allow(server, name)}@{server.socket}?db=0"
+def location_of(server: Server, name: str, *more: str) -> str:
+    """LOCATION for the user, who is there from now on, with more rules than the page's."""
+    return f"unix://{allow(server, name, *more)}@{server.socket}?db=0"

@@ -1,6 +1,7 @@
 """What comes of the calls of one round trip to several nodes."""
 
 import pytest
+from redis.exceptions import ResponseError
 
 from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.scripts import Call, plain
@@ -26,6 +27,14 @@ def test_of_the_answers_of_all_nodes_to_one_call_the_least_counts() -> None:
     for i, reply in ((0, 7), (2, 1), (1, 7), (2, 0), (2, 1)):
         trip.answer(i, reply)
     assert trip.replies() == [7, 7, 0]
+
+
+def test_an_error_of_one_node_counts_before_what_the_others_answered() -> None:
+    for order in ([1, ResponseError("NOPERM")], [ResponseError("NOPERM"), 1]):
+        trip = Trip(CALLS)
+        for i, reply in ((0, 7), (1, 7), (2, order[0]), (2, order[1])):
+            trip.answer(i, reply)
+        assert str(trip.replies()[2]) == "NOPERM"
 
 
 def test_what_is_left_has_its_last_error() -> None:

@@ -47,7 +47,7 @@ from django_delayq.brokers.redis import (
     settles,
 )
 from django_delayq.brokers.redis.audit import audit
-from django_delayq.brokers.redis.confirm import confirmed
+from django_delayq.brokers.redis.confirm import Confirming
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.layout import Layout
 from django_delayq.brokers.redis.links import BUDGET, Links, Lost
@@ -80,6 +80,7 @@ class RedisBroker:
         self._options = alias.options
         self._shards = Shards(alias.options.prefix, alias.options.shards, alias.options.old_shards)
         self._layout = Layout(self._shards)
+        self._confirming = Confirming(alias.options.confirm, self._shards)
         self._slots = Slots()
         self._watches = [Watch(keys) for keys in self._shards.all]
         self._rebuild = Rebuild(self._shards)
@@ -95,7 +96,7 @@ class RedisBroker:
         parse_location(alias.location)
 
     def open(self) -> None:
-        self._links.run(self._layout.agree())
+        self._links.run(together([self._layout.agree(), self._confirming.ask()]))
 
     def close(self) -> None:
         self._sleeper.close()
@@ -125,7 +126,7 @@ class RedisBroker:
         """
         check_batch(puts_)
         put = homes.in_turn(self._shards, puts_, lambda keys, own: put_once(keys, self._slots, own, job, keep_ms))
-        operation = self._layout.agreed(confirmed(put, self._options.confirm))
+        operation = self._layout.agreed(self._confirming.confirmed(put))
         end = self._links.begin(operation, lost=partial(_unknown, puts_))
         return lambda: sum(end())
 
@@ -136,7 +137,7 @@ class RedisBroker:
 
     def _put(self, puts_: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
         put = homes.in_turn(self._shards, puts_, lambda keys, own: puts.put(keys, self._slots, own, on_conflict))
-        return confirmed(put, self._options.confirm)
+        return self._confirming.confirmed(put)
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
@@ -313,10 +314,8 @@ class RedisBroker:
         return self._run(looks.workers(self._shards.first))
 
     def report(self) -> ServerReport:
-        reports = [
-            report_on(partial(self._run_beside, key), self._location.shown)
-            for key in self._run(on_each_server(self._shards))
-        ]
+        keys = self._run(on_each_server(self._shards))
+        reports = [report_on(partial(self._run_beside, key), self._location.shown) for key in keys]
         report = merge_reports(reports)
         report.warnings.extend(self._location.warnings)
         return report

@@ -184,10 +184,17 @@ class Cluster:
     def _take(self, trip: Trip, part: list[int], node: Node, replies: Sequence[Reply]) -> None:
         """What a node has answered."""
         node.answers()
-        for i, reply in zip(part, replies, strict=True):
+        answers = list(zip(part, replies, strict=True))
+        is_done = not any(isinstance(reply, ResponseError) and trip.calls[i].keys for i, reply in answers)
+        for i, reply in answers:
             if isinstance(reply, MovedError):
                 self._nodes.moved(reply)
                 trip.fail([i], Passing(f"Redis at {node.server.shown} says that its slot moved: {reply}"))
+            elif isinstance(reply, ResponseError) and not trip.calls[i].keys:
+                if is_done:
+                    trip.answer(i, reply)
+                else:  # it waited for nothing, and does again with what is repeated
+                    trip.give_up([i], Passing(str(reply)))
             elif isinstance(reply, ResponseError):
                 trip.refuse(i, as_ours(reply, node.server.shown))
             else:

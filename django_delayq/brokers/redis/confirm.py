@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from django_delayq.brokers.redis.replies import Passing
-from django_delayq.brokers.redis.scripts import Call, Operation, Reply
+from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside
+from django_delayq.brokers.redis.shards import Shards, reached
 
 R = TypeVar("R")
 
@@ -15,7 +16,8 @@ may take a second before it begins."""
 
 
 class _Wait(NamedTuple):
-    call: Call
+    command: tuple[str | int, ...]
+    probe: tuple[str | int, ...]  # the same, that waits for no more than a moment
     within_ms: int
     is_confirmed: Callable[[Reply], bool]
     what: str
@@ -23,10 +25,11 @@ class _Wait(NamedTuple):
 
 _WAITS: Mapping[str, _Wait] = {
     "replica": _Wait(
-        Call(None, (), ("WAIT", 1, REPLICA_MS)), REPLICA_MS, lambda replicas: replicas >= 1, "no replica has it"
+        ("WAIT", 1, REPLICA_MS), ("WAIT", 0, 1), REPLICA_MS, lambda replicas: replicas >= 1, "no replica has it"
     ),
     "fsync": _Wait(
-        Call(None, (), ("WAITAOF", 1, 0, FSYNC_MS)),
+        ("WAITAOF", 1, 0, FSYNC_MS),
+        ("WAITAOF", 1, 0, 1),
         FSYNC_MS,
         lambda told: told[0] >= 1,
         "it is not in the file on disk",
@@ -34,23 +37,48 @@ _WAITS: Mapping[str, _Wait] = {
 }
 
 
-def confirmed(operation: Operation[R], confirm: str | None) -> Operation[R]:
-    """The operation, each of its round trips confirmed. Raises `Passing` for one that is not: what it wrote may stay.
+class Confirming:
+    """What this process knows of whether Redis can do it: at first nothing."""
 
-    A repeated put writes its slot again, so a wait after it is for something, too.
-    """
-    return operation if confirm is None else _confirmed(operation, _WAITS[confirm])
+    def __init__(self, confirm: str | None, shards: Shards) -> None:
+        self._wait = None if confirm is None else _WAITS[confirm]
+        self._shards = shards
+        self._is_able = False
+
+    def ask(self) -> Operation[None]:
+        """Ask each server whether it can, before anything is written to it. One that can't (too old, without the file,
+        without the permission) answers with an error that says what to mend; one that is away is asked another time."""
+        if self._wait is None or self._is_able:
+            return
+        told = yield from reached([_ask_beside(keys.msg, self._wait.probe) for keys in self._shards.all])
+        self._is_able = not any(isinstance(each, Passing) for each in told)
+
+    def confirmed(self, operation: Operation[R]) -> Operation[R]:
+        """The operation, each of its round trips confirmed. Raises `Passing` for one that is not: what it wrote may
+        stay. A repeated put writes its slot again, so a wait after it is for something, too."""
+        return operation if self._wait is None else self._confirmed(operation, self._wait)
+
+    def _confirmed(self, operation: Operation[R], wait: _Wait) -> Operation[R]:
+        try:
+            yield from self.ask()
+            calls = next(operation)
+            while True:
+                replies = yield [*calls, Call(None, (), wait.command)]
+                _check(replies[-1], wait)
+                calls = operation.send(replies.part(0, len(calls)))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            operation.close()
 
 
-def _confirmed(operation: Operation[R], wait: _Wait) -> Operation[R]:
-    try:
-        calls = next(operation)
-        while True:
-            replies = yield [*calls, wait.call]
-            if not wait.is_confirmed(replies[-1]):
-                raise Passing(f"Redis took it, but after {wait.within_ms / 1000:g} s {wait.what}")
-            calls = operation.send(replies.part(0, len(calls)))
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
-    finally:
-        operation.close()
+def _ask_beside(key: str, probe: tuple[str | int, ...]) -> Operation[None]:
+    yield [beside(key, *probe)]
+
+
+def _check(told: Reply, wait: _Wait) -> None:
+    """It was written by now: whatever keeps it from being confirmed must not be taken for a refusal."""
+    if isinstance(told, Exception):
+        raise Passing(f"Redis took it, but does not answer {wait.command[0]} any more: {told}")
+    if not wait.is_confirmed(told):
+        raise Passing(f"Redis took it, but after {wait.within_ms / 1000:g} s {wait.what}")

@@ -108,12 +108,12 @@ class OneServer:
     def _end(self, calls: list[Call], sent: Sent, patience: Patience) -> Replies:
         patience.begin()
         try:
-            return Replies(self._checked(self._server.receive(calls, sent, patience)))
+            return Replies(self._checked(calls, self._server.receive(calls, sent, patience)))
         except FAULTS as error:
             self._pause_after(error, patience)
         while True:
             try:
-                return Replies(self._checked(self._server.repeat(calls, patience)), repeated=range(len(calls)))
+                return Replies(self._checked(calls, self._server.repeat(calls, patience)), repeated=range(len(calls)))
             except FAULTS as error:
                 self._pause_after(error, patience)
 
@@ -124,18 +124,18 @@ class OneServer:
     async def ask(self, calls: list[Call], patience: Patience) -> Replies:
         patience.begin()
         try:
-            return Replies(self._checked(await self._server.attempt(calls)))
+            return Replies(self._checked(calls, await self._server.attempt(calls)))
         except FAULTS as error:
             await asyncio.sleep(patience.pause_after(as_ours(error, self._server.shown)))
         while True:
             try:
-                replies = self._checked(await self._server.arepeat(calls, patience.left))
+                replies = self._checked(calls, await self._server.arepeat(calls, patience.left))
                 return Replies(replies, repeated=range(len(calls)))
             except FAULTS as error:
                 await asyncio.sleep(patience.pause_after(as_ours(error, self._server.shown)))
 
-    def _checked(self, replies: list[object]) -> list[object]:
-        check(replies, self._server.shown)
+    def _checked(self, calls: list[Call], replies: list[object]) -> list[object]:
+        check([reply for call, reply in zip(calls, replies, strict=True) if call.keys], self._server.shown)
         return replies
 
 

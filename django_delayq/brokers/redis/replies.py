@@ -21,7 +21,8 @@ from django_delayq.errors import BrokerRefused, BrokerUnavailable
 # Redis up to 6.2 wraps what a script's command answered, so the code may stand anywhere in the text.
 # "non local key": of a script whose slot moves to another node.
 _PASSES = re.compile(
-    r"\b(LOADING|READONLY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED|non local key)\b"
+    r"\b(LOADING|READONLY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED|non local key"
+    r"|cannot be used with replica instances)\b"
 )
 _READ_ONLY = "can't write against a read only"
 _FULL = re.compile(r"\bOOM\b|used memory > 'maxmemory'")
@@ -31,14 +32,25 @@ _OF_A_CLUSTER: Mapping[type[ResponseError], str] = {
     TryAgainError: "a slot is being moved to another node (TRYAGAIN)",
     ClusterDownError: "the cluster is down (CLUSTERDOWN)",
 }
+MAY_NOT = "give this user the commands and keys that docs/how-to/deploy.md lists"
 _HINTS = (
+    (
+        re.compile(r"unknown command\W+WAITAOF"),
+        'OPTIONS["confirm"]="fsync" needs Redis 7.2 or newer, or Valkey; use one, or leave the option out',
+    ),
+    (
+        re.compile(r"WAITAOF .*appendonly is disabled"),
+        'OPTIONS["confirm"]="fsync" needs the append-only file; give Redis "appendonly yes", or leave the option out',
+    ),
+    (re.compile(r"permissions to run the 'waitaof'"), 'OPTIONS["confirm"]="fsync" needs +waitaof for this user'),
+    (re.compile(r"permissions to run the 'wait'"), 'OPTIONS["confirm"]="replica" needs +wait for this user'),
     (
         re.compile(r"WRONGPASS|NOAUTH|Authentication required|username-password|AUTH"),
         "check user and password in LOCATION",
     ),
     (
         re.compile(r"NOPERM|no permissions|user executing the script can't"),
-        "give this user the commands and keys that docs/how-to/deploy.md lists",
+        MAY_NOT,
     ),
     (re.compile("cluster support disabled"), "write redis://HOST:PORT/DB in LOCATION"),
 )

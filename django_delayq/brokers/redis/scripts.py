@@ -30,8 +30,8 @@ class Script(NamedTuple):
 class Call(NamedTuple):
     """One command of a round trip: a script with keys and arguments, or a plain command in `arguments`.
 
-    In a cluster it is made where its first key is. Without keys it is made wherever the others of its round trip are,
-    and the least answer counts.
+    In a cluster it is made where its first key is. Without keys it waits for what the others of its round trip do,
+    wherever they are made: the least answer counts, and an error is an answer.
     """
 
     script: Script | None

@@ -24,8 +24,9 @@ class Trip:
         return [self.calls[i] for i in part]
 
     def answer(self, i: int, reply: Reply) -> None:
-        """A reply; of one call's several the least counts."""
-        self._told[i] = min(self._told[i], reply) if i in self._told else reply
+        """A reply; of one call's several the least counts, and an error before all."""
+        told = [reply] if i not in self._told else [self._told[i], reply]
+        self._told[i] = next((each for each in told if isinstance(each, Exception)), None) or min(told)
         self.left.discard(i)
 
     def refuse(self, i: int, error: Exception) -> None:
