@@ -10,15 +10,17 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from redis.connection import SSLConnection
 
-from django_delayq.brokers.base import Header, Put, Want
+from django_delayq.brokers.base import Ask, Header, Pause, Put, Verb, Want
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
-from tests.brokers.rig import LEASE_MS, OPTIONS, ids
+from django_delayq.message import State
+from tests.brokers.rig import LEASE_MS, OPTIONS, ids, redis_rig, settlement
 from tests.servers.sentinel import Failover
 
 HEADER = Header("q", "k")
+HOUR = 3_600_000
 R = TypeVar("R")
 
 
@@ -49,10 +51,7 @@ def test_all_goes_on_with_the_replica_once_the_primary_is_dead(failover: Failove
     assert asyncio.run(broker.aput([Put("9", HEADER, b"1")]))[0].created
     broker.claim([Want("q", "none", 1)], lease_ms=LEASE_MS, worker="w")  # listens for wake-ups
     broker.upkeep(lease_ms=LEASE_MS)
-    with failover.primary.client() as client:
-        client.set("other", 1)  # WAIT waits for what its own connection has written
-        assert client.wait(1, 10_000) == 1
-    failover.primary.kill()
+    failover.fail_over()
     (placed,) = once_it_is_back(lambda: broker.put([Put("after", HEADER, b"1")]))
     assert placed.created
     assert asyncio.run(broker.aput([Put("after", HEADER, b"1")]))[0].created is False
@@ -60,6 +59,41 @@ def test_all_goes_on_with_the_replica_once_the_primary_is_dead(failover: Failove
     assert sorted(ids(claimed)) == [*(f"{n}" for n in range(10)), "after"]
     assert "lost" in broker.upkeep(lease_ms=LEASE_MS).lost_record  # a replica may not have had all: it is said
     assert broker.audit().differences == []
+
+
+def test_what_was_begun_before_a_failover_is_ended_after_it(failover: Failover) -> None:
+    """The moves of the brokers' suite, of what was sent, claimed, buried, paused and limited before. The first is made
+    while nobody is primary."""
+    rig = redis_rig(failover.location(), failover.replica.client())
+    with closing(rig.broker) as broker:
+        rig.bury("rescued")
+        rig.send("held")
+        late = rig.claim_one()
+        assert rig.settle(late, Verb.RELEASE)
+        held = rig.claim_one()
+        claimed = {verb: rig.claim_one() for verb in Verb if rig.send(verb)}
+        rig.send("cancelled", "sooner", "replaced", "waits", delay_ms=HOUR)
+        rig.send("due")
+        broker.pause(Pause("other", None, "a migration"))
+        assert broker.acquire([Ask("k", "", 1, 1)], lease_ms=HOUR) == [None]
+        failover.fail_over()
+
+        ends = [settlement(lease, verb, error="x", delay_ms=HOUR) for verb, lease in claimed.items()]
+        assert once_it_is_back(lambda: broker.settle(ends)) == [True] * len(Verb)
+        assert not any(rig.settle(late, verb) for verb in Verb)
+        assert broker.renew([(held.id, held.token)], LEASE_MS) == [True]
+        assert rig.send("waits", on_conflict="keep")[0].created is False
+        rig.send("replaced", body=b"2", delay_ms=HOUR, on_conflict="replace")
+        assert broker.cancel(["cancelled"]) == broker.reschedule(["sooner"]) == broker.rescue(["rescued"]) == [True]
+        assert sorted(ids(rig.claim())) == ["crash", "due", "rescued", "sooner"]
+        assert broker.get("finish") is broker.get("cancelled") is None
+        assert rig.states("retry", "snooze", "release", "waits") == [State.PENDING] * 4
+        assert rig.states("interrupt", "held", "bury") == [State.RUNNING, State.RUNNING, State.ERROR]
+        assert [rig.get(id).failures for id in ("retry", "snooze", "release")] == [1, 0, 0]
+        assert rig.get("replaced").body == b"2"
+        assert [pause.queue for pause in broker.pauses()] == ["other"]
+        assert broker.acquire([Ask("k", "", 2, 1)], lease_ms=HOUR) != [None]
+        assert broker.audit().differences == []
 
 
 def test_a_sender_wakes_who_sleeps_on_the_new_primary(failover: Failover, broker: RedisBroker) -> None:

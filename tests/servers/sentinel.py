@@ -47,6 +47,13 @@ class Failover:
         hosts = f"127.0.0.1:{free_port()},127.0.0.1:{self.sentinel.port}"
         return f"redis+sentinel://{hosts}/{name}/0?sentinel_password={quote(password, safe='')}"
 
+    def fail_over(self) -> None:
+        """The primary dies, and the replica has all that it had."""
+        with self.primary.client() as client:
+            client.set("other", 1)  # WAIT waits for what its own connection has written
+            assert client.wait(1, 10_000) == 1
+        self.primary.kill()
+
     def close(self) -> None:
         """End them for good."""
         for server in (self.sentinel, self.replica, self.primary):
