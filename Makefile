@@ -8,13 +8,14 @@ LINTED := django_delayq pyspark_delayq tests example_project benchmarks manage.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo spark-demo test lint bench bench-spark screenshots
+.PHONY: help demo spark-demo test soak lint bench bench-spark screenshots
 
 help:
 	@echo "make demo    the example shop and a day of departures, in under a minute; with RabbitMQ: make demo BROKER=rabbitmq"
 	@echo "make demo SHARDS=8 WORKERS=3   the same, with Redis in 8 shards and 3 workers"
 	@echo "make spark-demo   a month of departures through Spark: sent, run, archived, reported, reconciled"
 	@echo "make test    the suite, in random order"
+	@echo "make soak MINUTES=30   50,000 messages amid workers that die, freeze and join, again and again; exits 1 if one is lost or doubled"
 	@echo "make lint    style, types and layers"
 	@echo "make bench   the benchmarks"
 	@echo "make bench-spark   those of the pipeline on Spark"
@@ -29,6 +30,9 @@ spark-demo: .venv/with-spark
 test: .venv/with-dev
 	$(BIN)/python -m pytest -n 3 tests
 	$(BIN)/python -m pytest -n 2 --ds=example_project.settings example_project
+
+soak: .venv/with-dev
+	MINUTES=$(or $(MINUTES),10) $(BIN)/python -m tests.soak
 
 lint: .venv/with-dev
 	$(BIN)/ruff check .

