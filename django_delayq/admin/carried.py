@@ -43,7 +43,7 @@ class Row:
     queue: str
     key: str
     when: str | SafeString
-    failures: int
+    failures: int | str
     error: str
     detail: str
 
@@ -151,4 +151,6 @@ def _allowed(request: HttpRequest, *moves: Move) -> list[Move]:
 
 def _row(info: Info, when_ms: int | None) -> Row:
     header = info.header
-    return Row(info.id, header.queue, header.key, moment(when_ms), info.failures, info.error, info.detail)
+    error = _("A newer version of django-delayq wrote it: it is left for workers of that version.")
+    known = ("-", error, "") if info.newer else (info.failures, info.error, info.detail)
+    return Row(info.id, header.queue, header.key, moment(when_ms), *known)

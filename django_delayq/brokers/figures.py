@@ -48,7 +48,11 @@ class Header:
 
 @dataclass(slots=True)
 class Info:
-    """One message as the broker sees it now. `holder` and `lease_end_ms` while it runs, `detail` when buried."""
+    """One message as the broker sees it now. `holder` and `lease_end_ms` while it runs, `detail` when buried.
+
+    `newer`: a newer version of django-delayq wrote it, in a format of which only what stands first is known here: no
+    data, no option, no failure, no holder and no error.
+    """
 
     id: str
     state: State
@@ -63,6 +67,7 @@ class Info:
     lease_end_ms: int | None = None
     buried_ms: int | None = None
     suspect: bool = False
+    newer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,8 @@ def _explanation(
 
 
 def _max_attempts(info: Info, using: str) -> int | None:
+    if info.newer:
+        return None
     handler = get_handler(using, info.header.key)
     if info.header.at_most_once or (handler and handler.at_most_once):
         return 1
@@ -105,6 +107,8 @@ def _unless_paused(info: Info, pauses: Sequence[Pause], happens_next: str) -> st
 
 
 def _happens_next(info: Info, now_ms: int, parked: bool, is_row: bool) -> str:
+    if info.newer and info.state is not State.ERROR:
+        return _("A newer version of django-delayq wrote it: it is left for workers of that version.")
     match info.state:
         case State.PENDING:
             return _when_due(info, parked)

@@ -17,6 +17,7 @@ from django_delayq.brokers.base import Alarm, Ask, Header, Pause, RunInfo, Verb,
 from django_delayq.brokers.redis import claims
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig
+from tests.redis.later_format import as_format_2
 from tests.servers import Server
 
 GOLDEN = Path(__file__).parent / "wire" / "format_1.json"
@@ -126,13 +127,6 @@ def test_what_other_versions_wrote_is_read(rig: Rig, client: Any) -> None:
     assert [pause.reason for pause in broker.pauses()] == ["why"]
     assert [refusal is None for refusal in broker.acquire([Ask("limited", "value", 5, 1, 1_000)], lease_ms=LEASE_MS)]
     assert [alarm.pk for alarm in broker.claim([Want("q", "alarm", 1)], lease_ms=LEASE_MS, worker="w").alarms] == ["7"]
-
-
-def as_format_2(client: Any, *ids: str) -> None:
-    """Have messages as a later version might write them: the first fields as ever, then whatever it likes."""
-    for id in ids:
-        first = (client.hget("{delayq:0}:msg", id) or b"").split(b"\x1f")[1:6]
-        client.hset("{delayq:0}:msg", id, b"\x1f".join([b"2", *first, b"?\x1f?\x1f?\x1e\xff"]))
 
 
 def test_a_message_of_a_later_format_is_left_to_a_later_version(

@@ -60,7 +60,7 @@ def _carry_over(shards: Shards, slots: Slots, keys: Keys, ids: Sequence[str]) ->
     if not entries:
         return []
     buried = yield from looks.look_at(keys, [found[-1] for found in entries.values()])
-    again = [Put(info.id, info.header, info.body) for info in buried]
+    again = [Put(info.id, info.header, info.body) for info in buried if not info.newer]  # of such not all is known
     placed = yield from in_turn(shards, again, lambda home, own: puts.put(home, slots, own, "keep"))
     carried = [one.id for one in placed if one.created]
     yield from byid.purge_entries(keys, [entries[id][-1] for id in carried])

@@ -10,7 +10,7 @@ from django_delayq.brokers.base import pages
 from django_delayq.brokers.figures import TOTALS, Counts, Header, Info, SetCount, WorkerInfo
 from django_delayq.brokers.redis.byid import find_entries
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import US, as_int, entry_id, unpack_message, unpack_state
+from django_delayq.brokers.redis.records import US, Record, as_int, entry_id, is_newer, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, load, plain
 from django_delayq.errors import DataMismatch
 from django_delayq.message import State
@@ -157,12 +157,14 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
     if not message or not place:
         return None
     header, body = unpack_message(message)
-    record = unpack_state(state)
+    newer = is_newer(message)
+    record = Record() if newer else unpack_state(state)
     name = entry_id(id) if isinstance(id, bytes) else id
     at = as_int(place)
     due = record.due_ms if record.due_ms is not None else at
-    info = Info(name, State.PENDING, due, header or Header("?", "?"), body, record.failures, record.crashes)
-    info.error, info.detail, info.suspect = record.error, record.detail, bool(suspect)
+    info = Info(name, State.PENDING, due, header or Header("?", "?"), b"" if newer else body)
+    info.failures, info.crashes, info.error, info.detail = record.failures, record.crashes, record.error, record.detail
+    info.suspect, info.newer = bool(suspect), newer
     if running:
         info.state, info.holder, info.lease_end_ms = State.RUNNING, record.worker, at
     elif error:

@@ -45,7 +45,8 @@ def _nowhere(id: str, using: str) -> str:
 def _lines(explanation: Explanation) -> Iterator[str]:
     info, now_ms = explanation.info, explanation.now_ms
     paused = info.state in (State.PENDING, State.READY) and explanation.pauses
-    yield f"{info.id}: {info.state}{', parked' if explanation.parked else ''}{', paused' if paused else ''}"
+    marks = [("of a newer version", info.newer), ("parked", explanation.parked), ("paused", paused)]
+    yield ", ".join([f"{info.id}: {info.state}", *(mark for mark, holds in marks if holds)])
     yield f"for: key {info.header.key!r} in queue {info.header.queue!r}"
     if info.header.tag:
         yield f"tag: {info.header.tag!r}"
@@ -57,19 +58,26 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield f"expires: {to_words(info.header.expires_at_ms, now_ms)}"
     for pause in explanation.pauses:
         yield f"{pause.names} is paused {end_words(pause.until_ms, now_ms)}: {pause.reason}"
-    yield f"failures: {info.failures}{_most(explanation)}, deaths of its worker: {info.crashes}"
-    if info.error:
-        yield f"last error: {info.error}"
+    yield from _failures(explanation)
     if info.lease_end_ms is not None:
         yield f"held by: {info.holder or 'unknown'}, lease ends {to_words(info.lease_end_ms, now_ms)}"
     if info.buried_ms is not None:
         yield f"buried: {to_words(info.buried_ms, now_ms)}"
-    yield f"data: {data_text(info.body)}"
+    yield f"data: {data_text(info)}"
     yield from story_lines(explanation)
     yield f"next: {explanation.happens_next}"
     if explanation.story is None:
         for line in info.detail.splitlines():
             yield f"    {line}"
+
+
+def _failures(explanation: Explanation) -> Iterator[str]:
+    info = explanation.info
+    if info.newer:
+        return
+    yield f"failures: {info.failures}{_most(explanation)}, deaths of its worker: {info.crashes}"
+    if info.error:
+        yield f"last error: {info.error}"
 
 
 def _most(explanation: Explanation) -> str:

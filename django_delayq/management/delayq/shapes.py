@@ -18,7 +18,10 @@ def write_json(write: Write, value: Any) -> None:
 
 
 def message_shape(info: Info) -> dict[str, Any]:
-    """The documented JSON shape of one message. `data` is null and `unreadable` true when the body is no JSON."""
+    """The documented JSON shape of one message. `data` is null and `unreadable` true when the body is no JSON.
+
+    Where `newer` is true, what a newer version keeps of it is not known either.
+    """
     data, readable = _decode(info.body)
     return {
         "id": info.id,
@@ -41,6 +44,7 @@ def message_shape(info: Info) -> dict[str, Any]:
         "detail": info.detail,
         "data": data,
         "unreadable": not readable,
+        "newer": info.newer,
     }
 
 
@@ -55,8 +59,11 @@ def pause_shape(pause: Pause) -> dict[str, Any]:
     }
 
 
-def data_text(body: bytes) -> str:
+def data_text(info: Info) -> str:
     """The data on one line, cut when long."""
+    if info.newer:
+        return "not known here: a newer version wrote it"
+    body = info.body
     text = body.decode(errors="backslashreplace")
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(body)} bytes; --json shows all)"
 
