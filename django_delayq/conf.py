@@ -17,6 +17,8 @@ BROKER = "django_delayq.brokers.redis.RedisBroker"
 LOCATION = "redis://127.0.0.1:6379/0"
 MOST_SHARDS = 1_000
 """A worker that waits asks each once a second."""
+MOST_ERRORS = 10**9
+"""More than a Redis has room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ def _configured() -> Mapping[str, object]:
 def _parse_store(path: str, configured: object) -> Store | None:
     if configured is None:
         return None
+    if not isinstance(configured, Mapping):
+        raise ImproperlyConfigured(f"{path} is {type(configured).__name__}; make it a dict, or None for no store.")
     parsed = _parse(path, configured, _STORE_PARSERS)
     return Store(**{name.lower(): value for name, value in parsed.items()})
 
@@ -221,7 +225,7 @@ def _horizon_ms(path: str, value: Any) -> int:
 
 
 def _count(path: str, value: Any) -> int:
-    return check_count(value, path, least=0)
+    return check_count(value, path, least=0, most=MOST_ERRORS)
 
 
 _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {

@@ -90,7 +90,10 @@ def positive_ms(value: Duration, kind: str) -> int:
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """The end of an error message: the nearest of `known`, or all of them when none is near."""
     names = sorted(known)
-    near = difflib.get_close_matches(wrong, names, n=1)
+    in_lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(wrong, names, n=1) or [
+        in_lower[name] for name in difflib.get_close_matches(wrong.lower(), in_lower, n=1)
+    ]
     if near:
         return f"did you mean {near[0]!r}?"
     return f"there is: {', '.join(names)}." if names else "there is none."

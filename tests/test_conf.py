@@ -42,7 +42,10 @@ def test_lengths_and_sizes_are_converted() -> None:
     )
 
 
-@pytest.mark.parametrize(("size", "octets"), [(1, 1), ("512B", 512), ("256KiB", 262_144), ("2 MiB", 2_097_152)])
+@pytest.mark.parametrize(
+    ("size", "octets"),
+    [(1, 1), ("512B", 512), ("256KiB", 262_144), ("2 MiB", 2_097_152), ("512MB", 512 * 10**6), ("1.5gib", 3 * 2**29)],
+)
 def test_sizes_are_bytes_or_text(size: Any, octets: int) -> None:
     assert parse_alias("a", {"OPTIONS": {"max_data": size}}).options.max_data == octets
 
@@ -62,6 +65,11 @@ def test_sizes_are_bytes_or_text(size: Any, octets: int) -> None:
         ({"STORE": {"HORIZON": "1s"}}, r"\[\"HORIZON\"\]='1s' is too near: .* give at least '1m'"),
         ({"OPTIONS": None}, r'\["OPTIONS"\] is NoneType; make it a dict'),
         ({"OPTIONS": {"leese": 1}}, r"\[\"OPTIONS\"\] has no setting 'leese': did you mean 'lease'\?"),
+        ({"OPTIONS": {"SHARDS": 2}}, r"has no setting 'SHARDS': did you mean 'shards'\?"),
+        ({"options": {}}, r"has no setting 'options': did you mean 'OPTIONS'\?"),
+        ({"STORE": False}, r'\["STORE"\] is bool; make it a dict, or None for no store'),
+        ({"OPTIONS": {"error_max": 10**12}}, r'\["error_max"\]=1000000000000 is too large; give 1000000000 or less'),
+        ({"OPTIONS": {"max_data": "1.5"}}, r"is no size; give bytes, .*\(B, KB, KiB, MB, MiB, GB, GiB\)"),
         ({"OPTIONS": {"prefix": "a{b}"}}, r'\["prefix"\]=\'a{b}\' contains a brace'),
         ({"OPTIONS": {"prefix": ""}}, r'\["prefix"\]=\'\' is empty'),
         ({"OPTIONS": {"prefix": "a\n"}}, r'\["prefix"\]=.* leave out control characters'),

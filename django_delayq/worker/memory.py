@@ -31,7 +31,7 @@ def check_limit(limit: int) -> None:
     if taken > limit:
         raise MemoryRefused(
             f"--max-memory {to_text(limit)} is less than the {to_text(taken)} that this worker takes before its first "
-            "message; give it more."
+            "message; give it more, such as 512MiB."
         )
 
 

@@ -26,6 +26,8 @@ def test_where_the_system_does_not_tell_it_is_the_most_it_took(monkeypatch: pyte
 
 
 def test_a_limit_that_is_passed_before_the_first_message_is_refused() -> None:
+    with pytest.raises(memory.MemoryRefused, match=r"--max-memory 10B is less than the \d+MiB .* such as 512MiB"):
+        memory.check_limit(10)
     with pytest.raises(memory.MemoryRefused, match=r"--max-memory 1MiB is less than the \d+MiB that this worker takes"):
         memory.check_limit(1 * MIB)
     memory.check_limit(2**40)

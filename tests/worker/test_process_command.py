@@ -46,7 +46,7 @@ def test_a_quiet_worker_says_only_what_it_drained(site: Site) -> None:
         (("--queues", "critical,bulk:0"), "'bulk:0' gives the queue 'bulk' the weight '0'; give a whole number"),
         (("--reload", "--drain"), "--drain ends, and --reload starts anew: leave one of them out"),
         (("--reload", "--max-messages", "1"), "--max-messages ends, and --reload starts anew"),
-        (("--max-memory", "512MB"), "'512MB' is no size; give bytes, or text such as '256KiB'"),
+        (("--max-memory", "512M"), "'512M' is no size; give bytes, or text such as '256KiB'"),
         (("--reload", "--max-memory", "1GiB"), "--max-memory ends, and --reload starts anew"),
         (("--shutdown-timeout", "soon"), "'soon' is no number of seconds"),
         (("--shutdown-timeout", "-1"), "'-1' is no number of seconds"),

@@ -76,9 +76,12 @@ def _known(keys: Keys) -> Operation[None]:
 def _refusal(shards: Shards, told: str, left: str) -> str:
     ours, before = shards.count, shards.before
     if left:
+        has = f"{ours} without old_shards" if before is None else f"{ours} and old_shards {before.count}"
+        what = (
+            "what this Redis" if told == str(ours) else f"this Redis is used with {told} under the prefix, and what it"
+        )
         return (
-            f'OPTIONS["shards"] is {ours}{"" if before is None else f" and old_shards {before.count}"}, but this Redis '
-            f"is used with {told} under the prefix, and what it holds by {left} has not drained: give all processes "
+            f'OPTIONS["shards"] is {has}, but {what} holds by {left} has not drained: give all processes '
             f'{{"shards": {told}, "old_shards": {left}}} until `delayq shards` says that it has.'
         )
     if before is not None:
