@@ -8,7 +8,9 @@ from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.redis import RedisBroker
 from tests.commands.support import delayq, delayq_json
+from tests.redis_users import location_of
 from tests.servers import Server
 
 Deploy = Callable[..., None]
@@ -49,6 +51,20 @@ def test_a_change_is_switched_watched_and_over(deploy: Deploy) -> None:
     }
     deploy(shards=3)
     assert delayq("shards") == "3 shards, and no change of that\n"
+
+
+def test_who_may_only_look_is_told_that_a_worker_must_end_the_change(
+    deploy: Deploy, settings: Settings, redis_server: Server
+) -> None:
+    deploy(shards=3, old_shards=4)
+    broker, alias = get_broker(), settings.DELAYQ["default"]
+    assert isinstance(broker, RedisBroker)
+    broker.switch_shards()
+    settings.DELAYQ = {"default": alias | {"LOCATION": location_of(redis_server, "dashboard")}}
+    with pytest.raises(CommandError, match="run it as one who may work, such as delayq-worker"):
+        delayq("shards")
+    settings.DELAYQ = {"default": alias | {"LOCATION": location_of(redis_server, "worker")}}
+    assert "drained: take old_shards out" in delayq("shards")
 
 
 def test_a_switch_without_an_old_number_is_refused(deploy: Deploy) -> None:

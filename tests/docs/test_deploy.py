@@ -26,5 +26,9 @@ def test_kubernetes_gives_a_worker_the_time_to_stop_and_room_above_its_memory() 
     pod = yaml.safe_load(text)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     chosen = Command().create_parser("manage.py", "run_delayq").parse_args(container["args"][3:])
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert f"\nUSER {pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}\n" in PAGE
     assert pod["terminationGracePeriodSeconds"] > chosen.shutdown_timeout
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["timeoutSeconds"] >= 5
     assert to_bytes(container["resources"]["limits"]["memory"] + "B", "memory") > chosen.max_memory

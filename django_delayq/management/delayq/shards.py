@@ -7,11 +7,17 @@ from django.core.management.base import CommandError
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.renumber import Renumbering
+from django_delayq.brokers.redis.replies import MAY_NOT
+from django_delayq.errors import BrokerRefused
 from django_delayq.management.delayq.arguments import USAGE, Options, add_json
 from django_delayq.management.delayq.shapes import write_json
 from django_delayq.management.delayq.terminal import Write, counted
 from django_delayq.store import StoredBroker
 
+_FOR_WORKERS = (
+    "This command moves alarms, and forgets the old number once all has drained: a user who may only look, such as "
+    "delayq-dashboard, can't; run it as one who may work, such as delayq-worker."
+)
 HELP = "How far a change of the number of shards is. Exit 1 until nothing is left by the old number."
 
 
@@ -25,7 +31,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Options, write: Write) -> None:
     using = options["using"]
     broker = _redis(using)
-    if options["switch"]:
+    try:
+        change = _change(broker, using, options["switch"])
+    except BrokerRefused as error:
+        raise CommandError(f"{error} {_FOR_WORKERS}" if MAY_NOT in str(error) else str(error)) from error
+    if options["json"]:
+        write_json(write, _as_json(using, change))
+    else:
+        _write_change(write, change)
+    if not change.has_drained:
+        raise CommandError(_why(change))
+
+
+def _change(broker: RedisBroker, using: str, switches: bool) -> Renumbering:
+    if switches:
         if broker.change_of_shards().old_count is None:
             raise CommandError(
                 f'{using!r} has no OPTIONS["old_shards"]: give all processes the old number there, the new one as '
@@ -33,13 +52,7 @@ def run(options: Options, write: Write) -> None:
                 returncode=USAGE,
             )
         broker.switch_shards()
-    change = broker.change_of_shards()
-    if options["json"]:
-        write_json(write, _as_json(using, change))
-    else:
-        _write_change(write, change)
-    if not change.has_drained:
-        raise CommandError(_why(change))
+    return broker.change_of_shards()
 
 
 def _redis(using: str) -> RedisBroker:
