@@ -136,11 +136,7 @@ def _escaped(lines: str) -> str:
 
 
 def _copy(database: Database, statement: str, lines: str) -> None:
-    with (
-        database.connection.cursor() as cursor,
-        database.connection.wrap_database_errors,
-        cursor.copy(statement) as copy,
-    ):
+    with database.copying(statement) as copy:
         copy.write(lines)
 
 

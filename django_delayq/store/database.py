@@ -107,13 +107,28 @@ class Database:
         return f"Database {self.using!r} lacks {what}: run `manage.py migrate --database {self.using}`."
 
     @contextmanager
+    def copying(self, sql: str) -> Iterator[Any]:
+        """Run a COPY of psycopg 3, and give what it is read from or written to. It fails as other statements do."""
+        with (
+            self._telling_what_it_lacks(),
+            self.connection.wrap_database_errors,  # Django leaves out `copy`
+            self.connection.cursor() as cursor,
+            cursor.copy(sql) as copy,
+        ):
+            yield copy
+
+    @contextmanager
     def _executed(self, sql: str, parameters: Sequence[Any]) -> Iterator[CursorWrapper]:
+        with self._telling_what_it_lacks(), self.connection.cursor() as cursor:
+            if sql.startswith("WITH"):
+                _begin_by_hand(self.connection, cursor)
+            cursor.execute(self._quoted(sql), parameters)
+            yield cursor
+
+    @contextmanager
+    def _telling_what_it_lacks(self) -> Iterator[None]:
         try:
-            with self.connection.cursor() as cursor:
-                if sql.startswith("WITH"):
-                    _begin_by_hand(self.connection, cursor)
-                cursor.execute(self._quoted(sql), parameters)
-                yield cursor
+            yield
         except DatabaseError as error:
             if is_about_tables(error):
                 raise BrokerRefused(self.lacks(f"what the store needs ({_first_line(error)})")) from error

@@ -4,7 +4,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.db import connections
 from pyspark.sql import DataFrame, SparkSession, functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from django_delayq import Send, cancel_delay_messages, send_delay_messages
 from django_delayq.brokers import get_broker
@@ -13,8 +15,11 @@ from django_delayq.message import from_ms
 from django_delayq.models import ErrorMessage
 from django_delayq.spark.errors import reason_of
 from django_delayq.spark.read.filters import Wanted
-from django_delayq.spark.read.tables import Query, key_ranges
+from django_delayq.spark.read.shapes import schema_of
+from django_delayq.spark.read.tables import Query, key_ranges, read as read_table
 from django_delayq.store import StoredBroker
+from django_delayq.store.database import Database
+from tests.databases import registered
 from tests.spark.support import CARRIED, EMBEDDED, STORED
 
 START = datetime(2096, 1, 1, tzinfo=UTC)
@@ -49,7 +54,7 @@ def read(spark: SparkSession, using: str, **options: Any) -> DataFrame:
 
 def test_everything_that_waits_is_read_once_and_as_it_was_sent(spark: SparkSession, using: str) -> None:
     send(using)
-    rows = read(spark, using, pageRows=7, partitions=3).orderBy("id").collect()
+    rows = read(spark, using, pageRows=4, partitions=3).orderBy("id").collect()
     assert [row.id for row in rows] == [f"m{n:03}" for n in range(50)]
     row = rows[3]
     assert (row.key, row.queue, row.tag, row.failures) == ("note", "notes", None, 0)
@@ -71,16 +76,18 @@ def test_filters_and_columns_are_read_where_the_messages_are(spark: SparkSession
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_filter_leaves_no_more_tasks_than_pages() -> None:
+def test_no_task_has_fewer_rows_than_some_pages() -> None:
     send(STORED, 50)
     broker = get_broker(STORED)
     assert isinstance(broker, StoredBroker)
 
-    def tasks(wanted: Wanted) -> int:
-        return len(key_ranges(broker.database, Query("delayq_ready", wanted, only_free=False), 8, page_rows=6))
+    def tasks(wanted: Wanted, most: int = 8, page_rows: int = 1) -> int:
+        return len(key_ranges(broker.database, Query("delayq_ready", wanted, only_free=False), most, page_rows))
 
     assert tasks(Wanted()) == 8
-    assert tasks(Wanted(last={"due_at": 4_000_000_000_000 + 60_000 * 10})) == 2
+    assert tasks(Wanted(), page_rows=2) == 5
+    assert tasks(Wanted(), page_rows=1000) == 1
+    assert tasks(Wanted(last={"due_at": 4_000_000_000_000 + 60_000 * 9})) == 2
     assert tasks(Wanted(names={"key": frozenset(["other"])})) == 0
 
 
@@ -111,15 +118,28 @@ def test_texts_of_any_kind_are_read_as_they_are(spark: SparkSession, using: str)
     instants = dict.fromkeys(("due_at", "scheduled_at", "sent_at", "ended_at"), START)
     counts = {"failures": 1, "crashes": 0, "at_most_once": True, "fingerprint": ""}
     details = ["", NASTY, "\\N", "\\", "(a, b)", " ", '""', "null", "NA", "t"]
-    for pk, detail in enumerate(details, 1):
+    for pk, detail in zip(range(60, 660, 60), details, strict=True):
         ErrorMessage.objects.using(database).create(
             id=pk, message_id=str(pk), detail=detail, **row, **instants, **counts
         )
     columns = "pk,detail,error,tag,at_most_once,ended_at"
-    rows = read(spark, using, table="error", columns=columns, pageRows=3, partitions=1).orderBy("pk").collect()
+    rows = read(spark, using, table="error", columns=columns, pageRows=4, partitions=1).orderBy("pk").collect()
     assert [row.detail for row in rows] == details
     assert {(row.error, row.tag, row.at_most_once) for row in rows} == {(NASTY, None, True)}
     assert {row.ended_at.astimezone(UTC) for row in rows} == {START}
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_site_whose_parameters_the_server_binds_is_read_too() -> None:
+    send(STORED, 3)
+    of_site = connections.settings[get_alias(STORED).database]
+    with registered("bound_at_server", {**of_site, "OPTIONS": {"server_side_binding": True}}) as using:
+        database = Database(STORED, using)
+        query = Query("delayq_ready", Wanted(names={"tag": frozenset(["even"])}), only_free=True)
+        schema = to_arrow_schema(schema_of("ready", ("id", "tag")), timezone="UTC")
+        (part,) = key_ranges(database, query, 1, 10)
+        (batch,) = read_table(database, query, part, 10, schema)
+    assert batch.to_pylist() == [{"id": f"m{n:03}", "tag": "even"} for n in (0, 2)]
 
 
 def test_what_can_not_be_read_is_said_with_the_fix(spark: SparkSession) -> None:

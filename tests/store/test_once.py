@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import IntegrityError, connections, transaction
 
 from django_delayq.brokers.base import Header, Put, Settlement, Verb
+from django_delayq.errors import BrokerRefused, StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.copied import can_copy, copy_new, copy_once
@@ -84,6 +85,19 @@ def test_what_ends_between_the_look_and_the_insert_is_not_sent_again(broker: Sto
     again.join()
     assert created == [1]
     assert ReadyMessage.objects.using(using).get().message_id == "b"
+
+
+@POSTGRES
+def test_a_copy_fails_as_any_other_statement_does(broker: StoredBroker) -> None:
+    database = broker.database
+    with pytest.raises(BrokerRefused, match=r"run `manage\.py migrate"), database.copying("COPY nowhere TO STDOUT"):
+        pass
+    with pytest.raises(IntegrityError), database.copying("COPY delayq_pause (alias) FROM STDIN") as copy:
+        copy.write("a\n")
+    cut = "COPY (SELECT pg_terminate_backend(pg_backend_pid())) TO STDOUT"
+    with pytest.raises(StoreUnavailable, match="terminating"), database.available(), database.copying(cut) as copy:
+        list(copy)
+    assert database.now_ms() > 0  # on a new connection
 
 
 def waits_for_a_lock(using: str) -> bool:

@@ -16,6 +16,7 @@ from django_delayq.store.rows import FREE
 
 _PK, _BEGIN, _END = "_pk", "_begin", "_end"
 _LINES = 100  # in one value, which holds a GB at most
+_PAGES = 5  # of one task at least: what it costs beside them is some pages' time
 _WRAPS = 2**31  # transactions: what is older is frozen, and was read long ago
 
 
@@ -37,19 +38,21 @@ def settled(database: Database) -> int:
 
 
 def key_ranges(database: Database, query: Query, count: int, page_rows: int) -> list[KeyRange]:
-    """The pks that there are now, of those wanted, in at most `count` ranges of one length: where a filter leaves few
-    rows in fewer, since a task costs more than a page. What is sent later is not read."""
+    """The pks that there are now, of those wanted, in at most `count` ranges of one length: in fewer where they are
+    few, or a filter leaves few rows, since a task costs more than some pages. What is sent later is not read."""
     with database.available():
         ((first, last),) = database.rows(
             f"SELECT min(r.id), max(r.id) FROM {query.table} r WHERE r.alias = %s", [database.alias]
         )
     if first is None:
         return []
-    if query.wanted.narrows:
-        count = min(count, -(-_found(database, query, count * page_rows) // page_rows))
-    if not count:
-        return []
     first, last = max(first, query.wanted.first.get("pk", first)), min(last, query.wanted.last.get("pk", last))
+    rows_of_task = _PAGES * page_rows
+    count = min(count, -(-(last - first + 1) // rows_of_task))
+    if query.wanted.narrows and count > 0:
+        count = min(count, -(-_found(database, query, count * rows_of_task) // rows_of_task))
+    if count <= 0:
+        return []
     step = -(-(last - first + 1) // count)
     return [KeyRange(start - 1, min(start + step - 1, last)) for start in range(first, last + 1, step)]
 
@@ -121,11 +124,11 @@ def _copy(database: Database, page: Sql, schema: pa.Schema) -> pa.Table:
     """
     line = f"SELECT r.id AS pk, ROW(NULL, {_columns(schema)}, NULL)::text AS line"  # in parentheses, hence the nulls
     lines = f"SELECT string_agg(line, E'\\n') FROM ({line} {page.text}) AS lines GROUP BY pk / {_LINES}"
-    with database.connection.cursor() as cursor:
-        statement = cursor.mogrify(lines, page.parameters)
-        with cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT binary)") as copy:
-            copy.set_types(["bytea"])
-            text = b"\n".join([line for (line,) in copy.rows()])
+    # COPY takes no parameters.
+    statement = database.connection.ops.compose_sql(lines, page.parameters)  # type: ignore[attr-defined]
+    with database.copying(f"COPY ({statement}) TO STDOUT (FORMAT binary)") as copy:
+        copy.set_types(["bytea"])
+        text = b"\n".join([line for (line,) in copy.rows()])
     raw = _raw(schema)
     if not text:
         return raw.empty_table()
