@@ -21,7 +21,7 @@ def reason_of(error: Exception) -> str:
         return str(told[-1]).strip()
     if isinstance(error, Py4JJavaError):
         return _of_java(error.java_exception)
-    return str(error).partition("\n")[0].strip()
+    return str(error).strip().partition("\n")[0]  # what can't be parsed is told after an empty line
 
 
 def _of_java(error: Any) -> str:

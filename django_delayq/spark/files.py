@@ -4,17 +4,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyarrow import fs
+import pyarrow as pa
+from pyarrow import fs, parquet
 
 from django_delayq.spark.errors import SparkError
 
 
 def located(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URI, and the path on it."""
-    if "://" in path:
+    """The file system of a path or URI, and the path on it. Raises `SparkError` for one that can't be reached."""
+    if "://" not in path:
+        return fs.LocalFileSystem(), path.rstrip("/")
+    try:
         found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
-        return found
-    return fs.LocalFileSystem(), path.rstrip("/")
+    except (OSError, ValueError, NotImplementedError) as error:
+        raise SparkError(f"{path} is no place that can be reached: {error}") from error
+    return found
+
+
+@contextmanager
+def parquet_file(filesystem: fs.FileSystem, path: str) -> Iterator[parquet.ParquetFile]:
+    """A file to be read. Raises `SparkError` for what is none, or half of one."""
+    try:
+        file = parquet.ParquetFile(path, filesystem=filesystem)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise SparkError(f"{path} can't be read: {error} Remove it, or mend it, and run this again.") from error
+    with file:
+        yield file
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Repo
 from django_delayq.spark.session import build_session
 from tests import databases, servers
 from tests.servers import PostgresServer, Server, Servers, SqliteFiles
-from tests.spark.support import ALIASES, CARRIED, EMBEDDED, STORED
+from tests.spark.support import ALIASES, CARRIED, EMBEDDED, PASSWORD, STORED
 
 QUICK_START = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.stream.error.file=/dev/null",
@@ -29,6 +30,15 @@ OF_FEW_ROWS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
 }
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have these tests come first, in whatever order: of processes that share the suite one has them all, and so one
+    Java starts, which takes seconds and is slow at first.
+    """
+    here = Path(__file__).parent
+    items.sort(key=lambda item: here not in item.path.parents)
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +74,8 @@ def spark_env(spark_site: dict[str, dict[str, Any]], tmp_path_factory: pytest.Te
     """What a process of the site needs in its environment."""
     directory = tmp_path_factory.mktemp("spark")
     used = {alias["DATABASE"] for alias in spark_site.values() if "DATABASE" in alias}
-    started = {"DELAYQ": spark_site, "DATABASES": {name: connections.settings[name] for name in used}}
+    of_used = {name: {**connections.settings[name], "PASSWORD": PASSWORD} for name in used}
+    started = {"DELAYQ": spark_site, "DATABASES": of_used}
     (directory / "site.json").write_text(json.dumps(started, default=str))
     return {
         "DJANGO_SETTINGS_MODULE": "tests.spark.settings",

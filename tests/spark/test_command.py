@@ -1,5 +1,6 @@
 """The command line: what it takes, what it writes, and how it ends."""
 
+import re
 import sys
 from argparse import ArgumentTypeError
 from datetime import UTC, date, datetime, time, timedelta
@@ -9,13 +10,17 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import connections
 from PIL import Image
 from pyspark.sql import SparkSession
+from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.spark.cli.arguments import holidays, instant, picture, quiet_hours, rows_of, seconds
+from django_delayq.conf import get_alias
+from django_delayq.spark.cli.arguments import count, holidays, instant, picture, quiet_hours, rows_of, seconds
 from django_delayq.spark.jobs.chart import png
-from tests.spark.support import STORED, waiting
+from tests.spark.ended import fail
+from tests.spark.support import PASSWORD, STORED, waiting
 
 CUSTOMERS = "customer,on,zone\n1,2096-11-21,Europe/Berlin\n2,2096-11-21,Asia/Tokyo\n3,2096-11-22,Europe/Berlin\n"
 
@@ -62,6 +67,38 @@ def test_what_can_not_be_done_is_told_in_a_line(plan: list[str]) -> None:
     with pytest.raises(CommandError, match="nowhere") as failure:
         run("schedule", *plan[:4], "--from", "/nowhere", *plan[6:])
     assert "Traceback" not in str(failure.value)
+    with pytest.raises(CommandError, match=r"^stored: Which rows\? Give --from, where the csv is\.$"):
+        run("schedule", *plan[:4], *plan[6:])
+    with pytest.raises(CommandError, match=r"^stored: \[PARSE_SYNTAX_ERROR\] "):
+        run("schedule", *plan, "--where", "customer =")
+    with pytest.raises(CommandError, match="DELAYQ has no alias 'stord': did you mean 'stored'"):
+        run("campaign", "--using", "stord", "t")
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_key_without_a_handler_is_told_before_rows_are_looked_at(settings: Settings, plan: list[str]) -> None:
+    settings.DELAYQ = {**settings.DELAYQ, STORED: {**settings.DELAYQ[STORED], "OPTIONS": {"prefix": STORED}}}
+    for last in ([], ["--dry-run"]):
+        with pytest.raises(CommandError, match=r"^stored: key='note' has no handler in alias 'stored'"):
+            run("schedule", *plan[:4], "--from", "/nowhere", *plan[6:], *last)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_database_that_was_not_migrated_is_told_in_a_line_without_its_password(tmp_path: Path) -> None:
+    fail(STORED, [1])
+    using = get_alias(STORED).database
+    with connections[using].cursor() as cursor:
+        cursor.execute("ALTER TABLE delayq_error RENAME COLUMN fingerprint TO not_yet")
+        try:
+            with pytest.raises(CommandError) as failure:
+                run("report", "--using", STORED, "--out", str(tmp_path / "report"))
+        finally:
+            cursor.execute("ALTER TABLE delayq_error RENAME COLUMN not_yet TO fingerprint")
+    lacks = r"lacks what the store needs \(column r\.fingerprint does not exist\)"
+    expected = rf"stored: Database '{using}' {lacks}: run `manage\.py migrate --database {using}`\."
+    assert re.fullmatch(expected, str(failure.value))
+    assert PASSWORD not in str(failure.value)
+    assert not (tmp_path / "report" / "failures" / "_SUCCESS").exists()
 
 
 def test_rows_come_from_a_database_by_jdbc(spark: SparkSession) -> None:
@@ -97,6 +134,7 @@ def test_the_parser_takes_what_people_write(tmp_path: Path) -> None:
     assert holidays(str(tmp_path / "days")) == holidays("2026-12-26, 2026-12-25")
     assert holidays("2026-12-25") == {date(2026, 12, 25)}
     assert seconds("2h") == 7200
+    assert count("500") == 500
     assert instant("2026-11-21T12:00") == datetime(2026, 11, 21, 12, tzinfo=UTC)
     assert instant("2026-11-21T12:00+01:00") == datetime(2026, 11, 21, 11, tzinfo=UTC)
     before = datetime.now(UTC)
@@ -106,6 +144,9 @@ def test_the_parser_takes_what_people_write(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parse", "text"),
     [
+        (count, "0"),
+        (count, "-5"),
+        (count, "many"),
         (quiet_hours, "late"),
         (quiet_hours, "08:00-08:00"),
         (holidays, "christmas"),

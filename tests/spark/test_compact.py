@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from django_delayq.spark.errors import SparkError
 from django_delayq.spark.jobs import compact as job
 from django_delayq.spark.jobs.compact import Compacted, compact
 from django_delayq.spark.jobs.lake import Lake
@@ -30,6 +31,18 @@ def test_each_directory_has_one_file_with_all_rows(lake: Lake) -> None:
     assert len(files) == 2
     assert sorted(lake.column(files, "pk")) == list(range(8))
     assert compact(lake, "finish") == Compacted()
+
+
+def test_what_is_no_parquet_is_named_and_nothing_is_lost(lake: Lake) -> None:
+    torn = Path(lake.root, PLACE, "torn.parquet")
+    torn.write_bytes(b"PAR1")
+    with pytest.raises(SparkError, match=f"{torn} can't be read: "):
+        compact(lake, "finish")
+    torn.unlink()
+    assert compact(lake, "finish") == Compacted(directories=1, files=3)
+    assert sorted(lake.column(lake.files("finish"), "pk")) == list(range(8))
+    with pytest.raises(SparkError, match=r"^there://is/none is no place that can be reached: "):
+        compact(Lake("there://is/none"), "finish")
 
 
 @pytest.mark.parametrize(

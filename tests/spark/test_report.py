@@ -37,8 +37,10 @@ def test_each_message_counts_once_by_what_became_of_it(spark: SparkSession) -> N
     ]
     shown = page(figures(rows), failures(rows), "a & b")
     assert "<script>" not in shown
-    assert "<td>a</td><td>6</td><td>2 (33.3 %)</td>" in shown
-    assert "<svg" in shown
+    assert "<td>default</td><td>a</td><td>6</td><td>2 (33.3 %)</td>" in shown
+    assert shown.count("<svg") == 4
+    assert "UTC: 6 an hour</title>" in shown
+    assert "UTC: 1s</title>" in shown  # lateness
 
 
 def test_days_put_together_have_the_quantiles_of_all_their_messages(spark: SparkSession) -> None:

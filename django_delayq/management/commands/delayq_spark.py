@@ -5,13 +5,14 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, InterfaceError
 
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.errors import DelayqError
 
 
 class Command(BaseCommand):
-    help = "Jobs on Spark. Exit codes: 0 done, 1 not done or differences found, 2 wrong command line."
+    help = "Jobs on Spark. Exit codes: 0 done, 1 not done or differences found, 2 wrong command line, 130 stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
         try:
@@ -36,5 +37,11 @@ class Command(BaseCommand):
             code = run_job(options["job_name"], options, self.stdout.write)
         except (DelayqError, ImproperlyConfigured, OSError) as error:
             raise CommandError(f"{options['using']}: {error}") from error
+        except (DatabaseError, InterfaceError) as error:  # it may be away; what follows the first line may quote data
+            first_line = str(error).strip().partition("\n")[0]
+            raise CommandError(f"{options['using']}: {type(error).__name__}: {first_line}") from error
+        except KeyboardInterrupt as interrupt:
+            stopped = "Stopped. What was done is whole, and the same job run again does the rest."
+            raise CommandError(stopped, returncode=130) from interrupt
         if code:
             sys.exit(code)

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from django_delayq.durations import to_ms
 from django_delayq.spark.errors import SparkError
 
-FORMATS = ("csv", "parquet", "json", "orc", "jdbc", "delayq")
+_WITHOUT_FILES = ("jdbc", "delayq")
+FORMATS = ("csv", "parquet", "json", "orc", *_WITHOUT_FILES)
 
 
 def add_rows(parser: ArgumentParser) -> None:
@@ -39,6 +40,8 @@ def rows_of(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
         if not found:
             raise SparkError(f"--read-option {given!r} is no NAME=VALUE.")
         reader = reader.option(name, value)
+    if not options["source"] and options["format"] not in _WITHOUT_FILES:
+        raise SparkError(f"Which rows? Give --from, where the {options['format']} is.")
     rows = reader.load(options["source"]) if options["source"] else reader.load()
     return rows.where(options["where"]) if options["where"] else rows
 
@@ -46,6 +49,14 @@ def rows_of(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
 def names(text: str) -> list[str]:
     """Names, with commas between them."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1."""
+    number = int(text) if text.isascii() and text.isdecimal() else 0
+    if not number:
+        raise ArgumentTypeError(f"{text!r} is no number of at least 1.")
+    return number
 
 
 def quiet_hours(text: str) -> tuple[time, time]:

@@ -9,6 +9,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from django_delayq.conf import get_alias
 from django_delayq.spark.cli import archive, campaign, compact, reconcile, report, schedule
 from django_delayq.spark.errors import SparkError, reason_of
 from django_delayq.spark.session import build_session
@@ -40,6 +41,7 @@ def run_job(name: str, options: dict[str, Any], write: Callable[[str], None]) ->
 
     On a terminal Spark shows how far it is.
     """
+    get_alias(options["using"])  # an alias that there is not need not wait for Java to start
     progress = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     try:
         spark = build_session(f"delayq {name}", master=options["master"], config=progress)

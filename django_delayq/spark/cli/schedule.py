@@ -6,11 +6,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from django_delayq.spark.cli.arguments import add_rows, holidays, names, picture, quiet_hours, rows_of, seconds
+from django_delayq.conf import get_alias
+from django_delayq.spark.cli.arguments import add_rows, count, holidays, names, picture, quiet_hours, rows_of, seconds
 from django_delayq.spark.files import write_whole
 from django_delayq.spark.jobs.chart import png, svg
 from django_delayq.spark.jobs.due import Plan
 from django_delayq.spark.jobs.schedule import Messages, planned, send
+from django_delayq.spark.write.options import WriteOptions
+from django_delayq.spark.write.sinks import check_sink
+from django_delayq.spark.write.task import check_key
 
 HELP = "Send a message for each row of a file or table, due by an expression and the rules given."
 
@@ -33,7 +37,7 @@ def add_plan(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--spread", type=seconds, default=0, metavar="LENGTH", help="Spread what is due over so long.")
     parser.add_argument(
-        "--max-rate", type=int, metavar="N", help="At most so many a second; what is over it is due later."
+        "--max-rate", type=count, metavar="N", help="At most so many a second; what is over it is due later."
     )
     parser.add_argument("--tag", help="The tag of the messages.")
 
@@ -79,8 +83,20 @@ def messages_of(options: dict[str, Any]) -> Messages:
     )
 
 
+def _of_write(options: dict[str, Any]) -> dict[str, str]:
+    given = {"using": options["using"], "job": options["job"] or ""}
+    if options["quarantine"]:
+        given |= {"onBadRow": "quarantine", "quarantinePath": options["quarantine"]}
+    return given
+
+
 def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
     """Forecast, then send unless it is a dry run."""
+    alias = get_alias(options["using"])
+    check_key(alias, options["key"])
+    given = _of_write(options)
+    if not options["dry_run"]:  # else it would be found out after the forecast
+        check_sink(alias, WriteOptions.of(given))
     out, forecast = planned(rows_of(spark, options), messages_of(options), plan_of(options))
     for line in forecast.lines():
         write(line)
@@ -91,9 +107,6 @@ def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], Non
     if options["dry_run"]:
         write("Nothing was sent.")
         return 0
-    given = {"using": options["using"], "job": options["job"] or ""}
-    if options["quarantine"]:
-        given |= {"onBadRow": "quarantine", "quarantinePath": options["quarantine"]}
     summary = send(out, **given)
     write(
         f"Read {summary.read}, sent {summary.sent}, there already {summary.already_there}, quarantined "

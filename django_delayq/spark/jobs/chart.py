@@ -1,6 +1,6 @@
 """A forecast as a picture with a bar for each hour: an SVG that any browser opens, or a PNG to be mailed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from io import BytesIO
 from typing import NamedTuple
@@ -23,21 +23,26 @@ class _Bar(NamedTuple):
     height: float
 
 
-def svg(hours: Mapping[int, int], title: str) -> str:
-    """Counts by the hour (its begin in epoch ms), those without any too. A bar's tooltip tells its count."""
+def an_hour(number: int) -> str:
+    """How often, in words."""
+    return f"{number} an hour"
+
+
+def svg(hours: Mapping[int, int], title: str, words: Callable[[int], str] = an_hour) -> str:
+    """Numbers by the hour (its begin in epoch ms), those without any too. A bar's tooltip tells its own in `words`."""
     bars = [
         f'<rect x="{bar.x:.2f}" y="{_HEIGHT - bar.height:.2f}" width="{bar.width:.2f}" height="{bar.height:.2f}">'
-        f"<title>{_at(bar.hour)} UTC: {bar.number}</title></rect>"
+        f"<title>{_at(bar.hour)} UTC: {words(bar.number)}</title></rect>"
         for bar in _bars(hours)
     ]
-    start, end, most = _words(hours)
+    start, end = _ends(hours)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT + _FOOT}" role="img" '
         f'font-family="sans-serif" font-size="{_FONT_SIZE}"><title>{escape(title)}</title>'
         f'<g fill="{_COLOR}">{"".join(bars)}</g>'
         f'<text x="0" y="{_HEIGHT + 16}">{start}</text>'
         f'<text x="{_WIDTH}" y="{_HEIGHT + 16}" text-anchor="end">{end}</text>'
-        f'<text x="{_WIDTH}" y="12" text-anchor="end">{most}</text></svg>\n'
+        f'<text x="{_WIDTH}" y="12" text-anchor="end">at most {words(_highest(hours))}</text></svg>\n'
     )
 
 
@@ -47,12 +52,12 @@ def png(hours: Mapping[int, int]) -> bytes:
     draw = ImageDraw.Draw(image)
     for bar in _bars(hours):
         draw.rectangle((bar.x, _HEIGHT - bar.height, bar.x + max(bar.width - 1, 0), _HEIGHT - 1), fill=_COLOR)
-    start, end, most = _words(hours)
+    start, end = _ends(hours)
     font = ImageFont.load_default(_FONT_SIZE)
     for text, place, anchor in (
         (start, (0, _HEIGHT + 4), "la"),
         (end, (_WIDTH, _HEIGHT + 4), "ra"),
-        (most, (_WIDTH, 2), "ra"),
+        (f"at most {an_hour(_highest(hours))}", (_WIDTH, 2), "ra"),
     ):
         draw.text(place, text, fill="black", font=font, anchor=anchor)
     file = BytesIO()
@@ -63,16 +68,20 @@ def png(hours: Mapping[int, int]) -> bytes:
 def _bars(hours: Mapping[int, int]) -> Iterator[_Bar]:
     first, last = _span(hours)
     width = _WIDTH / ((last - first) // _HOUR_MS + 1)
-    highest = max(hours.values(), default=1)
+    highest = max(_highest(hours), 1)
     for hour, count in hours.items():
         x = (hour - first) // _HOUR_MS * width
-        yield _Bar(hour, count, x, max(width * 0.9, 0.5), max(_HEIGHT * count / highest, 1))
+        yield _Bar(hour, count, x, max(width * 0.9, 0.5), max(_HEIGHT * count / highest, 1 if count else 0))
 
 
-def _words(hours: Mapping[int, int]) -> tuple[str, str, str]:
-    """Where the picture begins and ends, and what its highest bar is."""
+def _highest(hours: Mapping[int, int]) -> int:
+    return max(hours.values(), default=0)
+
+
+def _ends(hours: Mapping[int, int]) -> tuple[str, str]:
+    """When the picture begins and ends."""
     first, last = _span(hours)
-    return _at(first), f"{_at(last + _HOUR_MS)} UTC", f"at most {max(hours.values(), default=1)} an hour"
+    return _at(first), f"{_at(last + _HOUR_MS)} UTC"
 
 
 def _span(hours: Mapping[int, int]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from typing import Any
 from pyarrow import parquet
 
 from django_delayq.spark.errors import SparkError
-from django_delayq.spark.files import located, writing
+from django_delayq.spark.files import located, parquet_file, writing
 from django_delayq.spark.jobs.lake import UNFINISHED, Lake
 
 
@@ -62,7 +62,7 @@ def _write(lake: Lake, files: list[str], path: str) -> int:
     writer: parquet.ParquetWriter | None = None
     try:
         for name in files:
-            with parquet.ParquetFile(f"{root}/{name}", filesystem=filesystem) as file:
+            with parquet_file(filesystem, f"{root}/{name}") as file:
                 if writer is None:
                     schema = file.schema_arrow
                     writer = parquet.ParquetWriter(f"{root}/{path}", schema, filesystem=filesystem, compression="zstd")

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pyarrow import fs, parquet
+from pyarrow import fs
 
-from django_delayq.spark.files import located, writing
+from django_delayq.spark.files import located, parquet_file, writing
 
 UNFINISHED = "_unfinished"
 
@@ -87,6 +87,6 @@ class Lake:
         filesystem, root = located(self.root)
         values: list[Any] = []
         for path in files:
-            with parquet.ParquetFile(f"{root}/{path}", filesystem=filesystem) as file:
+            with parquet_file(filesystem, f"{root}/{path}") as file:
                 values += file.read(columns=[name]).column(0).to_pylist()
         return values

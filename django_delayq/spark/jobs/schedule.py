@@ -11,6 +11,7 @@ from django_delayq.spark.errors import SparkError
 from django_delayq.spark.jobs.due import DUE, Plan, in_quiet_hours, with_due, without_zone
 from django_delayq.spark.jobs.forecast import Forecast, forecast
 from django_delayq.spark.jobs.rate import with_rate
+from django_delayq.spark.write.columns import check_id_type
 from django_delayq.spark.write.summary import WriteSummary, read_summary
 from django_delayq.values import did_you_mean
 
@@ -33,8 +34,8 @@ class Messages:
 def planned(rows: DataFrame, messages: Messages, plan: Plan) -> tuple[DataFrame, Forecast]:
     """The messages as rows that a write takes, and what will be due when. Nothing is sent.
 
-    Raises `SparkError` for a column that there is not, for rows without a due time, and where spreading or the rate
-    would have messages due in quiet hours.
+    Raises `SparkError` for a column that there is not or that no id can be made of, for rows without a due time, and
+    where spreading or the rate would have messages due in quiet hours.
     """
     _check_columns(rows, messages)
     id = _id(messages)
@@ -92,6 +93,8 @@ def _check_columns(rows: DataFrame, messages: Messages) -> None:
     for name in (*messages.id_columns, *messages.data_columns):
         if name not in rows.columns:
             raise SparkError(f"There is no column {name!r}: {did_you_mean(name, rows.columns)}")
+    for name in messages.id_columns:
+        check_id_type(name, rows.schema[name].dataType)
     if not messages.id_columns:
         raise SparkError("Ids are made of columns, so that a job that is run again sends nothing twice: name them.")
     if messages.bare and len(messages.data_columns) != 1:

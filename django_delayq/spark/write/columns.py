@@ -49,7 +49,7 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
             "option('idColumns', 'customer_id,number'), which it is made of."
         )
     for path in options.id_columns:
-        _check_id_type(path, _type_at(schema, path.split("."), path))
+        check_id_type(path, _type_at(schema, path.split("."), path))
     for name in names:
         if name not in COLUMNS and name not in options.id_columns:
             raise SparkError(f"Column {name!r} is no part of a message: {did_you_mean(name, COLUMNS)} Or drop it.")
@@ -67,9 +67,10 @@ def _check_type(name: str, found: DataType) -> None:
         raise SparkError(f"Column {name!r} is {found.simpleString()}; give {wanted}.")
 
 
-def _check_id_type(path: str, found: DataType) -> None:
+def check_id_type(path: str, found: DataType) -> None:
+    """Raise `SparkError` for a column of which no id can be made that stays the same."""
     if isinstance(found, FloatType | DoubleType) or not isinstance(found, _ID_TYPES):
-        raise SparkError(f"idColumns: {path!r} is {found.simpleString()}; give text, whole numbers or dates.")
+        raise SparkError(f"Id column {path!r} is {found.simpleString()}; give text, whole numbers or dates.")
 
 
 def _type_at(schema: StructType, parts: Sequence[str], path: str) -> DataType:

@@ -22,8 +22,14 @@ _SHOWN = 3
 def check_site(alias: Alias, options: WriteOptions) -> None:
     """Raise when the site can't take what is to be sent. Connects to nothing."""
     check_sink(alias, options)
-    if options.key is not None and alias.options.unknown_keys == "error" and not get_handler(alias.name, options.key):
-        raise unknown_key(alias.name, options.key)
+    if options.key is not None:
+        check_key(alias, options.key)
+
+
+def check_key(alias: Alias, key: str) -> None:
+    """Raise `UnknownKey` where a message of this key would be refused."""
+    if alias.options.unknown_keys == "error" and get_handler(alias.name, key) is None:
+        raise unknown_key(alias.name, key)
 
 
 def write(batches: Iterable[pa.RecordBatch], options: WriteOptions, alias: Alias) -> Written:
