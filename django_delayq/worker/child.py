@@ -1,25 +1,25 @@
-"""The child process: runs one handler at a time for its parent, and ends with it.
+"""The child process: runs the messages that its parent hands it, one after another, and ends with it.
 
-Started as `python -m django_delayq.worker.child FD PID`: its end of a socket pair, and its parent.
+Started as `python -m django_delayq.worker.child FD ANSWERS PID`: its ends of two socket pairs, and its parent. By the
+one it is told, and rings when it has nothing left; into the other go its answers, for which the parent need not wake.
 """
 
-import base64
 import os
-import queue
 import select
 import socket
 import sys
 import threading
+from collections import deque
 from time import monotonic
-from typing import Any
 
 import django
 
-from django_delayq.brokers.base import Claimed, Header
+from django_delayq.brokers.base import Settlement
 from django_delayq.conf import get_alias
 from django_delayq.handlers import get_handler
 from django_delayq.safe_logs import logger
 from django_delayq.worker import frames, logs
+from django_delayq.worker.frames import Answer, Handed, Hello, Told
 from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.memory import resident
@@ -28,89 +28,138 @@ from django_delayq.worker.outcome import Outcome
 from django_delayq.worker.own_signals import taken_signals
 
 LEASE_ENDED = 76
-"""The exit code of a child whose parent didn't renew the lease in time."""
+"""The exit code of a child whose parent didn't renew the leases in time."""
 NOT_STARTED = 77
-"""That of a child that can't take the message it was given."""
+"""That of a child that can't take the messages it was given."""
+LOOK_S = 0.005
+"""How often, between messages, a child looks what it takes, where that is limited: a look costs like a message."""
 
 
-def main(fd: int, parent: int) -> None:
+def main(fd: int, answers_fd: int, parent: int) -> None:
     """Serve the parent until it closes the socket."""
     die_with_parent(parent)
     with taken_signals(_leave_to_parent):
         os.set_inheritable(fd, False)
-        connection = socket.socket(fileno=fd)
+        os.set_inheritable(answers_fd, False)
+        connection, answers = socket.socket(fileno=fd), socket.socket(fileno=answers_fd)
         django.setup()
         from django_delayq.worker.threads import ThreadHand  # it imports models, which the apps must be ready for
 
-        hello = frames.receive(connection)
-        logs.start(hello["level"])
-        database = get_alias(hello["using"]).database
-        run = ThreadHand(database, Outcome(hello["worker"])).run
-        frames.send(connection, "ready")
-        Serving(connection, hello["using"]).serve(run)
+        hello = frames.receive(connection, Hello)
+        logs.start(hello.level)
+        database = get_alias(hello.using).database
+        run = ThreadHand(database, Outcome(hello.worker)).run
+        Serving(connection, answers, hello).serve(run)
 
 
 class Serving:
-    """What the parent wants run, and for how long it may."""
+    """What the parent wants run, and for how long it may. A thread listens to the parent beside the handlers."""
 
-    def __init__(self, connection: socket.socket, using: str) -> None:
+    def __init__(self, connection: socket.socket, answers: socket.socket, hello: Hello) -> None:
         self._connection = connection
-        self._using = using
-        self._leases: queue.SimpleQueue[Lease] = queue.SimpleQueue()
+        self._answers = answers
+        self._using = hello.using
+        self._max_memory = hello.max_memory
+        self._look_at = 0.0
+        self._lanes: dict[str, Lane] = {}
+        self._changed = threading.Condition(threading.Lock())  # over the rest
+        self._unstarted: deque[Lease] = deque()
         self._current: Lease | None = None
+        self._held_until = 0.0
 
     def serve(self, run: Run) -> None:
         """Run what the parent sends, without end."""
         threading.Thread(target=self._listen, daemon=True).start()
+        with self._changed:
+            self._say(Answer())
         while True:
-            settlement = run(self._leases.get())
+            settlement = run(self._next())
             if settlement is None:
                 os._exit(LEASE_ENDED)
-            self._current = None  # before the answer: the next question follows it
-            frames.send(self._connection, {"settlement": settlement, "resident": resident()})
+            self._end(settlement)
+
+    def _next(self) -> Lease:
+        with self._changed:
+            while not self._unstarted:
+                self._changed.wait()
+            self._exit_if_lost()
+            lease = self._current = self._unstarted.popleft()
+        lease.started_at = monotonic()
+        return lease
+
+    def _end(self, settlement: Settlement) -> None:
+        now = monotonic()
+        with self._changed:
+            self._current = None
+            answer = Answer(settlement, now)
+            if self._max_memory is not None and (now >= self._look_at or not self._unstarted):
+                self._look_at = now + LOOK_S
+                answer.resident = resident()
+                if answer.resident > self._max_memory:
+                    answer.unstarted = self._take_back()
+            self._say(answer)
+
+    def _say(self, answer: Answer) -> None:
+        frames.send(self._answers, answer)
+        if not self._is_busy():
+            self._connection.send(b"\0")
+
+    def _is_busy(self) -> bool:
+        return self._current is not None or bool(self._unstarted)
+
+    def _take_back(self) -> int:
+        count = len(self._unstarted)
+        self._unstarted.clear()
+        return count
 
     def _listen(self) -> None:
         """Listen beside the handler, which must end when its lease does: with the parent, or while that is frozen."""
-        code = LEASE_ENDED
+        code = 0
         try:
-            while not self._lease_ended():
+            while True:
                 if select.select([self._connection], [], [], self._left_s())[0]:
-                    self._take(frames.receive(self._connection))
+                    self._take(frames.receive(self._connection, Told))
         except (EOFError, OSError):
-            code = 0
+            pass
         except Exception:
             logger.exception("A child process can't take a message.")
             code = NOT_STARTED
         finally:
             os._exit(code)
 
-    def _take(self, told: dict[str, Any]) -> None:
-        if "claimed" in told:
-            self._current = lease_of(self._using, told)
-            self._leases.put(self._current)
-        elif lease := self._current:
-            lease.held_until = told["held_until"]
-
-    def _lease_ended(self) -> bool:
-        return self._left_s() == 0
+    def _take(self, told: Told) -> None:
+        leases = [self._lease_of(handed) for handed in told.batch]
+        with self._changed:
+            self._unstarted.extend(leases)
+            self._held_until = told.held_until
+            for lease in (self._current, *self._unstarted):
+                if lease is not None:
+                    lease.held_until = told.held_until
+            if leases:
+                self._changed.notify()
+            if told.give_back and (count := self._take_back()):
+                self._say(Answer(unstarted=count))
 
     def _left_s(self) -> float | None:
-        """Seconds that the lease has left; None while nothing runs."""
-        lease = self._current
-        return max(lease.held_until - monotonic(), 0) if lease else None
+        """Seconds that the leases have left; None while there are none."""
+        with self._changed:
+            self._exit_if_lost()
+            return max(self._held_until - monotonic(), 0) if self._is_busy() else None
 
+    def _exit_if_lost(self) -> None:
+        if self._is_busy() and monotonic() >= self._held_until:
+            os._exit(LEASE_ENDED)
 
-def lease_of(using: str, question: dict[str, Any]) -> Lease:
-    """The lease as the parent sent it. Both go by the machine's one monotonic clock."""
-    fields = question["claimed"]
-    claimed = Claimed(
-        **fields | {"header": Header(**fields["header"]), "body": base64.b64decode(fields["body"])},
-    )
-    handler = get_handler(using, claimed.header.key if claimed.header else "")
-    if handler is None:  # only when parent and child import different code
-        raise LookupError(f"The child process has no handler for {claimed.header!r}.")
-    now = monotonic()
-    return Lease(claimed, Lane(handler, (), 1), now, question["held_until"], question["clock_ms"], started_at=now)
+    def _lease_of(self, handed: Handed) -> Lease:
+        header = handed.claimed.header
+        key = header.key if header else ""
+        lane = self._lanes.get(key)
+        if lane is None:
+            handler = get_handler(self._using, key)
+            if handler is None:  # only when parent and child import different code
+                raise LookupError(f"The child process has no handler for {header!r}.")
+            lane = self._lanes[key] = Lane(handler, (), 1)
+        return Lease(handed.claimed, lane, monotonic(), 0.0, handed.clock_ms)
 
 
 def _leave_to_parent(signum: int) -> None:

@@ -2,32 +2,36 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import sleep
+from time import monotonic, sleep
 
 from django_delayq.brokers.base import Settlement
 from django_delayq.errors import HandlerTimeout
 from django_delayq.safe_logs import logger
 from django_delayq.sizes import to_text
 from django_delayq.worker import attempt
+from django_delayq.worker.batches import Batch
 from django_delayq.worker.children import Child, ChildDiedError, ChildGaveUpError, ChildUnavailableError
 from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.exactly_once import was_committed
-from django_delayq.worker.hands import Run
-from django_delayq.worker.lanes import Lease
+from django_delayq.worker.hands import Work
+from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.outcome import Outcome
+from django_delayq.worker.turns import Turns
 
 RESTART_PAUSE_S = 1.0
 
 
 @contextmanager
-def in_child(worker: str, using: str, outcome: Outcome, max_memory: int | None) -> Iterator[Run]:
-    """A way to run messages for one thread: in a child that starts with the first one, and anew after each death.
+def in_child(
+    worker: str, using: str, outcome: Outcome, max_memory: int | None, most: int, turns: Turns
+) -> Iterator[Work]:
+    """A way to work for one thread of `most`: in a child that starts with the first message, and anew after each death.
 
     One that takes more than `max_memory` bytes after a message is ended, too.
     """
-    hand = ChildHand(worker, using, outcome, max_memory)
+    hand = ChildHand(worker, using, outcome, max_memory, most, turns)
     try:
-        yield hand.run
+        yield hand.work
     finally:
         hand.close()
 
@@ -35,67 +39,90 @@ def in_child(worker: str, using: str, outcome: Outcome, max_memory: int | None) 
 class ChildHand:
     """Keeps one child process."""
 
-    def __init__(self, worker: str, using: str, outcome: Outcome, max_memory: int | None) -> None:
+    def __init__(
+        self, worker: str, using: str, outcome: Outcome, max_memory: int | None, most: int, turns: Turns
+    ) -> None:
         self._worker = worker
         self._using = using
         self._outcome = outcome
         self._max_memory = max_memory
+        self._most = most
+        self._turns = turns
         self._child: Child | None = None
 
-    def run(self, lease: Lease) -> Settlement | None:
-        """Run one message. A child that dies of it costs this one message a crash; None to let its lease lapse."""
+    def work(self, lane: Lane) -> int:
+        """Have the child run a batch of a lane. If it dies of a message, that costs this one message a crash."""
         try:
-            self._child = self._child or Child(self._worker, self._using)
-            settlement = self._child.run(lease)
-        except BaseException as ending:  # noqa: BLE001 - raised again where it is not known
-            self._discard()  # whatever it is: a late answer must not be taken for that to another message
-            return self._settle(lease, ending)
-        self._recycle()
-        return settlement
+            child = self._child = self._child or Child(self._worker, self._using, self._max_memory)
+        except (ChildUnavailableError, OSError) as error:
+            _pause(error)
+            return 0
+        # Taken only now: a child takes a while to start, and other hands may be free.
+        batch = Batch(lane, self._turns.take_batch(lane, lane.share(self._most)), self._turns)
+        if batch.left:
+            self._run(child, batch)
+        return batch.ended
 
     def close(self) -> None:
         """End the child."""
         if self._child is not None:
             self._child.close()
 
-    def _recycle(self) -> None:
-        """End a child that takes too much: the next message starts another."""
-        if self._child is None or self._max_memory is None or self._child.resident <= self._max_memory:
+    def _run(self, child: Child, batch: Batch) -> None:
+        try:
+            child.run(batch)
+        except BaseException as ending:  # noqa: BLE001 - whatever it is, this thread must live on
+            self._discard(child)  # a late answer must not be taken for that to another message
+            self._settle(batch, ending)
             return
-        logger.info(
-            "A child process takes %s, and --max-memory is %s: it is replaced.",
-            to_text(self._child.resident), to_text(self._max_memory),
-        )  # fmt: skip
-        self._discard()
+        if self._max_memory is not None and child.resident > self._max_memory:
+            logger.info(
+                "A child process takes %s, and --max-memory is %s: it is replaced.",
+                to_text(child.resident), to_text(self._max_memory),
+            )  # fmt: skip
+            self._discard(child)
 
-    def _settle(self, lease: Lease, ending: BaseException) -> Settlement | None:
+    def _settle(self, batch: Batch, ending: BaseException) -> None:
+        """Settle what a child that is no more has left: it ran the first, the others have not started."""
+        if isinstance(ending, ChildUnavailableError):
+            _pause(ending)
+            batch.release()
+        elif batch.left:
+            batch.end_first(self._settlement_of(batch.left[0], ending), monotonic())
+            batch.put_back()
+
+    def _settlement_of(self, lease: Lease, ending: BaseException) -> Settlement | None:
         claimed, handler = lease.claimed, lease.lane.handler
+        started_ms = lease.ms_of(lease.started_at)
+        exception: BaseException | None = ending
         match ending:
-            case ChildUnavailableError() | OSError():
-                logger.error("A child process can't run messages (%s); starting another.", ending)
-                sleep(RESTART_PAUSE_S)
-                return attempt.release(claimed)
             case HandlerTimeout() | ChildDiedError() | ChildGaveUpError() if was_committed(claimed, handler):
                 logger.warning(
                     "Message %r (%s) is finished: its transaction was committed before its process died.",
                     claimed.id, handler.key, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
                 )  # fmt: skip
-                settlement = attempt.settle_for(claimed, handler, None, lease.ms_of(lease.started_at), lease.now_ms())
-                self._outcome.ended(lease, settlement, None, None)
-                return settlement
+                exception = None
+                settlement = attempt.settle_for(claimed, handler, None, started_ms, lease.now_ms())
             case HandlerTimeout():
-                ending = ending.with_traceback(None)
-                settlement = attempt.settle_for(claimed, handler, ending, lease.ms_of(lease.started_at), lease.now_ms())
+                exception = ending.with_traceback(None)
+                settlement = attempt.settle_for(claimed, handler, exception, started_ms, lease.now_ms())
             case ChildDiedError() if lease.is_held():
-                settlement = attempt.crash(claimed, handler, str(ending), lease.ms_of(lease.started_at))
+                settlement = attempt.crash(claimed, handler, str(ending), started_ms)
+            case ChildGaveUpError() if lease.is_held():  # what ran before it was to be stopped, and ended just then
+                return attempt.interrupt(claimed, handler, started_ms)
             case ChildDiedError() | ChildGaveUpError():
                 return cut_short(lease, "so did the process that ran it")
             case _:
-                raise ending
-        self._outcome.ended(lease, settlement, None, ending)
+                logger.error("Message %r is left to lapse.", claimed.id, exc_info=ending, extra={"id": claimed.id})
+                return None
+        self._outcome.ended(lease, settlement, None, exception)
         return settlement
 
-    def _discard(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-            self._child = None
+    def _discard(self, child: Child) -> None:
+        child.kill()
+        self._child = None
+
+
+def _pause(error: Exception) -> None:
+    logger.error("A child process can't run messages (%s); starting another.", error)
+    sleep(RESTART_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Child processes as their parent sees them: each runs one sync handler at a time and never talks to the broker."""
+"""Child processes as their parent sees them: each runs a batch of messages in order, and never talks to the broker."""
 
 import logging
 import os
@@ -6,28 +6,32 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable
+from math import inf
 from time import monotonic
-from typing import Any
 
-from django_delayq.brokers.base import Settlement, Verb
 from django_delayq.durations import to_text
 from django_delayq.errors import HandlerTimeout
 from django_delayq.worker import frames
+from django_delayq.worker.batches import Batch
 from django_delayq.worker.child import LEASE_ENDED, NOT_STARTED
-from django_delayq.worker.lanes import Lease
+from django_delayq.worker.frames import Answer, Hello, Told
+from django_delayq.worker.lanes import RUN_S
 
 START_S = 60.0
 """How long a child may take to load the site's code."""
 LOOK_S = 1.0
 """How often a waiting parent looks whether its child lives: a grandchild may hold the socket open."""
 LEAST_LOOK_S = 0.04
+SLOW_S = 3 * RUN_S
+"""A batch that takes longer is slow: what has not started is wanted back, for other hands."""
 END_S = 5.0
+
+_RINGS = 64
 
 
 class ChildUnavailableError(Exception):
-    """A child process can't be given a message: none was started."""
+    """A child process can't be given messages: none was started."""
 
 
 class ChildDiedError(Exception):
@@ -35,66 +39,100 @@ class ChildDiedError(Exception):
 
 
 class ChildGaveUpError(Exception):
-    """A child process ended since the lease of its message had."""
+    """A child process ended, or was ended, since the lease of its message had."""
 
 
 class Child:
     """A running child process. Raises `ChildUnavailableError` when it can't start."""
 
-    def __init__(self, worker: str, using: str) -> None:
+    def __init__(self, worker: str, using: str, max_memory: int | None) -> None:
         self.resident = 0
-        """How many bytes it took after its last message."""
+        """How many bytes it took when it last looked."""
+        self._gave_up = False
         self._connection, theirs = socket.socketpair()
-        with theirs:
+        answers, their_answers = socket.socketpair()
+        self._answers = answers
+        self._inbox = frames.Inbox(answers)
+        with theirs, their_answers:
+            fds = [theirs.fileno(), their_answers.fileno()]
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "django_delayq.worker.child", str(theirs.fileno()), str(os.getpid())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-m", "django_delayq.worker.child", *map(str, fds), str(os.getpid())],
+                pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 start_new_session=True,  # the terminal's Ctrl-C is for the parent
             )
         try:
-            self._tell({"worker": worker, "using": using, "level": logging.getLogger("django_delayq").level})
+            self._tell(Hello(worker, using, logging.getLogger("django_delayq").level, max_memory))
             self._wait_until_ready()
         except BaseException:
             self.kill()
             raise
 
-    def run(self, lease: Lease) -> Settlement:
-        """Run one message. The child is of no more use after whatever this raises.
+    def run(self, batch: Batch) -> None:
+        """Run a batch, which hears of each end. The child is of no more use after whatever this raises.
 
-        Raises `HandlerTimeout`, `ChildUnavailableError`, `ChildDiedError` or `ChildGaveUpError`.
+        Raises `HandlerTimeout`, `ChildUnavailableError`, `ChildDiedError` or `ChildGaveUpError`. What is left of the
+        batch then has not ended, and of that only the first can have started.
         """
-        lease.started_at = monotonic()
-        lease.abandon = self._process.kill
-        if not lease.is_held():  # given up before there was something to kill
-            raise ChildGaveUpError
-        self._told = lease.held_until
-        self._tell({"claimed": lease.claimed, "clock_ms": lease.clock_ms, "held_until": self._told})
+        slow_at = monotonic() + SLOW_S
+        batch.begin(monotonic(), self._give_up)
+        self._held_until = batch.held_until()
+        self._tell(Told(self._held_until, batch.handed()))
         try:
-            answer = self._answer(lease.started_at + lease.timeout_s, partial(self._tell_renewal, lease))
+            while True:
+                self._note(batch, self._hear(self._wait_s(batch)))
+                if not batch.left:
+                    return
+                if batch.left[0].is_over_time():
+                    raise self._timeout(batch)
+                self._tell_renewal(batch)
+                if len(batch.left) > 1 and monotonic() >= slow_at:
+                    slow_at = inf  # who holds the interpreter's lock lets nobody answer: once is enough
+                    frames.send(self._connection, Told(self._held_until, give_back=True))
         except (EOFError, OSError) as error:
-            raise self._ending() from error
-        lease.abandon = None
-        if answer is None:
-            raise HandlerTimeout(f"It ran for longer than {to_text(lease.timeout_s * 1000)}; its process was killed.")
-        settlement = answer["settlement"]
-        self.resident = answer["resident"]
-        return Settlement(**settlement | {"verb": Verb(settlement["verb"])})
+            ending = self._ending()
+            self._end(batch)
+            raise ending from error
 
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()
         self._process.wait()
         self._connection.close()
+        self._answers.close()
 
     def close(self) -> None:
         """End it when it is idle: it ends by itself once its socket is closed."""
         self._connection.close()
+        self._answers.close()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def _give_up(self) -> None:
+        self._gave_up = True
+        self._process.kill()
+
+    def _timeout(self, batch: Batch) -> HandlerTimeout | ChildGaveUpError:
+        """How the first of a batch ends that ran for too long, unless it has ended at the last moment."""
+        self._end(batch)
+        if not batch.left or not batch.left[0].is_over_time():
+            return ChildGaveUpError()
+        text = to_text(batch.left[0].timeout_s * 1000)
+        return HandlerTimeout(f"It ran for longer than {text}; its process was killed.")
+
+    def _end(self, batch: Batch) -> None:
+        """End it, and hear what it said before."""
+        self._process.kill()
+        self._process.wait()
+        self._note(batch, self._inbox.read())
+
+    def _note(self, batch: Batch, answers: Iterable[Answer]) -> None:
+        for answer in answers:
+            batch.note(answer)
+            self.resident = answer.resident or self.resident
 
     def _tell(self, value: object) -> None:
         try:
@@ -102,40 +140,44 @@ class Child:
         except OSError as error:
             raise ChildUnavailableError(str(self._ending())) from error
 
+    def _tell_renewal(self, batch: Batch) -> None:
+        held_until = batch.held_until()
+        if held_until != self._held_until:
+            self._held_until = held_until
+            frames.send(self._connection, Told(held_until))
+
     def _wait_until_ready(self) -> None:
+        until = monotonic() + START_S
         try:
-            answer = self._answer(monotonic() + START_S, lambda: LOOK_S)
+            while not self._hear(min(until - monotonic(), LOOK_S)):
+                if monotonic() >= until:
+                    raise ChildUnavailableError(f"it is not ready after {START_S:g} s")
         except (EOFError, OSError) as error:
             raise ChildUnavailableError(str(self._ending())) from error
-        if answer != "ready":
-            raise ChildUnavailableError(f"it is not ready after {START_S:g} s")
 
-    def _tell_renewal(self, lease: Lease) -> float:
-        """Tell the child when its lease was renewed. Gives the seconds until the next look."""
-        if lease.held_until != self._told:
-            self._told = lease.held_until
-            frames.send(self._connection, {"held_until": self._told})
-        return min(LOOK_S, max(self._told - monotonic(), LEAST_LOOK_S) / 4)
+    def _wait_s(self, batch: Batch) -> float:
+        """How long to wait for the end of a batch before the next look at what it has said."""
+        first, now = batch.left[0], monotonic()
+        until_renewal = max(self._held_until - now, LEAST_LOOK_S) / 4
+        look_s = LOOK_S if len(batch.left) == 1 else RUN_S
+        return min(look_s, until_renewal, first.started_at + first.timeout_s - now)
 
-    def _answer(self, until: float, look: Callable[[], float]) -> Any:
-        """What the child says; None when it says nothing until then. Raises `EOFError` or `OSError` when it is gone.
-
-        `look` is called again after the seconds that it gives.
-        """
-        while (left := until - monotonic()) > 0:
-            if select.select([self._connection], [], [], min(left, look()))[0]:
-                return frames.receive(self._connection)
-            if self._process.poll() is not None:
-                raise EOFError("it ended")
-        return None
+    def _hear(self, within_s: float) -> list[Answer]:
+        """What it has said when it rings, or after so long. Raises `EOFError` or `OSError` when it is gone."""
+        if select.select([self._connection], [], [], max(within_s, 0))[0]:
+            if not self._connection.recv(_RINGS):
+                raise EOFError("it closed its socket")
+        elif self._process.poll() is not None:
+            raise EOFError("it ended")
+        return self._inbox.read()
 
     def _ending(self) -> ChildDiedError | ChildGaveUpError | ChildUnavailableError:
         try:
             code = self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             return ChildDiedError("its process closed its socket")
-        if code == LEASE_ENDED:
+        if self._gave_up or code == LEASE_ENDED:
             return ChildGaveUpError()
         if code == NOT_STARTED:
-            return ChildUnavailableError("it can't take its message: see what it said")
+            return ChildUnavailableError("it can't take its messages: see what it said")
         return ChildDiedError(f"its process died ({f'signal {-code}' if code < 0 else f'exit code {code}'})")

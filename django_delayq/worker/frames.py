@@ -1,12 +1,60 @@
-"""Frames between a worker and its child processes: a length, then JSON. Nothing is pickled."""
+"""Frames between a worker and its child processes: a length, then JSON of one of these values. Nothing is pickled."""
 
 import socket
 import struct
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from django_delayq import codec
+from django_delayq.brokers.base import Claimed, Settlement
+
+T = TypeVar("T")
 
 _LENGTH = struct.Struct("!I")
+_PART = 1 << 16
+
+
+@dataclass(slots=True)
+class Hello:
+    """What a child must know of its worker: its name and alias, the level of its log, and how much a child may take."""
+
+    worker: str
+    using: str
+    level: int
+    max_memory: int | None
+
+
+@dataclass(slots=True)
+class Handed:
+    """A message to run, and what to add to the monotonic milliseconds to have the broker's time."""
+
+    claimed: Claimed
+    clock_ms: float
+
+
+@dataclass(slots=True)
+class Told:
+    """What a worker tells its child: until when it holds all that the child has, and more to run, in this order.
+
+    `held_until` is a time of the machine's one monotonic clock. `give_back`: what has not started is wanted back.
+    """
+
+    held_until: float
+    batch: list[Handed] = field(default_factory=list)
+    give_back: bool = False
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a child says: how the first of what it has ended, and when; that it gives back the last `unstarted`.
+
+    `resident` is how many bytes it takes, 0 where it has not looked. The first answer says that it is ready.
+    """
+
+    settlement: Settlement | None = None
+    ended_at: float = 0.0
+    unstarted: int = 0
+    resident: int = 0
 
 
 def send(connection: socket.socket, value: object) -> None:
@@ -15,10 +63,46 @@ def send(connection: socket.socket, value: object) -> None:
     connection.sendall(_LENGTH.pack(len(body)) + body)
 
 
-def receive(connection: socket.socket) -> Any:
-    """The next value. Raises `EOFError` or `OSError` when the other side is gone."""
+def receive(connection: socket.socket, kind: type[T]) -> T:
+    """The next value, waited for. Raises `EOFError` or `OSError` when the other side is gone."""
     (length,) = _LENGTH.unpack(_receive_exactly(connection, _LENGTH.size))
-    return codec.loads(_receive_exactly(connection, length))
+    value: T = codec.decoder_for(kind).decode(_receive_exactly(connection, length))
+    return value
+
+
+class Inbox:
+    """Answers as they lie in the system's buffer, where they outlive the process that gave them."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+        self._decode = codec.decoder_for(Answer).decode
+        self._received = bytearray()
+
+    def read(self) -> list[Answer]:
+        """What is there by now; never waits. Raises `ValueError` for what is no answer."""
+        received = self._received
+        try:
+            while part := self._connection.recv(_PART):
+                received += part
+                if len(part) < _PART:
+                    break
+        except OSError:  # nothing is there, or nobody any more
+            pass
+        return self._take()
+
+    def _take(self) -> list[Answer]:
+        answers: list[Any] = []
+        start, received = 0, self._received
+        while len(received) >= start + _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(received, start)
+            end = start + _LENGTH.size + length
+            if len(received) < end:
+                break
+            answers.append(self._decode(received[start + _LENGTH.size : end]))
+            start = end
+        del received[:start]
+        return answers
 
 
 def _receive_exactly(connection: socket.socket, size: int) -> bytes:

@@ -9,6 +9,9 @@ from django_delayq.worker.lanes import Lane, Lease
 Run = Callable[[Lease], Settlement | None]
 """Runs one message and says how its lease ends; None leaves the lease to lapse."""
 
+Work = Callable[[Lane], int]
+"""A hand's turn in a lane: takes leases, runs their messages, ends them. How many it ended."""
+
 
 class Hands(Protocol):
     """Hands for a number of lanes."""

@@ -71,6 +71,10 @@ class Lease:
         of_message = header.timeout_ms if header else None
         return (self.lane.handler.timeout_ms if of_message is None else of_message) / 1000
 
+    def is_over_time(self) -> bool:
+        """Whether the handler has run for longer."""
+        return monotonic() >= self.started_at + self.timeout_s
+
 
 @dataclass(slots=True, eq=False)
 class Lane:
@@ -127,6 +131,13 @@ class Lane:
         if self.once or self.mean_s is None:
             return 1
         return int(min(max(RUN_S / max(self.mean_s, 1e-6), 1), MOST_PER_HAND))
+
+    def share(self, hands: int) -> int:
+        """How many leases one of `hands` hands takes at a time that is in the lane: those to come have their part."""
+        if self.handler.at_most_once or self.handler.limits is not None:  # they are for hands that are free
+            return 1
+        to_come = min(self.concurrency, hands) - self.active
+        return min(self._per_hand(), -(-len(self.leases) // max(to_come + 1, 1)))
 
     def note_run(self, count: int, seconds: float) -> None:
         """Count `count` messages that took `seconds` in all."""

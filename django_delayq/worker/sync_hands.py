@@ -1,7 +1,4 @@
-"""Threads that run sync handlers: each takes a lane, works through its run of leases, and comes back for the next.
-
-What costs at each message is fought here: no future, no lock, no thread hop; `deque.popleft` and `append` are atomic.
-"""
+"""Threads for sync handlers: each takes a lane, works through its run of leases, and comes back for the next."""
 
 import threading
 from collections import deque
@@ -9,34 +6,33 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from time import monotonic
 
-from django_delayq.brokers.base import Settlement
 from django_delayq.safe_logs import logger
-from django_delayq.worker.hands import Run
-from django_delayq.worker.lanes import RUN_S, Lane, Lease
+from django_delayq.worker.hands import Work
+from django_delayq.worker.lanes import Lane
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.settling import Settling
+from django_delayq.worker.turns import Turns
 
 
 class SyncHands:
     """At most `most` threads for all lanes, started when they are needed, round robin over lanes that have work.
 
-    `make_run` gives each thread its own way to run a message: in the thread itself, or in a child process of its own.
+    `make_work` gives each thread its own way to work in a lane: in the thread itself, or in a child process of its own.
     """
 
     def __init__(
         self,
         lanes: Sequence[Lane],
         most: int,
-        make_run: Callable[[], AbstractContextManager[Run]],
+        make_work: Callable[[Turns], AbstractContextManager[Work]],
         leases: Leases,
         settling: Settling,
         wake: Callable[[], None],
     ) -> None:
         self.lanes = lanes
         self._most = most
-        self._make_run = make_run
-        self._leases = leases
-        self._settling = settling
+        self._make_work = make_work
+        self._turns = Turns(leases, settling, wake, self.offer)
         self._wake = wake
         self._changed = threading.Condition()
         self._ready: deque[Lane] = deque()
@@ -74,6 +70,10 @@ class SyncHands:
         """Tell that leases were put into a lane."""
         with self._changed:
             self._line_up(lane)
+
+    def stop(self) -> None:
+        """Start no more of what a hand took and puts back."""
+        self._turns.stop()
 
     def close(self, timeout: float) -> None:
         """End each thread as soon as it is idle. They have `timeout` seconds, in all, to close their connections."""
@@ -113,10 +113,10 @@ class SyncHands:
     def _serve(self) -> None:
         with self._changed:
             self._called -= 1
-        with self._make_run() as run:
+        with self._make_work(self._turns) as work:
             while (lane := self._take_lane()) is not None:
                 started_at = monotonic()
-                count = self._work(lane, run)
+                count = work(lane)
                 self._leave(lane, count, monotonic() - started_at)
 
     def _take_lane(self) -> Lane | None:
@@ -133,34 +133,6 @@ class SyncHands:
                 self._called -= 1  # who calls a hand counts it as idle no more
             return None
 
-    def _work(self, lane: Lane, run: Run) -> int:
-        leases = lane.leases
-        settle = self._settling.add
-        now = monotonic()
-        until = now + RUN_S
-        count = 0
-        while now < until:
-            try:
-                lease = leases.popleft()
-            except IndexError:
-                break
-            if len(leases) <= lane.low:
-                lane.low = -1
-                self._wake()
-            if lease.lost or lease.held_until <= now:
-                self._settling.release([lease])  # another worker's by now, unless none could ask
-                continue
-            lease.started_at = now
-            settlement = _run_guarded(run, lease)
-            lease.ended = True
-            now = monotonic()
-            count += 1
-            if settlement is None:
-                self._leases.remove([lease])
-            else:
-                settle(lease, settlement, urgent=now - lease.started_at >= RUN_S)
-        return count
-
     def _leave(self, lane: Lane, count: int, seconds: float) -> None:
         with self._changed:
             lane.active -= 1
@@ -169,11 +141,3 @@ class SyncHands:
             self._line_up(lane)
         if lane.unmet:
             self._wake()
-
-
-def _run_guarded(run: Run, lease: Lease) -> Settlement | None:
-    try:
-        return run(lease)
-    except BaseException:  # what a handler raises is caught where it runs; this is for the code around it
-        logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
-        return None

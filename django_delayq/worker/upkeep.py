@@ -96,19 +96,17 @@ def _run_of(lease: Lease) -> RunInfo:
 
 def warn_overdue(leases: Sequence[Lease]) -> None:
     """Say once of each handler that it runs for longer than its time-out: of those that nothing can stop then."""
-    now = monotonic()
     for lease in leases:
         if lease.runs and lease.abandon is None and not lease.overdue:
-            guarded(partial(_warn_if_overdue, lease, now))  # one that can't be looked at must not stop the claims
+            guarded(partial(_warn_if_overdue, lease))  # one that can't be looked at must not stop the claims
 
 
-def _warn_if_overdue(lease: Lease, now: float) -> None:
-    timeout = lease.timeout_s
-    if now < lease.started_at + timeout:
+def _warn_if_overdue(lease: Lease) -> None:
+    if not lease.is_over_time():
         return
     lease.overdue = True
     logger.warning(
         "Message %r (%s) is overdue: it runs for over %s, and a thread can't be stopped (--processes can).",
-        lease.claimed.id, lease.lane.handler.key, to_text(timeout * 1000),
+        lease.claimed.id, lease.lane.handler.key, to_text(lease.timeout_s * 1000),
         extra={"id": lease.claimed.id, "key": lease.lane.handler.key, "token": lease.claimed.token},
     )  # fmt: skip

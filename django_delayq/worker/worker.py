@@ -23,7 +23,7 @@ from django_delayq.worker.async_hands import AsyncHands
 from django_delayq.worker.child_hand import in_child
 from django_delayq.worker.claiming import Claiming, HandsOf
 from django_delayq.worker.drain import claim_of
-from django_delayq.worker.hands import Hands, Run
+from django_delayq.worker.hands import Hands, Work
 from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
@@ -41,6 +41,7 @@ from django_delayq.worker.settling import Settling
 from django_delayq.worker.slots import give_back_slots
 from django_delayq.worker.sync_hands import SyncHands
 from django_delayq.worker.threads import in_thread
+from django_delayq.worker.turns import Turns, one_by_one
 from django_delayq.worker.unrun import Unrun
 from django_delayq.worker.upkeep import Upkeep, new_info
 
@@ -70,15 +71,17 @@ class Worker:
             return lanes_of(chosen, queues, options)
 
         queues = queues_of(handlers.values(), options)
-        thread_run = partial(in_thread, alias.database, self._outcome)
-        child_run = partial(in_child, self.name, alias.name, self._outcome, options.max_memory)
+        in_threads = partial(one_by_one, partial(in_thread, alias.database, self._outcome))
+        in_children = partial(in_child, self.name, alias.name, self._outcome, options.max_memory)
+        sync_lanes = make_lanes(is_async=False)
         sync_hands = (
-            self._sync_hands(make_lanes(is_async=False), options.processes, child_run)
+            self._make_sync_hands(sync_lanes, options.processes, partial(in_children, options.processes))
             if options.processes
-            else self._sync_hands(make_lanes(is_async=False), options.max_threads, thread_run)
+            else self._make_sync_hands(sync_lanes, options.max_threads, in_threads)
         )
         async_hands = AsyncHands(make_lanes(is_async=True), self._leases, self.settling, self._outcome, self._wake)
-        suspect_hands = self._sync_hands(lanes_of(handlers.values(), queues, options), 1, child_run)
+        suspect_hands = self._make_sync_hands(lanes_of(handlers.values(), queues, options), 1, partial(in_children, 1))
+        self._sync_hands = [sync_hands, suspect_hands]
         self._hands: list[Hands] = [sync_hands, async_hands, suspect_hands]
 
         self._heartbeat = Heartbeat(options.heartbeat_file, systemd.teller())
@@ -146,6 +149,8 @@ class Worker:
 
     def _wind_down(self) -> bool:
         self._heartbeat.begin_end()
+        for sync_hands in self._sync_hands:
+            sync_hands.stop()
         self._claiming.release_unstarted(older_than_s=0)
         self._wait_until_idle(self._shutdown_timeout)
         self.settling.close(LAST_WORDS_S)
@@ -184,10 +189,10 @@ class Worker:
                     if was_held and settlement.verb is Verb.BURY:
                         self._outcome.ended(lease, settlement, None, None)
 
-    def _sync_hands(
-        self, lanes: Sequence[Lane], most: int, make_run: Callable[[], AbstractContextManager[Run]]
+    def _make_sync_hands(
+        self, lanes: Sequence[Lane], most: int, make_work: Callable[[Turns], AbstractContextManager[Work]]
     ) -> SyncHands:
-        return SyncHands(lanes, most, make_run, self._leases, self.settling, self._wake)
+        return SyncHands(lanes, most, make_work, self._leases, self.settling, self._wake)
 
     def _wake(self) -> None:
         self._loop.wake()

@@ -1,86 +1,239 @@
 """A hand and its child process, without a worker around them."""
 
 import os
+import queue
 import select
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import Claimed, Header, Verb
+from django_delayq.brokers.base import Claimed, Header, Settlement, Verb
 from django_delayq.worker import child_hand, children
 from django_delayq.worker.child_hand import ChildHand
 from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.outage import Outage
 from django_delayq.worker.outcome import Outcome
-from tests.worker.processes import Site
-from tests.worker.rig import make_handler
+from django_delayq.worker.settling import Settling
+from django_delayq.worker.turns import Turns
+from tests.servers.cluster import until
+from tests.worker.processes import PATIENCE_S, Site
+from tests.worker.rig import Rig, make_handler
+
+MIB = 1024**2
 
 
-@pytest.fixture
-def hand(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildHand]:
-    """A hand whose children know the handlers of the site."""
-    for name, value in site.env.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(child_hand, "RESTART_PAUSE_S", 0)
-    hand = ChildHand("worker", "default", Outcome("worker"), None)
-    yield hand
-    hand.close()
+class Told(Settling):
+    """Keeps what it is told."""
+
+    def __init__(self, leases: Leases, rig: Rig) -> None:
+        super().__init__(rig.broker, leases, Outage())
+        self.ends: dict[str, Settlement] = {}
+
+    def add(self, lease: Lease, settlement: Settlement, *, urgent: bool = True) -> None:
+        assert lease.claimed.id not in self.ends, "ended twice"
+        self.ends[lease.claimed.id] = settlement
+
+    @property
+    def verbs(self) -> dict[str, Verb]:
+        """How each message ended."""
+        return {id: settlement.verb for id, settlement in self.ends.items()}
 
 
-def lease_for(key: str, *, at_most_once: bool = False, held_s: float = 60) -> Lease:
-    """A lease of a message for a handler of the site."""
+class Bench:
+    """A hand, the lane that it works in, and what becomes of the messages there."""
+
+    def __init__(self, rig: Rig, max_memory: int | None = None) -> None:
+        self.leases = Leases(rig.broker, 15_000, Outage())
+        self.told = Told(self.leases, rig)
+        self.offered: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        self.turns = Turns(self.leases, self.told, lambda: None, self.offered.put)
+        self.hand = ChildHand("worker", "default", Outcome("worker"), max_memory, 1, self.turns)
+        self.lane = make_lane()
+
+    def fill(self, held_s: float = 60, timeout_ms: int | None = None, **keys: str) -> dict[str, Lease]:
+        """Put leases into the lane, of a message for each id, by its handler's key there."""
+        now = monotonic()
+
+        def lease_of(id: str, key: str) -> Lease:
+            claimed = Claimed(id, 1, 0, Header("default", key, timeout_ms=timeout_ms), b'""')
+            return Lease(claimed, self.lane, now, now + held_s, 0.0)
+
+        leases = {id: lease_of(id, key) for id, key in keys.items()}
+        self.lane.leases.extend(leases.values())
+        return leases
+
+    def work(self) -> int:
+        """A turn of the hand."""
+        return self.hand.work(self.lane)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """As `work`, beside the block."""
+        thread = threading.Thread(target=self.work)
+        thread.start()
+        yield
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+    def run_one(self, key: str, *, at_most_once: bool = False, held_s: float = 60) -> tuple[Verb, str]:
+        """How the lease of a message for a handler ends, and why."""
+        self.lane = make_lane(at_most_once=at_most_once)
+        self.told.ends.clear()
+        self.fill(held_s, a=key)
+        self.work()
+        settlement = self.told.ends["a"]
+        return settlement.verb, settlement.error
+
+    @property
+    def waiting(self) -> list[str]:
+        """What waits in the lane."""
+        return [lease.claimed.id for lease in self.lane.leases]
+
+
+def make_lane(*, at_most_once: bool = False) -> Lane:
+    """A lane whose handler is known as fast."""
 
     def func(message: Message[str]) -> None:
         """Never called: the child has its own."""
 
-    claimed = Claimed("a", 1, 0, Header("default", key), b'""')
-    now = monotonic()
-    return Lease(claimed, Lane(make_handler(func, key, at_most_once=at_most_once), (), 1), now, now + held_s, 0.0)
+    return Lane(make_handler(func, at_most_once=at_most_once), (), 1, active=1, mean_s=0.000_1)
 
 
-def verb_of(hand: ChildHand, lease: Lease) -> tuple[Verb, str]:
-    """How the hand ends a lease, and why."""
-    settlement = hand.run(lease)
-    assert settlement is not None
-    return settlement.verb, settlement.error
+MakeBench = Callable[..., Bench]
 
 
-def test_a_child_that_dies_of_its_message_is_a_crash_of_that_message(hand: ChildHand) -> None:
-    assert verb_of(hand, lease_for("die")) == (Verb.CRASH, "its process died (signal 9)")
-    assert verb_of(hand, lease_for("run")) == (Verb.FINISH, "")
+@pytest.fixture
+def make_bench(site: Site, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeBench]:
+    """Hands whose children know the handlers of the site."""
+    for name, value in site.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(child_hand, "RESTART_PAUSE_S", 0)
+    made: list[Bench] = []
+
+    def make(max_memory: int | None = None) -> Bench:
+        made.append(Bench(rig, max_memory))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.hand.close()
 
 
-def test_at_most_once_is_buried_by_the_death_of_its_child(hand: ChildHand) -> None:
-    verb, error = verb_of(hand, lease_for("die", at_most_once=True))
+@pytest.fixture
+def bench(make_bench: MakeBench) -> Bench:
+    return make_bench()
+
+
+def test_a_child_that_dies_of_its_message_is_a_crash_of_that_message(bench: Bench) -> None:
+    assert bench.run_one("die") == (Verb.CRASH, "its process died (signal 9)")
+    assert bench.run_one("run") == (Verb.FINISH, "")
+
+
+def test_at_most_once_is_buried_by_the_death_of_its_child(bench: Bench) -> None:
+    verb, error = bench.run_one("die", at_most_once=True)
     assert verb is Verb.BURY
     assert error == "its process died (signal 9); at_most_once: it may have run in part"
 
 
-def test_a_child_that_died_idle_costs_the_next_message_nothing(hand: ChildHand, site: Site) -> None:
-    assert verb_of(hand, lease_for("run")) == (Verb.FINISH, "")
+def test_a_child_that_died_idle_costs_the_next_message_nothing(bench: Bench, site: Site) -> None:
+    assert bench.run_one("run") == (Verb.FINISH, "")
     pid = site.line.next().pid
     process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
     select.select([process], [], [])
     os.close(process)
-    assert verb_of(hand, lease_for("run")) == (Verb.RELEASE, "")
-    assert verb_of(hand, lease_for("run")) == (Verb.FINISH, "")
+    assert bench.run_one("run") == (Verb.RELEASE, "")
+    assert bench.run_one("run") == (Verb.FINISH, "")
 
 
-def test_a_child_that_can_not_take_a_message_costs_it_nothing(hand: ChildHand) -> None:
-    assert verb_of(hand, lease_for("only the parent knows it")) == (Verb.RELEASE, "")
+def test_a_child_that_can_not_take_a_message_costs_it_nothing(bench: Bench) -> None:
+    assert bench.run_one("only the parent knows it") == (Verb.RELEASE, "")
 
 
-def test_a_child_that_is_never_ready_costs_its_message_nothing(
-    hand: ChildHand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_child_that_is_never_ready_costs_its_messages_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.worker.hanging_settings")
     monkeypatch.setattr(children, "START_S", 0.5)
-    assert verb_of(hand, lease_for("run")) == (Verb.RELEASE, "")
+    bench.fill(a="run", b="run")
+    assert bench.work() == 0
+    assert bench.waiting == ["a", "b"]
+    assert bench.told.verbs == {}
     assert "it is not ready after 0.5 s" in caplog.text
 
 
-def test_a_message_whose_child_is_killed_at_the_end_of_its_lease_is_charged_nothing(hand: ChildHand) -> None:
-    assert verb_of(hand, lease_for("hold", held_s=0.1)) == (Verb.INTERRUPT, "")
+def test_a_message_whose_child_is_killed_at_the_end_of_its_lease_is_charged_nothing(bench: Bench) -> None:
+    assert bench.run_one("run") == (Verb.FINISH, "")  # it takes a while to start
+    assert bench.run_one("hold", held_s=0.1) == (Verb.INTERRUPT, "")
+
+
+def test_a_child_that_dies_costs_what_it_ran_of_its_batch_and_nothing_else(bench: Bench, site: Site) -> None:
+    bench.fill(a="run", b="run", poison="die", c="run", d="run")
+    assert bench.work() == 3
+    assert bench.told.verbs == {"a": Verb.FINISH, "b": Verb.FINISH, "poison": Verb.CRASH}
+    assert bench.waiting == ["c", "d"]  # for this hand or another, by the leases that they have
+    assert bench.work() == 2
+    assert bench.told.verbs | {"c": Verb.FINISH, "d": Verb.FINISH} == bench.told.verbs
+    pids = {call.id: call.pid for call in [site.line.next() for _ in range(5)]}
+    assert pids["a"] == pids["b"] == pids["poison"] != pids["c"] == pids["d"]
+
+
+def test_a_time_out_in_a_batch_is_that_of_the_message_that_runs(bench: Bench, site: Site) -> None:
+    bench.fill(a="run")
+    bench.fill(timeout_ms=300, slow="spin")
+    bench.fill(b="run")
+    bench.turns.stop()
+    assert bench.work() == 2
+    assert bench.told.verbs == {"a": Verb.FINISH, "slow": Verb.RETRY, "b": Verb.RELEASE}
+    assert bench.told.ends["slow"].error == "HandlerTimeout: It ran for longer than 300ms; its process was killed."
+
+
+def test_what_waits_behind_a_slow_message_of_its_batch_is_given_to_other_hands(bench: Bench, site: Site) -> None:
+    bench.fill(a="run", slow="hold", b="run", c="run")
+    with bench.working():
+        assert bench.offered.get(timeout=PATIENCE_S) is bench.lane
+        assert bench.told.verbs == {"a": Verb.FINISH}  # nor does it hold up what ended before it
+        assert bench.waiting == ["b", "c"]
+        site.line.next_of("slow").release()
+    assert bench.told.verbs == {"a": Verb.FINISH, "slow": Verb.FINISH}
+
+
+def test_what_waits_behind_a_slow_message_is_given_back_by_a_worker_that_stops(bench: Bench, site: Site) -> None:
+    bench.fill(slow="hold", b="run")
+    with bench.working():
+        held = site.line.next_of("slow")
+        bench.turns.stop()
+        until(lambda: "b" in bench.told.ends)
+        assert bench.told.verbs == {"b": Verb.RELEASE}
+        held.release()
+    assert bench.told.verbs == {"b": Verb.RELEASE, "slow": Verb.FINISH}
+    assert bench.waiting == []
+
+
+def test_a_lease_that_is_lost_in_a_batch_ends_its_handler_and_harms_no_other(bench: Bench, site: Site) -> None:
+    leases = bench.fill(a="run", lost="seize", b="run")  # the child can't give back what waits behind it
+    with bench.working():
+        site.line.next_of("lost")
+        until(lambda: leases["lost"].abandon is not None)  # it is known here what runs
+        bench.leases.lose([leases["lost"]])
+    assert bench.told.verbs == {"a": Verb.FINISH}
+    assert bench.waiting == ["b"]
+    assert bench.work() == 1
+    assert bench.told.verbs == {"a": Verb.FINISH, "b": Verb.FINISH}
+
+
+def test_a_child_over_its_memory_starts_nothing_more(make_bench: MakeBench, site: Site) -> None:
+    bench = make_bench(max_memory=250 * MIB)
+    bench.fill(a="grow", b="run", c="run")
+    assert bench.work() == 1
+    assert bench.waiting == ["b", "c"]
+    assert bench.work() == 2
+    assert set(bench.told.verbs.values()) == {Verb.FINISH}
+    calls = {call.id: call.pid for call in [site.line.next() for _ in range(3)]}
+    assert calls["a"] != calls["b"] == calls["c"]

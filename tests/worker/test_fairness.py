@@ -1,6 +1,8 @@
 """Bounded claims: nothing waits behind a slow message while a hand is free, and no key starves another."""
 
 import threading
+from contextlib import AbstractContextManager
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -11,10 +13,13 @@ from django_delayq.brokers.base import Claimed, Header, Put, Want
 from django_delayq.message import State
 from django_delayq.worker import loop, upkeep, worker
 from django_delayq.worker.claiming import Claiming
+from django_delayq.worker.hands import Work
 from django_delayq.worker.lanes import MOST_PER_HAND, Lane, Lease
 from django_delayq.worker.options import Options
+from django_delayq.worker.outcome import Outcome
 from django_delayq.worker.plan import lanes_of
 from django_delayq.worker.threads import in_thread
+from django_delayq.worker.turns import one_by_one
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 
@@ -258,7 +263,11 @@ def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPa
 
 def test_the_hand_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "EVERY_S", 3_600)  # nothing else looks for suspects
-    monkeypatch.setattr(worker, "in_child", lambda name, using, outcome, max_memory: in_thread("default", outcome))
+
+    def in_child(name: str, using: str, outcome: Outcome, *rest: Any) -> AbstractContextManager[Work]:
+        return one_by_one(partial(in_thread, "default", outcome), rest[-1])
+
+    monkeypatch.setattr(worker, "in_child", in_child)
     ids = [f"{n}" for n in range(10)]
     rig.send(*ids)
     rig.broker.advance(1)

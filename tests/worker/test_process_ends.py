@@ -6,6 +6,7 @@ import pytest
 
 from django_delayq.brokers.base import Want
 from django_delayq.message import State
+from tests.servers.cluster import until
 from tests.worker.processes import Site
 
 
@@ -121,14 +122,24 @@ def test_the_end_of_a_worker_frozen_past_its_lease_is_refused(site: Site) -> Non
     assert site.totals()["finished"] == 1
 
 
-def test_the_handler_in_a_child_dies_with_a_killed_worker(site: Site) -> None:
-    site.send("a", key="hold")
+def test_the_handler_in_a_child_dies_with_a_killed_worker_and_what_waits_there_runs_elsewhere(site: Site) -> None:
+    before, behind = [f"before{n}" for n in range(40)], [f"behind{n}" for n in range(20)]
+    site.send(*before, key="brisk")
+    site.send("a", key="brisk", data="hold")
+    site.send(*behind, key="brisk")
     worker = site.worker("--processes", "1")
     held = site.line.next()
     assert held.pid != worker.pid
     worker.kill()
     assert held.ended()
     assert site.line.none_waits()
+    second = site.worker("--processes", "1")
+    again = site.line.next()
+    assert (again.id, again.attempt) == ("a", 1)
+    again.release()
+    assert site.line.next().what == "ran"
+    until(lambda: site.totals()["finished"] == 61)
+    assert second.stop() == 0
 
 
 @pytest.mark.parametrize("arguments", [(), ("--processes", "1")], ids=["threads", "processes"])

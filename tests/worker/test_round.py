@@ -18,9 +18,8 @@ def make_lane(key: str, active: int) -> Lane:
 def no_hands(rig: Rig, *lanes: Lane) -> SyncHands:
     """Hands that are all busy."""
     leases = Leases(rig.broker, 15_000, outage := Outage())
-    return SyncHands(
-        lanes, 0, lambda: pytest.fail("a hand"), leases, Settling(rig.broker, leases, outage), lambda: None
-    )
+    settling = Settling(rig.broker, leases, outage)
+    return SyncHands(lanes, 0, lambda turns: pytest.fail("a hand"), leases, settling, lambda: None)
 
 
 @pytest.mark.parametrize(("active", "is_ahead"), [(0, False), (1, False), (2, True)])

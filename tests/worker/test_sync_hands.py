@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage
 from django_delayq.worker.settling import Settling
 from django_delayq.worker.sync_hands import SyncHands
+from django_delayq.worker.turns import one_by_one
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 
@@ -47,7 +49,8 @@ def hands_of(
 ) -> tuple[SyncHands, WaitingTold]:
     outage = Outage()
     leases = Leases(rig.broker, 15_000, outage)
-    hands = SyncHands(lanes, most, make_run, leases, Settling(rig.broker, leases, outage), lambda: None)
+    settling = Settling(rig.broker, leases, outage)
+    hands = SyncHands(lanes, most, partial(one_by_one, make_run), leases, settling, lambda: None)
     hands._changed = told = WaitingTold()
     return hands, told
 

@@ -181,7 +181,7 @@ def seize(message: Message[str]) -> None:
 @delay_execute(key="garble")
 def garble(message: Message[str]) -> None:
     """Say to the parent what is no answer."""
-    os.write(int(sys.argv[1]), b"\0\0\0\2{]")
+    os.write(int(sys.argv[2]), b"\0\0\0\2{]")
     tell(message, "garbles").close()
 
 

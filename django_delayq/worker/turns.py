@@ -1,0 +1,120 @@
+"""A hand's turn in a lane: what it takes there, and how that ends. Threads take, run and end one message at a time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from time import monotonic
+
+from django_delayq.brokers.base import Settlement
+from django_delayq.safe_logs import logger
+from django_delayq.worker.attempt import at_most_once
+from django_delayq.worker.hands import Run, Work
+from django_delayq.worker.lanes import RUN_S, Lane, Lease
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.settling import Settling
+
+MOST_BYTES = 128 * 1024
+"""How much data a batch of several messages has."""
+
+
+class Turns:
+    """Takes leases from lanes, and ends them, for hands of every kind.
+
+    What costs at each message is fought here: no future, no lock, no hop; `deque.popleft` and `append` are atomic.
+    """
+
+    def __init__(
+        self, leases: Leases, settling: Settling, wake: Callable[[], None], offer: Callable[[Lane], None]
+    ) -> None:
+        self._leases = leases
+        self._settling = settling
+        self._wake = wake
+        self._offer = offer
+        self._stopping = False
+
+    def take(self, lane: Lane) -> Lease | None:
+        """The next lease of a lane; None where nothing waits. What may not start any more is given back."""
+        leases = lane.leases
+        while leases:
+            try:
+                lease = leases.popleft()
+            except IndexError:  # another hand was faster
+                break
+            if len(leases) <= lane.low:
+                lane.low = -1
+                self._wake()
+            if not lease.lost and lease.held_until > monotonic():
+                return lease
+            self._settling.release([lease])  # another worker's by now, unless none could ask
+        return None
+
+    def end(self, lease: Lease, settlement: Settlement | None, ended_at: float) -> None:
+        """Tell how a lease ended; None leaves it to lapse."""
+        lease.ended = True
+        if settlement is None:
+            self._leases.remove([lease])
+        else:
+            self._settling.add(lease, settlement, urgent=ended_at - lease.started_at >= RUN_S)
+
+    def take_batch(self, lane: Lane, most: int) -> list[Lease]:
+        """Up to `most` leases, of little data in all, for a hand that works through them in this order.
+
+        What must not start twice is alone: whatever happens to another message of its batch, it was not started.
+        """
+        batch: list[Lease] = []
+        size = 0
+        while len(batch) < most and (lease := self.take(lane)) is not None:
+            size += len(lease.claimed.body)
+            is_once = at_most_once(lease.claimed, lane.handler)
+            if batch and (is_once or size > MOST_BYTES):
+                lane.leases.appendleft(lease)
+                break
+            batch.append(lease)
+            if is_once:
+                break
+        return batch
+
+    def release(self, leases: Sequence[Lease]) -> None:
+        """Give back what can't be run here."""
+        for lease in leases:
+            lease.ended = True
+        self._settling.release(list(leases))
+
+    def put_back(self, lane: Lane, leases: Sequence[Lease]) -> None:
+        """Let other hands run what this one took and did not start; a worker that stops gives it back."""
+        if self._stopping:
+            self.release(leases)
+        else:
+            lane.leases.extendleft(reversed(leases))
+            self._offer(lane)
+
+    def stop(self) -> None:
+        """What is put back is given back, from now on."""
+        self._stopping = True
+
+
+@contextmanager
+def one_by_one(make_run: Callable[[], AbstractContextManager[Run]], turns: Turns) -> Iterator[Work]:
+    """A way to work for one thread: it runs messages itself, for as long as a turn takes."""
+    with make_run() as run:
+
+        def work(lane: Lane) -> int:
+            now = monotonic()
+            until = now + RUN_S
+            count = 0
+            while now < until and (lease := turns.take(lane)) is not None:
+                lease.started_at = now
+                settlement = _run_guarded(run, lease)
+                now = monotonic()
+                turns.end(lease, settlement, now)
+                count += 1
+            return count
+
+        yield work
+
+
+def _run_guarded(run: Run, lease: Lease) -> Settlement | None:
+    try:
+        return run(lease)
+    except BaseException:  # what a handler raises is caught where it runs; this is for the code around it
+        logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
+        return None
