@@ -52,15 +52,19 @@ class ChildHand:
 
     def work(self, lane: Lane) -> int:
         """Have the child run a batch of a lane. If it dies of a message, that costs this one message a crash."""
-        try:
-            child = self._child = self._child or Child(self._worker, self._using, self._max_memory)
-        except (ChildUnavailableError, OSError) as error:
-            _pause(error)
+        most = lane.share(self._most) if self._child else 1  # it takes a while to start, and other hands may be free
+        leases = self._turns.take_batch(lane, most)
+        if not leases:
             return 0
-        # Taken only now: a child takes a while to start, and other hands may be free.
-        batch = Batch(lane, self._turns.take_batch(lane, lane.share(self._most)), self._turns)
-        if batch.left:
-            self._run(child, batch)
+        batch = Batch(lane, leases, self._turns)
+        try:
+            self._child = self._child or Child(self._worker, self._using, self._max_memory)
+            self._child.run(batch)
+        except BaseException as ending:  # noqa: BLE001 - whatever it is, this thread must live on
+            self._discard()  # a late answer must not be taken for that to another message
+            self._settle(batch, ending)
+        else:
+            self._recycle(self._child)
         return batch.ended
 
     def close(self) -> None:
@@ -68,24 +72,21 @@ class ChildHand:
         if self._child is not None:
             self._child.close()
 
-    def _run(self, child: Child, batch: Batch) -> None:
-        try:
-            child.run(batch)
-        except BaseException as ending:  # noqa: BLE001 - whatever it is, this thread must live on
-            self._discard(child)  # a late answer must not be taken for that to another message
-            self._settle(batch, ending)
+    def _recycle(self, child: Child) -> None:
+        """End a child that takes too much: the next message starts another."""
+        if self._max_memory is None or child.resident <= self._max_memory:
             return
-        if self._max_memory is not None and child.resident > self._max_memory:
-            logger.info(
-                "A child process takes %s, and --max-memory is %s: it is replaced.",
-                to_text(child.resident), to_text(self._max_memory),
-            )  # fmt: skip
-            self._discard(child)
+        logger.info(
+            "A child process takes %s, and --max-memory is %s: it is replaced.",
+            to_text(child.resident), to_text(self._max_memory),
+        )  # fmt: skip
+        self._discard()
 
     def _settle(self, batch: Batch, ending: BaseException) -> None:
         """Settle what a child that is no more has left: it ran the first, the others have not started."""
-        if isinstance(ending, ChildUnavailableError):
-            _pause(ending)
+        if isinstance(ending, ChildUnavailableError | OSError):
+            logger.error("A child process can't run messages (%s); starting another.", ending)
+            sleep(RESTART_PAUSE_S)
             batch.release()
         elif batch.left:
             batch.end_first(self._settlement_of(batch.left[0], ending), monotonic())
@@ -118,11 +119,7 @@ class ChildHand:
         self._outcome.ended(lease, settlement, None, exception)
         return settlement
 
-    def _discard(self, child: Child) -> None:
-        child.kill()
-        self._child = None
-
-
-def _pause(error: Exception) -> None:
-    logger.error("A child process can't run messages (%s); starting another.", error)
-    sleep(RESTART_PAUSE_S)
+    def _discard(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child = None

@@ -77,6 +77,8 @@ class Child:
         """
         slow_at = monotonic() + SLOW_S
         batch.begin(monotonic(), self._give_up)
+        if self._gave_up:  # there was nothing to stop before
+            raise ChildGaveUpError
         self._held_until = batch.held_until()
         self._tell(Told(self._held_until, batch.handed()))
         try:

@@ -66,7 +66,7 @@ def send(connection: socket.socket, value: object) -> None:
 def receive(connection: socket.socket, kind: type[T]) -> T:
     """The next value, waited for. Raises `EOFError` or `OSError` when the other side is gone."""
     (length,) = _LENGTH.unpack(_receive_exactly(connection, _LENGTH.size))
-    value: T = codec.decoder_for(kind).decode(_receive_exactly(connection, length))
+    value: T = codec.decode_data(_receive_exactly(connection, length), kind)
     return value
 
 
