@@ -13,6 +13,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from django_delayq.errors import DataMismatch
+from django_delayq.texts import text as _
 from django_delayq.values import shown
 
 DEEPEST = 100
@@ -78,7 +79,8 @@ def decode_data(body: bytes, data_type: Any = Any) -> Any:
     try:
         return _decode(body) if data_type is Any else decoder_for(data_type).decode(body)
     except Exception as error:
-        raise DataMismatch(f"The data doesn't fit {type_name(data_type)}: {_reason(error)}") from error
+        told = _("The data doesn't fit %(type)s: %(reason)s", type=type_name(data_type), reason=_reason(error))
+        raise DataMismatch(told) from error
 
 
 @lru_cache(maxsize=1024)

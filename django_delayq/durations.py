@@ -6,6 +6,8 @@ import reprlib
 from datetime import timedelta
 from decimal import Decimal
 
+from django_delayq.texts import text as _
+
 type_names = "seconds, a timedelta, or text such as '30m', '2h30m' or '7d'"
 Duration = int | float | str | timedelta
 
@@ -38,9 +40,9 @@ def to_ms(value: Duration, name: str) -> int:
     else:
         raise TypeError(f"{name}={_shortener.repr(value)} is no length of time; give {type_names}.")
     if milliseconds < 0 or (milliseconds == 0 and _is_negative(value)):
-        raise ValueError(f"{name}={_shortener.repr(value)} is negative; give 0 or more.")
+        raise ValueError(_("%(name)s=%(value)s is negative; give 0 or more.", name=name, value=_shortener.repr(value)))
     if milliseconds > LONGEST_MS:
-        raise ValueError(f"{name}={_shortener.repr(value)} is over 100 years; give less.")
+        raise ValueError(_("%(name)s=%(value)s is over 100 years; give less.", name=name, value=_shortener.repr(value)))
     return milliseconds
 
 
@@ -49,7 +51,11 @@ def _parse(text: str, name: str) -> int:
     parts = _PART.findall(length)
     if not parts or "".join(number + unit for number, unit in parts) != length:
         raise ValueError(
-            f"{name}={_shortener.repr(text)} is no length of time; write it like '500ms', '30m', '2h30m' or '7d'."
+            _(
+                "%(name)s=%(value)s is no length of time; write it like '500ms', '30m', '2h30m' or '7d'.",
+                name=name,
+                value=_shortener.repr(text),
+            )
         )
     milliseconds = math.ceil(sum(Decimal(number) * _UNITS[unit] for number, unit in parts))
     return -milliseconds if text.strip().startswith("-") else milliseconds

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from django_delayq.durations import Duration, to_ms
+from django_delayq.texts import text as _
 
 MAX_NAME = 200
 """The most characters of an id, a key, a queue or a tag."""
@@ -30,11 +31,26 @@ def check_name(value: str, kind: str) -> str:
             raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give one str.")
         value = str.__str__(value)  # a TextChoices member or a SafeString is its text
     if not value:
-        raise ValueError(f"{kind}='' is empty; give 1 to {MAX_NAME} characters.")
+        raise ValueError(_("%(kind)s='' is empty; give 1 to %(most)d characters.", kind=kind, most=MAX_NAME))
     if len(value) > MAX_NAME:
-        raise ValueError(f"{kind}={shown(value)} has {len(value)} characters; give at most {MAX_NAME}.")
+        raise ValueError(
+            _(
+                "%(kind)s=%(value)s has %(number)d characters; give at most %(most)d.",
+                kind=kind,
+                value=shown(value),
+                number=len(value),
+                most=MAX_NAME,
+            )
+        )
     if not value.isprintable() and (found := _FORBIDDEN.search(value)):
-        raise ValueError(f"{kind}={shown(value)} contains {found.group()!r}; leave out control characters.")
+        raise ValueError(
+            _(
+                "%(kind)s=%(value)s contains %(character)r; leave out control characters.",
+                kind=kind,
+                value=shown(value),
+                character=found.group(),
+            )
+        )
     return value
 
 
@@ -51,7 +67,10 @@ def check_queue(value: str) -> str:
     name = check_name(value, "queue")
     if ":" in name:
         raise ValueError(
-            f"queue={shown(value)} contains a colon, which brokers put between queue and key; leave it out."
+            _(
+                "queue=%(value)s contains a colon, which brokers put between queue and key; leave it out.",
+                value=shown(value),
+            )
         )
     return name
 
@@ -83,7 +102,7 @@ def positive_ms(value: Duration, kind: str) -> int:
     """`value` in milliseconds, more than none. Raises as `durations.to_ms` does."""
     milliseconds = to_ms(value, kind)
     if not milliseconds:
-        raise ValueError(f"{kind}={shown(value)} is no time at all; give more.")
+        raise ValueError(_("%(kind)s=%(value)s is no time at all; give more.", kind=kind, value=shown(value)))
     return milliseconds
 
 

@@ -23,7 +23,7 @@ PACKAGE = Path(django_delayq.__file__).parent
 LANGUAGES = ["en", "zh_Hans"]
 _ENTRY = re.compile(r'^msgid "(.+)"\n(?:msgid_plural ".*"\n)?((?:msgstr.*\n?)+)', re.MULTILINE)
 _TEXT = re.compile(r'^msgstr(?:\[\d\])? "(.*)"$', re.MULTILINE)
-_VALUES = re.compile(r"%\(\w+\)[sdg]")
+_VALUES = re.compile(r"%\(\w+\)[sdgr]")
 
 
 def catalogue(language: str, package: Path = PACKAGE) -> Path:
@@ -34,7 +34,10 @@ def catalogue(language: str, package: Path = PACKAGE) -> Path:
 def entries(language: str, package: Path = PACKAGE) -> dict[str, list[str]]:
     """The texts of a catalogue, and what they are translated to."""
     text = catalogue(language, package).read_text()
-    return {msgid: _TEXT.findall(translated) for msgid, translated in _ENTRY.findall(text)}
+    return {
+        msgid.replace('\\"', '"'): [each.replace('\\"', '"') for each in _TEXT.findall(translated)]
+        for msgid, translated in _ENTRY.findall(text)
+    }
 
 
 def test_every_text_is_translated_with_the_same_values() -> None:

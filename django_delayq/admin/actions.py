@@ -21,6 +21,7 @@ from django_delayq.admin.log import log_rows, log_selection
 from django_delayq.admin.moves import LABELS, Change, last_pk, pages_moved
 from django_delayq.admin.selection import selection_of
 from django_delayq.errors import DelayqError
+from django_delayq.monitor import translated
 
 AT_ONCE = 1_000
 """More rows than that are moved by a job, and not while the operator waits."""
@@ -131,7 +132,7 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
             log_rows(request.user.pk, page.rows, str(move.done), deleted=move.deletes)
             moved, left = moved + len(page.rows), left + page.left
     except DelayqError as error:
-        messages.error(request, _("It stopped: %(error)s") % {"error": error})
+        messages.error(request, _("It stopped: %(error)s") % {"error": translated(error)})
     _tell(request, move, moved, left)
 
 
@@ -142,7 +143,7 @@ def _in_background(
         selection = selection_of(request, model_admin.model)
         name = jobs.start(request.user.pk, selection, change, count or 0)
     except (DelayqError, ValueError) as error:
-        messages.error(request, _("It did not begin: %(error)s") % {"error": error})
+        messages.error(request, _("It did not begin: %(error)s") % {"error": translated(error)})
         return None
     log_selection(request.user.pk, model_admin.model, selection.words(), _("%(move)s: begun") % {"move": move.label})
     view = f"admin:delayq_{model_admin.opts.model_name}_job"

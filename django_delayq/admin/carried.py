@@ -20,7 +20,7 @@ from django_delayq.brokers.base import Broker, Info
 from django_delayq.conf import get_alias
 from django_delayq.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
-from django_delayq.monitor import carried
+from django_delayq.monitor import carried, translated
 from django_delayq.monitor.carried import MOST
 
 
@@ -123,7 +123,7 @@ def carried_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
     try:
         answers = move.verb(get_broker(alias), ids)
     except DelayqError as error:
-        messages.error(request, str(error))
+        messages.error(request, translated(error))
     else:
         _tell(request, move, [id for id, moved in zip(ids, answers, strict=True) if moved], len(ids))
     return back(request, alias)

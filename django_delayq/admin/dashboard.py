@@ -23,7 +23,7 @@ from django_delayq.admin.words import moment
 from django_delayq.conf import alias_names, get_alias
 from django_delayq.durations import to_text
 from django_delayq.errors import DelayqError
-from django_delayq.monitor import Status, status
+from django_delayq.monitor import Status, status, translated
 
 PATIENCE_S = 1.0
 """How long a page waits for a broker."""
@@ -67,11 +67,13 @@ def figures_context(request: HttpRequest) -> dict[str, Any]:
     try:
         seen = _look(alias)
     except (DelayqError, ImproperlyConfigured) as error:
-        return context | {"trouble": str(error)}
+        return context | {"trouble": translated(error)}
     except TooSlow:
         return context | {"trouble": _("Finding the figures took over %(limit)g s.") % {"limit": LIMIT_S}}
     return context | {
         "seen": seen,
+        "server": translated(seen.server.server),
+        "durability": translated(seen.server.durability),
         "checked_at": moment(seen.now_ms),
         "summary": _summary(seen),
         "warnings": list(_warnings(seen)),
@@ -111,8 +113,7 @@ def _look(alias: str) -> Status:
 
 def _warnings(seen: Status) -> Iterator[str]:
     """What somebody should do something about."""
-    yield from seen.server.problems
-    yield from seen.server.warnings
+    yield from map(translated, [*seen.server.problems, *seen.server.warnings])
     if seen.clock_skew_ms is not None and abs(seen.clock_skew_ms) > SKEW_MS:
         skew = to_text(abs(seen.clock_skew_ms))
         yield _("The clock that decides is %(skew)s off from this machine's.") % {"skew": skew}

@@ -21,6 +21,7 @@ from django_delayq.conf import get_alias
 from django_delayq.errors import DataMismatch, DelayqError
 from django_delayq.handlers import get_handler
 from django_delayq.models import ErrorMessage, ReadyMessage
+from django_delayq.monitor import translated
 from django_delayq.sending.one import send_delay_message
 
 
@@ -62,12 +63,12 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
         data = _checked(row, typed)
         run_again_with(row, data)
     except DataMismatch as error:
-        form.add_error("payload", str(error))
+        form.add_error("payload", translated(error))
     except MovedOn:
         why = _("The message has moved on, failed again later, or its id waits again: nothing was changed.")
         form.add_error(None, why)
     except (DelayqError, TypeError, ValueError) as error:
-        form.add_error(None, str(error))
+        form.add_error(None, translated(error))
     else:
         log_rows(request.user.pk, [row], _change_message(before, pretty(loads(typed))))
         return True

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django_delayq.admin.access import address, may
 from django_delayq.admin.words import length, moment, number
 from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo, covering
-from django_delayq.monitor import Hour, Status, Throughput, WaitingSet
+from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, translated
 
 PAUSE = "pause_queue"
 
@@ -141,7 +141,7 @@ def pauses(request: HttpRequest, alias: str, seen: Status) -> list[PauseRow]:
 def _pause(request: HttpRequest, alias: str, pause: Pause) -> PauseRow:
     of = {name: value for name, value in (("queue", pause.queue), ("key", pause.key)) if value is not None}
     return PauseRow(
-        pause.names,
+        translated(pause.names),
         pause.reason,
         moment(pause.paused_ms),
         _("it is resumed") if pause.until_ms is None else moment(pause.until_ms),

@@ -15,7 +15,7 @@ from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Pause
 from django_delayq.errors import DelayqError
 from django_delayq.models import ReadyMessage
-from django_delayq.monitor import now_ms
+from django_delayq.monitor import now_ms, translated
 from django_delayq.values import MAX_NAME, positive_ms
 
 
@@ -54,7 +54,7 @@ class PauseForm(forms.Form):
         try:
             return positive_ms(text, _("For how long")) if text else None
         except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+            raise forms.ValidationError(translated(error)) from error
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
@@ -62,7 +62,7 @@ class PauseForm(forms.Form):
             try:
                 self.pause = self._pause(**cleaned)
             except (ValueError, DelayqError) as error:
-                raise forms.ValidationError(str(error)) from error
+                raise forms.ValidationError(translated(error)) from error
         return cleaned
 
     def _pause(self, queue: str, key: str, reason: str, length: int | None) -> Pause:
@@ -88,10 +88,11 @@ def _paused(request: HttpRequest, alias: str, form: PauseForm) -> bool:
     try:
         get_broker(alias).pause(pause)
     except DelayqError as error:
-        form.add_error(None, str(error))
+        form.add_error(None, translated(error))
         return False
-    log_selection(request.user.pk, ReadyMessage, pause.names, f"Paused: {pause.reason}")
-    messages.success(request, _("Paused %(what)s. What runs, runs to its end.") % {"what": pause.names})
+    what = translated(pause.names)
+    log_selection(request.user.pk, ReadyMessage, what, _("Paused: %(reason)s") % {"reason": pause.reason})
+    messages.success(request, _("Paused %(what)s. What runs, runs to its end.") % {"what": what})
     return True
 
 
@@ -107,15 +108,16 @@ def resume_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
             return back(request, alias)
         if request.method == "POST":
             get_broker(alias).resume(queue, key)
-            log_selection(
-                request.user.pk, ReadyMessage, found[0].names, f"Resumed; it was paused for: {found[0].reason}"
-            )
-            messages.success(request, _("Resumed %(what)s.") % {"what": found[0].names})
+            said = _("Resumed; it was paused for: %(reason)s") % {"reason": found[0].reason}
+            log_selection(request.user.pk, ReadyMessage, translated(found[0].names), said)
+            messages.success(request, _("Resumed %(what)s.") % {"what": translated(found[0].names)})
             return back(request, alias)
     except DelayqError as error:
-        messages.error(request, str(error))
+        messages.error(request, translated(error))
         return back(request, alias)
-    return _page(site, request, "admin/delayq/resume.html", title=_("Resume"), pause=found[0])
+    return _page(
+        site, request, "admin/delayq/resume.html", title=_("Resume"), pause=found[0], what=translated(found[0].names)
+    )
 
 
 def _page(site: AdminSite, request: HttpRequest, template: str, **context: Any) -> HttpResponse:

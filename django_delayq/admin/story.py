@@ -13,7 +13,7 @@ from django_delayq.conf import get_alias
 from django_delayq.durations import to_text
 from django_delayq.errors import DelayqError
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
-from django_delayq.monitor import explain
+from django_delayq.monitor import explain, translated
 
 
 class Fact(NamedTuple):
@@ -70,7 +70,7 @@ def what_next(row: MessageRow) -> str:
     except TooSlow:
         return _("It can't be said within %(limit)g s.") % {"limit": LIMIT_S}
     except DelayqError as error:
-        return _("It can't be said now: %(error)s") % {"error": error}
+        return _("It can't be said now: %(error)s") % {"error": translated(error)}
     return _("It has just moved on.") if explanation is None else explanation.happens_next
 
 

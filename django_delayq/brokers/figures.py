@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from django_delayq.message import State
+from django_delayq.texts import text as _
 from django_delayq.values import check_name, check_queue
 
 TOTALS = (
@@ -175,7 +176,7 @@ class Pause:
 
     def __post_init__(self) -> None:
         if self.queue is None and self.key is None:
-            raise ValueError("queue=None and key=None name nothing to pause; give one of them, or both.")
+            raise ValueError(_("queue=None and key=None name nothing to pause; give one of them, or both."))
         if self.queue is not None:
             check_queue(self.queue)
         if self.key is not None:
@@ -195,8 +196,10 @@ class Pause:
 def in_words(queue: str | None, key: str | None) -> str:
     """A queue, a key in every queue, or a key in one queue."""
     if key is None:
-        return f"queue {queue!r}"
-    return f"key {key!r}" if queue is None else f"key {key!r} in queue {queue!r}"
+        return _("queue %(queue)r", queue=queue)
+    if queue is None:
+        return _("key %(key)r", key=key)
+    return _("key %(key)r in queue %(queue)r", key=key, queue=queue)
 
 
 def covering(pauses: Iterable[Pause], queue: str, key: str) -> list[Pause]:

@@ -4,6 +4,7 @@ from django_delayq.monitor.carried import Carried, carried
 from django_delayq.monitor.connection import closed_after
 from django_delayq.monitor.explain import Explanation, explain
 from django_delayq.monitor.forecast import Hour
+from django_delayq.monitor.language import translated
 from django_delayq.monitor.status import Status, now_ms, status
 from django_delayq.monitor.throughput import Lateness, Throughput
 from django_delayq.monitor.waiting import WaitingSet
@@ -21,4 +22,5 @@ __all__ = [
     "explain",
     "now_ms",
     "status",
+    "translated",
 ]

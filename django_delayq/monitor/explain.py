@@ -11,6 +11,7 @@ from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import get_handler
 from django_delayq.message import State
+from django_delayq.monitor.language import translated
 from django_delayq.monitor.waiting import is_asked_for
 from django_delayq.store import StoredBroker
 from django_delayq.store.story import Story, story as story_of
@@ -90,7 +91,7 @@ def _max_attempts(info: Info, using: str) -> int | None:
 def _unless_paused(info: Info, pauses: Sequence[Pause], happens_next: str) -> str:
     if not pauses or info.state in (State.ERROR, State.FINISHED, State.CANCELLED):
         return happens_next
-    what = _(" and ").join(pause.names for pause in pauses)
+    what = _(" and ").join(translated(pause.names) for pause in pauses)
     if info.state is State.RUNNING:
         again = ngettext(
             "It does not start again while %(what)s is paused.",
@@ -148,7 +149,8 @@ def _when_run(info: Info, now_ms: int) -> str:
     if info.lease_end_ms is not None and info.lease_end_ms <= now_ms:
         return _("Its lease has run out, so at the next upkeep %(lapse)s.") % {"lapse": lapse}
     ends = _("It ends as its handler does: finished, retried or buried.")
-    return f"{ends} {_('If its worker dies, at the end of its lease %(lapse)s.') % {'lapse': lapse}}"
+    dies = _("If its worker dies, at the end of its lease %(lapse)s.")  # not in an f-string: no catalogue would have it
+    return f"{ends} {dies % {'lapse': lapse}}"
 
 
 def _when_lapsed(info: Info) -> str:

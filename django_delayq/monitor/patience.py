@@ -6,6 +6,7 @@ from concurrent.futures import Future, wait
 from typing import TypeVar
 
 from django_delayq.errors import BrokerUnavailable
+from django_delayq.texts import text as _
 
 T = TypeVar("T")
 
@@ -20,7 +21,7 @@ def within(seconds: float | None, look: Callable[[], T]) -> T:
     answer: Future[T] = Future()
     threading.Thread(target=_answer, args=(answer, look), name="delayq-look", daemon=True).start()
     if not wait([answer], seconds).done:
-        raise BrokerUnavailable(f"The broker gave no answer within {seconds:g} s.")
+        raise BrokerUnavailable(_("The broker gave no answer within %(seconds)g s.", seconds=seconds))
     return answer.result()
 
 

@@ -15,6 +15,7 @@ from django_delayq.monitor.patience import within
 from django_delayq.monitor.throughput import Throughput, measure
 from django_delayq.monitor.waiting import WaitingSet, waiting_sets
 from django_delayq.store import StoredBroker, clocks, figures, report
+from django_delayq.texts import text as _
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -190,8 +191,12 @@ def _worked_by(broker: Broker) -> tuple[Sequence[WorkerInfo], ServerReport]:
 
 def _away(broker: StoredBroker, error: Exception) -> ServerReport:
     after = to_text(broker.store.degraded_after)
-    told = f"{error} After {after} of this workers are degraded: they go on from the tables alone, a second later."
-    return ServerReport("the broker is away", "", problems=[told])
+    told = _(
+        "%(error)s After %(after)s of this workers are degraded: they go on from the tables alone, a second later.",
+        error=error,
+        after=after,
+    )
+    return ServerReport(_("the broker is away"), "", problems=[told])
 
 
 def _errors_since(broker: Broker, since_ms: int, most: int) -> int:

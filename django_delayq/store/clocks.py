@@ -4,6 +4,7 @@ Alarms carry waits, not instants, so that a difference shifts nothing.
 """
 
 from django_delayq.durations import to_text
+from django_delayq.texts import text as _
 
 WARN_MS = 100
 
@@ -25,5 +26,19 @@ def warnings(skew_ms: int) -> list[str]:
     """What to mend above 100 ms."""
     if abs(skew_ms) <= WARN_MS:
         return []
-    told = in_words(skew_ms)
-    return [f"{told[0].upper()}{told[1:]}, which decides: nothing is early or lost, but keep both on time (NTP)."]
+    skew = to_text(abs(skew_ms))
+    if skew_ms > 0:
+        return [
+            _(
+                "The broker's clock is %(skew)s ahead of the database's, which decides: nothing is early or lost, "
+                "but keep both on time (NTP).",
+                skew=skew,
+            )
+        ]
+    return [
+        _(
+            "The broker's clock is %(skew)s behind the database's, which decides: nothing is early or lost, "
+            "but keep both on time (NTP).",
+            skew=skew,
+        )
+    ]

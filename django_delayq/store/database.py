@@ -16,6 +16,7 @@ from django_delayq.errors import BrokerRefused, StoreUnavailable
 from django_delayq.fields import database_name
 from django_delayq.store import given
 from django_delayq.store.dialects import DIALECTS, Dialect
+from django_delayq.texts import text as _
 
 Row = tuple[Any, ...]
 _NOT_THERE = ("42P01", "42703", 1146, 1054)  # a table, a column: the codes of PostgreSQL, then those of MySQL
@@ -104,7 +105,11 @@ class Database:
 
     def lacks(self, what: str) -> str:
         """What to say of tables or columns that are not there."""
-        return f"Database {self.using!r} lacks {what}: run `manage.py migrate --database {self.using}`."
+        return _(
+            "Database %(database)r lacks %(what)s: run `manage.py migrate --database %(database)s`.",
+            database=self.using,
+            what=what,
+        )
 
     @contextmanager
     def copying(self, sql: str) -> Iterator[Any]:
@@ -145,7 +150,8 @@ class Database:
             connection = self.connection
             if not connection.in_atomic_block:
                 connection.close()
-            raise StoreUnavailable(f"Database {self.using!r}: {_first_line(error)}") from error
+            told = _("Database %(database)r: %(said)s", database=self.using, said=_first_line(error))
+            raise StoreUnavailable(told) from error
 
 
 def _begin_by_hand(connection: BaseDatabaseWrapper, cursor: CursorWrapper) -> None:

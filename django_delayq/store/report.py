@@ -8,6 +8,7 @@ from django_delayq.errors import BrokerUnavailable
 from django_delayq.store import clocks
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
+from django_delayq.texts import text as _
 
 
 def of_clock(clock: Broker, degraded: Degraded, database: Database) -> ServerReport:
@@ -45,7 +46,7 @@ def problems(database: Database) -> list[str]:
 
 def durability(database: Database) -> str:
     """What a crash of the broker can lose, whatever it says of itself."""
-    return f"a crash of the broker loses no message, they are in database {database.using!r}"
+    return _("a crash of the broker loses no message, they are in database %(database)r", database=database.using)
 
 
 def warnings(database: Database) -> list[str]:
@@ -64,6 +65,10 @@ def warnings(database: Database) -> list[str]:
     if not wanted:
         return []
     return [
-        f'Where a site and workers share the SQLite file of database {database.using!r}, "database is locked" is near: '
-        f'give DATABASES["{database.using}"] the OPTIONS {", ".join(wanted)}.'
+        _(
+            'Where a site and workers share the SQLite file of database %(database)r, "database is locked" is near: '
+            'give DATABASES["%(database)s"] the OPTIONS %(options)s.',
+            database=database.using,
+            options=", ".join(wanted),
+        )
     ]

@@ -44,6 +44,7 @@ from django_delayq.brokers.memory.rebuild import Rebuild
 from django_delayq.brokers.memory.settling import settle
 from django_delayq.brokers.memory.upkeep import keep_up
 from django_delayq.conf import Alias
+from django_delayq.texts import text as _
 
 
 class MemoryBroker:
@@ -116,7 +117,7 @@ class MemoryBroker:
         name = (want.queue, want.key)
         room = BATCH - len(claims.messages) - len(claims.alarms)
         due = self._places.due(name, claims.now_ms, min(want.count, room))
-        for position, (_, member, is_alarm) in enumerate(due):
+        for position, (_due_ms, member, is_alarm) in enumerate(due):
             if position >= want.at_once and not is_alarm and self._places.entries[member].header.at_most_once:
                 return True
             if is_alarm:
@@ -131,7 +132,7 @@ class MemoryBroker:
         with self._changed:
             claims = Claims([], [], self._now_ms(), None)
             wanted = {(want.queue, want.key) for want in wants if want.count > 0}
-            due = [self._places.entries[id] for _, id in self._places.suspects.due(claims.now_ms, BATCH)]
+            due = [self._places.entries[id] for _due_ms, id in self._places.suspects.due(claims.now_ms, BATCH)]
             suspect = next((entry for entry in due if entry.set_name in wanted), None)
             if suspect is not None:
                 claims.messages.append(self._lease(suspect, lease_ms, worker))
@@ -335,9 +336,8 @@ class MemoryBroker:
             return self._meta.workers(self._now_ms())
 
     def report(self) -> ServerReport:
-        return ServerReport(
-            "memory of this process", "everything is lost when this process ends", now_ms=self._now_ms()
-        )
+        told = _("memory of this process"), _("everything is lost when this process ends")
+        return ServerReport(*told, now_ms=self._now_ms())
 
     # Time
 

@@ -16,6 +16,7 @@ from amqp import exceptions
 
 from django_delayq.brokers.rabbitmq.locations import TIMEOUT_S, Location
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.texts import text as _
 
 STALE_S = 60.0
 """A connection without heartbeats that was idle for so long may be dead without a word: it is made anew."""
@@ -103,28 +104,39 @@ class Link:
 
 def as_ours(error: Exception, location: Location, prefix: str, blocked: bool = False) -> Exception:
     """Our error for one of py-amqp's."""
-    at = f"RabbitMQ at {location.shown}"
+    at = _("%(server)s at %(address)s", server="RabbitMQ", address=location.shown)
     said = (getattr(error, "reply_text", "") or str(error) or type(error).__name__).rstrip(".")
     said = re.sub(r"(?<=[.]news[.])[\w-]+", "…", said)  # a name made up: with it no fault would be told once only
     if blocked:
         return BrokerUnavailable(
-            f"{at} takes no messages: its memory or disk alarm is on. See `rabbitmq-diagnostics alarms`; give the node"
-            " more, or let workers empty its queues."
+            _(
+                "%(server)s takes no messages: its memory or disk alarm is on. See `rabbitmq-diagnostics alarms`; "
+                "give the node more, or let workers empty its queues.",
+                server=at,
+            )
         )
     if isinstance(error, ssl.SSLCertVerificationError):
         return BrokerRefused(
-            f"{at} shows a certificate that is not trusted: {said};"
-            " name its authority in LOCATION (?ssl_ca_certs=FILE), and the host as the certificate does."
+            _(
+                "%(server)s shows a certificate that is not trusted: %(said)s; name its authority in LOCATION "
+                "(?ssl_ca_certs=FILE), and the host as the certificate does.",
+                server=at,
+                said=said,
+            )
         )
     if isinstance(error, exceptions.AccessRefused | exceptions.NotAllowed):
-        return BrokerRefused(f"{at} refused: {said}; {_mend(said, location, prefix)}.")
+        return BrokerRefused(
+            _("%(server)s refused: %(said)s.", server=at, said=f"{said}; {_mend(said, location, prefix)}")
+        )
     if isinstance(error, exceptions.PreconditionFailed) and "inequivalent" in said:
         own = "set the policy delivery-limit: -1 for it" if "delivery-limit" in said else "delete it"
         other = "give a prefix of your own (OPTIONS)"
         return BrokerRefused(f"{at} has something of that name with other arguments: {said}; {own}, or {other}.")
     if isinstance(error, exceptions.NotFound):
-        return BrokerUnavailable(f"{at}: something was deleted, and is made again: {said}.")
-    return BrokerUnavailable(f"{at} is away: {said}.")
+        return BrokerUnavailable(
+            _("%(server)s: something was deleted, and is made again: %(said)s.", server=at, said=said)
+        )
+    return BrokerUnavailable(_("%(server)s is away: %(said)s", server=at, said=f"{said}."))
 
 
 def _mend(said: str, location: Location, prefix: str) -> str:

@@ -6,6 +6,7 @@ from django_delayq.brokers.base import Counts, ServerReport, SetCount
 from django_delayq.brokers.rabbitmq import meta
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names
 from django_delayq.brokers.rabbitmq.register import Entries
+from django_delayq.texts import text as _
 
 OLDEST = (3, 10)
 """The first version whose quorum queues know a TTL and dead-letter at least once."""
@@ -36,9 +37,9 @@ def count(connection: Connection, names: Names, entries: Entries, now_ms: int) -
 def report_on(connection: Connection, shown: str) -> ServerReport:
     """Whether the server is fit for a worker."""
     version = str(connection.server_properties.get("version", "0"))
-    server = f"RabbitMQ {version} at {shown}"
-    durability = "nothing that was confirmed is lost while most nodes of a quorum queue are there"
+    server = _("%(server)s at %(address)s", server=f"RabbitMQ {version}", address=shown)
+    durability = _("nothing that was confirmed is lost while most nodes of a quorum queue are there")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    problems = [f"{server} is too old; use 3.10 or newer."] if numbers < OLDEST else []
+    problems: list[str] = [_("%(server)s is too old; use 3.10 or newer.", server=server)] if numbers < OLDEST else []
     longest_run_ms = None if numbers >= OWN_TIMEOUT else CONSUMER_TIMEOUT_MS
     return ServerReport(server, durability, problems=problems, longest_run_ms=longest_run_ms)

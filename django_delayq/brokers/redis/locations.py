@@ -34,6 +34,7 @@ from django_delayq.brokers.redis.sentinels import (
 from django_delayq.brokers.redis.tls import check_tls
 from django_delayq.brokers.redis.unix_connection import UnixConnection
 from django_delayq.credentials import hidden
+from django_delayq.texts import text as _
 
 Address = tuple[str, int]
 
@@ -138,7 +139,10 @@ def _parse_embedded(location: str) -> Location:
 
 def _parse_cache(location: str) -> Location:
     url, options = cache_address(location.removeprefix("cache:"))
-    warning = f"{location}: cache.clear() empties the database and so removes all messages; give them one of their own."
+    warning = _(
+        "%(location)s: cache.clear() empties the database and so removes all messages; give them one of their own.",
+        location=location,
+    )
     return replace(_parse_url(url, f"{location} ({hide_password(url)})", options), warnings=(warning,))
 
 

@@ -17,6 +17,7 @@ from redis.exceptions import (
 )
 
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.texts import text as _
 
 # Redis up to 6.2 wraps what a script's command answered, so the code may stand anywhere in the text.
 # "non local key": of a script whose slot moves to another node.
@@ -72,23 +73,32 @@ def as_ours(error: Exception, shown: str) -> Exception:
     text = str(error)
     if isinstance(error, BrokerUnavailable | BrokerRefused):
         return error
+    at = _("%(server)s at %(address)s", server="Redis", address=shown)
     if isinstance(error, MovedError):
-        return BrokerRefused(f"Redis at {shown} is one node of a cluster: name it with redis+cluster:// in LOCATION.")
+        return BrokerRefused(
+            _("%(server)s is one node of a cluster: name it with redis+cluster:// in LOCATION.", server=at)
+        )
     for kind, what in _OF_A_CLUSTER.items():  # redis-py takes their codes out of the text
         if isinstance(error, kind):
-            return Passing(f"Redis at {shown} can't do that now: {what}. {text}")
+            return Passing(_("%(server)s can't do that now: %(said)s", server=at, said=f"{what}. {text}"))
     if isinstance(error, BusyLoadingError) or _PASSES.search(text) or _READ_ONLY in text:
-        return Passing(f"Redis at {shown} can't do that now: {text}")
+        return Passing(_("%(server)s can't do that now: %(said)s", server=at, said=text))
     if isinstance(error, ResponseError) and _FULL.search(text):
-        return BrokerUnavailable(f"Redis at {shown} has no memory left (maxmemory): give it more. It said: {text}")
+        return BrokerUnavailable(
+            _("%(server)s has no memory left (maxmemory): give it more. It said: %(said)s", server=at, said=text)
+        )
     if isinstance(error, ResponseError | AuthenticationError):
         hint = next((f"; {hint}" for pattern, hint in _HINTS if pattern.search(text)), "")
-        return BrokerRefused(f"Redis at {shown} refused: {text.rstrip('.')}{hint}.")
+        return BrokerRefused(_("%(server)s refused: %(said)s.", server=at, said=f"{text.rstrip('.')}{hint}"))
     if _UNTRUSTED in text:
         return BrokerRefused(
-            f"Redis at {shown} is not trusted: {text.rstrip('.')}; "
-            "give the file of its CA as ssl_ca_certs in LOCATION, and the host as its certificate names it."
+            _(
+                "%(server)s is not trusted: %(said)s; give the file of its CA as ssl_ca_certs in LOCATION, "
+                "and the host as its certificate names it.",
+                server=at,
+                said=text.rstrip("."),
+            )
         )
     if isinstance(error, ConnectionError | TimeoutError | OSError):
-        return Passing(f"Redis at {shown} is away: {text}")
-    return BrokerRefused(f"Redis at {shown} does not answer as Redis does: {text}")
+        return Passing(_("%(server)s is away: %(said)s", server=at, said=text))
+    return BrokerRefused(_("%(server)s does not answer as Redis does: %(said)s", server=at, said=text))

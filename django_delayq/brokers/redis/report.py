@@ -9,6 +9,7 @@ from django_delayq.brokers.redis.looks import clock_ms
 from django_delayq.brokers.redis.scripts import Operation, beside
 from django_delayq.brokers.redis.shards import Shards, reached, there
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.texts import text as _
 
 OLDEST = (6, 2)
 """The first version of Redis that has all commands of the scripts."""
@@ -25,9 +26,9 @@ def report_on(run: Run, shown: str) -> ServerReport:
     """
     info = _info(run)
     if info.get("loading", "0") != "0":  # until then Redis says that it has no append-only file
-        raise BrokerUnavailable(f"{_name(info)} at {shown} is loading its data.")
+        raise BrokerUnavailable(_("%(server)s is loading its data.", server=_server(info, shown)))
     return ServerReport(
-        server=f"{_name(info)} at {shown}",
+        server=_server(info, shown),
         durability=_durability(run, info),
         warnings=[*_warnings(info), *_warnings_of_node(run, info)],
         problems=_problems(info),
@@ -59,28 +60,39 @@ def _info(run: Run) -> Info:
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
 
+def _server(info: Info, shown: str) -> str:
+    return _("%(server)s at %(address)s", server=_name(info), address=shown)
+
+
 def _name(info: Info) -> str:
     if "valkey_version" in info:
         return f"Valkey {info['valkey_version']}"
-    return f"Redis {info.get('redis_version', 'of unknown version')}"
+    if "redis_version" in info:
+        return f"Redis {info['redis_version']}"
+    return _("Redis of unknown version")
 
 
 def _problems(info: Info) -> list[str]:
-    problems = []
+    problems: list[str] = []
     if _version(info) < OLDEST:
-        problems.append(f"{_name(info)} is too old; use Redis 6.2 or newer, or Valkey.")
+        problems.append(_("%(server)s is too old; use Redis 6.2 or newer, or Valkey.", server=_name(info)))
     policy = info.get("maxmemory_policy", "")
     if policy.startswith("allkeys-"):
         problems.append(
-            f"maxmemory-policy is {policy}: a full Redis would throw waiting messages away. "
-            f"Set it to noeviction, or use a Redis of its own."
+            _(
+                "maxmemory-policy is %(policy)s: a full Redis would throw waiting messages away. "
+                "Set it to noeviction, or use a Redis of its own.",
+                policy=policy,
+            )
         )
     if info.get("role", "master") != "master":
         primary = f"{info.get('master_host', '?')}:{info.get('master_port', '?')}"
-        problems.append(f"This Redis is a replica and can't be written to; use its primary, {primary}.")
+        problems.append(
+            _("This Redis is a replica and can't be written to; use its primary, %(primary)s.", primary=primary)
+        )
     mode = info.get("redis_mode", "standalone")
     if mode == "sentinel":
-        problems.append("This is a sentinel; name it with redis+sentinel:// in LOCATION.")
+        problems.append(_("This is a sentinel; name it with redis+sentinel:// in LOCATION."))
     return problems
 
 
@@ -90,12 +102,13 @@ def _version(info: Info) -> tuple[int, ...]:
 
 
 def _warnings(info: Info) -> list[str]:
-    warnings = []
+    warnings: list[str] = []
     if "maxmemory_policy" not in info:
-        warnings.append("maxmemory-policy is not known: with allkeys-*, a full Redis throws waiting messages away.")
-    for field, what in (("aof_last_write_status", "append to its file"), ("rdb_last_bgsave_status", "save a snapshot")):
-        if info.get(field, "ok") != "ok":
-            warnings.append(f"Redis failed to {what}: see its log; it may refuse writes until that works.")
+        warnings.append(_("maxmemory-policy is not known: with allkeys-*, a full Redis throws waiting messages away."))
+    if info.get("aof_last_write_status", "ok") != "ok":
+        warnings.append(_("Redis failed to append to its file: see its log; it may refuse writes until that works."))
+    if info.get("rdb_last_bgsave_status", "ok") != "ok":
+        warnings.append(_("Redis failed to save a snapshot: see its log; it may refuse writes until that works."))
     return warnings
 
 
@@ -103,26 +116,34 @@ def _warnings_of_node(run: Run, info: Info) -> list[str]:
     if info.get("redis_mode") != "cluster" or _config(run, "cluster-require-full-coverage") != "yes":
         return []
     return [
-        "cluster-require-full-coverage is yes: when one node is gone, the whole cluster is down. "
-        "Set it to no, and the others go on."
+        _(
+            "cluster-require-full-coverage is yes: when one node is gone, the whole cluster is down. "
+            "Set it to no, and the others go on."
+        )
     ]
 
 
 def _durability(run: Run, info: Info) -> str:
     if info.get("aof_enabled") == "1":
-        return _APPENDS.get(_config(run, "appendfsync") or "", _APPENDS["everysec"] + " (if not set otherwise)")
+        return _APPENDS.get(_config(run, "appendfsync") or "", _APPENDS_PERHAPS)
     save = _config(run, "save")
     if save == "":
-        return "no persistence: a crash or a restart of Redis loses every message"
-    kept = "snapshots at most" if save is None else "snapshots only"
-    return f"{kept}: a crash of Redis loses what was sent, and repeats what was done, since the last one"
+        return _("no persistence: a crash or a restart of Redis loses every message")
+    if save is None:
+        return _(
+            "snapshots at most: a crash of Redis loses what was sent, and repeats what was done, since the last one"
+        )
+    return _("snapshots only: a crash of Redis loses what was sent, and repeats what was done, since the last one")
 
 
 _APPENDS = {
-    "always": "append-only file synced at each write: a crash loses nothing",
-    "everysec": "append-only file synced each second: a crash can lose the last second or two",
-    "no": "append-only file synced by the system: a crash of the machine can lose half a minute",
+    "always": _("append-only file synced at each write: a crash loses nothing"),
+    "everysec": _("append-only file synced each second: a crash can lose the last second or two"),
+    "no": _("append-only file synced by the system: a crash of the machine can lose half a minute"),
 }
+_APPENDS_PERHAPS = _(
+    "append-only file synced each second: a crash can lose the last second or two (if not set otherwise)"
+)
 
 
 def _config(run: Run, name: str) -> str | None:

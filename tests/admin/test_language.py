@@ -1,0 +1,171 @@
+"""On a site in Chinese every page speaks Chinese, whatever there is to tell."""
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from django_delayq.admin import actions, jobs
+from django_delayq.brokers.base import Pause, RunInfo, Verb, WorkerInfo
+from django_delayq.errors import BrokerUnavailable
+from django_delayq.handlers import delay_execute
+from django_delayq.message import Message
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.store import StoredBroker
+from django_delayq.texts import text
+from tests.admin.support import LISTS, ask, bury, claim, confirm, finish, page, pk_of, send, settle, text_of, url
+
+INDEX = "/admin/delayq/"
+PAUSE = url("readymessage", "dashboard", "pause")
+KEY, QUEUE, WORKER = "κλειδί", "ουρά", "εργάτης"
+
+# Names, and what the address of a list and a search are made of.
+SAME = {"csv", "database", "django", "json", "utc", "broker", "default", "delayq", "id", "ids", "int", "manage", "ms"}
+SAME |= {"py", "run", "worker", "move", "key", "queue", "none", "data", "order", "host"}
+
+# What Django's own templates leave in English, and what msgspec says.
+OF_OTHERS = re.compile(
+    "^(Add link|Change or view list link|Model name|Search)$|Expected `int`, got `object`|Input data was truncated"
+)
+
+
+class Told(HTMLParser):
+    """Collects what people are told on a page: its text, and the attributes that are shown or read out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.silent = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.silent += tag in ("script", "style")
+        given = dict(attrs)
+        shown = ["aria-label", "alt", "placeholder", "title"] + ["value"] * (given.get("type") == "submit")
+        self.texts += [value for name in shown if (value := given.get(name))]
+
+    def handle_endtag(self, tag: str) -> None:
+        self.silent -= tag in ("script", "style")
+
+    def handle_data(self, data: str) -> None:
+        if not self.silent:
+            self.texts.append(data)
+
+
+def english(response: Any) -> list[str]:
+    """The texts of a page with words that no name has."""
+    told = Told()
+    told.feed(page(response))
+    ours = (OF_OTHERS.sub("", " ".join(each.split())) for each in told.texts)
+    return [each for each in ours if set(re.findall("[a-z]{2,}", each.lower())) - SAME]
+
+
+@pytest.fixture
+def database(sqlite_database: str) -> str:
+    """Texts don't depend on the database."""
+    return sqlite_database
+
+
+@pytest.fixture
+def superuser(superuser: Client, settings: Settings) -> Client:
+    """Who speaks Chinese."""
+    settings.LANGUAGE_CODE = "zh-hans"
+    User.objects.update(username="ρίζα")
+    return superuser
+
+
+@pytest.fixture
+def of_each_kind(broker: StoredBroker, registry: None) -> None:
+    """Messages of each state, and what the dashboard tells of."""
+
+    @delay_execute(KEY, max_attempts=3)
+    def handler(message: Message[int]) -> None: ...
+
+    bury(broker, "1", data=1, key=KEY, error="Σφάλμα", detail="Ίχνος", fingerprint="Σφάλμα", tag="ετικέτα")
+    finish(broker, "2", data=2, key=KEY)
+    send("3", 3, key=KEY)
+    broker.cancel(["3"])
+    send("4", 4, key=KEY)
+    settle(broker, claim(broker, KEY, WORKER), Verb.RETRY, error="Σφάλμα", failed=True, delay_ms=3_600_000)
+    send("5", 5, key=KEY, max_attempts=2)
+    claim(broker, KEY, WORKER)
+    send("6", 6, key=KEY)
+    send("7", 7, key=KEY, queue=QUEUE, expires="1h", at_most_once=True)
+    now_ms = broker.counts().now_ms
+    runs = [RunInfo("5", "default", KEY, now_ms)]
+    broker.announce(WorkerInfo(WORKER, [QUEUE], [KEY], 1, now_ms, runs=runs))
+    for pause in (Pause(QUEUE, None, "λόγος"), Pause(None, KEY, "λόγος", now_ms + 60_000), Pause(QUEUE, KEY, "λόγος")):
+        broker.pause(pause)
+
+
+def test_the_pages_speak_the_language_of_the_site(
+    of_each_kind: None, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = [superuser.get(INDEX), superuser.get(url("errormessage", "groups")), superuser.get(url("reportrow"))]
+    failed = pk_of(database, "1", ErrorMessage)
+    editor = url("errormessage", failed, "payload")
+    shown += [
+        superuser.get(editor),
+        superuser.post(editor, {"payload": '"'}),
+        superuser.post(editor, {"payload": "{}"}),
+    ]
+    for model, name in LISTS.items():
+        pks = list(model._default_manager.using(database).values_list("pk", flat=True))
+        time = "due" if model is ReadyMessage else "ended"
+        shown += [superuser.get(url(name)), superuser.get(url(name), {f"{time}_from": "1"})]
+        shown += [ask(superuser, model, action, pks) for action in moves_of(model)]
+        shown += [superuser.get(url(name, pk, "change")) for pk in pks]
+    confirm(superuser, ErrorMessage, "rescue", [failed])
+    confirm(superuser, ReadyMessage, "reschedule", [failed], how="shift", length="1")
+    shown.append(superuser.get(url("readymessage", failed, "change")))
+    monkeypatch.setattr(actions, "AT_ONCE", 0)
+    jobs.register("default")
+    shown.append(confirm(superuser, ReadyMessage, "cancel", [failed], all_that_match=True, query=f"?key={KEY}"))
+    assert [each for response in shown for each in english(response)] == []
+
+
+def moves_of(model: type[MessageRow]) -> list[str]:
+    """What may be asked for of a table's rows."""
+    return {
+        ReadyMessage: ["run_now", "reschedule", "cancel", "purge"],
+        ErrorMessage: ["rescue", "purge_errors"],
+        FinishMessage: [],
+    }[model]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"reason": "λόγος"},
+        {"queue": "α:β", "reason": "λόγος"},
+        {"queue": QUEUE, "reason": "λόγος", "length": "αύριο"},
+        {"queue": QUEUE, "reason": "λόγος", "length": "0s"},
+        {"queue": QUEUE, "reason": "λόγος", "length": "999999999d"},
+    ],
+)
+def test_what_can_not_be_paused_is_said_in_it(broker: StoredBroker, superuser: Client, asked: dict[str, str]) -> None:
+    response = superuser.post(PAUSE, asked)
+    assert "errorlist" in page(response)
+    assert english(response) == []
+
+
+def test_a_broker_that_is_away_is_told_in_it(
+    of_each_kind: None, broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*arguments: object) -> None:
+        raise BrokerUnavailable(text("%(server)s is away: %(said)s", server="1", said="2"))
+
+    monkeypatch.setattr(broker.clock, "workers", away)
+    assert english(superuser.get(INDEX)) == []
+
+
+def test_pausing_and_resuming_are_told_in_it(broker: StoredBroker, superuser: Client) -> None:
+    shown = [superuser.post(PAUSE, {"queue": QUEUE, "reason": "λόγος"}, follow=True)]
+    resume = url("readymessage", "dashboard", "resume", query=f"?queue={QUEUE}")
+    shown += [superuser.get(resume), superuser.post(resume, follow=True), superuser.get(reverse("admin:index"))]
+    assert f"队列 '{QUEUE}'" in text_of(shown[-1])
+    assert [each for response in shown for each in english(response)] == []
