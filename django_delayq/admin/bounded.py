@@ -4,16 +4,20 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.helpers import ActionForm
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME, ActionForm
 from django.contrib.admin.options import ShowFacets
 from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import BadRequest
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.conditions import NUL
 from django_delayq.admin.limits import LIMIT_S, CappedPaginator, TooSlow, time_limit
 from django_delayq.conf import get_alias
+
+_MOST_DIGITS = len(str(2**63 - 1))
 
 
 class BoundedList(ChangeList):
@@ -65,6 +69,16 @@ class BoundedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
+    def response_action(
+        self, request: HttpRequest, queryset: QuerySet[Any], *args: Any, **options: Any
+    ) -> HttpResponse | None:
+        # Django hands on whatever was sent as the keys of what was ticked, and leaves out a search that can't be.
+        if not all(map(is_primary_key, request.POST.getlist(ACTION_CHECKBOX_NAME))):
+            raise BadRequest(f"{ACTION_CHECKBOX_NAME} is to be the primary keys of rows.")
+        if any(NUL in value for value in request.GET.values()):
+            raise BadRequest("The address has a NUL character, which no row has.")
+        return super().response_action(request, queryset, *args, **options)
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return BoundedList
 
@@ -80,6 +94,11 @@ class BoundedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         # Only what the filters ask for: `?data__contains=` would tell of payloads that the viewer may not see.
         return lookup in self.filter_parameters
+
+
+def is_primary_key(text: str) -> bool:
+    """Whether a row may have it: a number, and not larger than databases keep."""
+    return text.isdecimal() and len(text) < _MOST_DIGITS
 
 
 def say_too_slow(request: HttpRequest) -> None:

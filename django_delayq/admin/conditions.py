@@ -12,6 +12,9 @@ RANGES = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(
 
 _CLOCKS_APART = timedelta(minutes=1)
 
+NUL = "\0"
+"""No text of a row has it: names have no control characters, and PostgreSQL keeps none."""
+
 MANY = 3
 """From so many failures on, messages are shown as one group."""
 
@@ -98,7 +101,12 @@ def _failures(value: str, now: datetime) -> Q:
 
 
 def _is(field: str) -> Callable[[str, datetime], Q]:
-    return lambda value, now: Q(**{field: value})
+    def condition(value: str, now: datetime) -> Q:
+        if NUL in value:
+            raise ValueError(f"{field}={value!r} can't be: no row has that character, and PostgreSQL refuses it.")
+        return Q(**{field: value})
+
+    return condition
 
 
 _INSTANTS: Mapping[str, Callable[[str, datetime], Q]] = {

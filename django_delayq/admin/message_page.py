@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from django_delayq.admin.aliases import alias_of, query_of, stored_aliases
+from django_delayq.admin.bounded import is_primary_key
 from django_delayq.admin.log import entries_of
 from django_delayq.admin.payload import may_view, payload_of
 from django_delayq.admin.story import facts, what_next
@@ -28,7 +29,7 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
     if not admin.has_view_permission(request):
         raise PermissionDenied
     alias, _colon, pk = unquote(object_id).rpartition(":")  # as admin/log.py writes it
-    if alias in stored_aliases():
+    if alias in stored_aliases() and is_primary_key(pk):
         return HttpResponseRedirect(_address(admin, admin.model, "change", quote(pk)) + query_of(alias))
     row = admin.get_object(request, object_id)
     if row is None:
@@ -70,7 +71,7 @@ def _address(admin: Any, model: type[MessageRow], view: str, *args: str) -> str:
 def _elsewhere(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
     alias = alias_of(request)
     for model in TABLES:
-        if object_id.isdecimal() and model is not admin.model:
+        if is_primary_key(object_id) and model is not admin.model:
             found = model._default_manager.using(get_alias(alias).database).filter(alias=alias, pk=object_id).first()
             if found is not None:
                 return HttpResponseRedirect(address_of(admin, found))

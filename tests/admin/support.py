@@ -5,9 +5,11 @@ from collections.abc import Iterable
 from html import unescape
 from typing import Any
 
+from django.apps import apps
 from django.test import Client
 
 from django_delayq import send_delay_message
+from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Claimed, Settlement, Verb, Want
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
@@ -123,3 +125,14 @@ def pk_of(database: str, id: str, model: type[MessageRow] = ReadyMessage) -> int
 def ids_in(database: str, model: type[MessageRow]) -> set[str]:
     """The ids in a table."""
     return set(model._default_manager.using(database).values_list("message_id", flat=True))
+
+
+def content(database: str) -> dict[str, Any]:
+    """All that is in the tables, and in the broker."""
+    tables = {
+        model._meta.db_table: list(model._default_manager.using(database).order_by("pk").values())
+        for model in apps.get_app_config("delayq").get_models()
+    }
+    broker = get_broker()
+    assert isinstance(broker, StoredBroker)
+    return tables | {"waiting alarms": broker.clock.counts().waiting, "pauses": broker.clock.pauses()}

@@ -6,17 +6,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from django.apps import apps
 from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import get_resolver, reverse
 
 from django_delayq.admin import actions, jobs
-from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Verb
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
-from tests.admin.support import LISTS, ask, bury, claim, confirm, finish, page, pk_of, send, settle, url
+from tests.admin.support import LISTS, ask, bury, claim, confirm, content, finish, page, pk_of, send, settle, url
 
 CORPUS = [
     "<x-inject>",
@@ -132,17 +130,6 @@ def addresses(pks: dict[type[MessageRow], int]) -> Iterator[str]:
         ((_, parameters),) = [form for forms, *_ in site.reverse_dict.getlist(name) for form in forms][:1]
         pk = next((pk for model, pk in pks.items() if LISTS[model] in name), next(iter(pks.values())))
         yield reverse(f"admin:{name}", args=[pk if parameter == "object_id" else "none" for parameter in parameters])
-
-
-def content(database: str) -> dict[str, Any]:
-    """All that is in the tables, and in the broker."""
-    tables = {
-        model._meta.db_table: list(model._default_manager.using(database).order_by("pk").values())
-        for model in apps.get_app_config("delayq").get_models()
-    }
-    broker = get_broker()
-    assert isinstance(broker, StoredBroker)
-    return tables | {"waiting alarms": broker.clock.counts().waiting, "pauses": broker.clock.pauses()}
 
 
 def attempts_to_act(client: Client, pks: dict[type[MessageRow], int]) -> None:
