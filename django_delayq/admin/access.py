@@ -39,10 +39,13 @@ def may(request: HttpRequest, permission: str) -> bool:
 
 
 def check_may_look(site: AdminSite, request: HttpRequest) -> None:
-    """Raise `PermissionDenied` for who may see nothing of this app. The answer belongs to `site`."""
-    user: Any = request.user
+    """Raise `PermissionDenied` for who may see none of the app's lists, and so not its index. The answer belongs to
+    `site`.
+
+    A permission to act alone does not do: Django's `has_module_perms` is satisfied with any, its index is not.
+    """
     request.current_app = site.name  # as the admin's own views do
-    if not user.has_module_perms("delayq"):
+    if not site.get_app_list(request, "delayq"):
         raise PermissionDenied
 
 

@@ -107,6 +107,7 @@ def carried_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
     if move is None:
         raise BadRequest("No such move.")
     check_may(site, request, move.permission)
+    check_may(site, request, f"view_{move.model._meta.model_name}")
     alias, ids = alias_of(request), request.POST.getlist("id")[: 2 * MOST]
     if not ids:
         messages.warning(request, _("No message was chosen."))

@@ -32,7 +32,7 @@ def staff(db: None) -> Callable[..., Client]:
     """Logs in a member of staff with these permissions of ours."""
 
     def log_in(*codenames: str) -> Client:
-        user = User.objects.create_user(f"staff {len(codenames)}", is_staff=True)
+        user = User.objects.create_user(f"staff {User.objects.count()}", is_staff=True)
         user.user_permissions.set(Permission.objects.filter(content_type__app_label="delayq", codename__in=codenames))
         client = Client()
         client.force_login(user)
@@ -148,6 +148,7 @@ def test_each_move_takes_its_own_permission(
     end(broker, "a", Verb.BURY)
     send(broker, "b")
     views = ("view_readymessage", "view_errormessage")
+    assert staff(permission, "view_finishmessage").post(MOVE, {"move": move, "id": ["a"], "sure": "y"}).status_code == 403
     others = {"rescue_message", "delete_errormessage", "delete_readymessage"} - {permission}
     asked = {"move": move, "id": ["a", "b"], "sure": "yes"}
     assert staff(*views, *others).post(MOVE, asked).status_code == 403
