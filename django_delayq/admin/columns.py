@@ -1,6 +1,6 @@
 """The columns of the lists: what, when, why and what next, in words."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import admin
@@ -20,12 +20,32 @@ LONGEST = 120
 
 
 def instant(moment: datetime | None) -> str | SafeString:
-    """A moment in the viewer's zone; the cell's title has it in UTC to the millisecond."""
-    if moment is None:
-        return "-"
+    """A moment in the viewer's zone, to the minute; its title has it to the millisecond, there and in UTC."""
+    return "-" if moment is None else _time(moment, date_format(timezone.localtime(moment), "DATETIME_FORMAT"))
+
+
+def exact(moment: datetime) -> SafeString:
+    """A moment in the viewer's zone, to the second, with the zone; its title as that of `instant`."""
     local = timezone.localtime(moment)
-    utc = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return format_html('<time datetime="{}" title="{}">{}</time>', utc, utc, date_format(local, "DATETIME_FORMAT"))
+    return _time(moment, f"{date_format(local, 'DATE_FORMAT')} {local:%H:%M:%S} {_zone(local)}")
+
+
+def _time(moment: datetime, shown: str) -> SafeString:
+    local, utc = timezone.localtime(moment), moment.astimezone(UTC)
+    instants = f"{_to_ms(local)} {_zone(local)}", f"{_to_ms(utc)} UTC"
+    title = " = ".join(dict.fromkeys(instants))
+    datetime_ = utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return format_html('<time datetime="{}" title="{}">{}</time>', datetime_, title, shown)
+
+
+def _to_ms(moment: datetime) -> str:
+    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
+
+
+def _zone(local: datetime) -> str:
+    """As people write it: UTC+08:00. Names of zones are not the same everywhere, nor one zone's only."""
+    offset = local.strftime("%z")
+    return "UTC" if offset == "+0000" else f"UTC{offset[:3]}:{offset[3:5]}"
 
 
 def between(start: datetime, end: datetime) -> str:

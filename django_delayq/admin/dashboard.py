@@ -17,12 +17,13 @@ from django_delayq.admin import charts, panels
 from django_delayq.admin.access import address, alias_of, check_may_look
 from django_delayq.admin.aliases import PARAMETER
 from django_delayq.admin.carried import Group, carried_view, groups
+from django_delayq.admin.columns import exact
 from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
 from django_delayq.admin.pausing import pause_view, resume_view
-from django_delayq.admin.words import moment
 from django_delayq.conf import alias_names, get_alias
 from django_delayq.durations import to_text
 from django_delayq.errors import DelayqError
+from django_delayq.message import from_ms
 from django_delayq.monitor import Status, status, translated
 
 PATIENCE_S = 1.0
@@ -74,7 +75,7 @@ def figures_context(request: HttpRequest) -> dict[str, Any]:
         "seen": seen,
         "server": translated(seen.server.server),
         "durability": translated(seen.server.durability),
-        "checked_at": moment(seen.now_ms),
+        "checked_at": exact(from_ms(seen.now_ms)),
         "summary": _summary(seen),
         "warnings": list(_warnings(seen)),
         "tiles": panels.tiles(request, alias, seen),
@@ -123,7 +124,13 @@ def _warnings(seen: Status) -> Iterator[str]:
 
 def _summary(seen: Status) -> str:
     """What a screen reader is told when it changes."""
-    errors, workers = seen.errors_last_hour, len(seen.workers)
+    errors = seen.errors_last_hour
     said_of_errors = ngettext("%(number)d error in the last hour.", "%(number)d errors in the last hour.", errors)
-    said_of_workers = ngettext("%(number)d worker is alive.", "%(number)d workers are alive.", workers)
-    return " ".join([said_of_errors % {"number": errors}, said_of_workers % {"number": workers}, *_warnings(seen)])
+    return " ".join([said_of_errors % {"number": errors}, _said_of_workers(seen), *_warnings(seen)])
+
+
+def _said_of_workers(seen: Status) -> str:
+    if seen.broker_away:
+        return _("The workers are not known while the broker is away.")
+    workers = len(seen.workers)
+    return ngettext("%(number)d worker is alive.", "%(number)d workers are alive.", workers) % {"number": workers}

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.contenttypes.models import ContentType
+from django.utils import timezone
 
 from django_delayq.admin.aliases import query_of
+from django_delayq.admin.columns import exact
 from django_delayq.models import MessageRow
 
 _MOST_ENTRIES = 50
@@ -16,7 +18,7 @@ _MOST_ENTRIES = 50
 class Entry(NamedTuple):
     """What one operator did."""
 
-    when: datetime
+    when: Any
     who: str
     what: str
 
@@ -31,7 +33,16 @@ def entries_of(row: MessageRow, tables: Iterable[type[MessageRow]], *, with_payl
     found = LogEntry.objects.filter(content_type__in=types, object_id__in=ids, object_repr=str(row)[:200])
     for entry in found.select_related("user").order_by("-action_time", "-pk")[:_MOST_ENTRIES]:
         said = entry.get_change_message() or str(entry)
-        yield Entry(entry.action_time, entry.user.get_username(), said if with_payloads else said.partition("\n")[0])
+        yield Entry(
+            exact(_aware(entry.action_time)),
+            entry.user.get_username(),
+            said if with_payloads else said.partition("\n")[0],
+        )
+
+
+def _aware(moment: datetime) -> datetime:
+    """Without USE_TZ Django keeps the time of its own zone."""
+    return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())
 
 
 def log_rows(user_id: Any, rows: Iterable[MessageRow], message: str, *, deleted: bool = False) -> None:

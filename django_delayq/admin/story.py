@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
-from django_delayq.admin.columns import between, instant, is_running, most_attempts, state, worker_of
+from django_delayq.admin.columns import between, exact, is_running, most_attempts, state, worker_of
 from django_delayq.admin.conditions import now_utc
 from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
 from django_delayq.conf import get_alias
@@ -85,4 +85,4 @@ def _lateness(row: MessageRow) -> Iterator[Fact]:
 
 
 def _when(name: str, moment: datetime) -> Fact:
-    return Fact(name, instant(moment), moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC"))
+    return Fact(name, exact(moment), moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC"))

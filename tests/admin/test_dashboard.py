@@ -121,6 +121,9 @@ def test_a_broker_that_is_away_is_told_and_the_rows_are_counted(
     response = superuser.get(INDEX)
     assert "Redis at host:6379: nobody there." in text_of(response)
     assert tiles(response)["Due now"] == "1"
+    (said,) = re.findall(r'<div id="delayq-summary" hidden>([^<]*)</div>', page(response))
+    assert "The workers are not known" in said
+    assert "0 workers" not in said
 
 
 @pytest.mark.parametrize("address", [INDEX, FIGURES])
@@ -211,4 +214,6 @@ def test_moments_are_in_the_viewers_zone(
     settings.TIME_ZONE = "Asia/Shanghai"
     send("a", delay=None, at=datetime(2040, 1, 1, 16, 30, tzinfo=UTC))
     shown = page(superuser.get(INDEX))
-    assert 'title="2040-01-01T16:30:00.000Z">Jan. 2, 2040, 12:30 a.m.</time>' in shown
+    title = "2040-01-02 00:30:00.000 UTC+08:00 = 2040-01-01 16:30:00.000 UTC"
+    assert f'<time datetime="2040-01-01T16:30:00.000Z" title="{title}">Jan. 2, 2040, 12:30 a.m.</time>' in shown
+    assert re.search(r"As of <time [^>]*>[^<]* \d\d:\d\d:\d\d UTC\+08:00</time>", shown)

@@ -1,6 +1,8 @@
 """The page of a message tells its story, and shows its payload to those who may see it."""
 
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from django_delayq.admin.log import log_rows
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
-from tests.admin.support import LISTS, bury, claim, finish, page, pk_of, send, text_of, url
+from tests.admin.support import LISTS, bury, claim, confirm, finish, page, pk_of, send, text_of, url
 
 
 def open_page(client: Client, database: str, id: str, model: type[MessageRow] = ReadyMessage, **options: Any) -> Any:
@@ -167,3 +169,22 @@ def test_the_page_costs_at_most_ten_queries(broker: StoredBroker, staff: Callabl
         assert "It is parked" in text_of(client.get(address))
     asked = [query["sql"] for query in queries if query["sql"] not in ("BEGIN", "COMMIT")]
     assert len(asked) <= 10, asked
+
+
+@pytest.mark.parametrize("use_tz", [True, False])
+def test_each_moment_has_its_seconds_and_its_zone(
+    broker: StoredBroker, superuser: Client, database: str, settings: Settings, use_tz: bool
+) -> None:
+    settings.USE_TZ = use_tz
+    settings.TIME_ZONE = "America/New_York"
+    began = datetime.now(UTC)
+    bury(broker, "a", delay=None, at=datetime(2026, 7, 1, 3, 30, 5, tzinfo=UTC))
+    pk = pk_of(database, "a", ErrorMessage)
+    confirm(superuser, ErrorMessage, "rescue", [pk])
+    claim(broker)
+    shown = page(superuser.get(url("readymessage", pk, "change")))
+    times = re.findall(r'<time datetime="([^"]*)" title="[^"]*">([^<]*)</time>', shown)
+    assert len(times) >= 5  # sent, due, held until, an attempt, what an operator did
+    zoned = re.compile(r"\w+\.? \d+, \d{4} \d\d:\d\d:\d\d UTC-0[45]:00")
+    assert [said for _, said in times if not zoned.fullmatch(said)] == []
+    assert datetime.fromisoformat(times[-1][0]) - began < timedelta(hours=1)  # not hours away, as in a wrong zone
