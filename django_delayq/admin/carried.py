@@ -1,7 +1,8 @@
 """Without a store there are no lists: the dashboard shows what the broker carries that somebody may have to see to."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -16,12 +17,12 @@ from django_delayq.admin.access import address, alias_of, back, check_may, may
 from django_delayq.admin.log import log_selection
 from django_delayq.admin.words import moment
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Info
+from django_delayq.brokers.base import Broker, Capability, Info
 from django_delayq.conf import get_alias
 from django_delayq.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
 from django_delayq.monitor import carried, translated
-from django_delayq.monitor.carried import MOST
+from django_delayq.monitor.carried import LOOKED_THROUGH, PAGE, Page
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +51,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Messages of one kind, and what whoever looks may do to them."""
+    """A page of messages of one kind, what whoever looks may do to them, and the addresses of the pages beside it."""
 
     name: str
     title: Any
     when: Any
     rows: list[Row]
     moves: list[Move]
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there may be more than is shown."""
-        return len(self.rows) >= MOST
+    page: Page
+    before: str
+    after: str
+    note: str = ""
 
 
 RESCUE = Move(
@@ -77,6 +77,8 @@ DELETE_ERRORS = Move(
 DELETE_WAITING = Move(
     "delete-waiting", gettext_lazy("Delete"), "delete_readymessage", ReadyMessage, lambda broker, ids: broker.purge(ids)
 )
+KINDS = ("buried", "retried", "parked")
+_DIGITS = 4
 MOVES = {move.name: move for move in (RESCUE, DELETE_ERRORS, DELETE_WAITING)}
 
 
@@ -85,20 +87,41 @@ def groups(request: HttpRequest, alias: str, patience_s: float) -> list[Group]:
     may_see_errors, may_see_waiting = may(request, "view_errormessage"), may(request, "view_readymessage")
     if get_alias(alias).store is not None or not (may_see_errors or may_see_waiting):
         return []
-    found = carried(alias, patience_s=patience_s)
-    due, waiting = gettext_lazy("Due"), _allowed(request, DELETE_WAITING)
+    found = carried(alias, _pages(request), patience_s=patience_s)
+    group = partial(_group, request, alias)
     shown = []
     if may_see_errors:
-        rows = [_row(info, info.buried_ms) for info in found.buried]
         moves = _allowed(request, RESCUE, DELETE_ERRORS)
-        shown.append(Group("buried", _("Failed messages, newest first"), gettext_lazy("Buried"), rows, moves))
-    if may_see_waiting:
-        for name, title, infos in (
-            ("retried", _("Messages that wait for their next attempt"), found.retried),
-            ("parked", _("Messages that no live worker asks for"), found.parked),
-        ):
-            shown.append(Group(name, title, due, [_row(info, info.due_ms) for info in infos], waiting))
-    return [group for group in shown if group.rows]
+        shown.append(group("buried", _("Failed messages, newest first"), _("Buried"), found.buried, moves))
+    if may_see_waiting and found.retried and found.parked:
+        moves, note = _allowed(request, DELETE_WAITING), _("Those among the next %(number)d of each queue.")
+        retried = group("retried", _("Messages that wait for their next attempt"), _("Due"), found.retried, moves)
+        shown.append(replace(retried, note=note % {"number": LOOKED_THROUGH}))
+        shown.append(group("parked", _("Messages that no live worker asks for"), _("Due"), found.parked, moves))
+    return [group for group in shown if group.rows or group.before]
+
+
+def is_waiting_unlisted(request: HttpRequest, alias: str) -> bool:
+    """Whether whoever asks would see what waits, if this broker could list it."""
+    is_alone = get_alias(alias).store is None and may(request, "view_readymessage")
+    return is_alone and Capability.PEEK not in get_broker(alias).capabilities
+
+
+def _group(request: HttpRequest, alias: str, name: str, title: str, when: str, page: Page, moves: list[Move]) -> Group:
+    rows = [_row(info, info.buried_ms if name == "buried" else info.due_ms) for info in page.infos]
+
+    def beside(number: int) -> str:
+        pages = {kind: str(at) for kind, at in {**_pages(request), name: number}.items() if at > 1}
+        return f"{address(request, 'app_list', alias, 'delayq', **pages)}#delayq-{name}"
+
+    before = beside(page.number - 1) if page.number > 1 else ""
+    return Group(name, title, when, rows, moves, page, before, "" if page.is_last else beside(page.number + 1))
+
+
+def _pages(request: HttpRequest) -> dict[str, int]:
+    """The page of each kind that the address asks for."""
+    asked = {kind: request.GET.get(kind, "") for kind in KINDS}
+    return {kind: int(text) for kind, text in asked.items() if text.isdecimal() and len(text) <= _DIGITS}
 
 
 def carried_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
@@ -108,7 +131,7 @@ def carried_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
         raise BadRequest("No such move.")
     check_may(site, request, move.permission)
     check_may(site, request, f"view_{move.model._meta.model_name}")
-    alias, ids = alias_of(request), request.POST.getlist("id")[: 2 * MOST]
+    alias, ids = alias_of(request), request.POST.getlist("id")[: 2 * PAGE]
     if not ids:
         messages.warning(request, _("No message was chosen."))
         return back(request, alias)

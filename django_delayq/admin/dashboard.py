@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from django_delayq.admin import charts, panels
 from django_delayq.admin.access import address, alias_of, check_may_look
 from django_delayq.admin.aliases import PARAMETER
-from django_delayq.admin.carried import Group, carried_view, groups
+from django_delayq.admin.carried import Group, carried_view, groups, is_waiting_unlisted
 from django_delayq.admin.columns import exact
 from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
 from django_delayq.admin.pausing import pause_view, resume_view
@@ -56,6 +56,7 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
         "aliases": [(name, f"?{urlencode({PARAMETER: name})}") for name in names] if len(names) > 1 else [],
         "update_address": address(request, "delayq_dashboard", alias),
         "groups": [] if context["trouble"] else _groups(request, alias),
+        "waits_unlisted": not context["trouble"] and is_waiting_unlisted(request, alias),
         "move_address": address(request, "delayq_dashboard_carried", alias),
         "request": request,
     }

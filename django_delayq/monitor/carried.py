@@ -1,7 +1,9 @@
-"""What a broker without a store holds that somebody may want to do something about."""
+"""What a broker without a store holds that somebody may want to do something about, a page at a time."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from heapq import nsmallest
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Capability, Info
@@ -9,37 +11,62 @@ from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.monitor.patience import within
 from django_delayq.monitor.waiting import is_asked_for
 
-MOST = 50
-"""So many of each kind are given."""
-_LOOKED_THROUGH = 500
+PAGE = 50
+"""So many of each kind are given at a time."""
+
+LAST = 20
+"""The last page: a broker reads all before it, too."""
+
+LOOKED_THROUGH = 500
+"""So many of each queue are looked through for those that were retried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages of one kind. `number` begins with 1; `is_more`: there are others after these."""
+
+    infos: Sequence[Info]
+    number: int
+    is_more: bool
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no page follows."""
+        return self.number >= LAST or not self.is_more
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
     """Buried messages, newest first; those that wait for their next attempt, of the next 500 of each queue; and those
-    that no live worker asks for. The last two in due order."""
+    that no live worker asks for. The last two in due order; None where the broker can't list what waits."""
 
-    buried: list[Info]
-    retried: list[Info]
-    parked: list[Info]
-
-
-def carried(using: str = DEFAULT_ALIAS, *, patience_s: float | None = None) -> Carried:
-    """Look at the messages that a broker carries. Changes nothing; raises as `status` does."""
-    return within(patience_s, partial(_carried, get_broker(using)))
+    buried: Page
+    retried: Page | None
+    parked: Page | None
 
 
-def _carried(broker: Broker) -> Carried:
-    buried = broker.errors(MOST)
+def carried(
+    using: str = DEFAULT_ALIAS, pages: Mapping[str, int] | None = None, *, patience_s: float | None = None
+) -> Carried:
+    """Look at the messages that a broker carries: the first page of each kind, or those that `pages` names, such as
+    `{"buried": 2}`. Changes nothing; raises as `status` does."""
+    return within(patience_s, partial(_carried, get_broker(using), pages or {}))
+
+
+def _carried(broker: Broker, pages: Mapping[str, int]) -> Carried:
+    buried, retried, parked = (min(max(pages.get(kind, 1), 1), LAST) for kind in ("buried", "retried", "parked"))
+    found = broker.errors(PAGE + 1, (buried - 1) * PAGE)
+    of_buried = Page(found[:PAGE], buried, len(found) > PAGE)
     if Capability.PEEK not in broker.capabilities:
-        return Carried(buried, [], [])
-    workers = broker.workers()
-    sets = broker.counts().waiting
-    retried = [info for queue in {each.queue for each in sets} for info in broker.peek(queue, _LOOKED_THROUGH)]
+        return Carried(of_buried, None, None)
+    sets, workers = broker.counts().waiting, broker.workers()
+    next_ones = (info for queue in {each.queue for each in sets} for info in broker.peek(queue, LOOKED_THROUGH))
     unasked = [each for each in sets if not is_asked_for(each.queue, each.key, workers)]
-    parked = [info for each in unasked for info in broker.peek(each.queue, MOST, each.key)]
-    return Carried(buried, _nearest([info for info in retried if info.failures]), _nearest(parked))
+    most = parked * PAGE + 1
+    nobodys = (info for each in unasked for info in broker.peek(each.queue, most, each.key))
+    return Carried(of_buried, _page([info for info in next_ones if info.failures], retried), _page(nobodys, parked))
 
 
-def _nearest(infos: list[Info]) -> list[Info]:
-    return sorted(infos, key=lambda info: (info.due_ms, info.id))[:MOST]
+def _page(infos: Iterable[Info], number: int) -> Page:
+    nearest = nsmallest(number * PAGE + 1, infos, key=lambda info: (info.due_ms, info.id))
+    return Page(nearest[(number - 1) * PAGE : number * PAGE], number, len(nearest) > number * PAGE)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.admin.support import page, text_of, url
 
 INDEX = "/admin/delayq/"
 MOVE = url("readymessage", "dashboard", "carried")
+CARRIED = import_module("django_delayq.monitor.carried")  # the package has its function under that name
 FAR = "redis://127.0.0.1:1/0"
 
 
@@ -90,14 +92,54 @@ def test_what_is_buried_retried_and_parked_is_listed(broker: Broker, superuser: 
         assert said in text_of(response)
 
 
-def test_that_a_list_may_not_be_whole_is_told(
+@pytest.mark.parametrize("kind", ["buried", "retried", "parked"])
+def test_all_are_seen_page_by_page(
+    broker: Broker, superuser: Client, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(CARRIED, "PAGE", 2)
+    names = [f"{kind} {number}" for number in range(5)]
+    for name in names:
+        FILL[kind](broker, name)
+    seen, address = [], INDEX
+    while address:
+        response = superuser.get(address)
+        seen.append(listed(response)[kind])
+        address = pages_beside(response, kind)["next"]
+    assert [len(each) for each in seen] == [2, 2, 1]
+    assert sorted(id for each in seen for id in each) == names
+    assert listed(superuser.get(pages_beside(response, kind)["prev"]))[kind] == seen[1]
+
+
+def test_after_the_last_page_that_there_are_more_is_told(
     broker: Broker, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_delayq.admin.carried.MOST", 2)
-    end(broker, "a", Verb.BURY)
-    assert "There may be more" not in text_of(superuser.get(INDEX))
-    end(broker, "b", Verb.BURY)
-    assert "There may be more: these come first." in text_of(superuser.get(INDEX))
+    monkeypatch.setattr(CARRIED, "PAGE", 1)
+    monkeypatch.setattr(CARRIED, "LAST", 2)
+    for name in ("a", "b", "c"):
+        end(broker, name, Verb.BURY)
+    assert "There are more" not in text_of(superuser.get(INDEX))
+    for number in ("2", "9999", "²", "-1", "9" * 5_000):
+        assert superuser.get(INDEX, {"buried": number}).status_code == 200
+    for number in ("2", "9999"):
+        last = superuser.get(INDEX, {"buried": number})
+        assert "There are more, which are not shown here." in text_of(last)
+        assert (listed(last)["buried"], pages_beside(last, "buried")["next"]) == (["b"], "")
+
+
+FILL: dict[str, Callable[[Broker, str], None]] = {
+    "buried": lambda broker, name: end(broker, name, Verb.BURY),
+    "retried": lambda broker, name: end(broker, name, Verb.RETRY, delay_ms=60_000),
+    "parked": lambda broker, name: send(broker, name, key="other"),
+}
+
+
+def pages_beside(response: Any, kind: str) -> dict[str, str]:
+    """The addresses of the pages before and after."""
+    (section,) = re.findall(rf'<section id="delayq-{kind}".*?</section>', page(response), re.DOTALL)
+    return {
+        rel: next(iter(re.findall(rf'<a href="([^"]*)" rel="{rel}">', section)), "").replace("&amp;", "&")
+        for rel in ("prev", "next")
+    }
 
 
 def test_the_tiles_count_without_a_store(broker: Broker, superuser: Client) -> None:
@@ -148,7 +190,9 @@ def test_each_move_takes_its_own_permission(
     end(broker, "a", Verb.BURY)
     send(broker, "b")
     views = ("view_readymessage", "view_errormessage")
-    assert staff(permission, "view_finishmessage").post(MOVE, {"move": move, "id": ["a"], "sure": "y"}).status_code == 403
+    assert (
+        staff(permission, "view_finishmessage").post(MOVE, {"move": move, "id": ["a"], "sure": "y"}).status_code == 403
+    )
     others = {"rescue_message", "delete_errormessage", "delete_readymessage"} - {permission}
     asked = {"move": move, "id": ["a", "b"], "sure": "yes"}
     assert staff(*views, *others).post(MOVE, asked).status_code == 403
