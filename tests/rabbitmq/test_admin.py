@@ -34,6 +34,7 @@ def test_what_waits_is_counted_and_what_is_buried_runs_again(
     index = superuser.get("/admin/delayq/")
     assert "Waiting 7" in text_of(index)
     assert "no good" in page(index)
+    assert "This broker can't list what waits" in text_of(index)
     move = {"move": "rescue", "id": "dead", "sure": "yes"}
     superuser.post(url("readymessage", "dashboard", "carried"), move)
     assert broker.errors(10) == []
