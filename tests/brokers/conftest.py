@@ -1,6 +1,7 @@
 """The brokers that the suite is held against."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,7 @@ from tests.brokers.rig import (
 )
 from tests.redis_users import location_of
 from tests.servers import Servers
+from tests.servers.sentinel import Failover
 
 SHARDED = "redis in shards"
 """Also with the least permissions that a worker works with."""
@@ -33,7 +35,9 @@ CLUSTER = "redis cluster"
 CHANGING = "redis cluster amid a change"
 """The same, while it changes to three shards from two: for the tests of what has two homes then."""
 HAVE_TWO_HOMES = ("test_alarm_looks", "test_alarms", "test_conflicts", "test_moves_by_id", "test_put", "test_settle")
-WITHOUT_STORE = [*IN_ONE_PART, SHARDED, CLUSTER, CHANGING]
+FAILED_OVER = "redis after a failover"
+"""Found through a sentinel, which has made the replica the primary."""
+WITHOUT_STORE = [*IN_ONE_PART, SHARDED, FAILED_OVER, CLUSTER, CHANGING]
 STORES = {
     "store on sqlite": "sqlite_files",
     "store on postgresql": "postgres_server",
@@ -87,6 +91,12 @@ def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_bloc
     if request.param == "rabbitmq":
         yield from _audited(rabbitmq_rig(request.getfixturevalue("rabbitmq_server")))
         return
+    if request.param == FAILED_OVER:
+        failover: Failover = request.getfixturevalue("_failed_over")
+        with failover.replica.client() as client:
+            client.flushall()
+            yield from _audited(redis_rig(failover.location(), client))
+        return
     if request.param == CLUSTER:
         yield from _audited(rig_on(request.getfixturevalue("redis_cluster")))
         return
@@ -101,6 +111,15 @@ def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_bloc
     with server.client() as client:
         url = location_of(server, "worker") if is_sharded else server.url
         yield from _audited(redis_rig(url, client, replace(OPTIONS, shards=3 if is_sharded else 1)))
+
+
+@pytest.fixture(scope="session")
+def _failed_over() -> Iterator[Failover]:
+    binaries = servers.redis_binaries()
+    with closing(Failover(binaries[0] if binaries else servers.missing("redis-server"))) as failover:
+        failover.fail_over()
+        failover.wait_for_the_next()
+        yield failover
 
 
 def _amid_a_change(rig: Rig) -> Rig:

@@ -2,6 +2,7 @@
 
 from urllib.parse import quote
 
+from tests.servers.cluster import until
 from tests.servers.process import PrivateServer, free_port
 from tests.servers.redis import Server
 
@@ -53,6 +54,11 @@ class Failover:
             client.set("other", 1)  # WAIT waits for what its own connection has written
             assert client.wait(1, 10_000) == 1
         self.primary.kill()
+
+    def wait_for_the_next(self) -> None:
+        """Wait until the replica is the primary."""
+        with self.replica.client() as client:
+            until(lambda: client.role()[0] == b"master")
 
     def close(self) -> None:
         """End them for good."""
