@@ -36,6 +36,7 @@ from django_delayq.store import (
     puts,
     reclaims,
     relay,
+    rescues,
     settles,
     story,
 )
@@ -118,7 +119,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "send of ids that wait": lambda: puts.put(database, again, "replace"),
         "cancel": lambda: byid.cancel(database, there),
         "reschedule": lambda: byid.reschedule(database, there, 60_000, None),
-        "rescue": lambda: byid.rescue(database, there[:1]),
+        "rescue": lambda: rescues.rescue(database, there),
         "purge-errors": lambda: byid.purge_errors(database, there),
         "cancel by tag": lambda: looks.tagged(database, "customer:42"),
         "relay": lambda: relay.relay(database, clock, HORIZON_MS),

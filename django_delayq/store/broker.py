@@ -35,7 +35,7 @@ from django_delayq.brokers.base import (
 from django_delayq.conf import Alias, Store
 from django_delayq.errors import BrokerUnavailable, DelayqError
 from django_delayq.sending.commit import is_in_transaction
-from django_delayq.store import audit, byid, claims, looks, pauses, puts, reclaims, report, settles
+from django_delayq.store import audit, byid, claims, looks, pauses, puts, reclaims, report, rescues, settles
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database, T
 from django_delayq.store.degraded import Degraded
@@ -246,9 +246,12 @@ class StoredBroker:
     async def acancel(self, ids: Sequence[str]) -> list[bool]:
         return await sync_to_async(self.cancel)(ids)
 
-    def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
+    def reschedule(
+        self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None, by_ms: int | None = None
+    ) -> list[bool]:
+        """Also, with `by_ms`, each so much later than it is due."""
         check_batch(ids)
-        found, alarms = byid.reschedule(self.database, ids, delay_ms, at_ms)
+        found, alarms = byid.reschedule(self.database, ids, delay_ms, at_ms, by_ms)
         self._short_cut.put_after_commit(self.database.connection, alarms)
         return byid.answers(ids, found)
 
@@ -257,7 +260,7 @@ class StoredBroker:
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        found, alarms = byid.rescue(self.database, ids)
+        found, alarms = rescues.rescue(self.database, ids)
         self._short_cut.put_after_commit(self.database.connection, alarms)
         return byid.answers(ids, found)
 

@@ -47,6 +47,10 @@ class Dialect:
             return f"({self.now_up} + %s)", delay_ms
         return f"{self.greatest}({self.now}, %s)", at_ms
 
+    def later(self, by_ms: int) -> tuple[str, int]:
+        """The due time that a row `r` has, so much later, and its one parameter."""
+        return f"{self.greatest}({self.now}, r.due_at + %s)", by_ms
+
 
 _COUNTED = "ON CONFLICT (alias, name) DO UPDATE SET count = delayq_tally.count + excluded.count"
 _UNLESS_THERE = "ON CONFLICT (alias, message_id) DO NOTHING"

@@ -1,0 +1,86 @@
+"""rescue: rows from error to ready, a page of them in a few statements, whatever their number."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from django_delayq.brokers.base import Alarm, pages
+from django_delayq.history import add
+from django_delayq.store.database import Database, Row, marks
+from django_delayq.store.given import LongText
+from django_delayq.store.moves import PAGE
+from django_delayq.store.rows import SHARED, buried_attempt, shared_with
+
+_HELD = {"pk": int, "past": LongText}
+
+
+def rescue(database: Database, ids: Sequence[str]) -> tuple[set[str], list[Alarm]]:
+    """error -> ready, counts anew, due now. Of an id that was buried several times the last one is rescued.
+
+    What waits or runs under its id again is left. In the order of ids, so that two of them can't deadlock. Gives the
+    ids that were rescued, and alarms for them.
+    """
+    rows = [
+        row for page in pages(sorted(set(ids)), PAGE) for row in database.transaction(partial(_rescue, database, page))
+    ]
+    return {id for _, id, _, _ in rows}, [Alarm(queue, key, str(pk)) for pk, _, queue, key in rows]
+
+
+def _rescue(database: Database, ids: Sequence[str]) -> list[Row]:
+    newest = _newest(database, ids)
+    pasts = [_with_past(*row) for row in _lock(database, newest)] if newest else []
+    return _move(database, pasts) if pasts else []
+
+
+def _newest(database: Database, ids: Sequence[str]) -> list[int]:
+    """The primary key of the last row of each id. Compared here: databases find no index for it that is a good one."""
+    rows = database.rows(
+        f"SELECT r.message_id, r.ended_at, r.id FROM delayq_error r"
+        f" WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))})",
+        [database.alias, *ids],
+    )
+    return list({id: pk for id, _, pk in sorted(rows)}.values())
+
+
+def _lock(database: Database, pks: Sequence[int]) -> list[Row]:
+    return database.rows(
+        "SELECT r.id, r.failures, r.started_at, r.ended_at, r.worker, r.error, r.detail, r.history FROM delayq_error r"
+        f" WHERE r.id IN ({marks(len(pks))}) ORDER BY r.message_id{database.dialect.lock}",
+        pks,
+    )
+
+
+def _with_past(pk: int, *buried: Any) -> tuple[int, str]:
+    """A row, and its history with the attempt that buried it."""
+    *attempt, history = buried
+    return pk, add(history, buried_attempt(*attempt))
+
+
+def _move(database: Database, pasts: Sequence[tuple[int, str]]) -> list[Row]:
+    """Move those locked rows whose ids are free. Gives their pk, id, queue and key."""
+    now = database.dialect.now
+    selected = shared_with(
+        due_at=now,
+        scheduled_at=now,
+        expires_at=f"expires_at - scheduled_at + {now}",
+        failures="0",
+        crashes="0",
+        error="''",
+        worker="''",
+        started_at="NULL",
+        history="past",
+    )
+    held = database.given("held", _HELD, pasts)
+    database.changed(
+        f"INSERT INTO delayq_ready (id, {SHARED}, placed) SELECT id, {selected}, %s"
+        f" FROM {held.text} JOIN delayq_error ON id = pk WHERE alias = %s ORDER BY message_id"
+        f" {database.dialect.unless_there}",
+        [False, *held.parameters, database.alias],
+    )
+    pks = [pk for pk, _ in pasts]
+    of_pks = f"r.id IN ({marks(len(pks))})"
+    rows = database.rows(f"SELECT r.id, r.message_id, r.queue, r.key FROM delayq_ready r WHERE {of_pks}", pks)
+    if rows:
+        moved = [pk for pk, *_ in rows]
+        database.changed(f"DELETE FROM delayq_error WHERE id IN ({marks(len(moved))})", moved)
+    return rows
