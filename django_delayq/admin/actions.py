@@ -15,11 +15,14 @@ from django.utils.translation import gettext as _, gettext_lazy, ngettext
 
 from django_delayq.admin import jobs
 from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.changed import changed
 from django_delayq.admin.forms import RescheduleForm
 from django_delayq.admin.limits import COUNTED, TooSlow, time_limit
-from django_delayq.admin.log import log_rows, log_selection
-from django_delayq.admin.moves import LABELS, Change, last_pk, pages_moved
-from django_delayq.admin.selection import selection_of
+from django_delayq.admin.log import in_english, log_rows, log_selection
+from django_delayq.admin.moves import LABELS, Change, label_of, last_pk, pages_moved
+from django_delayq.admin.search import stopped_search
+from django_delayq.admin.seen import changed_since, seen
+from django_delayq.admin.selection import is_all, selection_of
 from django_delayq.errors import DelayqError
 from django_delayq.monitor import translated
 
@@ -109,10 +112,15 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
         return _confirmation(model_admin, request, rows, move, form)
     change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
     count = counted(rows)
-    if _is_all(request) and (count is None or count > AT_ONCE):
+    if _is_for_a_worker(request, count):
         return _in_background(model_admin, request, move, change, count)
     _at_once(model_admin, request, rows, move, change)
     return None
+
+
+def _is_for_a_worker(request: HttpRequest, count: int | None) -> bool:
+    """Whether all that match are meant, and they are many, or were not all found."""
+    return is_all(request) and (count is None or count > AT_ONCE or stopped_search(request) is not None)
 
 
 def counted(rows: QuerySet[Any]) -> int | None:
@@ -126,26 +134,45 @@ def counted(rows: QuerySet[Any]) -> int | None:
 
 def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move, change: Change) -> None:
     alias = alias_of(request)
-    moved = left = 0
+    since = changed_since(request, rows)
+    moved, left = 0, 0 if is_all(request) else _gone(request, rows)
+    rows = rows.exclude(pk__in=since)
     try:
         for page in pages_moved(alias, rows, change, until=last_pk(model_admin.model, alias)):
-            log_rows(request.user.pk, page.rows, str(move.done), deleted=move.deletes)
+            what = changed(alias, page.rows, change)
+            log_rows(request.user.pk, page.rows, move.done, what=what, deleted=move.deletes)
             moved, left = moved + len(page.rows), left + page.left
     except DelayqError as error:
         messages.error(request, _("It stopped: %(error)s") % {"error": translated(error)})
     _tell(request, move, moved, left)
+    if since:
+        said = ngettext(
+            "%(count)d message was left: it has changed since you were asked. Look at it again.",
+            "%(count)d messages were left: they have changed since you were asked. Look at them again.",
+            len(since),
+        )
+        messages.warning(request, said % {"count": len(since)})
+
+
+def _gone(request: HttpRequest, rows: QuerySet[Any]) -> int:
+    """How many of those that were ticked are in this table no more."""
+    return len(set(request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))) - rows.count()
 
 
 def _in_background(
     model_admin: Any, request: HttpRequest, move: Move, change: Change, count: int | None
 ) -> HttpResponse | None:
+    stopped = stopped_search(request)
     try:
         selection = selection_of(request, model_admin.model)
-        name = jobs.start(request.user.pk, selection, change, count or 0)
+        total = counted(stopped.rows) if stopped else count
+        name = jobs.start(request.user.pk, selection, change, total or 0)
     except (DelayqError, ValueError) as error:
         messages.error(request, _("It did not begin: %(error)s") % {"error": translated(error)})
         return None
-    log_selection(request.user.pk, model_admin.model, selection.words(), _("%(move)s: begun") % {"move": move.label})
+    with in_english():
+        said = _("%(move)s: begun") % {"move": label_of(change)}
+    log_selection(request.user.pk, model_admin.model, selection.words(), said)
     view = f"admin:delayq_{model_admin.opts.model_name}_job"
     address = reverse(view, args=[name], current_app=model_admin.admin_site.name)
     return HttpResponseRedirect(address + query_of(selection.alias))
@@ -168,6 +195,7 @@ def _confirmation(
     model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move, form: forms.Form | None
 ) -> HttpResponse:
     count = counted(rows)
+    stopped = stopped_search(request) if is_all(request) else None
     shown = list(rows.defer("data")[:SHOWN])
     context = {
         **model_admin.admin_site.each_context(request),
@@ -178,18 +206,15 @@ def _confirmation(
         "form": form,
         "count": COUNTED if count is None else count,
         "is_more": count is None,
-        "in_background": _is_all(request) and (count is None or count > AT_ONCE),
+        "stopped": stopped,
+        "in_background": _is_for_a_worker(request, count),
         "shown": shown,
         "not_shown": max(0, (count or 0) - len(shown)),
-        "is_all": _is_all(request),
-        "selected": request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)[: None if not _is_all(request) else 1],
+        "is_all": is_all(request),
+        "selected": request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)[: None if not is_all(request) else 1],
+        "seen": [] if is_all(request) else seen(request, rows),
         "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
         "list_address": request.get_full_path(),
     }
     request.current_app = model_admin.admin_site.name
     return TemplateResponse(request, "admin/delayq/confirm.html", context)
-
-
-def _is_all(request: HttpRequest) -> bool:
-    """Whether all that match the filter are meant."""
-    return request.POST.get("select_across") == "1"

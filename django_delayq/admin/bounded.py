@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django_delayq.admin.aliases import alias_of, query_of
 from django_delayq.admin.conditions import NUL
 from django_delayq.admin.limits import LIMIT_S, CappedPaginator, TooSlow, time_limit
+from django_delayq.admin.search import StoppedSearch, stopped_search
 from django_delayq.conf import get_alias
 
 _MOST_DIGITS = len(str(2**63 - 1))
@@ -23,8 +24,12 @@ _MOST_DIGITS = len(str(2**63 - 1))
 class BoundedList(ChangeList):
     """A page of rows, found within the time limit or not at all."""
 
+    stopped: StoppedSearch | None = None
+    """What this page shows was searched for, and there may be more."""
+
     def get_results(self, request: HttpRequest) -> None:
         admin: Any = self.model_admin
+        self.stopped = stopped_search(request)
         self.queryset = self.queryset.defer(*admin.not_in_lists)
         try:
             with time_limit(self.queryset.db):

@@ -1,6 +1,5 @@
 """Mending the payload of a failed message, and running it again with it."""
 
-import difflib
 from datetime import timedelta
 from typing import Any
 
@@ -9,12 +8,15 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext as _, gettext_lazy
 
+from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.differences import difference
 from django_delayq.admin.forms import PayloadForm
 from django_delayq.admin.log import log_rows
 from django_delayq.admin.message_page import address_of, message_page
 from django_delayq.admin.payload import payload_of, pretty
+from django_delayq.admin.seen import FIELD, mark_of
 from django_delayq.brokers import get_broker
 from django_delayq.codec import decode_data, loads
 from django_delayq.conf import get_alias
@@ -24,9 +26,12 @@ from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.monitor import translated
 from django_delayq.sending.one import send_delay_message
 
+_CHANGED = gettext_lazy("Payload changed and run again")
+
 
 class MovedOn(Exception):
-    """The message is not buried any more, its id waits again, or another of its id was buried later."""
+    """The message is not buried any more, its id waits again, another of its id was buried later, or it failed again
+    with other data."""
 
 
 def edit_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -35,14 +40,29 @@ def edit_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
         raise PermissionDenied
     row = admin.get_object(request, object_id)
     if row is None:
-        return message_page(admin, request, object_id)
+        typed = "payload" in request.POST
+        return _page(admin, request, None, _form_of_none(request)) if typed else message_page(admin, request, object_id)
     payload = payload_of(row, request)
     if payload.text is None or payload.masked:
         raise PermissionDenied(_("A payload that is hidden or masked can't be changed."))
     form = PayloadForm(request.POST or None, initial={"payload": payload.text})
-    if form.is_valid() and _run_again(request, row, form, payload.text):
+    mark = mark_of(row.data)
+    if form.is_bound and request.POST.get(FIELD) != mark:
+        form.add_error(None, _("The payload was changed since you opened this page. What you typed is kept here."))
+    elif form.is_valid() and _run_again(request, row, form, payload.text):
         messages.success(request, _("The payload was changed, and the message runs again."))
         return HttpResponseRedirect(address_of(admin, row))
+    return _page(admin, request, row, form, now=payload.text, seen=mark)
+
+
+def _form_of_none(request: HttpRequest) -> PayloadForm:
+    """What was typed for a message that has moved on."""
+    form = PayloadForm(request.POST)
+    form.add_error(None, _("The message has moved on: nothing was changed. What you typed is kept here."))
+    return form
+
+
+def _page(admin: Any, request: HttpRequest, row: ErrorMessage | None, form: PayloadForm, **shown: str) -> HttpResponse:
     context = {
         **admin.admin_site.each_context(request),
         "title": _("Change the payload and run again"),
@@ -50,7 +70,9 @@ def edit_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
         "original": row,
         "media": admin.media,
         "form": form,
-        "message_address": address_of(admin, row),
+        "message_address": address_of(admin, row) if row else "../change/" + query_of(alias_of(request)),
+        "seen_name": FIELD,
+        **shown,
     }
     request.current_app = admin.admin_site.name
     return TemplateResponse(request, "admin/delayq/edit.html", context)
@@ -70,7 +92,7 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
     except (DelayqError, TypeError, ValueError) as error:
         form.add_error(None, translated(error))
     else:
-        log_rows(request.user.pk, [row], _change_message(before, pretty(loads(typed))))
+        log_rows(request.user.pk, [row], _CHANGED, payloads=difference(before, pretty(loads(typed))))
         return True
     return False
 
@@ -92,8 +114,8 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
         if get_broker(row.alias).rescue([row.message_id]) != [True]:
             raise MovedOn
         rescued = ReadyMessage.objects.using(using).filter(alias=row.alias, message_id=row.message_id)
-        ((pk, history),) = rescued.values_list("pk", "history")
-        if pk != row.pk:  # of an id that was buried several times the last one was rescued
+        ((pk, was, history),) = rescued.values_list("pk", "data", "history")
+        if (pk, was) != (row.pk, row.data):  # of an id that was buried several times the last one was rescued
             raise MovedOn
         send_delay_message(
             row.key,
@@ -111,8 +133,3 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
         )
         # What replaces a message is sent anew, without a history. Nobody else sees the row yet.
         rescued.update(history=history, sent_at=row.sent_at)
-
-
-def _change_message(before: str, after: str) -> str:
-    changed = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
-    return "\n".join([_("Payload changed and run again"), *list(changed)[2:]])

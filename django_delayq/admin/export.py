@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils.translation import gettext_lazy as _
 
-from django_delayq.admin.payload import payload_of
+from django_delayq.admin.log import log_selection
+from django_delayq.admin.payload import may_view, payload_of
+from django_delayq.admin.search import all_with_data, stopped_search
+from django_delayq.admin.selection import is_all
 from django_delayq.models import MessageRow
 
 CHUNK = 500
@@ -54,12 +58,14 @@ class _Echo:
 @admin.action(permissions=["view"], description=_("Export as CSV"))
 def export_csv(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> StreamingHttpResponse:
     """What is selected, a line each. What a spreadsheet would take for a formula has an apostrophe before it."""
+    _log(model_admin, request, "Export as CSV")
     return _download(_csv_lines(model_admin, request, rows), "text/csv; charset=utf-8", _file_name(model_admin, "csv"))
 
 
 @admin.action(permissions=["view"], description=_("Export as JSON lines"))
 def export_jsonl(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> StreamingHttpResponse:
     """What is selected, a JSON object each."""
+    _log(model_admin, request, "Export as JSON lines")
     lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in _records(model_admin, request, rows))
     return _download(lines, "application/x-ndjson", _file_name(model_admin, "jsonl"))
 
@@ -77,8 +83,19 @@ def _defused(value: Any) -> Any:
 
 def _records(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Iterator[dict[str, Any]]:
     names = _names(model_admin.model)
-    for row in rows.iterator(chunk_size=CHUNK):
+    stopped = stopped_search(request) if is_all(request) else None
+    each = all_with_data(stopped.rows, stopped.text, CHUNK) if stopped else rows.iterator(chunk_size=CHUNK)
+    for row in each:
         yield {name: _plain(getattr(row, name)) for name in names} | {"data": payload_of(row, request, None).text}
+
+
+def _log(model_admin: Any, request: HttpRequest, did: str) -> None:
+    """Who has taken what out, and whether with payloads."""
+    ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
+    words = request.GET.urlencode() if is_all(request) else f"pk={','.join(ticked)}"
+    what = "all that match" if is_all(request) else str(len(ticked))
+    payloads = "with payloads" if may_view(request) else "without payloads"
+    log_selection(request.user.pk, model_admin.model, words, f"{did}: {what}, {payloads}")
 
 
 def _names(model: type[MessageRow]) -> list[str]:

@@ -12,8 +12,8 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.utils.translation import ngettext
 
-from django_delayq.admin.log import log_selection
-from django_delayq.admin.moves import Change, label_of, move_page
+from django_delayq.admin.log import in_english, log_selection
+from django_delayq.admin.moves import Change, label_of, move
 from django_delayq.admin.selection import Selection, model_named
 from django_delayq.codec import decode_data
 from django_delayq.conf import get_alias
@@ -27,7 +27,10 @@ KEY = "delayq.move"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as each of its messages carries it: what to do, for whom, and how far it has come."""
+    """A job as each of its messages carries it: what to do, for whom, and how far it has come.
+
+    `total` and `looked` count what is looked at: of a search in payloads that is more than what is moved or left.
+    """
 
     name: str
     user_id: str
@@ -37,12 +40,8 @@ class Job:
     after: int = 0
     moved: int = 0
     left: int = 0
+    looked: int = 0
     over: bool = False
-
-    @property
-    def done(self) -> int:
-        """How many rows it has looked at."""
-        return self.moved + self.left
 
 
 def register(using: str) -> None:
@@ -72,13 +71,21 @@ def move_next_page(message: Message[Job]) -> None:
     job = message.data
     if job.over:
         return
-    selection = job.selection
-    page = move_page(selection.alias, selection.rows(), job.change, after=job.after, until=selection.until)
+    page = job.selection.next_page(job.after)
     if page is None:
         _log(job)
         _send(replace(job, over=True))
         return
-    _send(replace(job, after=page.last, moved=job.moved + len(page.rows), left=job.left + page.left))
+    done = move(job.selection.alias, page.rows, job.change)
+    _send(
+        replace(
+            job,
+            after=page.last,
+            moved=job.moved + len(done.rows),
+            left=job.left + done.left,
+            looked=job.looked + page.looked,
+        )
+    )
 
 
 def _send(job: Job) -> None:
@@ -91,8 +98,11 @@ def _tag(name: str) -> str:
 
 
 def _log(job: Job) -> None:
-    said = ngettext("%(move)s: %(count)d message", "%(move)s: %(count)d messages", job.moved)
-    message = said % {"move": label_of(job.change), "count": job.moved}
+    with in_english():
+        said = ngettext("%(move)s: %(count)d message", "%(move)s: %(count)d messages", job.moved)
+        message = said % {"move": label_of(job.change), "count": job.moved}
+    if job.left:
+        message += f", left {job.left}"
     log_selection(_user_pk(job.user_id), model_named(job.selection.model), job.selection.words(), message)
 
 

@@ -34,7 +34,7 @@ from django_delayq.admin.limits import TooSlow, time_limit
 from django_delayq.admin.message_page import message_page
 from django_delayq.admin.payload import may_search
 from django_delayq.admin.ranges import DueRangeFilter, EndedRangeFilter
-from django_delayq.admin.search import asks_for_data, find, is_many
+from django_delayq.admin.search import StoppedSearch, asks_for_data, find, find_on_page, is_many
 from django_delayq.models import MessageRow
 
 
@@ -63,10 +63,13 @@ class MessageAdmin(BoundedAdmin):
             return queryset.none(), False
         try:
             with time_limit(queryset.db):
-                return find(queryset, text), False
+                found = find_on_page(queryset, text)
         except TooSlow:
             say_too_slow(request)
             return queryset.none(), False
+        if not found.is_whole:
+            request.delayq_stopped = StoppedSearch(queryset, text, found)  # type: ignore[attr-defined]
+        return queryset.filter(pk__in=found.pks), False
 
     def get_paginator(self, request: HttpRequest, queryset: Any, *arguments: Any, **options: Any) -> Any:
         paginator: Any = super().get_paginator(request, queryset, *arguments, **options)

@@ -1,15 +1,20 @@
-"""What operators did, in Django's own log. The first line of an entry is for all, the others show payloads."""
+"""What operators did, in Django's own log. The first line of an entry is for all, the others show payloads.
 
-from collections.abc import Iterable, Iterator
+It is kept in English, as Django keeps its own entries, and what it begins with is translated where it is shown.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.contenttypes.models import ContentType
-from django.utils import timezone
+from django.utils import timezone, translation
+from django.utils.translation import gettext
 
 from django_delayq.admin.aliases import query_of
 from django_delayq.admin.columns import exact
+from django_delayq.admin.differences import shown_difference
 from django_delayq.models import MessageRow
 
 _MOST_ENTRIES = 50
@@ -32,12 +37,9 @@ def entries_of(row: MessageRow, tables: Iterable[type[MessageRow]], *, with_payl
     ids = (str(row.pk), f"{row.alias}:{row.pk}")
     found = LogEntry.objects.filter(content_type__in=types, object_id__in=ids, object_repr=str(row)[:200])
     for entry in found.select_related("user").order_by("-action_time", "-pk")[:_MOST_ENTRIES]:
-        said = entry.get_change_message() or str(entry)
-        yield Entry(
-            exact(_aware(entry.action_time)),
-            entry.user.get_username(),
-            said if with_payloads else said.partition("\n")[0],
-        )
+        first, _newline, kept = (entry.get_change_message() or str(entry)).partition("\n")
+        said = [_translated(first), *([shown_difference(kept, row)] if kept and with_payloads else [])]
+        yield Entry(exact(_aware(entry.action_time)), entry.user.get_username(), "\n".join(said))
 
 
 def _aware(moment: datetime) -> datetime:
@@ -45,8 +47,19 @@ def _aware(moment: datetime) -> datetime:
     return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())
 
 
-def log_rows(user_id: Any, rows: Iterable[MessageRow], message: str, *, deleted: bool = False) -> None:
-    """An entry for each row."""
+def log_rows(
+    user_id: Any,
+    rows: Sequence[MessageRow],
+    did: Any,
+    *,
+    what: Mapping[int, str] | None = None,
+    payloads: str = "",
+    deleted: bool = False,
+) -> None:
+    """An entry for each row: what was done, to `what` by primary key, and what shows payloads."""
+    with in_english():
+        did = str(did)
+    said = {row.pk: ": ".join(filter(None, (did, (what or {}).get(row.pk)))) for row in rows}
     LogEntry.objects.bulk_create(
         LogEntry(
             user_id=user_id,
@@ -54,22 +67,32 @@ def log_rows(user_id: Any, rows: Iterable[MessageRow], message: str, *, deleted:
             object_id=_id_of(row),
             object_repr=str(row)[:200],
             action_flag=DELETION if deleted else CHANGE,
-            change_message=message,
+            change_message="\n".join(filter(None, (said[row.pk], payloads))),
         )
         for row in rows
     )
 
 
 def log_selection(user_id: Any, model: type[MessageRow], words: str, message: str) -> None:
-    """One entry for all that matched a filter."""
+    """One entry for all that matched a filter, in its words."""
     LogEntry.objects.create(
         user_id=user_id,
         content_type=ContentType.objects.get_for_model(model),
         object_id=None,
-        object_repr=words[:200],
+        object_repr=(words or "*")[:200],
         action_flag=CHANGE,
         change_message=message,
     )
+
+
+def in_english() -> Any:
+    """Texts that are put together inside are as the log keeps them, whatever the operator's language."""
+    return translation.override(None)
+
+
+def _translated(line: str) -> str:
+    did, colon, what = line.partition(": ")
+    return (gettext(did) if did else "") + colon + what
 
 
 def _id_of(row: MessageRow) -> str:

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.brokers import get_broker
 from django_delayq.conf import get_alias
-from django_delayq.fields import to_epoch_ms
+from django_delayq.durations import to_text
+from django_delayq.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
+from django_delayq.store import StoredBroker
 
 Rows = Sequence[MessageRow]
 Verb = Callable[[Sequence[str]], list[bool]]
@@ -42,35 +42,48 @@ LABELS: dict[str, Any] = {
 
 
 def label_of(change: Change) -> str:
-    """What people call it."""
-    is_run_now = change == Change("reschedule")
-    return _("Run now") if is_run_now else str(LABELS[change.move])
+    """What people call it, and by how much: `Reschedule (+1h)` is each later than it was due."""
+    if change == Change("reschedule"):
+        return _("Run now")
+    label = str(LABELS[change.move])
+    if change.move == "shift":
+        return f"{label} (+{to_text(change.shift_ms)})"
+    return f"{label} (= now + {to_text(change.delay_ms)})" if change.move == "reschedule" else label
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """What was done with a page of rows: those that moved, those that were somewhere else by then, and the last pk."""
+class Page(NamedTuple):
+    """Rows to move, of how many that were looked at, and the last primary key of those."""
 
     rows: list[MessageRow]
-    left: int
+    looked: int
     last: int
 
 
-def pages_moved(alias: str, rows: QuerySet[Any], change: Change, *, after: int = 0, until: int) -> Iterator[Moved]:
-    """Move all of `rows` with a primary key over `after` and up to `until`, a page with each step."""
-    moved = move_page(alias, rows, change, after=after, until=until)
-    while moved is not None:
-        yield moved
-        moved = move_page(alias, rows, change, after=moved.last, until=until)
+class Moved(NamedTuple):
+    """What was done with a page of rows: those that moved, and how many were somewhere else by then."""
+
+    rows: list[MessageRow]
+    left: int
 
 
-def move_page(alias: str, rows: QuerySet[Any], change: Change, *, after: int, until: int) -> Moved | None:
-    """Move the next page of `rows`; None when there is none."""
+def next_page(rows: QuerySet[Any], *, after: int, until: int) -> Page | None:
+    """The next of `rows` with a primary key over `after` and up to `until`; None when there is none."""
     page = list(rows.filter(pk__gt=after, pk__lte=until).defer("data").order_by("pk")[:PAGE])
-    if not page:
-        return None
-    moved = MOVES[change.move](alias, page, change)
-    return Moved(moved, len(page) - len(moved), page[-1].pk)
+    return Page(page, len(page), page[-1].pk) if page else None
+
+
+def pages_moved(alias: str, rows: QuerySet[Any], change: Change, *, until: int) -> Iterator[Moved]:
+    """Move all of `rows` with a primary key up to `until`, a page with each step."""
+    page = next_page(rows, after=0, until=until)
+    while page is not None:
+        yield move(alias, page.rows, change)
+        page = next_page(rows, after=page.last, until=until)
+
+
+def move(alias: str, rows: Rows, change: Change) -> Moved:
+    """Move a page of rows."""
+    moved = MOVES[change.move](alias, rows, change) if rows else []
+    return Moved(moved, len(rows) - len(moved))
 
 
 def last_pk(model: type[MessageRow], alias: str) -> int:
@@ -98,11 +111,10 @@ def _reschedule(alias: str, page: Rows, change: Change) -> list[MessageRow]:
 
 def _shift(alias: str, page: Rows, change: Change) -> list[MessageRow]:
     """Each from its own due time, so that what is due together stays together."""
-    moved, due = [], attrgetter("due_at")
-    for due_at, together in groupby(sorted(page, key=due), key=due):
-        at_ms = to_epoch_ms(due_at) + change.shift_ms
-        moved += _moved(list(together), partial(get_broker(alias).reschedule, at_ms=at_ms))
-    return moved
+    broker = get_broker(alias)
+    if not isinstance(broker, StoredBroker):  # rows are left of a store that it had
+        raise DelayqError(f'DELAYQ["{alias}"] has no STORE any more, so its rows are not moved.')
+    return _moved(page, partial(broker.reschedule, by_ms=change.shift_ms))
 
 
 def _purge(alias: str, page: Rows, change: Change) -> list[MessageRow]:

@@ -10,10 +10,11 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import address, alias_of, back, check_may
-from django_delayq.admin.log import log_selection
+from django_delayq.admin.log import in_english, log_selection
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Pause
 from django_delayq.errors import DelayqError
+from django_delayq.message import from_ms
 from django_delayq.models import ReadyMessage
 from django_delayq.monitor import now_ms, translated
 from django_delayq.values import MAX_NAME, positive_ms
@@ -90,8 +91,11 @@ def _paused(request: HttpRequest, alias: str, form: PauseForm) -> bool:
     except DelayqError as error:
         form.add_error(None, translated(error))
         return False
+    with in_english():
+        said = _("Paused: %(reason)s") % {"reason": pause.reason}
+    until = "" if pause.until_ms is None else f", until {from_ms(pause.until_ms):%Y-%m-%d %H:%M:%S} UTC"
+    log_selection(request.user.pk, ReadyMessage, pause.names, said + until)
     what = translated(pause.names)
-    log_selection(request.user.pk, ReadyMessage, what, _("Paused: %(reason)s") % {"reason": pause.reason})
     messages.success(request, _("Paused %(what)s. What runs, runs to its end.") % {"what": what})
     return True
 
@@ -108,7 +112,8 @@ def resume_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
             return back(request, alias)
         if request.method == "POST":
             get_broker(alias).resume(queue, key)
-            said = _("Resumed; it was paused for: %(reason)s") % {"reason": found[0].reason}
+            with in_english():
+                said = _("Resumed; it was paused for: %(reason)s") % {"reason": found[0].reason}
             log_selection(request.user.pk, ReadyMessage, translated(found[0].names), said)
             messages.success(request, _("Resumed %(what)s.") % {"what": translated(found[0].names)})
             return back(request, alias)

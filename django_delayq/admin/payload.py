@@ -34,7 +34,7 @@ def may_view(request: HttpRequest) -> bool:
 
 def may_search(request: HttpRequest, alias: str) -> bool:
     """Whether this user may look for values in payloads: who may not see them must not find them out that way."""
-    return may_view(request) and not _mask_path(alias)
+    return may_view(request) and not is_masked(alias)
 
 
 def payload_of(row: MessageRow, request: HttpRequest, indent: int | None = INDENT) -> Payload:
@@ -47,11 +47,11 @@ def payload_of(row: MessageRow, request: HttpRequest, indent: int | None = INDEN
     try:
         data = loads(row.data)
     except (ValueError, RecursionError):  # someone else wrote it
-        if _mask_path(row.alias):
+        if is_masked(row.alias):
             return Payload(None, _("It is no JSON, so it can't be masked."))
         return Payload(row.data)
     try:
-        shown = _masked(row, data)
+        shown = masked(row, row.data)
     except Exception as error:  # noqa: BLE001  the site's hook: whatever it raises, nothing is shown
         return Payload(None, _("The hook that masks payloads failed: %(error)s.") % {"error": type(error).__name__})
     return Payload(pretty(shown, indent), masked=shown != data)
@@ -63,12 +63,19 @@ def pretty(data: Any, indent: int | None = INDENT) -> str:
     return _BIDI.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _masked(row: MessageRow, data: Any) -> Any:
+def is_masked(alias: str) -> bool:
+    """Whether the site has a hook that masks payloads."""
+    return bool(_mask_path(alias))
+
+
+def masked(row: MessageRow, text: str) -> Any:
+    """What JSON of a message holds, as the hook shows it, if there is one. Raises what that raises."""
+    data = loads(text)  # a copy of its own, which the hook may change
     path = _mask_path(row.alias)
     if not path:
         return data
     mask: Callable[[str, Any], Any] = import_string(path)
-    return mask(row.key, loads(row.data))  # a copy of its own, which it may change
+    return mask(row.key, data)
 
 
 def _mask_path(alias: str) -> str | None:

@@ -2,19 +2,48 @@
 
 import json
 import re
-from typing import Any
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, NamedTuple
 
 from django.db.models import Case, Q, QuerySet, TextField, Value, When
+from django.http import HttpRequest
 
 from django_delayq.admin import limits
 from django_delayq.codec import loads
 
 SEARCHED = 10_000
-"""A search in payloads looks at so many rows, in the order of the list, and shows `limits.FOUND` at most."""
+"""Where a page searches in payloads it looks at so many rows, in the order of the list, and shows `limits.FOUND` at
+most. What is done to all that match looks at every one."""
 
 _IN_DATA = re.compile(r"data((?:\.[^.=]+)*)=(.*)", re.DOTALL)
 _LAST = "\U0010ffff"
 _NAMES = ("message_id", "tag")
+
+
+class Searched(NamedTuple):
+    """How far a search in payloads went: what it found, of how many rows, and the last of those.
+
+    It looked at every one, or it stopped before the end (`is_whole` is False), and there may be more.
+    """
+
+    pks: list[int]
+    looked: int
+    last: int
+    is_whole: bool
+
+
+class StoppedSearch(NamedTuple):
+    """A search in the payloads of `rows` that stopped before the end."""
+
+    rows: QuerySet[Any]
+    text: str
+    found: Searched
+
+
+def stopped_search(request: HttpRequest) -> StoppedSearch | None:
+    """The search of a list that stopped, as the list has noted it on its request."""
+    return getattr(request, "delayq_stopped", None)
 
 
 def asks_for_data(text: str) -> bool:
@@ -23,13 +52,35 @@ def asks_for_data(text: str) -> bool:
 
 
 def find(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
-    """The rows that `text` asks for: `order:42` (an id or a tag), `order:*` (how it starts), `data.order=42`."""
-    in_data = _IN_DATA.fullmatch(text)
-    if in_data:
-        path = [part for part in in_data[1].split(".") if part]
-        return rows.filter(pk__in=_with_value(rows, path, in_data[2]))
+    """The rows that `text` names: `order:42` (an id or a tag), `order:*` (how it starts)."""
     by_id, by_tag = (_named(field, text) for field in _NAMES)
     return rows.filter(by_id | by_tag)
+
+
+def find_data(rows: QuerySet[Any], text: str, *, most_looked: int, most_found: int) -> Searched:
+    """The rows whose payload has what `text` asks for (`data.order=42`), in their order, until it must stop."""
+    pks: list[int] = []
+    looked = last = 0
+    for pk, has in _looked_at(rows, text, most_looked + 1):
+        if looked == most_looked or len(pks) == most_found:
+            return Searched(pks, looked, last, is_whole=False)
+        looked, last = looked + 1, pk
+        if has:
+            pks.append(pk)
+    return Searched(pks, looked, last, is_whole=True)
+
+
+def find_on_page(rows: QuerySet[Any], text: str) -> Searched:
+    """As `find_data`, as far as a page goes."""
+    return find_data(rows, text, most_looked=SEARCHED, most_found=limits.FOUND)
+
+
+def all_with_data(rows: QuerySet[Any], text: str, size: int) -> Iterator[Any]:
+    """Every one of the rows whose payload has what `text` asks for, in their order: so many in memory at a time."""
+    found = (pk for pk, has in _looked_at(rows, text) if has)
+    while pks := list(islice(found, size)):
+        by_pk = rows.model._default_manager.using(rows.db).in_bulk(pks)
+        yield from (by_pk[pk] for pk in pks if pk in by_pk)
 
 
 def is_many(rows: QuerySet[Any], text: str) -> bool:
@@ -51,13 +102,19 @@ def _named(field: str, text: str) -> Q:
     return Q(**{f"{field}__gte": text[:-1], f"{field}__lte": text[:-1] + _LAST})
 
 
-def _with_value(rows: QuerySet[Any], path: list[str], text: str) -> list[int]:
-    """Looked at here: each database reads JSON its own way, and PostgreSQL stumbles over what it can't."""
-    needle = json.dumps(text, ensure_ascii=False)[1:-1]
+def _looked_at(rows: QuerySet[Any], text: str, most: int | None = None) -> Iterator[tuple[int, bool]]:
+    """Each row, at most `most`, and whether its payload has the value.
+
+    Looked at here: each database reads JSON its own way, and PostgreSQL stumbles over what it can't.
+    """
+    in_data = _IN_DATA.fullmatch(text)
+    if in_data is None:
+        raise ValueError(f"{text!r} asks for nothing in a payload.")
+    path, value = [part for part in in_data[1].split(".") if part], in_data[2]
+    needle = json.dumps(value, ensure_ascii=False)[1:-1]
     candidate = Case(When(data__contains=needle, then="data"), default=Value(""), output_field=TextField())
-    seen = rows.annotate(candidate=candidate).values_list("pk", "candidate")[:SEARCHED]
-    found = (pk for pk, data in seen.iterator() if data and _has(data, path, text))
-    return [pk for pk, _ in zip(found, range(limits.FOUND), strict=False)]
+    seen = rows.annotate(candidate=candidate).values_list("pk", "candidate")[:most]
+    return ((pk, bool(data) and _has(data, path, value)) for pk, data in seen.iterator())
 
 
 def _has(data: str, path: list[str], text: str) -> bool:

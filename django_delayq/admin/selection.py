@@ -12,12 +12,15 @@ from django.utils.translation import gettext as _
 
 from django_delayq.admin.aliases import PARAMETER, alias_of
 from django_delayq.admin.conditions import asked, condition, is_condition, now_utc
-from django_delayq.admin.moves import last_pk
-from django_delayq.admin.search import find
+from django_delayq.admin.moves import PAGE, Page, last_pk, next_page
+from django_delayq.admin.search import asks_for_data, find, find_data
 from django_delayq.conf import get_alias
 from django_delayq.fields import to_epoch_ms
 from django_delayq.message import from_ms
 from django_delayq.models import MessageRow
+
+LOOKED = 2_000
+"""A step looks into so many payloads at most: on SQLite nobody else writes meanwhile."""
 
 _OF_LISTS = {PARAMETER, ERROR_FLAG, PAGE_VAR, *IGNORED_PARAMS}
 
@@ -33,12 +36,28 @@ class Selection:
     conditions: Mapping[str, str] = field(default_factory=dict)
     search: str = ""
 
+    @property
+    def is_in_data(self) -> bool:
+        """Whether every payload is looked into."""
+        return asks_for_data(self.search)
+
+    def next_page(self, after: int) -> Page | None:
+        """The next of those that match now, with a primary key over `after`; None after the last."""
+        if not self.is_in_data:
+            return next_page(self.rows(), after=after, until=self.until)
+        rows = self.rows().filter(pk__gt=after, pk__lte=self.until).order_by("pk")
+        found = find_data(rows, self.search, most_looked=LOOKED, most_found=PAGE)
+        if not found.looked:
+            return None
+        return Page(list(rows.filter(pk__in=found.pks).defer("data")), found.looked, found.last)
+
     def rows(self) -> QuerySet[Any]:
-        """Those that match now. What is measured from now, such as the last hour, is measured from then."""
+        """Those that match now, whatever is in their payloads. What is measured from now, such as the last hour, is
+        measured from then."""
         rows = model_named(self.model)._default_manager.using(get_alias(self.alias).database).filter(alias=self.alias)
         for parameter, value in self.conditions.items():
             rows = rows.filter(condition(parameter, value, from_ms(self.now_ms)))
-        return find(rows, self.search) if self.search else rows
+        return find(rows, self.search) if self.search and not self.is_in_data else rows
 
     def words(self) -> str:
         """The conditions for people: `key=order.close, search=order:*`."""
@@ -66,6 +85,11 @@ def selection_of(request: HttpRequest, model: type[MessageRow]) -> Selection:
         conditions=asked(request.GET.dict()),
         search=request.GET.get("q", "").strip(),
     )
+
+
+def is_all(request: HttpRequest) -> bool:
+    """Whether an action is meant for all that match the filter, and not for what is ticked."""
+    return request.POST.get("select_across") == "1"
 
 
 def model_named(name: str) -> type[MessageRow]:

@@ -108,7 +108,7 @@ def _post(
     all_that_match: bool = False,
     query: str = "",
     follow: bool = False,
-    **fields: str,
+    **fields: Any,
 ) -> Any:
     posted = {**data, **fields, "_selected_action": [str(pk) for pk in pks]}
     if all_that_match:
@@ -136,3 +136,8 @@ def content(database: str) -> dict[str, Any]:
     broker = get_broker()
     assert isinstance(broker, StoredBroker)
     return tables | {"waiting alarms": broker.clock.counts().waiting, "pauses": broker.clock.pauses()}
+
+
+def due_times(database: str) -> dict[str, Any]:
+    """When what waits is due, by id."""
+    return dict(ReadyMessage.objects.using(database).values_list("message_id", "due_at"))

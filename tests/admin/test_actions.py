@@ -17,7 +17,7 @@ from django_delayq.admin.lists import ErrorMessageAdmin
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Tally
 from django_delayq.store import StoredBroker
 from django_delayq.testing import run_due
-from tests.admin.support import LISTS, ask, bury, claim, confirm, finish, ids_in, pk_of, send, text_of, url
+from tests.admin.support import LISTS, ask, bury, claim, confirm, due_times, finish, ids_in, pk_of, send, text_of, url
 
 READY = ("run_now", "reschedule", "cancel", "purge")
 ERROR = ("rescue", "purge_errors")
@@ -28,9 +28,9 @@ def logged() -> list[str]:
     return [f"{entry.object_repr}: {entry.get_change_message()}" for entry in LogEntry.objects.order_by("pk")]
 
 
-def due_times(database: str) -> dict[str, Any]:
-    """When what waits is due, by id."""
-    return dict(ReadyMessage.objects.using(database).values_list("message_id", "due_at"))
+def in_utc(moment: Any) -> str:
+    """A moment as the log has it."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03} UTC"
 
 
 def test_selected_failed_messages_run_again_and_the_log_says_so(
@@ -45,7 +45,7 @@ def test_selected_failed_messages_run_again_and_the_log_says_so(
     assert "Run again: 2 messages." in done
     assert ids_in(database, ErrorMessage) == {"c"}
     assert ids_in(database, ReadyMessage) == {"a", "b"}
-    assert logged() == ["order.close a: Run again", "order.close b: Run again"]
+    assert logged() == ["order.close a: Run again: ValueError: no", "order.close b: Run again: ValueError: no"]
 
 
 def test_an_older_failure_of_an_id_does_not_run_the_newer_one(
@@ -77,7 +77,8 @@ def test_cancelled_messages_are_kept_as_such(broker: StoredBroker, superuser: Cl
     send("a", delay="1h")
     confirm(superuser, ReadyMessage, "cancel", [pk_of(database, "a")])
     assert FinishMessage.objects.using(database).get().outcome == "cancelled"
-    assert logged() == ["order.close a: Cancelled"]
+    due = FinishMessage.objects.using(database).get().due_at
+    assert logged() == [f"order.close a: Cancelled: due_at {in_utc(due)}"]
 
 
 def test_what_runs_is_neither_cancelled_nor_deleted(broker: StoredBroker, superuser: Client, database: str) -> None:
@@ -111,7 +112,10 @@ def test_messages_are_moved_each_by_an_hour_from_its_own_time(
     pks = [pk_of(database, id) for id in "ab"]
     assert "Length of time" in text_of(ask(superuser, ReadyMessage, "reschedule", pks))
     confirm(superuser, ReadyMessage, "reschedule", pks, how="shift", length="1h")
-    assert due_times(database) == {id: due_at + timedelta(hours=1) for id, due_at in before.items()}
+    after = due_times(database)
+    assert after == {id: due_at + timedelta(hours=1) for id, due_at in before.items()}
+    changed = f"due_at {in_utc(before['a'])} → {in_utc(after['a'])}"
+    assert logged()[0] == f"order.close a: Rescheduled: {changed}"
 
 
 def test_messages_are_moved_to_one_time_from_now(broker: StoredBroker, superuser: Client, database: str) -> None:

@@ -1,8 +1,10 @@
 """Mending a payload: checked against the handler's type, run again under the same key, the difference kept."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from html import unescape
 from typing import Any
 
 import pytest
@@ -11,11 +13,12 @@ from django.test import Client
 from pytest_django import Settings
 
 from django_delayq import Message, delay_execute
+from django_delayq.brokers.base import Verb
 from django_delayq.history import Ended, read
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.testing import run_due
-from tests.admin.support import bury, ids_in, page, pk_of, send, text_of, url
+from tests.admin.support import bury, claim, ids_in, page, pk_of, send, settle, text_of, url
 
 EDITOR = ("view_errormessage", "edit_payload", "view_payload", "rescue_message")
 
@@ -26,6 +29,18 @@ class Order:
 
     number: int
     note: str = ""
+
+
+def mend(client: Client, address: str, typed: str, **options: Any) -> Any:
+    """Open the page, type another payload, and send it."""
+    return client.post(address, {"payload": typed, "seen": seen_on(client.get(address))}, **options)
+
+
+def seen_on(response: Any) -> str:
+    """What the page sends along to tell which payload it has shown."""
+    found = re.search(r'name="seen" value="(\w+)"', page(response))
+    assert found
+    return found[1]
 
 
 @pytest.fixture
@@ -51,7 +66,7 @@ def test_a_mended_message_runs_with_its_new_payload(
     failed: str, closed: list[Order], superuser: Client, database: str
 ) -> None:
     assert '"number": 41' in text_of(superuser.get(failed))
-    response = superuser.post(failed, {"payload": '{"number": 42}'}, follow=True)
+    response = mend(superuser, failed, '{"number": 42}', follow=True)
     assert "The payload was changed, and the message runs again." in text_of(response)
     assert ids_in(database, ErrorMessage) == set()
     run_due()
@@ -66,7 +81,7 @@ def test_it_keeps_its_primary_key_and_all_that_it_was_sent_with(
     bury(broker, "a", data=Order(41), at_most_once=True, expires="1h", **options)
     ErrorMessage.objects.using(database).update(sent_at=datetime(2026, 1, 1, tzinfo=UTC))
     before = ErrorMessage.objects.using(database).get()
-    superuser.post(url("errormessage", before.pk, "payload"), {"payload": '{"number": 42}'})
+    mend(superuser, url("errormessage", before.pk, "payload"), '{"number": 42}')
     after = ReadyMessage.objects.using(database).get()
     assert [getattr(after, name) for name in kept] == [getattr(before, name) for name in kept]
     assert after.expires_at is not None
@@ -87,7 +102,7 @@ def test_it_keeps_its_primary_key_and_all_that_it_was_sent_with(
 def test_what_the_handler_would_refuse_changes_nothing(
     failed: str, superuser: Client, database: str, typed: str, why: str
 ) -> None:
-    response = superuser.post(failed, {"payload": typed})
+    response = mend(superuser, failed, typed)
     assert why in text_of(response)
     assert ids_in(database, ErrorMessage) == {"order:42:close"}
     assert ids_in(database, ReadyMessage) == set()
@@ -98,14 +113,14 @@ def test_a_payload_that_is_too_large_changes_nothing(
     failed: str, superuser: Client, database: str, settings: Settings, stored_delayq: dict[str, Any]
 ) -> None:
     settings.DELAYQ = {"default": stored_delayq | {"OPTIONS": {"max_data": 40}}}
-    response = superuser.post(failed, {"payload": f'{{"number": 42, "note": "{"x" * 50}"}}'})
+    response = mend(superuser, failed, f'{{"number": 42, "note": "{"x" * 50}"}}')
     assert "max_data" in text_of(response)
     assert ids_in(database, ErrorMessage) == {"order:42:close"}
 
 
 def test_a_message_whose_id_waits_again_is_left(failed: str, superuser: Client, database: str) -> None:
     send("order:42:close", Order(7), delay="1h")
-    response = superuser.post(failed, {"payload": '{"number": 42}'})
+    response = mend(superuser, failed, '{"number": 42}')
     assert "its id waits again: nothing was changed" in text_of(response)
     assert ReadyMessage.objects.using(database).get().data == '{"number":7,"note":""}'
 
@@ -114,7 +129,7 @@ def test_an_older_failure_of_the_same_id_is_left_and_so_is_the_later_one(
     failed: str, broker: StoredBroker, superuser: Client, database: str
 ) -> None:
     bury(broker, "order:42:close", data=Order(7))
-    response = superuser.post(failed, {"payload": '{"number": 42}'})
+    response = mend(superuser, failed, '{"number": 42}')
     assert "failed again later" in text_of(response)
     assert ErrorMessage.objects.using(database).count() == 2
     assert ids_in(database, ReadyMessage) == set()
@@ -123,7 +138,7 @@ def test_an_older_failure_of_the_same_id_is_left_and_so_is_the_later_one(
 def test_the_difference_is_kept_for_those_who_may_see_payloads(
     failed: str, superuser: Client, staff: Callable[..., Client]
 ) -> None:
-    response = superuser.post(failed, {"payload": '{"number": 42, "note": ""}'})
+    response = mend(superuser, failed, '{"number": 42, "note": ""}')
     address = response["Location"]
     shown = text_of(superuser.get(address, follow=True))
     assert 'Payload changed and run again @@ -1,3 +1,3 @@ { - "number": 41, + "number": 42, "note": ""' in shown
@@ -164,3 +179,59 @@ def test_a_masked_payload_can_not_be_changed(
     ErrorMessage.objects.using(database).update(data='{"card": "4111"}')
     assert superuser.get(failed).status_code == 403
     assert failed not in page(superuser.get(page_of_message))
+
+
+def test_what_another_has_changed_meanwhile_is_shown_and_not_overwritten(
+    failed: str, broker: StoredBroker, superuser: Client, staff: Callable[..., Client], database: str
+) -> None:
+    seen = seen_on(superuser.get(failed))
+    mend(staff(*EDITOR), failed, '{"number": 7}')
+    settle(broker, claim(broker), Verb.BURY)
+    mine = {"payload": '{"number": 42}', "seen": seen}
+    response = superuser.post(failed, mine)
+    assert "The payload was changed since you opened this page" in text_of(response)
+    assert '{"number": 42}</textarea>' in unescape(page(response))
+    assert "The payload as it is now" in text_of(response)
+    assert '"number": 7' in text_of(response)
+    assert ErrorMessage.objects.using(database).get().data == '{"number":7}'
+    superuser.post(failed, mine | {"seen": seen_on(response)})
+    assert ReadyMessage.objects.using(database).get().data == '{"number":42}'
+
+
+def test_what_was_typed_for_a_message_that_has_moved_on_is_kept(
+    failed: str, broker: StoredBroker, superuser: Client
+) -> None:
+    seen = seen_on(superuser.get(failed))
+    broker.rescue(["order:42:close"])
+    response = superuser.post(failed, {"payload": '{"number": 42}', "seen": seen})
+    assert "The message has moved on: nothing was changed." in text_of(response)
+    assert '{"number": 42}</textarea>' in unescape(page(response))
+    assert 'type="submit"' not in page(response).split('id="content-main"')[1]
+
+
+def test_a_difference_that_was_kept_before_there_was_a_mask_is_masked(
+    closed: list[Order],
+    superuser: Client,
+    settings: Settings,
+    stored_delayq: dict[str, Any],
+    broker: StoredBroker,
+    database: str,
+) -> None:
+    bury(broker, "a", data={"card": "4111", "n": 1}, key="pay")
+    bury(broker, "b", data={"card": "4111"}, key="pay")
+    pks = [pk_of(database, id, ErrorMessage) for id in "ab"]
+    mend(superuser, url("errormessage", pks[0], "payload"), '{"card": "4222", "n": 2}')
+    mend(superuser, url("errormessage", pks[1], "payload"), '{"card": "4222"}')
+    first, second = (url("readymessage", pk, "change") for pk in pks)
+    assert '- "card": "4111", - "n": 1 + "card": "4222", + "n": 2' in text_of(superuser.get(first))
+    settings.DELAYQ = {"default": stored_delayq | {"OPTIONS": {"mask": "tests.admin.masks.without_card"}}}
+    shown = text_of(superuser.get(first))
+    assert '"card": "masked for pay", - "n": 1 + "n": 2' in shown
+    assert "What was changed is masked." in text_of(superuser.get(second))
+    assert not {"4111", "4222"} & set(re.findall(r"\d{4}", shown + text_of(superuser.get(second))))
+    entry = LogEntry.objects.get(object_id=str(pks[0]))
+    entry.change_message = 'Payload changed and run again\n@@ -1,2 +1,2 @@\n {\n-  "card": "4111"\n+  "card": "4222"'
+    entry.save()  # as it was kept once, without what was around
+    shown = text_of(superuser.get(first))
+    assert "What was changed is hidden, since payloads are masked." in shown
+    assert "4111" not in shown

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.db import connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from django_delayq.admin import export
+from django_delayq.admin import export, search
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.admin.support import LISTS, ask, bury, finish, pk_of, send
@@ -87,3 +88,29 @@ def test_all_that_match_the_filter_are_exported_a_chunk_at_a_time(
         text = download(superuser, "export_csv", ReadyMessage, [pk_of(database, "a0")], **options)
     assert {line["message_id"] for line in records(text)} == {f"a{number}" for number in range(60)}
     assert len(queries) <= 20  # the rows by one cursor, not one by one
+
+
+def test_all_that_match_a_search_in_payloads_are_in_the_file_though_the_list_stopped(
+    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "SEARCHED", 2)
+    monkeypatch.setattr(export, "CHUNK", 2)
+    for number in range(6):
+        send(f"a{number}", {"order": number % 2}, delay=f"{number + 1}h")
+    send("other", {"order": 1}, key="sms.send")
+    options: dict[str, Any] = {"all_that_match": True, "query": "?key=order.close&q=data.order=1"}
+    text = download(superuser, "export_jsonl", ReadyMessage, [pk_of(database, "a1")], **options)
+    assert [json.loads(line)["message_id"] for line in text.splitlines()] == ["a1", "a3", "a5"]
+
+
+def test_the_log_says_who_took_what_out(
+    broker: StoredBroker, superuser: Client, staff: Callable[..., Client], database: str
+) -> None:
+    send("a", delay="1h")
+    pk = pk_of(database, "a")
+    download(superuser, "export_csv", ReadyMessage, [pk], all_that_match=True, query="?key=order.close")
+    download(staff("view_readymessage"), "export_jsonl", ReadyMessage, [pk])
+    assert [(entry.object_repr, entry.get_change_message()) for entry in LogEntry.objects.order_by("pk")] == [
+        ("key=order.close", "Export as CSV: all that match, with payloads"),
+        (f"pk={pk}", "Export as JSON lines: 1, without payloads"),
+    ]

@@ -146,13 +146,22 @@ def test_search_finds_ids_tags_and_values_in_payloads(
     assert set(shown_ids(superuser.get(url("readymessage"), {"q": text}))) == set(ids)
 
 
-def test_a_search_in_payloads_reads_a_bounded_number_of_rows(
-    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("limit", "shows"), [((search, "SEARCHED"), ["a0", "a1"]), ((limits, "FOUND"), ["a0", "a1"])])
+def test_a_search_in_payloads_says_that_it_stopped_at_a_limit(
+    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch, limit: tuple[Any, str], shows: list[str]
 ) -> None:
-    monkeypatch.setattr(search, "SEARCHED", 2)
     for number in range(3):
         send(f"a{number}", "x", delay=f"{number + 1}h")
-    assert shown_ids(superuser.get(url("readymessage"), {"q": "data=x"})) == ["a0", "a1"]
+    stopped = "looked into the payloads of the first 2 messages of this list and stopped there"
+    assert stopped not in text_of(superuser.get(url("readymessage"), {"q": "data=x"}))
+    monkeypatch.setattr(*limit, 2)
+    response = superuser.get(url("readymessage"), {"q": "data=x"})
+    assert shown_ids(response) == shows
+    assert stopped in text_of(response)
+    assert "Select all that match, also where the search did not get to" in text_of(response)
+    narrowed = superuser.get(url("readymessage"), {"q": "data=x", "key": "order.close", "due": "24h"})
+    assert stopped in text_of(narrowed)
+    assert stopped not in text_of(superuser.get(url("readymessage"), {"q": "data=x", "key": "other"}))
 
 
 @pytest.mark.parametrize("most", [1, 2, 200])

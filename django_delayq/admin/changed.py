@@ -1,0 +1,26 @@
+"""What a move has changed of each message, for the log: the same words in every language."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from django_delayq.admin.moves import Change
+from django_delayq.conf import get_alias
+from django_delayq.models import MessageRow, ReadyMessage
+
+LONGEST = 200
+"""The most characters of an error."""
+
+
+def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[int, str]:
+    """By primary key, of rows as they were before: the error of what failed, else when it was due, and is due now."""
+    if change.move in ("rescue", "purge_errors"):
+        return {row.pk: " ".join(row.error.split())[:LONGEST] for row in rows}
+    was = {row.pk: f"due_at {_utc(row.due_at)}" for row in rows}
+    if change.move not in ("reschedule", "shift"):
+        return was
+    now = ReadyMessage.objects.using(get_alias(alias).database).only("due_at").filter(pk__in=was)
+    return was | {row.pk: f"{was[row.pk]} → {_utc(row.due_at)}" for row in now}
+
+
+def _utc(moment: datetime) -> str:
+    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")

@@ -1,0 +1,52 @@
+"""What another has changed since an operator was asked is left, and said."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+from django.test import Client
+
+from django_delayq.brokers.base import Verb
+from django_delayq.models import ErrorMessage, ReadyMessage
+from django_delayq.store import StoredBroker
+from tests.admin.support import ask, bury, claim, confirm, due_times, ids_in, page, pk_of, send, settle, text_of
+
+
+def seen_in(response: Any) -> dict[str, Any]:
+    """What the question sends along of how the messages are."""
+    return {"seen": re.findall(r'name="seen" value="([^"]+)"', page(response))}
+
+
+def reschedule(superuser: Client, pks: list[int], **fields: Any) -> str:
+    """Move messages by an hour, and give what is told."""
+    return text_of(confirm(superuser, ReadyMessage, "reschedule", pks, how="shift", length="1h", **fields))
+
+
+def test_what_another_has_rescheduled_since_the_question_is_left_and_said(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    for id in ("a", "b", "gone"):
+        send(id, delay="2h")
+    before = due_times(database)
+    pks = [pk_of(database, id) for id in before]
+    asked = seen_in(ask(superuser, ReadyMessage, "reschedule", pks))
+    reschedule(superuser, [pk_of(database, "a")])
+    broker.cancel(["gone"])
+    again = confirm(superuser, ReadyMessage, "reschedule", pks, how="shift", length="soon", **asked)
+    assert seen_in(again) == asked, "asked once more, it is still about what was seen first"
+    told = reschedule(superuser, pks, **asked)
+    assert "1 message was left: it has changed since you were asked." in told
+    assert "1 message was left: it runs, has moved on" in told
+    assert due_times(database) == {id: before[id] + timedelta(hours=1) for id in ("a", "b")}
+
+
+def test_what_failed_again_since_the_question_is_left(broker: StoredBroker, superuser: Client, database: str) -> None:
+    bury(broker, "a")
+    pks = [pk_of(database, "a", ErrorMessage)]
+    asked = seen_in(ask(superuser, ErrorMessage, "rescue", pks))
+    broker.rescue(["a"])
+    settle(broker, claim(broker), Verb.BURY, error="KeyError: other")
+    assert "it has changed since" in text_of(confirm(superuser, ErrorMessage, "rescue", pks, **asked))
+    assert ids_in(database, ErrorMessage) == {"a"}
+    asked = seen_in(ask(superuser, ErrorMessage, "rescue", pks))
+    assert "Run again: 1 message." in text_of(confirm(superuser, ErrorMessage, "rescue", pks, **asked))
