@@ -50,13 +50,13 @@ class PatientBroker(RabbitMQBroker):
             self._take_in()
         now = self._clock.monotonic()
         for lease in self._leases._messages.values():
-            if lease.arrival.id == id and lease.arrival.note:
+            if lease.arrival.note.id == id:
                 info = _info(lease.arrival.note, lease.arrival.body, State.RUNNING)
                 info.lease_end_ms = int((lease.until + self._offset) * 1000)
                 return info
         for box in self._inbox.boxes.values():
             for *_, arrival in (*box.ready, *box.held):
-                if arrival.id == id and arrival.note and not arrival.is_alarm:
+                if arrival.note.id == id and not arrival.is_alarm:
                     state = State.READY if arrival.ready_at <= now else State.PENDING
                     return _info(arrival.note, arrival.body, state)
         return None

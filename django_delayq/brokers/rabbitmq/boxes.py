@@ -3,9 +3,9 @@
 import heapq
 from dataclasses import dataclass, field
 
+from django_delayq.brokers.rabbitmq.names import SetName
 from django_delayq.brokers.rabbitmq.notes import Note
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing
-from django_delayq.brokers.rabbitmq.topology import SetName
 
 
 @dataclass(slots=True, eq=False)
@@ -13,27 +13,17 @@ class Arrival:
     """One delivered message. `ready_at` is when it is due, by the monotonic clock."""
 
     set_name: SetName
-    note: Note | None
+    note: Note
     body: bytes
     tag: int
     ready_at: float
+    is_foreign: bool = False
+    """Whether someone else wrote it: its note is made up."""
     is_alarm: bool = False
     again: bool = False
     """Whether a connection was lost that had it."""
     following: Outgoing | None = None
     """What is to take its place. It may be there already, where a first try could not be told of."""
-
-    @property
-    def id(self) -> str:
-        return self.note.id if self.note else ""
-
-    @property
-    def due_ms(self) -> int:
-        return self.note.due_ms if self.note else 0
-
-    @property
-    def at_most_once(self) -> bool:
-        return self.note is not None and self.note.header.at_most_once
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +58,7 @@ class Box:
         """What is held and due by now is ready."""
         while self.held and self.held[0][0] <= now:
             _, number, arrival = heapq.heappop(self.held)
-            heapq.heappush(self.ready, (arrival.due_ms, number, arrival))
+            heapq.heappush(self.ready, (arrival.note.due_ms, number, arrival))
 
     def empty(self) -> list[Arrival]:
         """Take out all of it."""

@@ -4,16 +4,15 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
-from amqp import Connection, Message
+from amqp import Message
 from asgiref.sync import sync_to_async
 
 from django_delayq.brokers.base import (
     BATCH,
     Alarm,
     AlarmInfo,
-    Ask,
-    Audit,
     Capability,
     Counts,
     Info,
@@ -21,7 +20,6 @@ from django_delayq.brokers.base import (
     Pause,
     Placed,
     Put,
-    Refusal,
     ServerReport,
     T,
     WorkerInfo,
@@ -41,6 +39,15 @@ class _Mine(threading.local):
     """The token of the rebuild that this thread does: two threads are two callers."""
 
     token = ""
+
+
+def _needs_store(what: str, instead: str) -> Callable[..., Any]:
+    """A verb that AMQP has no means for."""
+
+    def refuse(*args: object, **options: object) -> NoReturn:
+        raise without_store(what, instead)
+
+    return refuse
 
 
 class RabbitMQBroker(Receiver):
@@ -104,49 +111,30 @@ class RabbitMQBroker(Receiver):
         self._publisher.publish(self._packed(alarms), within_s)
 
     def begin_rebuild(self, lock_ms: int) -> bool:
-        now_ms = self._clock.now_ms()
-        with self._publisher.looking() as connection:
-            self._mine.token = self._register.change(
-                connection, lambda entries: meta.begin_rebuild(entries, self._mine.token, now_ms, lock_ms)
-            )
+        mine, now_ms = self._mine.token, self._clock.now_ms()
+        self._mine.token = self._publisher.change(lambda entries: meta.begin_rebuild(entries, mine, now_ms, lock_ms))
         return bool(self._mine.token)
 
     def end_rebuild(self) -> bool:
         mine, self._mine.token = self._mine.token, ""
-        with self._publisher.looking() as connection:
-            now_ms = self._clock.now_ms()
-            return self._register.change(connection, lambda entries: meta.end_rebuild(entries, mine, now_ms))
+        now_ms = self._clock.now_ms()
+        return self._publisher.change(lambda entries: meta.end_rebuild(entries, mine, now_ms))
 
-    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
-        raise without_store("A limit over all workers with RabbitMQ", "limit each worker with concurrency=")
-
-    def give_back(self, asks: Sequence[Ask]) -> None:
-        self.acquire(asks, lease_ms=0)
+    acquire = give_back = _needs_store("A limit over all workers with RabbitMQ", "limit each worker with concurrency=")
 
     # Moves by id
 
     def together(self, work: Callable[[], T]) -> T:
         return work()
 
-    def cancel(self, ids: Sequence[str]) -> list[bool]:
-        raise without_store("Cancelling with RabbitMQ", "let the handler look whether it is still wanted")
-
-    async def acancel(self, ids: Sequence[str]) -> list[bool]:
-        return self.cancel(ids)
-
-    def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
-        raise without_store("Rescheduling with RabbitMQ", "let the handler snooze")
-
-    async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
-        return self.reschedule(ids)
+    cancel = acancel = _needs_store("Cancelling with RabbitMQ", "let the handler look whether it is still wanted")
+    reschedule = areschedule = _needs_store("Rescheduling with RabbitMQ", "let the handler snooze")
+    purge = _needs_store("Removing waiting messages by id with RabbitMQ", "purge a queue with rabbitmqctl")
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._publisher.looking() as connection:
             return buried.rescue(connection, self._names, ids, self._clock.now_ms())
-
-    def purge(self, ids: Sequence[str]) -> list[bool]:
-        raise without_store("Removing waiting messages by id with RabbitMQ", "purge a queue with rabbitmqctl")
 
     def purge_errors(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
@@ -156,52 +144,38 @@ class RabbitMQBroker(Receiver):
     # Pauses
 
     def pause(self, pause: Pause) -> None:
-        now_ms = self._clock.now_ms()
-        with self._publisher.looking() as connection:
-            self._register.change(connection, lambda entries: meta.add_pause(entries, pause, now_ms))
-            self._tell_of_pauses(connection)
+        self._publisher.change(lambda entries: meta.add_pause(entries, pause, self._clock.now_ms()))
+        self._tell_of_pauses()
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         now_ms = self._clock.now_ms()
-        with self._publisher.looking() as connection:
-            ended = self._register.change(connection, lambda entries: meta.remove_pause(entries, queue, key, now_ms))
-            self._tell_of_pauses(connection)
-            return ended
+        ended = self._publisher.change(lambda entries: meta.remove_pause(entries, queue, key, now_ms))
+        self._tell_of_pauses()
+        return ended
 
-    def _tell_of_pauses(self, connection: Connection) -> None:
-        with connection.channel() as channel:
+    def _tell_of_pauses(self) -> None:
+        with self._publisher.looking() as connection, connection.channel() as channel:
             channel.basic_publish_confirm(Message(""), self._names.news)
 
     def pauses(self) -> list[Pause]:
-        with self._publisher.looking() as connection:
-            return meta.pauses_of(self._register.read(connection), self._clock.now_ms())
+        return meta.pauses_of(self._publisher.entries(), self._clock.now_ms())
 
     # Looks
 
-    def get(self, id: str) -> Info | None:
-        raise without_store("Looking a message up by its id with RabbitMQ", "keep what you need to know yourself")
-
-    async def aget(self, id: str) -> Info | None:
-        return self.get(id)
-
-    def tagged(self, tag: str) -> list[str]:
-        raise without_store("Finding messages by tag", "give ids")
-
-    def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
-        raise without_store("Peeking with RabbitMQ", "see how many wait with delayq status")
+    get = aget = _needs_store("Looking a message up by its id with RabbitMQ", "keep what you need to know yourself")
+    tagged = _needs_store("Finding messages by tag", "give ids")
+    peek = _needs_store("Peeking with RabbitMQ", "see how many wait with delayq status")
+    audit = _needs_store("An audit with RabbitMQ", "see what its queues hold with delayq status")
 
     def errors(self, count: int, offset: int = 0) -> list[Info]:
         with self._publisher.looking() as connection:
             return buried.errors(connection, self._names, count, offset)
 
     def counts(self) -> Counts:
+        entries = self._publisher.entries()
         with self._publisher.looking() as connection:
-            entries = self._register.read(connection)
             self._publisher.declare([(queue, key) for queue, key in entries.sets])  # one may have been deleted
             return looks.count(connection, self._names, entries, self._clock.now_ms())
-
-    def audit(self) -> Audit:
-        raise without_store("An audit with RabbitMQ", "see what its queues hold with delayq status")
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
         raise Unsupported("RabbitMQ can't be asked for single alarms.")
@@ -210,17 +184,14 @@ class RabbitMQBroker(Receiver):
         raise Unsupported("RabbitMQ can't list its alarms.")
 
     def announce(self, worker: WorkerInfo) -> None:
-        with self._publisher.looking() as connection:
-            self._register.change(connection, lambda entries: meta.announce(entries, worker, self._clock.now_ms()))
+        self._publisher.change(lambda entries: meta.announce(entries, worker, self._clock.now_ms()))
 
     def retire(self, worker: str) -> None:
         self._give_back()
-        with self._publisher.looking() as connection:
-            self._register.change(connection, lambda entries: meta.retire(entries, worker))
+        self._publisher.change(lambda entries: meta.retire(entries, worker))
 
     def workers(self) -> list[WorkerInfo]:
-        with self._publisher.looking() as connection:
-            return meta.workers_of(self._register.read(connection), self._clock.now_ms())
+        return meta.workers_of(self._publisher.entries(), self._clock.now_ms())
 
     def report(self) -> ServerReport:
         with self._publisher.looking() as connection:

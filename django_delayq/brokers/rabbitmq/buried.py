@@ -77,15 +77,5 @@ def trim(connection: Connection, names: Names, oldest_ms: int, most: int) -> int
 
 
 def _info(note: Note, body: bytes) -> Info:
-    return Info(
-        note.id,
-        State.ERROR,
-        note.due_ms,
-        note.header,
-        body,
-        note.failures,
-        note.crashes,
-        note.error,
-        note.detail,
-        buried_ms=note.buried_ms,
-    )
+    counts = (note.failures, note.crashes, note.error, note.detail)
+    return Info(note.id, State.ERROR, note.due_ms, note.header, body, *counts, buried_ms=note.buried_ms)

@@ -21,11 +21,11 @@ from time import monotonic
 
 from amqp import Channel, Connection, Message
 
+from django_delayq.brokers.base import Header
 from django_delayq.brokers.rabbitmq.boxes import Arrival, Box, Consumer
 from django_delayq.brokers.rabbitmq.clock import Clock
-from django_delayq.brokers.rabbitmq.names import Names
+from django_delayq.brokers.rabbitmq.names import Names, SetName
 from django_delayq.brokers.rabbitmq.notes import ALARM, Note, unpack
-from django_delayq.brokers.rabbitmq.topology import SetName
 
 MOST_HELD = 1_000
 """The most of one (queue, key) that is held until it is due."""
@@ -46,9 +46,10 @@ def _readable(sock: socket.socket) -> bool:
 class Inbox:
     """The deliveries of one connection. Whoever calls holds the link's lock, and may pass its connection only."""
 
-    def __init__(self, names: Names, clock: Clock) -> None:
+    def __init__(self, names: Names, clock: Clock, on_cancel: Callable[[], object]) -> None:
         self._names = names
         self._clock = clock
+        self._on_cancel = on_cancel
         self._numbers = count()
         self._connection: Connection | None = None
         self._channel: Channel | None = None
@@ -60,7 +61,6 @@ class Inbox:
         self._looked_at = deque([-math.inf, -math.inf], maxlen=2)
         self.news = 0
         """How often workers were told of pauses."""
-        self.on_cancel: Callable[[], object] = int
 
     def is_on(self, connection: Connection) -> bool:
         """Whether it uses this connection."""
@@ -69,8 +69,7 @@ class Inbox:
     def attach(self, connection: Connection) -> None:
         """Use this connection. All that came over the last one is gone."""
         self._connection = connection
-        waiting = [arrival for box in self.boxes.values() for arrival in box.empty()]
-        self._unclaimed = {arrival.note.uid for arrival in waiting if arrival.note}
+        self._unclaimed = {arrival.note.uid for box in self.boxes.values() for arrival in box.empty()}
         self._unacknowledged, self.boxes, self.lost = {}, {}, []
         self._channel = connection.channel()
         queue = f"{self._names.news}.{secrets.token_urlsafe(9)}"
@@ -167,7 +166,7 @@ class Inbox:
         """Take out what is ready, earliest first. What must not wait for a hand ends it, behind the first `at_once`."""
         box = self.boxes[name]
         for number in range(min(most, len(box.ready))):
-            if number >= at_once and box.ready[0][2].at_most_once:
+            if number >= at_once and box.ready[0][2].note.header.at_most_once:
                 return
             box.taken += 1
             yield heapq.heappop(box.ready)[2]
@@ -210,26 +209,18 @@ class Inbox:
         now = self._clock.monotonic()
         before = min(now - idle_s, self._looked_at[0])
         self._looked_at.append(now)
-        taken = []
-        for box in self.boxes.values():
-            if box.ready and box.wanted_at <= before:
-                self.cancel(box)
-                arrivals = box.empty()
-                box.taken += len(arrivals)
-                taken += arrivals
-        return taken
+        unwanted = [box for box in self.boxes.values() if box.ready and box.wanted_at <= before]
+        return [arrival for box in unwanted for arrival in self._emptied(box)]
 
     def everything(self) -> list[Arrival]:
         """Take out all that is not claimed, and cancel every consumer."""
-        for box in self.boxes.values():
-            self.cancel(box)
-        self.drain()
-        taken = []
-        for box in self.boxes.values():
-            arrivals = box.empty()
-            box.taken += len(arrivals)
-            taken += arrivals
-        return taken
+        return [arrival for box in self.boxes.values() for arrival in self._emptied(box)]
+
+    def _emptied(self, box: Box) -> list[Arrival]:
+        self.cancel(box)
+        arrivals = box.empty()
+        box.taken += len(arrivals)
+        return arrivals
 
     def put_back(self, arrivals: Iterable[Arrival]) -> None:
         """What was taken is held once more: its lease ran out, and here is as good as anywhere."""
@@ -267,7 +258,7 @@ class Inbox:
     def _on_cancelled(self, consumer: Consumer) -> None:
         if consumer.box.consumer is consumer:
             consumer.box.consumer = None  # its queue or its node is gone
-        self.on_cancel()
+        self._on_cancel()
 
     def _on_message(self, consumer: Consumer, message: Message) -> None:
         box = consumer.box
@@ -281,32 +272,29 @@ class Inbox:
             heapq.heappush(box.held, (arrival.ready_at, next(self._numbers), arrival))
 
     def _arrival(self, message: Message, name: SetName | None) -> Arrival:
-        note, body = unpack(message)
-        if name is None:
-            name = (note.header.queue, note.header.key) if note else ("", "")
-        arrival = Arrival(name, note, body, message.delivery_tag, self._ready_at(note))
+        read, body = unpack(message)
+        note = read or Note("", Header(*(name or ("", ""))))
+        arrival = Arrival(name or note.set_name, note, body, message.delivery_tag, self._ready_at(note))
+        arrival.is_foreign = read is None
         arrival.is_alarm = message.properties.get("type") == ALARM
         arrival.again = bool(message.delivery_info["redelivered"])
         return arrival
 
-    def _may_have_begun(self, note: Note | None) -> bool:
+    def _may_have_begun(self, note: Note) -> bool:
         """Whether what was lost may have been claimed: not what is not due yet, nor what this process had and had not.
 
         Only the clock of the machine that sent it is exact: by others that is not due which will be within the time
         that it is held. What must not start twice may be there twice, where who put it anew died before its end.
         """
-        if note is None or note.header.at_most_once:
+        if note.header.at_most_once:
             return True
         if self._has_clock_of(note) and self._clock.monotonic() < note.due_s:
             return False
         left_ms = note.due_ms - self._clock.now_ms()
         return note.uid not in self._unclaimed and not 0 < left_ms <= note.hold_ms
 
-    def _ready_at(self, note: Note | None) -> float:
-        now = self._clock.monotonic()
-        if note is None:
-            return now
-        held_until = now + note.hold_ms / 1000
+    def _ready_at(self, note: Note) -> float:
+        held_until = self._clock.monotonic() + note.hold_ms / 1000
         return min(held_until, note.due_s) if self._has_clock_of(note) else held_until
 
     def _has_clock_of(self, note: Note) -> bool:

@@ -41,38 +41,36 @@ class Leases:
 
         What comes again since a connection was lost is none, unless its lease had ended.
         """
-        had = arrival.note is not None and arrival.note.uid in self._seen
-        return had and (self.is_over(arrival) or not arrival.again)
+        return arrival.note.uid in self._seen and (self.is_over(arrival) or not arrival.again)
 
     def is_over(self, arrival: Arrival) -> bool:
         """Whether its lease ended here, and the acknowledgement was lost with the connection."""
-        return arrival.note is not None and self._seen.get(arrival.note.uid, False)
+        return self._seen.get(arrival.note.uid, False)
 
     def lease(self, arrival: Arrival, until: float) -> Claimed:
         """A new lease on a message."""
         lease = Lease(arrival, next(self._tokens), until)
         self._messages[lease.token] = lease
         note = arrival.note
-        if note is None:
-            return Claimed(arrival.id, lease.token, 0, None, arrival.body)
         self._remember(note.uid, over=False)
-        return Claimed(arrival.id, lease.token, note.due_ms, note.header, arrival.body, note.failures, note.crashes)
+        header = None if arrival.is_foreign else note.header
+        return Claimed(note.id, lease.token, note.due_ms, header, arrival.body, note.failures, note.crashes)
 
     def lease_alarm(self, arrival: Arrival, until: float) -> Alarm:
         """A new lease on an alarm."""
-        self._alarms.setdefault((*arrival.set_name, arrival.id), []).append(Lease(arrival, 0, until))
-        return Alarm(*arrival.set_name, arrival.id)
+        name = (*arrival.set_name, arrival.note.id)
+        self._alarms.setdefault(name, []).append(Lease(arrival, 0, until))
+        return Alarm(*name)
 
     def find(self, id: str, token: int) -> Lease | None:
         """The lease that this token proves."""
         lease = self._messages.get(token)
-        return lease if lease is not None and lease.arrival.id == id else None
+        return lease if lease is not None and lease.arrival.note.id == id else None
 
     def end(self, lease: Lease) -> None:
         """A lease on a message is over."""
         del self._messages[lease.token]
-        if lease.arrival.note is not None:
-            self._remember(lease.arrival.note.uid, over=True)
+        self._remember(lease.arrival.note.uid, over=True)
 
     def end_alarm(self, alarm: Alarm) -> list[Arrival]:
         """The leases on an alarm are over."""

@@ -35,13 +35,8 @@ class Link:
         self.blocked = False
         """Whether the server takes nothing: its memory or disk alarm is on."""
         self._heartbeat = heartbeat
-        self._connection: amqp.Connection | None = None
+        self.connection: amqp.Connection | None = None
         self._used_at = 0.0
-
-    @property
-    def connection(self) -> amqp.Connection | None:
-        """The connection, if there is one."""
-        return self._connection
 
     @contextmanager
     def using(self, timeout: float = TIMEOUT_S) -> Iterator[amqp.Connection]:
@@ -49,28 +44,21 @@ class Link:
 
         Waits for `timeout` seconds at most for the threads before, and as long for a connection.
         """
-        with self._alone(timeout):
-            try:
-                yield self._connected(timeout)
-            except FAULTS as error:
-                blocked = self.blocked
-                self.drop()
-                raise as_ours(error, self.location, self._prefix, blocked) from None
-            self._used_at = monotonic()
-
-    @contextmanager
-    def _alone(self, timeout: float) -> Iterator[None]:
         if not self.lock.acquire(timeout=max(timeout, 0)):
             raise BrokerUnavailable(f"RabbitMQ at {self.location.shown} keeps other threads waiting.")
         try:
-            yield
+            yield self._connected(timeout)
+            self._used_at = monotonic()
+        except FAULTS as error:
+            self.drop()
+            raise as_ours(error, self.location, self._prefix, self.blocked) from None
         finally:
             self.lock.release()
 
     def drop(self) -> None:
         """End the connection, without a word to the server."""
         with self.lock:
-            connection, self._connection = self._connection, None
+            connection, self.connection = self.connection, None
             if connection is not None:
                 with contextlib.suppress(*FAULTS):
                     connection.collect()
@@ -78,22 +66,22 @@ class Link:
     def close(self) -> None:
         """End the connection in an orderly way."""
         with self.lock:
-            if self._connection is not None:
+            if self.connection is not None:
                 with contextlib.suppress(*FAULTS):
-                    self._connection.close()
+                    self.connection.close()
             self.drop()
 
     def _connected(self, timeout: float) -> amqp.Connection:
         stale = not self._heartbeat and monotonic() - self._used_at > STALE_S
-        if self._connection is not None and (stale or not self._connection.connected):
+        if self.connection is not None and (stale or not self.connection.connected):
             self.drop()
-        if self._connection is None:
+        if self.connection is None:
             self.blocked = False
-            self._connection = self.location.connect(timeout, self._heartbeat)
+            self.connection = self.location.connect(timeout, self._heartbeat)
             self._used_at = monotonic()
-            self._connection.on_blocked = self._on_blocked
-            self._connection.on_unblocked = self._on_unblocked
-        return self._connection
+            self.connection.on_blocked = self._on_blocked
+            self.connection.on_unblocked = self._on_unblocked
+        return self.connection
 
     def _on_blocked(self, reason: str) -> None:
         self.blocked = True

@@ -10,6 +10,8 @@ import hashlib
 from functools import lru_cache
 from urllib.parse import quote
 
+SetName = tuple[str, str]  # queue, key
+
 LEVELS = 28
 LONGEST_S = 2**LEVELS - 1
 """Eight and a half years."""

@@ -8,6 +8,7 @@ from amqp import Message
 
 from django_delayq import codec
 from django_delayq.brokers.base import Header
+from django_delayq.brokers.rabbitmq.names import SetName
 
 NOTE = "delayq"
 PERSISTENT = 2
@@ -39,6 +40,10 @@ class Note:
     detail: str = ""
     buried_ms: int = 0
     uid: str = field(default_factory=new_uid)
+
+    @property
+    def set_name(self) -> SetName:
+        return self.header.queue, self.header.key
 
     def anew(self, **changes: Any) -> "Note":
         """A changed copy, for another publishing."""

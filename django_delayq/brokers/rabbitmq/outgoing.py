@@ -6,9 +6,8 @@ from amqp import Message
 
 from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Header, Put
 from django_delayq.brokers.rabbitmq.clock import Clock
-from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names
+from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names, SetName
 from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, Note, pack
-from django_delayq.brokers.rabbitmq.topology import SetName
 
 MARGIN_MS = 300
 """A message leaves the levels so long before it is due, at least: hops that take less cost no lateness, where a worker
@@ -40,9 +39,7 @@ def delayed(names: Names, note: Note, body: bytes, delay_ms: int, clock: Clock, 
     seconds = max(delay_ms - MARGIN_MS, 0) // 1000
     note.hold_ms = delay_ms - seconds * 1000 + seconds.bit_count()
     note.clock, note.due_s = clock.name, clock.monotonic() + (delay_ms + 1) / 1000  # due times are rounded up to 1 ms
-    set_name = (note.header.queue, note.header.key)
-    exchange, routing_key = names.way(seconds, *set_name)
-    return Outgoing(exchange, routing_key, pack(note, body, kind), note.uid, set_name)
+    return Outgoing(*names.way(seconds, *note.set_name), pack(note, body, kind), note.uid, note.set_name)
 
 
 def alarm(names: Names, alarm: Alarm, clock: Clock) -> Outgoing:
@@ -54,14 +51,11 @@ def alarm(names: Names, alarm: Alarm, clock: Clock) -> Outgoing:
 
 def back(names: Names, note: Note, body: bytes, hold_ms: int = 0, kind: str = MESSAGE) -> Outgoing:
     """To where it was claimed from, due when `hold_ms` have passed: at its old place, since claims go by due time."""
-    set_name = (note.header.queue, note.header.key)
     note.hold_ms, note.clock = hold_ms, ""
-    suspect = note.crashes >= SUSPECT_CRASHES
-    queue = names.suspect(*set_name) if suspect else names.ready(*set_name)
-    return Outgoing(names.direct, queue, pack(note, body, kind), note.uid, set_name)
+    queue = (names.suspect if note.crashes >= SUSPECT_CRASHES else names.ready)(*note.set_name)
+    return Outgoing(names.direct, queue, pack(note, body, kind), note.uid, note.set_name)
 
 
 def buried(names: Names, note: Note, body: bytes) -> Outgoing:
     """To error."""
-    set_name = (note.header.queue, note.header.key)
-    return Outgoing(names.direct, names.error, pack(note, body), note.uid, set_name)
+    return Outgoing(names.direct, names.error, pack(note, body), note.uid, note.set_name)

@@ -11,11 +11,11 @@ from amqp.exceptions import AMQPError
 
 from django_delayq.brokers.rabbitmq.link import Link
 from django_delayq.brokers.rabbitmq.locations import Location
-from django_delayq.brokers.rabbitmq.names import Names
+from django_delayq.brokers.rabbitmq.names import Names, SetName
 from django_delayq.brokers.rabbitmq.notes import unpack
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing
-from django_delayq.brokers.rabbitmq.register import Register
-from django_delayq.brokers.rabbitmq.topology import SetName, Topology
+from django_delayq.brokers.rabbitmq.register import Entries, R, Register
+from django_delayq.brokers.rabbitmq.topology import Topology
 from django_delayq.errors import BrokerUnavailable
 
 BUDGET_S = 2.0
@@ -42,6 +42,16 @@ class Publisher:
         with self._link.using() as connection:
             self._topology.ensure(connection, ())
             yield connection
+
+    def entries(self) -> Entries:
+        """What the register holds now."""
+        with self.looking() as connection:
+            return self._register.read(connection)
+
+    def change(self, edit: Callable[[Entries], R]) -> R:
+        """Hold in the register what `edit` makes of it, and give what that gives."""
+        with self.looking() as connection:
+            return self._register.change(connection, edit)
 
     def declare(self, sets: Collection[SetName]) -> None:
         """Make sure that the queues of these sets are there.

@@ -5,7 +5,7 @@ A lease is a message that is not acknowledged. Whatever goes back is published a
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
 
@@ -26,16 +26,14 @@ from django_delayq.brokers.rabbitmq import buried, outgoing
 from django_delayq.brokers.rabbitmq.boxes import Arrival
 from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.inbox import Inbox
-from django_delayq.brokers.rabbitmq.leases import Leases
+from django_delayq.brokers.rabbitmq.leases import Lease, Leases
 from django_delayq.brokers.rabbitmq.link import Link
 from django_delayq.brokers.rabbitmq.locations import HEARTBEAT_S, parse_location
-from django_delayq.brokers.rabbitmq.names import Names
+from django_delayq.brokers.rabbitmq.names import Names, SetName
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing
 from django_delayq.brokers.rabbitmq.publishing import Publisher
-from django_delayq.brokers.rabbitmq.register import Register
 from django_delayq.brokers.rabbitmq.settling import again, lapsed, successor, told_of
 from django_delayq.brokers.rabbitmq.silence import Silence
-from django_delayq.brokers.rabbitmq.topology import SetName
 from django_delayq.brokers.rabbitmq.waker import Waker
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable, DelayqError
@@ -57,11 +55,9 @@ class Receiver:
         self._names = Names(alias.options.prefix)
         self._publisher = Publisher(location, self._names)
         self._clock = Clock(wall, monotonic)
-        self._register = Register(self._names)
         self._link = Link(location, self._names.prefix, HEARTBEAT_S)
         self._silence = Silence(location, self._names.prefix)
-        self._inbox = Inbox(self._names, self._clock)
-        self._inbox.on_cancel = self._forget
+        self._inbox = Inbox(self._names, self._clock, self._forget)
         self._leases = Leases()
         self._waker = Waker()
         self._wanted: list[SetName] = []
@@ -141,23 +137,27 @@ class Receiver:
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         check_batch(settlements)
         with self._receiving():
-            answers, ended, ends = [], [], []
+            answers: list[bool] = []
+            ends: dict[Lease, Outgoing | None] = {}
             for settlement in settlements:
                 lease = self._leases.find(settlement.id, settlement.token)
-                answers.append(lease is not None and lease not in ended)
-                if lease is None or lease in ended:
-                    continue
-                if settlement.verb is Verb.INTERRUPT:
-                    answers[-1] = not lease.interrupted
+                if lease is None or lease in ends:
+                    answers.append(False)
+                elif settlement.verb is Verb.INTERRUPT:
+                    answers.append(not lease.interrupted)
                     lease.until = self._clock.monotonic() + INTERRUPTED_S
                     lease.interrupted = True
-                    continue
-                ends.append((lease.arrival, successor(self._names, lease.arrival, settlement, self._clock)))
-                ended.append(lease)
-            self._replace(ends)
-            for lease in ended:
-                self._leases.end(lease)
+                else:
+                    answers.append(True)
+                    ends[lease] = successor(self._names, lease.arrival, settlement, self._clock)
+            self._end(ends)
             return answers
+
+    def _end(self, ends: Mapping[Lease, Outgoing | None]) -> None:
+        """End leases, each with what takes the place of its message."""
+        self._replace([(lease.arrival, following) for lease, following in ends.items()])
+        for lease in ends:
+            self._leases.end(lease)
 
     def _replace(self, ends: Sequence[End]) -> None:
         """Publish, then acknowledge: what dies between the two is there twice, and never lost.
@@ -213,8 +213,7 @@ class Receiver:
 
     def _lost_alarms(self) -> bool:
         if self._has_store and not self._known_built:
-            with self._publisher.looking() as connection:
-                self._known_built = self._register.read(connection).built
+            self._known_built = self._publisher.entries().built
         return self._has_store and not self._known_built
 
     def _trim(self, now_ms: int) -> int:
@@ -253,18 +252,18 @@ class Receiver:
     def _lapse(self, upkept: Upkept) -> None:
         now = self._clock.monotonic()
         leases = self._leases.lapsed(now)[:BATCH]
-        ends = [(lease.arrival, self._after_lapse(lease.arrival, lease.interrupted)) for lease in leases]
-        self._replace(ends)
-        for lease in leases:
-            self._leases.end(lease)
+        ends = {lease: self._after_lapse(lease.arrival, lease.interrupted) for lease in leases}
+        self._end(ends)
         alarms = list(self._leases.lapsed_alarms(now))
         self._inbox.put_back(alarms)
-        told = [told_of(arrival) for arrival, following in ends if following.routing_key == self._names.error]
+        told = [
+            told_of(lease.arrival) for lease, following in ends.items() if following.routing_key == self._names.error
+        ]
         upkept.buried += told
         upkept.reclaimed += len(ends) + len(alarms) - len(told)
 
     def _after_lapse(self, arrival: Arrival, interrupted: bool) -> Outgoing:
-        if interrupted and arrival.note and not arrival.note.header.at_most_once:
+        if interrupted and not arrival.note.header.at_most_once:
             return again(self._names, arrival, 0, self._clock.now_ms())
         return self._lapsed(arrival)
 
@@ -285,13 +284,10 @@ class Receiver:
             if self._link.connection is None:
                 return
             with self._receiving():
-                arrivals = self._inbox.everything()
-                interrupted = self._leases.interrupted()
+                self._replace(self._back(self._inbox.everything()))
                 hold_ms, now_ms = int(INTERRUPTED_S * 1000), self._clock.now_ms()
-                stopped = [(lease.arrival, again(self._names, lease.arrival, hold_ms, now_ms)) for lease in interrupted]
-                self._replace([*self._back(arrivals), *stopped])
-                for lease in interrupted:
-                    self._leases.end(lease)
+                interrupted = self._leases.interrupted()
+                self._end({lease: again(self._names, lease.arrival, hold_ms, now_ms) for lease in interrupted})
 
     def wait(self, timeout: float) -> None:
         until = monotonic() + timeout

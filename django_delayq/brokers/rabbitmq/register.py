@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 from amqp import Channel, Connection, Message
 
 from django_delayq import codec
-from django_delayq.brokers.rabbitmq.names import Names
+from django_delayq.brokers.rabbitmq.names import Names, SetName
 from django_delayq.brokers.rabbitmq.notes import PERSISTENT
-from django_delayq.brokers.rabbitmq.topology import SetName
 from django_delayq.errors import BrokerUnavailable
 
 HELD_S, PAUSE_S = 2.0, 0.005

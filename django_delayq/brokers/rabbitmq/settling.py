@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from django_delayq.brokers.base import FATAL_CRASHES, SUSPECT_CRASHES, BuriedInfo, Header, Settlement, Verb
+from django_delayq.brokers.base import FATAL_CRASHES, SUSPECT_CRASHES, BuriedInfo, Settlement, Verb
 from django_delayq.brokers.rabbitmq.boxes import Arrival
 from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import Names
-from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, Note
+from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing, back, buried, delayed
 
 LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
@@ -15,7 +15,7 @@ NOT_OURS = "its header can't be read: not written by django-delayq"
 
 def successor(names: Names, arrival: Arrival, end: Settlement, clock: Clock) -> Outgoing | None:
     """What to publish before the acknowledgement; None when the message is finished."""
-    note, body, now_ms = arrival.note or _foreign(arrival), arrival.body, clock.now_ms()
+    note, body, now_ms = arrival.note, arrival.body, clock.now_ms()
     match end.verb:
         case Verb.RETRY:
             note = note.anew(failures=note.failures + 1, crashes=0, error=end.error, due_ms=now_ms + end.delay_ms)
@@ -28,7 +28,7 @@ def successor(names: Names, arrival: Arrival, end: Settlement, clock: Clock) -> 
         case Verb.RELEASE:
             return back(names, note.anew(), body)
         case Verb.CRASH:
-            return _crashed(names, arrival, note, end.error, now_ms)
+            return _crashed(names, arrival, end.error, now_ms)
         case Verb.BURY:
             return bury(names, arrival, end.error, now_ms, end.detail, int(end.failed))
     return None
@@ -36,9 +36,9 @@ def successor(names: Names, arrival: Arrival, end: Settlement, clock: Clock) -> 
 
 def bury(names: Names, arrival: Arrival, error: str, now_ms: int, detail: str = "", failed: int = 0) -> Outgoing:
     """What takes its place in error."""
-    note = arrival.note or _foreign(arrival)
-    changed = note.anew(failures=note.failures + failed, error=error, detail=detail, buried_ms=now_ms)
-    return buried(names, changed, arrival.body)
+    failures = arrival.note.failures + failed
+    note = arrival.note.anew(failures=failures, error=error, detail=detail, buried_ms=now_ms)
+    return buried(names, note, arrival.body)
 
 
 def lapsed(names: Names, arrival: Arrival, hold_ms: int, now_ms: int) -> Outgoing:
@@ -46,36 +46,36 @@ def lapsed(names: Names, arrival: Arrival, hold_ms: int, now_ms: int) -> Outgoin
 
     `hold_ms` is what it is to be held for, if it may be that the worker still held it: nobody can tell.
     """
-    if arrival.note is None:
-        return bury(names, arrival, NOT_OURS, now_ms)
-    if arrival.note.header.at_most_once:
-        return bury(names, arrival, LAPSED_AT_MOST_ONCE, now_ms)
+    if reason := _why_buried(arrival):
+        return bury(names, arrival, reason, now_ms)
     crashes = min(arrival.note.crashes + 1, SUSPECT_CRASHES)
     return back(names, arrival.note.anew(crashes=crashes), arrival.body, hold_ms)
 
 
 def told_of(arrival: Arrival) -> BuriedInfo:
     """What is told of one that was buried when it lapsed."""
-    note = arrival.note or _foreign(arrival)
-    error = LAPSED_AT_MOST_ONCE if arrival.note else NOT_OURS
-    return BuriedInfo(note.id, note.header.queue, note.header.key, note.failures, error)
+    note = arrival.note
+    return BuriedInfo(note.id, note.header.queue, note.header.key, note.failures, _why_buried(arrival))
 
 
 def again(names: Names, arrival: Arrival, hold_ms: int, now_ms: int) -> Outgoing:
     """What takes the place of a message that was not started, or interrupted: as it was."""
-    if arrival.note is None:
+    if arrival.is_foreign:
         return bury(names, arrival, NOT_OURS, now_ms)
     kind = ALARM if arrival.is_alarm else MESSAGE
     return back(names, arrival.note.anew(), arrival.body, hold_ms, kind)
 
 
-def _foreign(arrival: Arrival) -> Note:
-    return Note("", Header(*arrival.set_name))
+def _why_buried(arrival: Arrival) -> str:
+    """Why it is buried when its lease has lapsed; "" where it is not."""
+    if arrival.is_foreign:
+        return NOT_OURS
+    return LAPSED_AT_MOST_ONCE if arrival.note.header.at_most_once else ""
 
 
-def _crashed(names: Names, arrival: Arrival, note: Note, error: str, now_ms: int) -> Outgoing:
-    crashes = note.crashes + 1
+def _crashed(names: Names, arrival: Arrival, error: str, now_ms: int) -> Outgoing:
+    crashes = arrival.note.crashes + 1
+    note = arrival.note.anew(crashes=crashes, error=error)
     if crashes < FATAL_CRASHES:
-        return back(names, note.anew(crashes=crashes, error=error), arrival.body)
-    dead = replace(arrival, note=note.anew(crashes=crashes))
-    return bury(names, dead, f"killed its worker {crashes} times: {error}", now_ms)
+        return back(names, note, arrival.body)
+    return bury(names, replace(arrival, note=note), f"killed its worker {crashes} times: {error}", now_ms)

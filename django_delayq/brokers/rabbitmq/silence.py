@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from amqp import Channel
 from amqp.exceptions import NotFound
 
 from django_delayq.brokers.rabbitmq.link import FAULTS, Link
@@ -57,25 +56,21 @@ class Silence:
         return True
 
     def _answers(self, queue: str) -> bool:
+        """Whether its leader is there: without one it is said to be empty, and no message can be asked for.
+
+        Where one comes meanwhile, it goes back with the connection.
+        """
         link = Link(self._location, self._prefix)
         try:
             with link.using() as connection:
                 channel = connection.channel()
-                return _is_answered(channel, queue)
+                try:
+                    if not channel.queue_declare(queue, passive=True).message_count:
+                        channel.basic_get(queue)
+                except NotFound:  # it is made anew
+                    pass
+                except FAULTS:
+                    return False
+                return True
         finally:
             link.drop()
-
-
-def _is_answered(channel: Channel, queue: str) -> bool:
-    """Whether its leader is there: without one it is said to be empty, and no message can be asked for.
-
-    Where one comes meanwhile, it goes back with the connection.
-    """
-    try:
-        if not channel.queue_declare(queue, passive=True).message_count:
-            channel.basic_get(queue)
-    except NotFound:  # it is made anew
-        return True
-    except FAULTS:
-        return False
-    return True

@@ -8,10 +8,8 @@ from typing import Any
 from amqp import Channel, Connection, Message
 from amqp.exceptions import AMQPError, NotFound, ResourceLocked
 
-from django_delayq.brokers.rabbitmq.names import LEVELS, Names
+from django_delayq.brokers.rabbitmq.names import LEVELS, Names, SetName
 from django_delayq.brokers.rabbitmq.notes import PERSISTENT
-
-SetName = tuple[str, str]  # queue, key
 
 CONSUMER_TIMEOUT_MS = 2**31 - 1
 """RabbitMQ closes the channel of a message that is unacknowledged for 30 minutes, but for queues that ask for longer
