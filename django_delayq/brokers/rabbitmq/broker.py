@@ -195,7 +195,8 @@ class RabbitMQBroker(Receiver):
 
     def report(self) -> ServerReport:
         with self._publisher.looking() as connection:
-            return looks.report_on(connection, self._link.location.shown)
+            version = str(connection.server_properties.get("version", "0"))
+        return looks.report_of(version, self._link.location.shown)
 
 
 def _check_delay(delay_ms: int) -> None:

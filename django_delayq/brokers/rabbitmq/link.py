@@ -117,9 +117,8 @@ def as_ours(error: Exception, location: Location, prefix: str, blocked: bool = F
             _("%(server)s refused: %(said)s.", server=at, said=f"{said}; {_mend(said, location, prefix)}")
         )
     if isinstance(error, exceptions.PreconditionFailed) and "inequivalent" in said:
-        own = "set the policy delivery-limit: -1 for it" if "delivery-limit" in said else "delete it"
-        other = "give a prefix of your own (OPTIONS)"
-        return BrokerRefused(f"{at} has something of that name with other arguments: {said}; {own}, or {other}.")
+        mend = "delete it, or give a prefix of your own (OPTIONS)"
+        return BrokerRefused(f"{at} has something of that name with other arguments: {said}; {mend}.")
     if isinstance(error, exceptions.NotFound):
         return BrokerUnavailable(
             _("%(server)s: something was deleted, and is made again: %(said)s.", server=at, said=said)

@@ -34,9 +34,8 @@ def count(connection: Connection, names: Names, entries: Entries, now_ms: int) -
         )
 
 
-def report_on(connection: Connection, shown: str) -> ServerReport:
-    """Whether the server is fit for a worker."""
-    version = str(connection.server_properties.get("version", "0"))
+def report_of(version: str, shown: str) -> ServerReport:
+    """Whether a server of this version is fit for a worker."""
     server = _("%(server)s at %(address)s", server=f"RabbitMQ {version}", address=shown)
     durability = _("nothing that was confirmed is lost while most nodes of a quorum queue are there")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

@@ -11,9 +11,10 @@ from amqp.exceptions import AMQPError, NotFound, ResourceLocked
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names, SetName
 from django_delayq.brokers.rabbitmq.notes import PERSISTENT
 
-CONSUMER_TIMEOUT_MS = 2**31 - 1
-"""RabbitMQ closes the channel of a message that is unacknowledged for 30 minutes, but for queues that ask for longer
-(since 3.12; older ones don't read this)."""
+MOST = 2**31 - 1
+ARGUMENTS = {"x-queue-type": "quorum", "x-delivery-limit": MOST}
+"""Of every queue. Without a limit RabbitMQ 4.0 and newer drop a message after 20 returns. None would be -1, which older
+ones take for 0; and a queue keeps what it was made with when its server is upgraded."""
 
 SET_UP_S, PAUSE_S = 30.0, 0.02
 """How long to wait for another process that declares all, and between two looks."""
@@ -49,12 +50,12 @@ class Topology:
             self._connection, self._sets = connection, set()
         if self._broken:
             with connection.channel() as channel:
-                _declare_base(channel, self._names, _delivery_limit(connection))
+                _declare_base(channel, self._names)
             self._broken = False
         if missing:
             with connection.channel() as channel:
                 for name in missing:
-                    _declare_set(channel, self._names, name, _delivery_limit(connection))
+                    _declare_set(channel, self._names, name)
                     self._sets.add(name)
         return missing
 
@@ -69,8 +70,8 @@ def _set_up(connection: Connection, names: Names) -> None:
         with suppress(ResourceLocked), connection.channel() as channel:
             channel.queue_declare(names.set_up, exclusive=True)  # another connection that has it locks us out
             if not _is_there(connection, names):
-                _declare_base(channel, names, _delivery_limit(connection))
-                _declare_register(channel, names, _delivery_limit(connection))
+                _declare_base(channel, names)
+                _declare_register(channel, names)
             channel.queue_delete(names.set_up)
         if monotonic() > until:
             raise AMQPError("another process sets it up, and does not come to an end")
@@ -85,41 +86,35 @@ def _is_there(connection: Connection, names: Names) -> bool:
     return False
 
 
-def _delivery_limit(connection: Connection) -> dict[str, Any]:
-    """Since 4.0 quorum queues drop a message after 20 returns; before, -1 is no number for them."""
-    version = str(connection.server_properties.get("version", "0"))
-    return {"x-delivery-limit": -1} if int(version.split(".")[0]) >= 4 else {}
-
-
-def _declare_base(channel: Channel, names: Names, limit: dict[str, Any]) -> None:
+def _declare_base(channel: Channel, names: Names) -> None:
     channel.exchange_declare(names.direct, "direct", durable=True, auto_delete=False)
     channel.exchange_declare(names.stray, "fanout", durable=True, auto_delete=False)
     # Else what is due and finds no queue would hold up all that waits in its level.
     strays = {"alternate-exchange": names.stray}
     channel.exchange_declare(names.due, "topic", durable=True, auto_delete=False, arguments=strays)
-    _declare_queue(channel, names.stray, limit)
+    _declare_queue(channel, names.stray)
     channel.queue_bind(names.stray, names.stray)
     for level in range(LEVELS):
-        _declare_level(channel, names, level, limit)
-    _declare_queue(channel, names.error, limit)
+        _declare_level(channel, names, level)
+    _declare_queue(channel, names.error)
     channel.queue_bind(names.error, names.direct, names.error)
 
 
-def _declare_register(channel: Channel, names: Names, limit: dict[str, Any]) -> None:
-    _declare_queue(channel, names.register, {"x-max-length": 1, "x-overflow": "drop-head", **limit})
+def _declare_register(channel: Channel, names: Names) -> None:
+    _declare_queue(channel, names.register, **{"x-max-length": 1, "x-overflow": "drop-head"})
     channel.queue_bind(names.register, names.direct, names.register)
     channel.basic_publish_confirm(Message("{}", delivery_mode=PERSISTENT), names.direct, names.register)
     channel.exchange_declare(names.news, "fanout", durable=True, auto_delete=False)
 
 
-def _declare_level(channel: Channel, names: Names, level: int, limit: dict[str, Any]) -> None:
+def _declare_level(channel: Channel, names: Names, level: int) -> None:
     name = names.level(level)
     following = names.level(level - 1) if level else names.due
     channel.exchange_declare(name, "topic", durable=True, auto_delete=False)
     lasts = {"x-message-ttl": 2**level * 1000, "x-dead-letter-exchange": following}
     # Without these two, what expires while its next queue is away is lost.
     safely = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
-    _declare_queue(channel, name, {**lasts, **safely, **limit})
+    _declare_queue(channel, name, **lasts, **safely)
     before = "*." * (LEVELS - 1 - level)
     channel.queue_bind(name, name, f"{before}1.#")
     channel.exchange_declare(names.entry(level), "fanout", durable=True, auto_delete=False)
@@ -127,15 +122,17 @@ def _declare_level(channel: Channel, names: Names, level: int, limit: dict[str, 
     channel.exchange_bind(following, name, f"{before}0.#")
 
 
-def _declare_set(channel: Channel, names: Names, name: SetName, limit: dict[str, Any]) -> None:
+def _declare_set(channel: Channel, names: Names, name: SetName) -> None:
     for queue in (names.ready(*name), names.suspect(*name)):
         # A policy of the site's may still drop a message here: then it is not gone, but buried.
         buried = {"x-dead-letter-exchange": names.direct, "x-dead-letter-routing-key": names.error}
-        _declare_queue(channel, queue, {**buried, **limit, "x-consumer-timeout": CONSUMER_TIMEOUT_MS})
+        # The server closes the channel of what is unacknowledged for 30 minutes, unless its queue asks for more (3.12).
+        patient = {"x-consumer-timeout": MOST}
+        _declare_queue(channel, queue, **buried, **patient)
         channel.queue_bind(queue, names.direct, queue)
     ready = names.ready(*name)
     channel.queue_bind(ready, names.due, "#." + ready.removeprefix(f"{names.prefix}.ready."))
 
 
-def _declare_queue(channel: Channel, name: str, arguments: dict[str, Any]) -> None:
-    channel.queue_declare(name, durable=True, auto_delete=False, arguments={"x-queue-type": "quorum", **arguments})
+def _declare_queue(channel: Channel, name: str, **arguments: Any) -> None:
+    channel.queue_declare(name, durable=True, auto_delete=False, arguments={**ARGUMENTS, **arguments})
