@@ -3,7 +3,8 @@
 import gc
 import os
 import time
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import closing, suppress
 
 import pytest
 from pytest_django import Settings
@@ -12,6 +13,7 @@ from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Claimed, Header, Put, Settlement, Verb, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.names import Names
+from django_delayq.brokers.rabbitmq.outgoing import Outgoing, delayed, new_note
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable
 from tests.rabbitmq.conftest import delayq_on
@@ -96,6 +98,83 @@ def test_what_was_delivered_and_not_claimed_is_charged_no_crash(rabbitmq_server:
             now += 1.0  # it is held anew
             broker.wait(0.1)
     assert messages[0].crashes == 0
+
+
+def test_what_must_not_start_twice_and_was_not_begun_survives_its_connections(rabbitmq_server: RabbitMQServer) -> None:
+    now = 0.0
+    hands = [Want("q", "k", 3, at_once=1)]
+    alias = Alias("default", location=rabbitmq_server.url)
+    with closing(RabbitMQBroker(alias, wall=lambda: now, monotonic=lambda: now)) as broker:
+        broker.put([Put(id, Header("q", "k", at_most_once=True), b"1", delay_ms=100) for id in "abc"])
+        while not (box := broker._inbox.boxes.get(("q", "k"))) or len(box.held) < 3:
+            broker.claim(hands, lease_ms=60_000, worker="w")
+        now = 10.0  # all are due, and there is one hand
+        (begun,) = broker.claim(hands, lease_ms=60_000, worker="w").messages
+        broker._link.drop()
+        with broker._receiving():
+            pass
+        rabbitmq_server.cut()  # before anything came again
+        started: list[str] = []
+        ended = 0
+        while ended < 3:
+            with suppress(BrokerUnavailable):  # it has to find out
+                claimed = broker.claim(hands, lease_ms=60_000, worker="w").messages
+                started += [message.id for message in claimed]
+                broker.settle([finish(message) for message in claimed])
+                ended = len(started) + len(broker.errors(10))
+            now += 1.0  # what comes again is held anew
+        assert [info.id for info in broker.errors(10)] == [begun.id]
+    assert sorted([begun.id, *started]) == ["a", "b", "c"]
+
+
+def test_of_two_copies_of_what_must_not_start_twice_a_process_starts_one(broker: RabbitMQBroker) -> None:
+    now_ms = broker._clock.now_ms()
+    note = new_note(Put("a", Header("q", "k", at_most_once=True), b"1"), now_ms, now_ms)
+    for _ in range(2):  # as for want of a confirm
+        broker._publisher.publish([delayed(broker._names, note, b"1", 0, broker._clock)])
+    hands = [Want("q", "k", 2, at_once=1)]
+    started = 0
+    while not started or not ((box := broker._inbox.boxes["q", "k"]).ready or box.held):
+        started += len(broker.claim(hands, lease_ms=60_000, worker="w").messages)
+    broker._link.drop()  # one has begun, and nobody can tell which
+    while not broker.errors(1):
+        started += len(broker.claim(hands, lease_ms=60_000, worker="w").messages)
+    while broker._inbox.boxes["q", "k"].ready or broker.counts().waiting[0].ready:
+        started += len(broker.claim(hands, lease_ms=60_000, worker="w").messages)
+    assert started == 1
+
+
+def test_what_may_have_been_given_back_is_not_claimed_here(
+    rabbitmq_server: RabbitMQServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    alias = Alias("default", location=rabbitmq_server.url)
+    with closing(RabbitMQBroker(alias, wall=lambda: now, monotonic=lambda: now)) as broker:
+        broker.put([Put("a", Header("q", "k"), b"1", delay_ms=100)])
+        while broker.claim(WANT, lease_ms=60_000, worker="w").next_due_ms is None:
+            broker.wait(1)
+        publish = broker._publisher.publish
+
+        def publish_unsure(out: Sequence[Outgoing], within_s: float = 2.0) -> None:
+            publish(out)
+            if out:
+                raise BrokerUnavailable("the confirms were lost")
+
+        for _ in range(2):
+            now += 2.0
+            broker.upkeep(lease_ms=60_000)
+        now += 2.0  # nobody has asked for it for long enough
+        with monkeypatch.context() as patch:
+            patch.setattr(broker._publisher, "publish", publish_unsure)
+            with pytest.raises(BrokerUnavailable):
+                broker.upkeep(lease_ms=60_000)
+        taken: list[str] = []
+        while not taken or broker.counts().waiting[0].ready:
+            claimed = broker.claim(WANT, lease_ms=60_000, worker="w").messages
+            taken += [message.id for message in claimed]
+            broker.settle([finish(message) for message in claimed])
+            broker.upkeep(lease_ms=60_000)
+    assert taken == ["a"]
 
 
 def test_what_could_not_be_settled_at_first_takes_one_place_and_not_two(

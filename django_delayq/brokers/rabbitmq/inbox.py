@@ -27,6 +27,9 @@ from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import Names, SetName
 from django_delayq.brokers.rabbitmq.notes import ALARM, Note, unpack
 
+REMEMBERED = 10_000
+"""Of about so many messages a worker knows that it had not begun them, should they be delivered once more."""
+
 MOST_HELD = 1_000
 """The most of one (queue, key) that is held until it is due."""
 
@@ -54,7 +57,7 @@ class Inbox:
         self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._unacknowledged: dict[int, Consumer | None] = {}  # by tag, in the order of delivery
-        self._unclaimed: set[str] = set()  # the uids of what the last connection had, and was not claimed here
+        self._unclaimed: set[str] = set()  # the uids of what lost connections had, and was not claimed here
         self.boxes: dict[SetName, Box] = {}
         self.lost: list[Arrival] = []
         """What was delivered again: a connection was lost that had it."""
@@ -69,7 +72,9 @@ class Inbox:
     def attach(self, connection: Connection) -> None:
         """Use this connection. All that came over the last one is gone."""
         self._connection = connection
-        self._unclaimed = {arrival.note.uid for box in self.boxes.values() for arrival in box.empty()}
+        if len(self._unclaimed) > REMEMBERED:
+            self._unclaimed.clear()
+        self._unclaimed.update(arrival.note.uid for box in self.boxes.values() for arrival in box.empty())
         self._unacknowledged, self.boxes, self.lost = {}, {}, []
         self._channel = connection.channel()
         queue = f"{self._names.news}.{secrets.token_urlsafe(9)}"
@@ -281,17 +286,22 @@ class Inbox:
         return arrival
 
     def _may_have_begun(self, note: Note) -> bool:
-        """Whether what was lost may have been claimed: not what is not due yet, nor what this process had and had not.
+        """Whether what was lost may have been claimed: not what this process had and had not, nor what is not due yet.
+
+        Of a message that was lost, only who had it first can have claimed it: everybody else has it put anew. What must
+        not start twice and is not due may be there twice, where who put it anew died before its end.
 
         Only the clock of the machine that sent it is exact: by others that is not due which will be within the time
-        that it is held. What must not start twice may be there twice, where who put it anew died before its end.
+        that it is held.
         """
+        if note.uid in self._unclaimed:
+            self._unclaimed.discard(note.uid)
+            return False
         if note.header.at_most_once:
             return True
         if self._has_clock_of(note) and self._clock.monotonic() < note.due_s:
             return False
-        left_ms = note.due_ms - self._clock.now_ms()
-        return note.uid not in self._unclaimed and not 0 < left_ms <= note.hold_ms
+        return not 0 < note.due_ms - self._clock.now_ms() <= note.hold_ms
 
     def _ready_at(self, note: Note) -> float:
         held_until = self._clock.monotonic() + note.hold_ms / 1000

@@ -39,9 +39,10 @@ class Leases:
     def is_double(self, arrival: Arrival) -> bool:
         """Whether this process has had this very publishing: it was sent again for want of a confirm.
 
-        What comes again since a connection was lost is none, unless its lease had ended.
+        What comes again since a connection was lost is none, unless its lease had ended, or it must not start twice.
         """
-        return arrival.note.uid in self._seen and (self.is_over(arrival) or not arrival.again)
+        may_start = arrival.again and not self.is_over(arrival) and not arrival.note.header.at_most_once
+        return arrival.note.uid in self._seen and not may_start
 
     def is_over(self, arrival: Arrival) -> bool:
         """Whether its lease ended here, and the acknowledgement was lost with the connection."""

@@ -36,7 +36,7 @@ from django_delayq.brokers.rabbitmq.settling import again, lapsed, successor, to
 from django_delayq.brokers.rabbitmq.silence import Silence
 from django_delayq.brokers.rabbitmq.waker import Waker
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerUnavailable, DelayqError
+from django_delayq.errors import DelayqError
 
 End = tuple[Arrival, Outgoing | None]
 """A message that is over here, and what takes its place."""
@@ -59,6 +59,7 @@ class Receiver:
         self._silence = Silence(location, self._names.prefix)
         self._inbox = Inbox(self._names, self._clock, self._forget)
         self._leases = Leases()
+        self._leaving: list[Arrival] = []  # to be given back, and not claimed any more
         self._waker = Waker()
         self._wanted: list[SetName] = []
         self._has_store = alias.store is not None
@@ -202,7 +203,6 @@ class Receiver:
             self._take_in(upkept)
             self._lapse(upkept)
             self._give_back_unwanted()
-            self._bring_back_strays()
             upkept.suspects_due = sum(self._inbox.waiting(self._names.suspect(*name)) for name in self._inbox.boxes)
             next_end = self._leases.next_end()
             if next_end is not None:
@@ -225,20 +225,15 @@ class Receiver:
             return buried.trim(connection, self._names, oldest_ms, self._options.error_max)
 
     def _give_back_unwanted(self) -> None:
-        unwanted = self._inbox.unwanted(UNWANTED_S)
-        try:
-            self._replace(self._back(unwanted))
-        except BrokerUnavailable:
-            self._inbox.put_back(unwanted)
-            raise
+        """Give back what nobody here asks for, and put what came when its queue was deleted into a new one.
 
-    def _bring_back_strays(self) -> None:
-        """Put what came when its queue was deleted into a new one."""
-        for _ in range(BATCH):
-            stray = self._inbox.get(self._names.stray)
-            if stray is None:
-                return
-            self._replace(self._back([stray]))
+        What was to leave and could not is never claimed: it may be there anew, though nobody was told.
+        """
+        self._leaving += self._inbox.unwanted(UNWANTED_S)
+        while len(self._leaving) < BATCH and (stray := self._inbox.get(self._names.stray)) is not None:
+            self._leaving.append(stray)
+        self._replace(self._back(self._leaving))
+        self._leaving.clear()
 
     def _recover(self, upkept: Upkept | None = None) -> None:
         """Put where they belong the messages of connections that were lost."""
@@ -284,7 +279,9 @@ class Receiver:
             if self._link.connection is None:
                 return
             with self._receiving():
-                self._replace(self._back(self._inbox.everything()))
+                self._leaving += self._inbox.everything()
+                self._replace(self._back(self._leaving))
+                self._leaving.clear()
                 hold_ms, now_ms = int(INTERRUPTED_S * 1000), self._clock.now_ms()
                 interrupted = self._leases.interrupted()
                 self._end({lease: again(self._names, lease.arrival, hold_ms, now_ms) for lease in interrupted})
@@ -334,6 +331,7 @@ class Receiver:
             if is_new:
                 self._inbox.attach(connection)
                 self._leases.lose_all()
+                self._leaving.clear()
             yield connection
 
     def _forget(self) -> None:
