@@ -206,9 +206,9 @@ class Broker(Protocol):
         False, and they stay lost, where the caller's lock was lost before, or that happened meanwhile.
         """
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float) -> bool:
         """Sleep until a claim of the sets last wanted may find something, `pauses_heard` grows, `wake` is called, or
-        `timeout` seconds."""
+        `timeout` seconds. False where only these are over: a claim of those sets would find nothing."""
 
     def wake(self) -> None:
         """End the running or the next `wait` at once. From any thread."""

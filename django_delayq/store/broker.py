@@ -214,11 +214,8 @@ class StoredBroker:
     def end_rebuild(self) -> bool:
         return self.clock.end_rebuild()
 
-    def wait(self, timeout: float) -> None:
-        if self.degraded.on:
-            self._feed.wait(timeout)
-        else:
-            self.clock.wait(timeout)
+    def wait(self, timeout: float) -> bool:
+        return self._feed.wait(timeout) if self.degraded.on else self.clock.wait(timeout)
 
     def wake(self) -> None:
         self._feed.wake()

@@ -33,10 +33,11 @@ class Feed:
         self._due_at = 0.0 if full and found.messages else monotonic() + EVERY_S
         return found
 
-    def wait(self, timeout: float) -> None:
-        """Sleep until the next look, `wake`, or `timeout` seconds."""
+    def wait(self, timeout: float) -> bool:
+        """Sleep until the next look, `wake`, or `timeout` seconds. Before that look a claim costs nothing."""
         self._woken.wait(min(timeout, max(self._due_at - monotonic(), 0)))
         self._woken.clear()
+        return True
 
     def wake(self) -> None:
         """End the running or the next sleep."""

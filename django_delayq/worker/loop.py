@@ -49,6 +49,7 @@ class Loop:
         self._stopping = threading.Event()
         self._woken = threading.Event()
         self._asleep = False
+        self._may_find = True  # a claim, as far as is known
 
     def run(self) -> None:
         """Turn until there is a reason to stop. Nothing that the broker does ends it."""
@@ -62,6 +63,7 @@ class Loop:
                 found = self._turn()
             except Exception as error:  # noqa: BLE001 - a worker outlives whatever its broker answers
                 self._outage.begin("claiming", error)
+                self._may_find = True
                 self._stopping.wait(next(backoff))
                 continue
             self._outage.end("claiming")
@@ -85,8 +87,10 @@ class Loop:
             guarded(self._broker.wake)  # the hand that calls must live on
 
     def _turn(self) -> bool:
+        paused = self._pauses.known
         self._upkeep.do_due(self._info)
         self._pauses.read_due()
+        self._may_find |= self._pauses.known != paused
         if self._claiming.has_run and not self._claiming.spent and self._is_full():
             self._claiming.close()
             self._suspects.close()
@@ -94,12 +98,13 @@ class Loop:
         for claiming in (self._claiming, self._suspects):
             claiming.release_unstarted()
             claiming.start_behind()
-        found = self._claiming.claim()
+        found = self._may_find and self._claiming.claim()
         if self._upkeep.suspects_due and not self._suspects.busy:
             self._upkeep.suspects_due = self._suspects.claim()
         return found
 
     def _sleep(self) -> None:
+        self._may_find = True
         timeout = max(self._upkeep.next_at - monotonic(), 0)
         if self._drain or self._claiming.spent:
             timeout = min(timeout, ENDING_LOOK_S)
@@ -113,5 +118,6 @@ class Loop:
             return
         self._asleep = True
         if not self._woken.is_set():
-            self._broker.wait(timeout)
+            may_find = self._broker.wait(timeout)
+            self._may_find = may_find or self._drain or self._claiming.next_at is not None
         self._asleep = False

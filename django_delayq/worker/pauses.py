@@ -1,5 +1,6 @@
 """What is paused, as one worker knows it: read before the first claim, every 5 s, and at once when it is told."""
 
+from collections.abc import Sequence
 from time import monotonic
 
 from django_delayq.brokers.base import Broker, Pause, covering, earliest
@@ -21,6 +22,11 @@ class Pauses:
 
     def __bool__(self) -> bool:
         return bool(self._known)
+
+    @property
+    def known(self) -> Sequence[Pause]:
+        """Those in force."""
+        return self._known
 
     @property
     def next_end_ms(self) -> int | None:

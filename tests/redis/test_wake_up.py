@@ -13,6 +13,7 @@ from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.slots import Slots
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
+from tests.servers.cluster import until
 
 CHANNEL = "{delayq:0}:wake"
 TIMER = "{delayq:0}:timer"
@@ -119,6 +120,34 @@ def test_a_claim_over_many_sets_knows_the_next_due_time(rig: Rig) -> None:
     (placed,) = rig.send("a", key="k50", delay_ms=MINUTE)
     claims = rig.broker.claim([Want("q", f"k{n}", 1) for n in range(100)], lease_ms=LEASE_MS, worker="w")
     assert claims.next_due_ms == placed.due_ms
+
+
+def _fall_asleep(rig: Rig) -> None:
+    """Find nothing, after what a new connection may have missed."""
+    rig.claim()
+    until(lambda: rig.broker.pauses_heard > 0)
+    rig.broker.wait(0)
+    rig.claim()
+
+
+def test_a_wait_in_which_nothing_came_says_that_a_claim_would_find_nothing(rig: Rig) -> None:
+    _fall_asleep(rig)
+    assert not rig.broker.wait(0.001)
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    assert not rig.broker.wait(0.001)
+    rig.send("a")
+    assert rig.broker.wait(30)
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    assert rig.broker.wait(0)
+
+
+def test_the_look_along_with_upkeep_finds_what_nobody_was_told_of(rig: Rig, published: Published) -> None:
+    _fall_asleep(rig)
+    published.client.delete(TIMER)
+    rig.send("a")
+    assert published() == []
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    assert rig.broker.wait(0)
 
 
 def test_a_broker_that_is_closed_listens_no_more(rig: Rig) -> None:

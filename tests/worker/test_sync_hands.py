@@ -196,9 +196,9 @@ class Unwakable(WatchedBroker):
         super().__init__(alias)
         self.asleep = threading.Event()
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float) -> bool:
         self.asleep.set()
-        super().wait(timeout)
+        return super().wait(timeout)
 
     def wake(self) -> None:
         if threading.current_thread().name.startswith("delayq-hand"):

@@ -199,15 +199,13 @@ class MemoryBroker:
         with self._changed:
             return self._rebuild.end(self._now_ms())
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
         with self._changed:
-            while not self._woken:
-                sleep = min(deadline - time.monotonic(), self._until_due())
-                if sleep <= 0:
-                    return
+            while not self._woken and (sleep := min(deadline - time.monotonic(), self._until_due())) > 0:
                 self._changed.wait(sleep)
             self._woken = False
+        return True  # a claim costs nothing here
 
     def _until_due(self) -> float:
         due_ms = earliest(*map(self._places.next_due, self._wanted))

@@ -286,14 +286,14 @@ class Receiver:
                 interrupted = self._leases.interrupted()
                 self._end({lease: again(self._names, lease.arrival, hold_ms, now_ms) for lease in interrupted})
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float) -> bool:
         until = monotonic() + timeout
         heard = self.pauses_heard
         woken = False
         while not woken and heard == self.pauses_heard:
             left = min(until - monotonic(), self._next_ready_in_s())
             if left <= 0:
-                return
+                break
             with self._waker.listening() as wake:
                 woken = self._inbox.sleep(wake, left)
             try:
@@ -301,7 +301,8 @@ class Receiver:
                     self._inbox.drain()  # what came may be held for now: no reason to claim
                     self._inbox.tend_all(self._wanted)
             except DelayqError:
-                return  # the next claim will tell
+                break  # the next claim will tell
+        return True  # nor may it come later than the next claim that a consumer is gone
 
     def _next_ready_in_s(self) -> float:
         """How long it is until a claim of what was wanted last may find something; infinite when nobody knows."""

@@ -1,14 +1,12 @@
 """The Redis broker: one sorted set per (queue, key), leases and bodies beside it, every move a Lua script."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from heapq import nsmallest
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import TypeVar
 
-from django_delayq import codec
 from django_delayq.brokers.base import (
     BATCH,
     Alarm,
@@ -48,19 +46,19 @@ from django_delayq.brokers.redis import (
 )
 from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.confirm import Confirming
-from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.layout import Layout
 from django_delayq.brokers.redis.links import BUDGET, Links, Lost
 from django_delayq.brokers.redis.locations import parse_location
-from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merge_reports, merge_upkept
+from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merge_reports
 from django_delayq.brokers.redis.once import put_once
+from django_delayq.brokers.redis.owners import Owners
 from django_delayq.brokers.redis.rebuild import Rebuild
 from django_delayq.brokers.redis.report import on_each_server, report_on
-from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, load, plain
+from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, plain
 from django_delayq.brokers.redis.searches import Search
-from django_delayq.brokers.redis.shards import Shards, if_there, reached, there, together
+from django_delayq.brokers.redis.shards import Shards, if_there, together
 from django_delayq.brokers.redis.slots import Slots
-from django_delayq.brokers.redis.upkeep import Watch
+from django_delayq.brokers.redis.upkeep import Rounds
 from django_delayq.brokers.redis.wake import Sleeper
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable, SendError
@@ -82,14 +80,15 @@ class RedisBroker:
         self._layout = Layout(self._shards)
         self._confirming = Confirming(alias.options.confirm, self._shards)
         self._slots = Slots()
-        self._watches = [Watch(keys) for keys in self._shards.all]
         self._rebuild = Rebuild(self._shards)
         self._untold = settles.Untold()
         self._pauses: list[Pause] = []  # as last read
         self._location = parse_location(alias.location)
         self._links = Links(self._location)
         self._sleeper = Sleeper(self._links, [keys.channel for keys in self._shards.all])
-        self._search = Search(self._shards, self._slots, self._sleeper.heard_at)
+        self._owners = Owners(self._shards.all, self._links.place_of)
+        self._search = Search(self._shards, self._slots, self._sleeper, self._owners)
+        self._rounds = Rounds(alias, self._shards.all, self._search, self._owners)
 
     @classmethod
     def check(cls, alias: Alias) -> None:
@@ -103,7 +102,11 @@ class RedisBroker:
         self._links.close()
 
     def _run(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
-        return self._links.run(self._layout.agreed(operation), budget, lost)
+        try:
+            return self._links.run(self._layout.agreed(operation), budget, lost)
+        except BrokerUnavailable:
+            self._rounds.ask_all()
+            raise
 
     async def _arun(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
         return await self._links.arun(self._layout.agreed(operation), budget, lost)
@@ -146,11 +149,7 @@ class RedisBroker:
     # The worker's moves
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        self._sleeper.before_claim(set_name(want.queue, want.key) for want in wants)
-        by = claims.Claimant(worker, lease_ms)
-        claimed, sleep_ms = self._run(self._search.claim(wants, by))
-        self._sleeper.after_claim(claimed.now_ms, sleep_ms)
-        return claimed
+        return self._run(self._search.claim(wants, claims.Claimant(worker, lease_ms)))
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         return self._run(self._search.claim_suspect(wants, claims.Claimant(worker, lease_ms)))
@@ -183,8 +182,7 @@ class RedisBroker:
             self._run(limits.give_back(self._options.prefix, asks))
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
-        watched = reached([watch.upkeep(self._options, lease_ms) for watch in self._watches])
-        return merge_upkept(*there(self._run(watched)))
+        return self._run(self._rounds.upkeep(lease_ms))
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         return self._run(self._rebuild.begin(lock_ms))
@@ -192,8 +190,8 @@ class RedisBroker:
     def end_rebuild(self) -> bool:
         return self._run(self._rebuild.end())
 
-    def wait(self, timeout: float) -> None:
-        self._sleeper.sleep(timeout)
+    def wait(self, timeout: float) -> bool:
+        return self._sleeper.sleep(timeout)
 
     def wake(self) -> None:
         self._sleeper.wake()
@@ -304,7 +302,7 @@ class RedisBroker:
         return self._run(renumber.look(self._shards), LOOK_BUDGET)
 
     def announce(self, worker: WorkerInfo) -> None:
-        said = together([self._layout.agree(), _announce(self._shards.first, worker)])
+        said = together([self._layout.agree(), self._owners.announce(worker)])
         self._links.run(if_there(said, []))  # else with the next: it must not keep a worker from the other nodes
 
     def retire(self, worker: str) -> None:
@@ -341,9 +339,3 @@ def _may_be_done(reason: str) -> BrokerUnavailable:
 def _one(call: Call) -> Operation[Reply]:
     (reply,) = yield [call]
     return reply
-
-
-def _announce(keys: Keys, worker: WorkerInfo) -> Operation[None]:
-    said = asdict(worker)
-    del said["seen_ms"]
-    yield [Call(load("announce"), (keys.meta,), (f"worker:{worker.name}", codec.dumps(said)))]

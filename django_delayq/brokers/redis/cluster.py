@@ -83,6 +83,12 @@ class Cluster:
                 error = fault
         raise error
 
+    def place_of(self, key: str) -> Address | None:
+        try:
+            return self._nodes.of(key)
+        except Passing:
+            return None
+
     def close(self) -> None:
         for node in list(self._known.values()):
             node.server.close()

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from redis.connection import AbstractConnection
 
 from django_delayq.brokers.redis.cluster import Cluster
-from django_delayq.brokers.redis.locations import Location
+from django_delayq.brokers.redis.locations import Address, Location
 from django_delayq.brokers.redis.patience import BUDGET as BUDGET, Lost as Lost, Patience
 from django_delayq.brokers.redis.replies import Passing, as_ours, check
 from django_delayq.brokers.redis.scripts import Call, Operation, Replies, proceed
@@ -31,6 +31,9 @@ class Exchange(Protocol):
     def connect(self, timeout: float) -> AbstractConnection:
         """A new connection, for one who keeps it."""
 
+    def place_of(self, key: str) -> Address | None:
+        """The node of a cluster that has a key, as far as that is known."""
+
     def close(self) -> None:
         """Close the idle connections."""
 
@@ -40,6 +43,7 @@ class Links:
 
     def __init__(self, location: Location) -> None:
         self._exchange: Exchange = Cluster(location) if location.nodes else OneServer(location)
+        self.place_of = self._exchange.place_of
 
     def run(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
         """Run an operation to its end. Raises `lost` of the reason after `budget` seconds, or `BrokerRefused`.
@@ -104,6 +108,9 @@ class OneServer:
 
     def begin(self, calls: list[Call], patience: Patience) -> Callable[[], Replies]:
         return partial(self._end, calls, self._server.send(calls, patience), patience)
+
+    def place_of(self, key: str) -> None:
+        """It is no cluster."""
 
     def _end(self, calls: list[Call], sent: Sent, patience: Patience) -> Replies:
         patience.begin()

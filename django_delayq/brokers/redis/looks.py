@@ -128,11 +128,15 @@ def read_totals(reply: list[bytes]) -> dict[str, int]:
 def workers(keys: Keys) -> Operation[list[WorkerInfo]]:
     """The workers heard of lately."""
     clock, fields = yield [beside(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
-    now = clock_ms(clock)
+    return read_workers(clock_ms(clock), fields)
+
+
+def read_workers(now_ms: int, fields: list[bytes]) -> list[WorkerInfo]:
+    """The workers heard of lately, of all fields of the meta hash."""
     found = []
     for name, value in pairs(fields):
         seen, _, said = value.partition(US)
-        if name.startswith(b"worker:") and now - as_int(seen) <= HEARTBEAT_MS:
+        if name.startswith(b"worker:") and now_ms - as_int(seen) <= HEARTBEAT_MS:
             with contextlib.suppress(DataMismatch):  # not written by us
                 found.append(replace(codec.decode_data(said, WorkerInfo), seen_ms=as_int(seen)))
     return sorted(found, key=lambda worker: worker.name)

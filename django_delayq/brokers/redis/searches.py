@@ -3,22 +3,26 @@
 A look asks every shard in one round trip. Claims ask one shard first, then two, four, … until every hand is full: a
 backlog costs one call a batch at any number of shards, and what is spread thinly takes few round trips. What a look
 saw serves the next claims too while it fills their hands. As with a sleep, that ends when something falls due, when it
-is published that something nearer was placed, and after a second.
+is published that something nearer was placed, and after a second. A worker that sleeps looks along with upkeep, at each
+shard in its turn (owners.py), and claims only once there is a reason to.
 """
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from django_delayq.brokers.base import BATCH, Claims, Want, earliest, pages
 from django_delayq.brokers.redis.claims import MOST_SETS, Claimant, claim, claim_suspect
 from django_delayq.brokers.redis.hands import Hands
 from django_delayq.brokers.redis.keys import Keys, set_name
+from django_delayq.brokers.redis.owners import Owners
 from django_delayq.brokers.redis.replies import Passing
-from django_delayq.brokers.redis.scripts import Call, Operation, load
+from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load
 from django_delayq.brokers.redis.shards import Shards, reached, there
 from django_delayq.brokers.redis.slots import Slots
+from django_delayq.brokers.redis.wake import Rest, Sleeper
 
 FRESH_S = 0.001
 """How long a look at one shard serves at least. At several it serves as many times longer, so that where something
@@ -27,8 +31,20 @@ falls due all the time looks cost the same at any number."""
 LONGEST_S = 1.0
 """How long one serves at most."""
 
+SLACK_S = 0.5
+"""How much longer than until the next look a sleep may last: so that it is the look that comes first."""
+
 _Place = tuple[int, str]
 """A wait set: its shard and its name."""
+
+
+class _Look(NamedTuple):
+    """What a look at one shard told: the time, when something is due next in sets where nothing is yet, and since when
+    it is in the others."""
+
+    now_ms: int
+    next_due_ms: int | None
+    due: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -40,7 +56,15 @@ class _Seen:
     now_ms: int
     next_due_ms: int | None  # of what is not due yet
     due: dict[_Place, int]
+    rests: dict[int, Rest]  # of each shard
     away: str = ""  # why some shards did not tell
+
+    def falls_due(self, shard: int, at_ms: int | None) -> None:
+        """Something is due then, or the shard is to be asked again."""
+        if at_ms is not None:
+            rest = self.rests[shard]
+            self.rests[shard] = rest._replace(sleep_ms=min(rest.sleep_ms, at_ms))
+            self.next_due_ms = earliest(self.next_due_ms, at_ms)
 
 
 @dataclass(slots=True)
@@ -49,17 +73,39 @@ class Search:
 
     shards: Shards
     slots: Slots
-    heard_at: Callable[[str], float]
-    """When something was last published for a set, by the monotonic clock."""
+    sleeper: Sleeper
+    owners: Owners
     _seen: _Seen | None = field(default=None, init=False)
+    _names: frozenset[str] = field(default=frozenset(), init=False)
 
-    def claim(self, wants: Sequence[Want], by: Claimant) -> Operation[tuple[Claims, int]]:
-        """Claims of all shards, as many as one call gives at most; and until when (server time) a worker that has hands
+    def claim(self, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
+        """Claims of all shards, as many as one call gives at most. The sleeper is told how long a worker that has hands
         left may sleep."""
         hands = Hands(wants)
+        self._names = hands.names
+        self.sleeper.before_claim(hands.names)
         if len(self.shards.all) == 1 and len(hands.names) <= MOST_SETS:
-            return claim(self.shards.first, self.slots, hands.wants(), by)
+            return self._claim_in(self.shards.first, hands.wants(), by)
         return self._search(hands, by)
+
+    def _claim_in(self, keys: Keys, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
+        claims, sleep_ms = yield from claim(keys, self.slots, wants, by)
+        self.sleeper.rest({keys.shard: Rest(time.monotonic(), claims.now_ms, sleep_ms)})
+        return claims
+
+    def look_along(self, spans_s: Mapping[int, float]) -> Operation[None]:
+        """Look at some shards for the sets that were wanted last, for a worker that looks there again after so long."""
+        self.sleeper.before_look(spans_s)
+        names, calls = self._names, self.owners.are_several
+        looks = yield from reached(
+            [_look_at(self.shards.all[shard], names, span_s, calls=calls) for shard, span_s in spans_s.items()]
+        )
+        rests = {}
+        for (shard, span_s), look in zip(spans_s.items(), looks, strict=True):
+            rest = _rest(look, span_s)
+            has_due = not isinstance(look, Passing) and look.due
+            rests[shard] = rest._replace(sleep_ms=rest.now_ms) if has_due else rest
+        self.sleeper.rest(rests)
 
     def claim_suspect(self, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
         """As `claims.claim_suspect`, of the first shard that has one due."""
@@ -71,12 +117,12 @@ class Search:
         found, _ = there(ended)
         return found[-1]
 
-    def _search(self, hands: Hands, by: Claimant) -> Operation[tuple[Claims, int]]:
+    def _search(self, hands: Hands, by: Claimant) -> Operation[Claims]:
         seen = self._remembered(hands.names)
         has_looked = seen is None
         if seen is None:
-            seen = yield from self._look(hands.names)
-        given, sleeps, behind = Claims([], [], seen.now_ms, seen.next_due_ms), [seen.now_ms + 1000], set[int]()
+            seen = yield from self._look(hands.names, by.lease_ms)
+        given, behind = Claims([], [], seen.now_ms, seen.next_due_ms), set[int]()
         most = 1
         while hands.left > 0:
             asked = _most_due(seen, hands, most)
@@ -85,34 +131,33 @@ class Search:
                 is_busy = bool(given.messages or given.alarms or seen.due)
                 if has_looked or (is_busy and self._is_all(seen, hands.names)):
                     break
-                seen, has_looked = (yield from self._look(hands.names)), True
+                seen, has_looked = (yield from self._look(hands.names, by.lease_ms)), True
                 continue
             claimed = yield from reached(
-                [claim(self.shards.all[shard], self.slots, some, by) for shard, some in asked.items()]
+                [self._claim_in(self.shards.all[shard], some, by) for shard, some in asked.items()]
             )
             for (shard, some), result in zip(asked.items(), claimed, strict=True):
                 if isinstance(result, Passing):
                     _leave_out(seen, shard, result)
                     continue
-                claims, sleep_ms = result
-                _take(seen, hands, shard, some, claims)
-                _add(given, claims)
-                sleeps.append(sleep_ms)
-                (behind.add if claims.left else behind.discard)(shard)
+                _take(seen, hands, shard, some, result)
+                _add(given, result)
+                (behind.add if result.left else behind.discard)(shard)
             most *= 2
         self._seen = seen
+        self.sleeper.rest(seen.rests)
         left = [at for (_, name), at in seen.due.items() if name in hands.names]
         given.messages.sort(key=lambda message: (message.due_ms, message.id))
         given.next_due_ms = earliest(given.next_due_ms, *left)
         given.left, given.away = bool(behind or left), seen.away
-        return given, min(sleeps) if seen.next_due_ms is None else min(*sleeps, seen.next_due_ms)
+        return given
 
     def _remembered(self, names: frozenset[str]) -> _Seen | None:
         """A copy of what was seen, if it still serves: several threads may claim."""
         seen = self._seen
         if seen is None or not names <= seen.names:
             return None
-        seen = replace(seen, due=seen.due.copy())
+        seen = replace(seen, due=seen.due.copy(), rests=seen.rests.copy())
         is_fresh = time.monotonic() < seen.looked_at + FRESH_S * len(self.shards.all)
         return seen if is_fresh or self._is_all(seen, names) else None
 
@@ -124,32 +169,48 @@ class Search:
         if seen.next_due_ms is not None and seen.next_due_ms <= seen.now_ms + age_s * 1000:
             return False
         quiet = names.difference(name for _, name in seen.due)
-        return all(self.heard_at(name) < seen.looked_at for name in quiet)
+        return all(self.sleeper.heard_at(name) < seen.looked_at for name in quiet)
 
-    def _look(self, names: frozenset[str]) -> Operation[_Seen]:
+    def _look(self, names: frozenset[str], lease_ms: int) -> Operation[_Seen]:
         looked_at = time.monotonic()
-        looks = yield from reached([_look_at(keys, sorted(names)) for keys in self.shards.all])
+        spans_s = self.owners.spans_s(lease_ms)
+        looks = yield from reached(
+            [_look_at(keys, names, span_s) for keys, span_s in zip(self.shards.all, spans_s, strict=True)]
+        )
         _, away = there(looks)
-        seen = _Seen(names, looked_at, 0, None, {}, away)
-        for shard, look in enumerate(looks):
+        seen = _Seen(names, looked_at, 0, None, {}, {}, away)
+        for shard, (look, span_s) in enumerate(zip(looks, spans_s, strict=True)):
+            seen.rests[shard] = _rest(look, span_s)
             if isinstance(look, Passing):
                 continue
-            now_ms, next_due_ms, due = look
-            seen.now_ms = max(seen.now_ms, now_ms)
-            seen.next_due_ms = earliest(seen.next_due_ms, next_due_ms)
-            seen.due.update({(shard, name): at for name, at in due.items()})
+            seen.now_ms = max(seen.now_ms, look.now_ms)
+            seen.falls_due(shard, look.next_due_ms)
+            seen.due.update({(shard, name): at for name, at in look.due.items()})
         return seen
 
 
-def _look_at(keys: Keys, names: Sequence[str]) -> Operation[tuple[int, int | None, dict[str, int]]]:
-    """The time, when something is due next in sets where nothing is yet, and since when it is in the others."""
-    now_ms, next_due_ms, due = 0, None, dict[str, int]()
-    for page in pages(names, BATCH):
-        (reply,) = yield [Call(load("look"), (keys.sets, keys.timer), page)]
-        now_ms = int(reply[0])
-        next_due_ms = earliest(next_due_ms, int(reply[1]) if int(reply[1]) >= 0 else None)
-        due.update({name.decode(): int(float(at)) for name, at in zip(reply[2::2], reply[3::2], strict=True)})
-    return now_ms, next_due_ms, due
+def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = False) -> Operation[_Look]:
+    """A look by a worker that looks again after so long; `calls` others for what is due there."""
+    look = _Look(0, None, {})
+    for page in pages(sorted(names), BATCH):
+        arguments: Sequence[Argument] = (_longest_ms(span_s), keys.channel if calls else "", *page)
+        (reply,) = yield [Call(load("look"), (keys.sets, keys.timer), arguments)]
+        next_due_ms = earliest(look.next_due_ms, int(reply[1]) if int(reply[1]) >= 0 else None)
+        due = {name.decode(): int(float(at)) for name, at in zip(reply[2::2], reply[3::2], strict=True)}
+        look = _Look(int(reply[0]), next_due_ms, {**look.due, **due})
+    return look
+
+
+def _rest(look: _Look | Passing, span_s: float) -> Rest:
+    """How long a worker may sleep that has a hand for nothing that is due. A node that was away is asked again soon."""
+    if isinstance(look, Passing):
+        return Rest(time.monotonic(), 0, round(LONGEST_S * 1000))
+    until_ms = look.now_ms + _longest_ms(span_s)
+    return Rest(time.monotonic(), look.now_ms, min(until_ms, look.next_due_ms or until_ms))
+
+
+def _longest_ms(span_s: float) -> int:
+    return round((span_s + SLACK_S) * 1000)
 
 
 def _most_due(seen: _Seen, hands: Hands, most: int) -> dict[int, list[Want]]:
@@ -180,9 +241,9 @@ def _take(seen: _Seen, hands: Hands, shard: int, asked: Sequence[Want], claims: 
         of = message.header or asked[0]
         given[set_name(of.queue, of.key)] += 1
     if not claims.left:  # a look told of sets where nothing was due yet, and was not asked of these
-        seen.next_due_ms = earliest(seen.next_due_ms, claims.next_due_ms)
+        seen.falls_due(shard, claims.next_due_ms)
     elif any(given[set_name(want.queue, want.key)] < want.count for want in asked):  # when next there it did not tell
-        seen.next_due_ms = earliest(seen.next_due_ms, claims.now_ms)
+        seen.falls_due(shard, claims.now_ms)
     for want in asked:
         name = set_name(want.queue, want.key)
         hands.fill(name, given[name])

@@ -1,26 +1,85 @@
-"""What time alone does in Redis: leases lapse, errors outlive their retention. And whose data it is: the epoch."""
+"""What time alone does in Redis: leases lapse, errors outlive their retention. And whose data it is: the epoch.
+
+Each worker does it for every shard, as often as it looks there (owners.py), in the same round trip. Where a lease ends
+that it saw, it does not leave that to another.
+"""
 
 import time
+from collections.abc import Sequence
 
 from django_delayq.brokers.base import BuriedInfo, Upkept
 from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.merging import merge_upkept
+from django_delayq.brokers.redis.owners import FIRST_S, Owners
 from django_delayq.brokers.redis.records import unpack_message
+from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply, load
-from django_delayq.conf import Options
+from django_delayq.brokers.redis.searches import Search
+from django_delayq.brokers.redis.shards import reached, there
+from django_delayq.conf import Alias, Options
+
+
+class Rounds:
+    """The upkeep of all shards, each in its turn, and a look at each along with it."""
+
+    def __init__(self, alias: Alias, shards: Sequence[Keys], search: Search, owners: Owners) -> None:
+        self._alias = alias
+        self._watches = [Watch(keys) for keys in shards]
+        self._search = search
+        self._owners = owners
+
+    def upkeep(self, lease_ms: int) -> Operation[Upkept]:
+        """Of a shard whose turn it is not it tells when the next lease ends there, or that its node was away."""
+        spans_s = self._owners.spans_s(lease_ms)
+        turns = {
+            shard: span_s
+            for shard, (watch, span_s) in enumerate(zip(self._watches, spans_s, strict=True))
+            if watch.is_due(span_s, has_alarms=self._alias.store is not None)
+        }
+        watched = [self._watches[shard].upkeep(self._alias.options, lease_ms) for shard in turns]
+        *told, _ = yield from reached([*watched, self._search.look_along(turns)])
+        answers = dict(zip(turns, told, strict=True))
+        for shard, answer in answers.items():
+            self._watches[shard].told = answer
+        return merge_upkept(*there([answers.get(n) or watch.still for n, watch in enumerate(self._watches)]))
+
+    def ask_all(self) -> None:
+        """Something failed: the next upkeep asks everywhere."""
+        for watch in self._watches:
+            watch.told = None
 
 
 class Watch:
-    """What one process knows of a shard: whether it has seen the epoch, and how the server's clock goes."""
+    """What one process knows of a shard: whether it has seen the epoch, how the server's clock goes, and what it was
+    `told` when it last asked."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._has_seen = False
         self._clock: tuple[int, float] | None = None  # server ms, our monotonic seconds when it was asked
+        self.told: Upkept | Passing | None = None
+
+    def is_due(self, span_s: float, *, has_alarms: bool) -> bool:
+        """Whether it is to be asked by one who may leave it alone for so long: also where a lease has ended since, and
+        while its node is away or has lost its alarms."""
+        if self._clock is None or not isinstance(self.told, Upkept):
+            return True
+        if span_s <= FIRST_S or (has_alarms and self.told.alarms_lost):
+            return True
+        age_s, end_ms = time.monotonic() - self._clock[1], self.told.next_lease_end_ms
+        return age_s >= span_s - FIRST_S / 2 or (end_ms is not None and end_ms <= self._now_ms())
+
+    @property
+    def still(self) -> Upkept | Passing:
+        """What holds still of what it was told."""
+        if isinstance(self.told, Passing):
+            return self.told
+        return Upkept(self._now_ms(), next_lease_end_ms=self.told.next_lease_end_ms if self.told else None)
 
     def upkeep(self, options: Options, lease_ms: int) -> Operation[Upkept]:
         """One round trip, but where a lapsed message's wait set must be named first."""
         asked = time.monotonic()
-        expected = "" if self._clock is None else str(self._clock[0] + int((asked - self._clock[1]) * 1000))
+        expected = "" if self._clock is None else str(self._now_ms())
         reclaim: list[Argument] = [lease_ms, self._keys.channel, expected]
         upkept = Upkept(0)
         missing: list[str] = []
@@ -42,6 +101,10 @@ class Watch:
                 break
             missing = more
         return upkept
+
+    def _now_ms(self) -> int:
+        now_ms, asked_at = self._clock or (0, 0.0)
+        return now_ms + int((time.monotonic() - asked_at) * 1000)
 
     def _lost_record(self, here: bytes, seen_on: bytes) -> str:
         has_seen, self._has_seen = self._has_seen, True

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import redis
 from redis.connection import AbstractConnection
@@ -20,16 +21,31 @@ _LAST_WORDS = 1.0
 """Seconds that the listener has to end when it is stopped; one that just connects anew is left."""
 
 
+class Rest(NamedTuple):
+    """That nothing need be looked for in one shard before `sleep_ms`, its server's time: the reply that tells so came
+    at `told_at`, by the monotonic clock, when it was `now_ms` there."""
+
+    told_at: float
+    now_ms: int
+    sleep_ms: int
+
+    @property
+    def until(self) -> float:
+        """By the monotonic clock. The server took its time before its reply came, so this is never too early."""
+        return self.told_at + (self.sleep_ms - self.now_ms) / 1000
+
+
 class Sleeper:
     """One worker's sleep: a local timer (a server-side time-out overshoots), ended early by a published due time."""
 
     def __init__(self, links: Links, channels: Sequence[str]) -> None:
         self._links = links
-        self._channels = channels
+        self._shards = {channel.encode(): shard for shard, channel in enumerate(channels)}
         self._changed = threading.Condition()
         self._names: frozenset[bytes] = frozenset()
-        self._due = 0.0  # by the monotonic clock, as `_offset` maps the server's onto it
-        self._offset = 0.0
+        # Of each shard: when a claim may find something, by the monotonic clock, and what maps the server's onto it.
+        self._dues = [0.0 for _ in channels]
+        self._offsets = [float("-inf") for _ in channels]
         self._woken = False
         self._heard_at: dict[bytes, float] = {}
         self.pauses_heard = 0
@@ -43,25 +59,33 @@ class Sleeper:
             self._names = frozenset(name.encode() for name in names)
             for name in self._names:
                 self._heard_at.setdefault(name, 0.0)
-            self._due = float("inf")
+        self.before_look(self._shards.values())
 
-    def after_claim(self, now_ms: int, sleep_ms: int) -> None:
-        """The claim saw `now_ms` and found nothing more to do before `sleep_ms`, server time."""
+    def before_look(self, shards: Iterable[int]) -> None:
+        """The same, at these shards, for the wait sets that were last wanted."""
         with self._changed:
-            # The server took its time before its reply came, so this never maps to too early.
-            self._offset = time.monotonic() - now_ms / 1000
-            self._due = min(self._due, sleep_ms / 1000 + self._offset)
+            for shard in shards:
+                self._dues[shard] = float("inf")
 
-    def sleep(self, timeout: float) -> None:
-        """Until the due time, `wake`, or `timeout` seconds."""
+    def rest(self, rests: Mapping[int, Rest]) -> None:
+        """What a claim or a look at each of these shards has found."""
+        with self._changed:
+            for shard, rest in rests.items():
+                if rest.now_ms:  # else it did not answer
+                    self._offsets[shard] = rest.told_at - rest.now_ms / 1000
+                self._dues[shard] = min(self._dues[shard], rest.until)
+
+    def sleep(self, timeout: float) -> bool:
+        """Until the due time, `wake`, or `timeout` seconds. False where only these are over."""
         until = time.monotonic() + timeout
         with self._changed:
             while not self._woken:
-                left = min(until, self._due) - time.monotonic()
-                if left <= 0:
-                    return
-                self._changed.wait(left)
+                now, due = time.monotonic(), min(self._dues)
+                if now >= min(due, until):
+                    return now >= due
+                self._changed.wait(min(due, until) - now)
             self._woken = False
+        return True
 
     def wake(self) -> None:
         """End the running or the next sleep."""
@@ -88,8 +112,8 @@ class Sleeper:
             self._heard_at = dict.fromkeys(self._heard_at, time.monotonic())
         self.hear_of_pauses()
 
-    def published(self, message: bytes) -> None:
-        """Something was placed, "<due ms> <wait set>", or the pauses changed."""
+    def published(self, channel: bytes, message: bytes) -> None:
+        """Something was placed in a shard, "<due ms> <wait set>", or the pauses changed."""
         if message == PAUSES:
             self.hear_of_pauses()
             return
@@ -98,7 +122,8 @@ class Sleeper:
             if name in self._heard_at:
                 self._heard_at[name] = time.monotonic()
             if name in self._names and due.isdigit():
-                self._due = min(self._due, int(due) / 1000 + self._offset)
+                shard = self._shards[channel]
+                self._dues[shard] = min(self._dues[shard], int(due) / 1000 + self._offsets[shard])
                 self._changed.notify_all()
 
     def heard_at(self, name: str) -> float:
@@ -108,8 +133,8 @@ class Sleeper:
     def subscribe(self) -> AbstractConnection:
         """A connection that listens."""
         connection = self._links.connect()
-        connection.send_command("SUBSCRIBE", *self._channels)
-        for _ in self._channels:
+        connection.send_command("SUBSCRIBE", *self._shards)
+        for _ in self._shards:
             connection.read_response()
         return connection
 
@@ -156,4 +181,4 @@ class _Listener:
                 continue
             asked = False
             if reply[0] == b"message":
-                self._sleeper.published(reply[2])
+                self._sleeper.published(*reply[1:])

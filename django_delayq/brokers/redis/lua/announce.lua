@@ -2,6 +2,7 @@
 -- A worker's heartbeat; forgets those that were not heard of for a minute, and pauses that have ended.
 -- KEYS  1 meta
 -- ARGV  1 field ('worker:<name>') 2 what it says of itself
+-- Gives now and all fields, one after the other with its value.
 redis.call('HDEL', KEYS[1], '') -- a write that needs no memory lets the next one pass when memory is full
 redis.call('HSET', KEYS[1], ARGV[1], now .. '\31' .. ARGV[2])
 local all = redis.call('HGETALL', KEYS[1])
@@ -12,3 +13,4 @@ for i = 1, #all, 2 do
     or ended and string.sub(all[i], 1, 6) == 'pause:' and tonumber(ended) <= now
   if is_over then redis.call('HDEL', KEYS[1], all[i]) end
 end
+return { now, all }

@@ -1,0 +1,87 @@
+"""Who looks first at a shard of a cluster where nothing is known to be due.
+
+The workers share that out by themselves, by what their heartbeats tell and by rendezvous hashing (Thaler and
+Ravishankar, 1998): each ranks them all for each node, and all come to the same. There is no coordinator, and who joins,
+leaves or dies moves only what was its own. Who is not the first looks less often. That makes nothing late: no sleep is
+longer than the mark that its look has raised (docs/internals, "Wake-up"), so what is sent nearer wakes all. It is for
+what nobody hears of.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from django_delayq import codec
+from django_delayq.brokers.figures import WorkerInfo
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.looks import read_workers
+from django_delayq.brokers.redis.scripts import Call, Operation, load
+
+FIRST_S = 1.0
+"""How often the first looks, and everyone on a single server, where a look at all shards is one round trip."""
+
+NEXT_S = 4.0
+"""How often the two next to it look, at most. It is less than a third of a lease: after so long without upkeep Redis
+seems to have hung (lua/reclaim.lua), and it must not seem so after a first that died."""
+
+OTHERS_S = 10.0
+"""How often all others look, at most, and how long after its last heartbeat a worker counts: they come every 5 s."""
+
+
+class Owners:
+    """What one worker knows of the others. Until it has told of itself it looks everywhere."""
+
+    def __init__(self, shards: Sequence[Keys], place_of: Callable[[str], object]) -> None:
+        self._shards = shards
+        self._place_of = place_of
+        self._own: WorkerInfo | None = None
+        self._last_seen: dict[str, float] = {}  # by the monotonic clock, of those that look for all that this one does
+
+    def announce(self, worker: WorkerInfo) -> Operation[None]:
+        """A heartbeat. Its answer tells of the others."""
+        said = asdict(worker)
+        del said["seen_ms"]
+        meta = self._shards[0].meta
+        ((now_ms, fields),) = yield [Call(load("announce"), (meta,), (f"worker:{worker.name}", codec.dumps(said)))]
+        now = time.monotonic()
+        self._own = worker
+        self._last_seen = {
+            other.name: now - (now_ms - other.seen_ms) / 1000
+            for other in read_workers(int(now_ms), fields)
+            if other.name != worker.name and _serves_all(other, worker)
+        }
+
+    @property
+    def are_several(self) -> bool:
+        """Whether they share anything out."""
+        return bool(self._others()) and self._place_of(self._shards[0].msg) is not None
+
+    def spans_s(self, lease_ms: int) -> list[float]:
+        """For how long, in seconds, this worker may leave each shard alone."""
+        others = self._others()
+        places = [self._place_of(keys.msg) if others else None for keys in self._shards]
+        spans = {place: self._span_s(places.index(place), others, lease_ms) for place in set(places) - {None}}
+        return [spans.get(place, FIRST_S) for place in places]
+
+    def _others(self) -> list[str]:
+        now = time.monotonic()
+        return [name for name, seen_at in self._last_seen.items() if now - seen_at < OTHERS_S]
+
+    def _span_s(self, place: int, others: Sequence[str], lease_ms: int) -> float:
+        """Of a node, named by the first of its shards: an address may be another for each worker."""
+        own = _weight(place, self._own.name) if self._own else b""
+        rank = sum(_weight(place, other) > own for other in others)
+        if rank == 0:
+            return FIRST_S
+        lease_s = lease_ms / 1000
+        return max(min(NEXT_S, lease_s / 3 - 1) if rank < 3 else min(OTHERS_S, lease_s * 2 / 3), FIRST_S)
+
+
+def _weight(place: int, worker: str) -> bytes:
+    return hashlib.blake2b(f"{place} {worker}".encode(), digest_size=8).digest()
+
+
+def _serves_all(worker: WorkerInfo, of: WorkerInfo) -> bool:
+    """Whether a worker looks for all that another one does."""
+    return set(of.queues) <= set(worker.queues) and set(of.keys) <= set(worker.keys)

@@ -1,0 +1,51 @@
+"""What a worker asks of its broker that has nothing to do."""
+
+import pytest
+
+from django_delayq.brokers.base import Pause
+from django_delayq.worker import pauses, upkeep
+from tests.worker.rig import Rig, WatchedBroker, make_handler
+
+
+class Knowing(WatchedBroker):
+    """Knows after a wait that a claim would find nothing, as Redis does. Tells nobody of pauses."""
+
+    def wait(self, timeout: float) -> bool:
+        super().wait(timeout)
+        return self._until_due() <= 0
+
+    @property
+    def pauses_heard(self) -> int:
+        return 0
+
+    @pauses_heard.setter
+    def pauses_heard(self, _: int) -> None: ...
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """Workers whose upkeep is due all the time."""
+    monkeypatch.setattr(upkeep, "EVERY_S", 0.001)
+    return Rig(broker_class=Knowing)
+
+
+def test_a_worker_claims_nothing_where_its_broker_knows_of_nothing(rig: Rig) -> None:
+    rig.start(make_handler(lambda message: None))
+    rig.broker.until(lambda: rig.broker.upkeeps > 2)
+    claims, upkeeps = rig.broker.claims, rig.broker.upkeeps
+    rig.broker.until(lambda: rig.broker.upkeeps > upkeeps + 20)
+    assert rig.broker.claims == claims
+    rig.send("a")
+    rig.until_gone("a")
+    rig.stop()
+
+
+def test_what_is_paused_no_more_is_claimed_also_where_nobody_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pauses, "READ_EVERY_S", 0)
+    rig.broker.pause(Pause("default", None, "x"))
+    rig.start(make_handler(lambda message: None))
+    rig.send("a")
+    rig.broker.until(lambda: rig.broker.upkeeps > 2)
+    rig.broker.resume("default", None)
+    rig.until_gone("a")
+    rig.stop()
