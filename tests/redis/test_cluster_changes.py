@@ -94,7 +94,10 @@ class Load:
         return bool(claims.messages)
 
 
-def test_a_replica_that_follows_its_primary_is_found(cluster: ClusterServers, rig: Rig) -> None:
+def test_a_replica_that_follows_its_primary_is_found(
+    cluster: ClusterServers, rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     own = next(keys for keys in SHARDS.all if cluster.owner(keys.msg) is cluster.primaries[0])
     mine = [id for id in map(str, range(30)) if SHARDS.of(id) is own]
     rig.broker.put([Put(id, HEADER, b"1") for id in mine])
@@ -108,6 +111,12 @@ def test_a_replica_that_follows_its_primary_is_found(cluster: ClusterServers, ri
     assert sorted(ids(rig.claim_all())) == sorted(mine)
     assert "lost" in rig.broker.upkeep(lease_ms=LEASE_MS).lost_record  # a replica may not have had all: it is said
     assert rig.broker.audit().differences == []
+    assert [
+        record.levelname for record in caplog.records if str(cluster.primaries[0].options["port"]) in record.message
+    ] == [
+        "WARNING",
+        "INFO",
+    ]
 
 
 def sent_again(rig: Rig, id: str) -> None:

@@ -57,9 +57,16 @@ class Node:
 
     def answers(self) -> None:
         """It has answered."""
+        self._is_well("The node %s of the cluster is back.")
+
+    def is_replaced(self) -> None:
+        """Others have its slots now."""
+        self._is_well("What the node %s of the cluster held is with others now: nothing waits for it.")
+
+    def _is_well(self, text: str) -> None:
         if self.away is not None:
             self.away, self._away_until = None, 0.0
-            logger.info("The node %s of the cluster is back.", self.server.shown)
+            logger.info(text, self.server.shown)
 
 
 class Cluster:
@@ -164,6 +171,10 @@ class Cluster:
     def _learn(self, patience: Patience) -> None:
         with suppress(Passing):  # who asks for a slot that nobody has is told
             self._nodes.learn(min(patience.left, BUDGET))
+            primaries = set(self._nodes.primaries())
+            for address, node in list(self._known.items()):
+                if address not in primaries:
+                    node.is_replaced()
 
     def _parts(self, trip: Trip) -> list[tuple[Node, list[int]]]:
         """What is left to ask, by node, without what is not waited for: that is given up here."""
