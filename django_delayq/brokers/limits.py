@@ -3,8 +3,10 @@
 Starts are spaced by the generic cell rate algorithm (ITU-T I.371) without a tolerance: after a start the next is
 allowed one interval later, whatever was left unused before. So n intervals never have more than n + 1 starts.
 
-Who finds no slot is put in a line, so that of many that wait for one slot a few ask in a second, however many there
-are: at first one each `LEAST_STEP_MS`, and one each `MOST_STEP_MS` where none was free for long.
+Who finds no slot is put in a line, so that of many that wait for one slot a few ask in a second: at first one each
+`LEAST_STEP_MS`, and one each `MOST_STEP_MS` where none was free for long. But nobody is told that a slot is free, so
+the line is no longer than a quarter of the time that none was: who finds no place in it asks at its end with the
+others, a millisecond apart, which few calls do. So a backlog comes back soon after a slot that was held for long.
 """
 
 from collections import defaultdict
@@ -13,7 +15,8 @@ from dataclasses import dataclass, field
 
 from django_delayq.brokers.verbs import Ask, Refusal
 
-LEAST_STEP_MS, MOST_STEP_MS = 20, 250
+LEAST_STEP_MS, MOST_STEP_MS = 10, 250
+LEAST_LINE_MS, MOST_LINE_MS = 2_000, 60_000
 LINGER_MS = 1_000
 """A line is forgotten when nobody has asked for so long after its end."""
 LONGEST_WAIT_MS = 3_600_000
@@ -55,8 +58,11 @@ class Slots:
         """The ms after which one more may ask again."""
         if not self.since_ms or self.line_ms + LINGER_MS <= now_ms:
             self.since_ms = now_ms
-        step = min(max((now_ms - self.since_ms) // 10, LEAST_STEP_MS), MOST_STEP_MS)
-        self.line_ms = min(max(self.line_ms, now_ms) + step, now_ms + LONGEST_WAIT_MS)
+        none_free_ms = now_ms - self.since_ms
+        step = min(max(none_free_ms // 10, LEAST_STEP_MS), MOST_STEP_MS)
+        end_ms = now_ms + min(max(none_free_ms // 4, LEAST_LINE_MS), MOST_LINE_MS)
+        last_ms = max(self.line_ms, now_ms)
+        self.line_ms = min(last_ms + (step if last_ms + step <= end_ms else 1), now_ms + LONGEST_WAIT_MS)
         return self.line_ms - now_ms
 
 

@@ -8,8 +8,10 @@ end
 -- One more waits. Gives for how many ms.
 local function wait_in(line)
   if line.since == 0 or line.last + 1000 <= now then line.since = now end
-  local step = math.min(math.max(math.floor((now - line.since) / 10), 20), 250)
-  line.last = math.min(math.max(line.last, now) + step, now + 3600000)
+  local none_free = now - line.since
+  local step = math.min(math.max(math.floor(none_free / 10), 10), 250)
+  local last, length = math.max(line.last, now), math.min(math.max(none_free / 4, 2000), 60000)
+  line.last = math.min(last + (last + step <= now + length and step or 1), now + 3600000)
   return line.last - now
 end
 
