@@ -25,9 +25,9 @@ def reason_of(error: Exception) -> str:
 
 
 def _of_java(error: Any) -> str:
-    """What failed, and what was the first cause of it."""
+    """What failed, and what was the first cause of it; the cause alone where the other only wraps it."""
     cause = error
     while cause.getCause() is not None:
         cause = cause.getCause()
-    told = (str(each.getMessage() or each.toString()).partition("\n")[0] for each in (error, cause))
-    return ": ".join(dict.fromkeys(told))
+    failed, why = (str(each.getMessage() or each.toString()).partition("\n")[0] for each in (error, cause))
+    return why if why in failed else f"{failed}: {why}"

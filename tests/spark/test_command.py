@@ -17,8 +17,10 @@ from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
 from django_delayq.conf import get_alias
-from django_delayq.spark.cli.arguments import count, holidays, instant, picture, quiet_hours, rows_of, seconds
+from django_delayq.models import ErrorMessage
+from django_delayq.spark.cli.arguments import holidays, instant, picture, quiet_hours, rows_of, seconds
 from django_delayq.spark.jobs.chart import png
+from django_delayq.spark.jobs.lake import Lake
 from tests.spark.ended import fail
 from tests.spark.support import PASSWORD, STORED, waiting
 
@@ -71,8 +73,25 @@ def test_what_can_not_be_done_is_told_in_a_line(plan: list[str]) -> None:
         run("schedule", *plan[:4], *plan[6:])
     with pytest.raises(CommandError, match=r"^stored: \[PARSE_SYNTAX_ERROR\] "):
         run("schedule", *plan, "--where", "customer =")
+    jdbc = ["--format", "jdbc", "--read-option", "url=jdbc:other:", "--read-option", "dbtable=t"]
+    with pytest.raises(CommandError, match=r"^stored: Spark has no driver for this url of JDBC: "):
+        run("schedule", *plan[:4], *plan[6:], *jdbc)
+    with pytest.raises(CommandError, match=r"--max-rate: .*0"):
+        run("schedule", *plan, "--max-rate", "0")
     with pytest.raises(CommandError, match="DELAYQ has no alias 'stord': did you mean 'stored'"):
         run("campaign", "--using", "stord", "t")
+
+
+def test_spark_tells_its_own_errors_to_those_who_ask(spark: SparkSession, tmp_path: Path) -> None:
+    def level() -> str:
+        logging = spark._jvm.org.apache.logging.log4j.LogManager  # type: ignore[union-attr]
+        return str(logging.getRootLogger().getLevel())
+
+    empty = ["compact", "--lake", str(tmp_path)]
+    run(*empty, "-v", "2")
+    assert level() == "ERROR"
+    run(*empty)
+    assert level() == "FATAL"
 
 
 @pytest.mark.usefixtures("spark")
@@ -91,14 +110,14 @@ def test_a_database_that_was_not_migrated_is_told_in_a_line_without_its_password
         cursor.execute("ALTER TABLE delayq_error RENAME COLUMN fingerprint TO not_yet")
         try:
             with pytest.raises(CommandError) as failure:
-                run("report", "--using", STORED, "--out", str(tmp_path / "report"))
+                run("archive", "--using", STORED, "--lake", str(tmp_path), "--before", "0s")
         finally:
             cursor.execute("ALTER TABLE delayq_error RENAME COLUMN not_yet TO fingerprint")
     lacks = r"lacks what the store needs \(column r\.fingerprint does not exist\)"
     expected = rf"stored: Database '{using}' {lacks}: run `manage\.py migrate --database {using}`\."
     assert re.fullmatch(expected, str(failure.value))
     assert PASSWORD not in str(failure.value)
-    assert not (tmp_path / "report" / "failures" / "_SUCCESS").exists()
+    assert (ErrorMessage.objects.using(using).count(), Lake(str(tmp_path)).files("error")) == (1, [])
 
 
 def test_rows_come_from_a_database_by_jdbc(spark: SparkSession) -> None:
@@ -134,7 +153,6 @@ def test_the_parser_takes_what_people_write(tmp_path: Path) -> None:
     assert holidays(str(tmp_path / "days")) == holidays("2026-12-26, 2026-12-25")
     assert holidays("2026-12-25") == {date(2026, 12, 25)}
     assert seconds("2h") == 7200
-    assert count("500") == 500
     assert instant("2026-11-21T12:00") == datetime(2026, 11, 21, 12, tzinfo=UTC)
     assert instant("2026-11-21T12:00+01:00") == datetime(2026, 11, 21, 11, tzinfo=UTC)
     before = datetime.now(UTC)
@@ -144,9 +162,6 @@ def test_the_parser_takes_what_people_write(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parse", "text"),
     [
-        (count, "0"),
-        (count, "-5"),
-        (count, "many"),
         (quiet_hours, "late"),
         (quiet_hours, "08:00-08:00"),
         (holidays, "christmas"),

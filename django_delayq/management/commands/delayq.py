@@ -1,6 +1,6 @@
 """`manage.py delayq`: look into a delayq and act on its messages."""
 
-from argparse import SUPPRESS, ArgumentParser
+from argparse import ArgumentParser
 from typing import Any, Protocol
 
 from django.core.exceptions import ImproperlyConfigured
@@ -24,7 +24,7 @@ from django_delayq.management.delayq import (
     status,
     stop_embedded,
 )
-from django_delayq.management.delayq.arguments import Options
+from django_delayq.management.delayq.arguments import Options, add_djangos_own
 from django_delayq.management.delayq.terminal import Write, clean, leave_broken_pipe
 
 
@@ -67,7 +67,7 @@ class Command(BaseCommand):
                 "--using", default=DEFAULT_ALIAS, metavar="ALIAS", help="The alias in DELAYQ. Default: %(default)s."
             )
             subcommand.add_arguments(subparser)
-            _add_djangos_own(subparser)
+            add_djangos_own(subparser)
 
     @no_translations  # a command speaks English, whatever the site does
     def handle(self, *args: Any, **options: Any) -> None:
@@ -88,12 +88,3 @@ class Command(BaseCommand):
 
     def _write(self, line: str) -> None:
         self.stdout.write(clean(line, getattr(self.stdout, "encoding", None) or "utf-8"))
-
-
-def _add_djangos_own(subparser: ArgumentParser) -> None:
-    """Let Django's own options stand after the subcommand too, where everybody writes them."""
-    for name in ("--settings", "--pythonpath"):
-        subparser.add_argument(name, default=SUPPRESS, help=SUPPRESS)
-    for name in ("--traceback", "--no-color", "--force-color"):
-        subparser.add_argument(name, action="store_true", default=SUPPRESS, help=SUPPRESS)
-    subparser.add_argument("-v", "--verbosity", type=int, choices=range(4), default=SUPPRESS, help=SUPPRESS)

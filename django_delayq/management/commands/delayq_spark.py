@@ -9,6 +9,7 @@ from django.db import DatabaseError, InterfaceError
 
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.errors import DelayqError
+from django_delayq.management.delayq.arguments import add_djangos_own
 
 
 class Command(BaseCommand):
@@ -29,6 +30,7 @@ class Command(BaseCommand):
                 "--master", metavar="URL", help="Where Spark runs, unless spark-submit says so. Default: local[*]."
             )
             job.add_arguments(subparser)
+            add_djangos_own(subparser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         from django_delayq.spark.cli.jobs import run_job

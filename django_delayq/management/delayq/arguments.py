@@ -1,6 +1,6 @@
 """Options that more than one subcommand takes."""
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -37,6 +37,15 @@ def add_no_input(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-input", "--noinput", action="store_false", dest="interactive", help="Go on without asking."
     )
+
+
+def add_djangos_own(subparser: ArgumentParser) -> None:
+    """Let Django's own options stand after the subcommand too, where everybody writes them."""
+    for name in ("--settings", "--pythonpath"):
+        subparser.add_argument(name, default=SUPPRESS, help=SUPPRESS)
+    for name in ("--traceback", "--no-color", "--force-color"):
+        subparser.add_argument(name, action="store_true", default=SUPPRESS, help=SUPPRESS)
+    subparser.add_argument("-v", "--verbosity", type=int, choices=range(4), default=SUPPRESS, help=SUPPRESS)
 
 
 def checked(check: Callable[[str], T]) -> Callable[[str], T]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from django_delayq.spark.cli.arguments import count, instant
+from django_delayq.management.delayq.arguments import whole_number
+from django_delayq.spark.cli.arguments import instant
 from django_delayq.spark.jobs.archive import ARCHIVED, CHUNK_ROWS, archive
 from django_delayq.spark.jobs.lake import Lake
 
@@ -18,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--before", type=instant, required=True, metavar="WHEN", help="A time in UTC, or an age: 30d.")
     parser.add_argument("--table", choices=ARCHIVED, help="One of the tables. Default: both.")
     parser.add_argument(
-        "--chunk", type=count, default=CHUNK_ROWS, metavar="ROWS", help="Rows a step. Default: %(default)s."
+        "--chunk", type=whole_number(1), default=CHUNK_ROWS, metavar="ROWS", help="Rows a step. Default: %(default)s."
     )
 
 

@@ -5,7 +5,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from django_delayq.durations import to_ms
 from django_delayq.spark.errors import SparkError
@@ -42,21 +44,25 @@ def rows_of(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
         reader = reader.option(name, value)
     if not options["source"] and options["format"] not in _WITHOUT_FILES:
         raise SparkError(f"Which rows? Give --from, where the {options['format']} is.")
-    rows = reader.load(options["source"]) if options["source"] else reader.load()
+    rows = _loaded(reader, options["source"])
     return rows.where(options["where"]) if options["where"] else rows
+
+
+def _loaded(reader: DataFrameReader, source: str | None) -> DataFrame:
+    try:
+        return reader.load(source) if source else reader.load()
+    except (Py4JError, PySparkException) as error:
+        if "No suitable driver" not in str(error):
+            raise
+        raise SparkError(
+            "Spark has no driver for this url of JDBC: name its file in spark.jars, or its coordinates in "
+            "spark.jars.packages, of $SPARK_CONF_DIR/spark-defaults.conf or of spark-submit."
+        ) from error
 
 
 def names(text: str) -> list[str]:
     """Names, with commas between them."""
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def count(text: str) -> int:
-    """A whole number of at least 1."""
-    number = int(text) if text.isascii() and text.isdecimal() else 0
-    if not number:
-        raise ArgumentTypeError(f"{text!r} is no number of at least 1.")
-    return number
 
 
 def quiet_hours(text: str) -> tuple[time, time]:

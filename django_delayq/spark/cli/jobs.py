@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from django_delayq.conf import get_alias
@@ -36,6 +37,10 @@ JOBS: dict[str, Job] = {
 }
 
 
+_LOG_LEVELS = ("OFF", "FATAL", "ERROR", "WARN")
+"""Of Spark, by --verbosity. Its errors are tracebacks; what ends a job is told in a line anyway."""
+
+
 def run_job(name: str, options: dict[str, Any], write: Callable[[str], None]) -> int:
     """Run a job on a session of its own, or on that of `spark-submit`. Gives its exit code; raises `SparkError`.
 
@@ -45,7 +50,13 @@ def run_job(name: str, options: dict[str, Any], write: Callable[[str], None]) ->
     progress = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     try:
         spark = build_session(f"delayq {name}", master=options["master"], config=progress)
-        spark.sparkContext.setLogLevel("ERROR")
+        _quieten(spark, options["verbosity"])
         return JOBS[name].run(spark, options, write)
     except (PySparkException, Py4JError) as error:
         raise SparkError(reason_of(error)) from error
+
+
+def _quieten(spark: SparkSession, verbosity: int) -> None:
+    level = _LOG_LEVELS[verbosity]
+    spark.sparkContext.setLogLevel(level)
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = level in ("OFF", "FATAL")

@@ -7,7 +7,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from django_delayq.conf import get_alias
-from django_delayq.spark.cli.arguments import add_rows, count, holidays, names, picture, quiet_hours, rows_of, seconds
+from django_delayq.management.delayq.arguments import whole_number
+from django_delayq.spark.cli.arguments import add_rows, holidays, names, picture, quiet_hours, rows_of, seconds
 from django_delayq.spark.files import write_whole
 from django_delayq.spark.jobs.chart import png, svg
 from django_delayq.spark.jobs.due import Plan
@@ -37,7 +38,7 @@ def add_plan(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--spread", type=seconds, default=0, metavar="LENGTH", help="Spread what is due over so long.")
     parser.add_argument(
-        "--max-rate", type=count, metavar="N", help="At most so many a second; what is over it is due later."
+        "--max-rate", type=whole_number(1), metavar="N", help="At most so many a second; what is over it is due later."
     )
     parser.add_argument("--tag", help="The tag of the messages.")
 

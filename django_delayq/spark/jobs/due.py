@@ -143,7 +143,7 @@ def _check_zones(rows: DataFrame) -> None:
     for (name,) in rows.select(_ZONE).distinct().collect():
         try:
             ZoneInfo(name or "")
-        except (ZoneInfoNotFoundError, ValueError):
+        except (ZoneInfoNotFoundError, ValueError, OSError):  # "Europe" is a directory
             unknown.append(name)
     if unknown:
         shown_names = ", ".join(map(repr, unknown[:5]))
