@@ -84,7 +84,8 @@ def test_what_was_begun_before_a_failover_is_ended_after_it(failover: Failover) 
         assert broker.renew([(held.id, held.token)], LEASE_MS) == [True]
         assert rig.send("waits", on_conflict="keep")[0].created is False
         rig.send("replaced", body=b"2", delay_ms=HOUR, on_conflict="replace")
-        assert broker.cancel(["cancelled"]) == broker.reschedule(["sooner"], at_ms=0) == broker.rescue(["rescued"]) == [True]
+        assert broker.cancel(["cancelled"]) == broker.rescue(["rescued"]) == [True]
+        assert broker.reschedule(["sooner"], at_ms=0) == [True]
         assert sorted(ids(rig.claim())) == ["crash", "due", "rescued", "sooner"]
         assert broker.get("finish") is broker.get("cancelled") is None
         assert rig.states("retry", "snooze", "release", "waits") == [State.PENDING] * 4
