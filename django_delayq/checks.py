@@ -21,7 +21,8 @@ from django_delayq.values import did_you_mean
 
 @register("delayq")
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
-    """E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE, E007 no function that masks."""
+    """E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE, E007 no function that masks, W006
+    `confirm` with a store."""
     try:
         names = alias_names()
     except ImproperlyConfigured as error:
@@ -78,6 +79,13 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
             id="delayq.E003",
         )
     yield from _check_mask(alias)
+    if alias.store is not None and alias.options.confirm is not None:
+        yield Warning(
+            f'DELAYQ["{name}"]["OPTIONS"]["confirm"] does nothing with a store: a message is sent once its row is.',
+            hint="Leave it out. Whether a commit is on disk, or at a replica, is for the database to say (PostgreSQL: "
+            "synchronous_commit).",
+            id="delayq.W006",
+        )
 
 
 def _check_mask(alias: Alias) -> Iterator[CheckMessage]:

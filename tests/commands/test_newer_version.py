@@ -10,6 +10,8 @@ from pytest_django import Settings
 from django_delayq import get_delay_message
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Verb, Want
+from django_delayq.brokers.redis import RedisBroker
+from django_delayq.brokers.redis.scan import Place
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, settlement
 from tests.commands.support import delayq, delayq_json, send
@@ -59,6 +61,9 @@ def test_lists_figures_and_looks_by_id_have_them_without_what_is_not_known(newer
     assert {state: states[state] for state in ("pending", "ready", "running", "error")} == dict.fromkeys(
         ("pending", "ready", "running", "error"), 1
     )
+    assert isinstance(newer, RedisBroker)
+    waiting, _ = newer.scan(0, "default:order.close", Place(0), 2**53, 10)
+    assert [(one.id, one.body, one.failures) for one in waiting] == [("ready", b"", 0), ("pending", b"", 0)]
     found = get_delay_message("ready")
     assert found is not None
     assert (found.state, found.failures, found.error) == (State.READY, 0, "")
