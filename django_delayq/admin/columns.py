@@ -45,7 +45,8 @@ def _to_ms(moment: datetime) -> str:
 def _zone(local: datetime) -> str:
     """As people write it: UTC+08:00. Names of zones are not the same everywhere, nor one zone's only."""
     offset = local.strftime("%z")
-    return "UTC" if offset == "+0000" else f"UTC{offset[:3]}:{offset[3:5]}"
+    sign = offset[0].replace("-", "\N{MINUS SIGN}")  # a line may break after a hyphen
+    return "UTC" if offset == "+0000" else f"UTC{sign}{offset[1:3]}:{offset[3:5]}"
 
 
 def between(start: datetime, end: datetime) -> str:

@@ -154,13 +154,13 @@ class FinishMessageAdmin(MessageAdmin):
     list_display = (
         "message_id",
         "key",
-        "queue",
         "outcome",
         columns.ended,
-        columns.due,
         columns.lateness,
         columns.duration,
         columns.failed_attempts,
+        columns.due,
+        "queue",
         columns.tag,
     )
     list_filter = (AliasFilter, OutcomeFilter, EndedFilter, EndedRangeFilter, FailuresFilter, QueueFilter, KeyFilter)
@@ -175,9 +175,9 @@ class ErrorMessageAdmin(MessageAdmin):
     list_display = (
         "message_id",
         "key",
+        columns.buried,
         columns.last_error,
         columns.fingerprint,
-        columns.buried,
         columns.due,
         columns.failed_attempts,
         "queue",

@@ -185,6 +185,6 @@ def test_each_moment_has_its_seconds_and_its_zone(
     shown = page(superuser.get(url("readymessage", pk, "change")))
     times = re.findall(r'<time datetime="([^"]*)" title="[^"]*">([^<]*)</time>', shown)
     assert len(times) >= 5  # sent, due, held until, an attempt, what an operator did
-    zoned = re.compile(r"\w+\.? \d+, \d{4} \d\d:\d\d:\d\d UTC-0[45]:00")
+    zoned = re.compile(r"\w+\.? \d+, \d{4} \d\d:\d\d:\d\d UTC\N{MINUS SIGN}0[45]:00")
     assert [said for _, said in times if not zoned.fullmatch(said)] == []
     assert datetime.fromisoformat(times[-1][0]) - began < timedelta(hours=1)  # not hours away, as in a wrong zone
