@@ -1,31 +1,71 @@
 """A batch of messages in a child process, as its parent knows it."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
+from time import monotonic
 
 from django_delayq.brokers.base import Settlement
-from django_delayq.worker.frames import Answer, Handed
-from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.frames import Answer, Handed, Told
+from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.turns import Turns
+
+SLOW_S = 3 * RUN_S
+"""What takes longer is slow: what has not started is wanted back, for other hands."""
+STAY_S = 5 * RUN_S
+"""So long a hand may stay in a lane while no other has work: each time that it comes its child has waited for it."""
 
 
 class Batch:
-    """Leases of one lane that a child runs in this order. Of those left the first runs; the others have not started."""
+    """Leases of one lane that a child runs in this order. Of those left the first runs; the others have not started.
 
-    def __init__(self, lane: Lane, leases: Sequence[Lease], turns: Turns) -> None:
-        self.left = deque(leases)
+    `hands` is how many such hands there are.
+    """
+
+    def __init__(self, lane: Lane, turns: Turns, hands: int) -> None:
+        self.left: deque[Lease] = deque()
         self.ended = 0
+        self.seconds = 0.0
+        """How long the handlers ran of those that have ended."""
         self._lane = lane
         self._turns = turns
+        self._hands = hands
+        self._low = 0
+        self._slow_at: float | None = None
+        self._stay_until = monotonic() + STAY_S
         self._stop: Callable[[], None]
 
-    def handed(self) -> list[Handed]:
-        """What to tell the child of them."""
-        return [Handed(lease.claimed, lease.clock_ms) for lease in self.left]
+    def fill(self, most: int) -> None:
+        """Take the first leases, as many as the hand's share of the lane, and `most`."""
+        self.left.extend(self._turns.take_batch(self._lane, min(self._lane.share(self._hands), most)))
+
+    def refill(self) -> list[Lease]:
+        """Take more when little is left, so that the child need not wait for it; for as long as a hand may stay."""
+        now = monotonic()
+        is_low = 1 < len(self.left) <= self._low + 1
+        if not is_low or self._slow_at is None or now >= self._stay_until or now >= self.left[0].started_at + RUN_S:
+            return []
+        if not self._turns.may_stay(self._lane):
+            return []
+        more = self._turns.take_batch(self._lane, self._lane.share(self._hands), is_alone=False)
+        self.left.extend(more)
+        return more
+
+    def told(self, leases: Collection[Lease]) -> Told:
+        """What to tell the child that is handed some of them."""
+        self._low = len(leases) // 4
+        self._slow_at = monotonic() + SLOW_S
+        return Told(self.held_until(), [Handed(lease.claimed, lease.clock_ms) for lease in leases], self._low)
 
     def held_until(self) -> float:
         """How long all of them are held."""
         return min(lease.held_until for lease in self.left)
+
+    def is_slow(self) -> bool:
+        """Whether what has not started is wanted back. Said once: who holds the interpreter's lock can't answer."""
+        if self._slow_at is None or len(self.left) < 2 or monotonic() < self._slow_at:
+            return False
+        self._slow_at = None
+        return True
 
     def begin(self, at: float, stop: Callable[[], None]) -> None:
         """The first starts. `stop` ends the child, when it must not run on."""
@@ -35,10 +75,12 @@ class Batch:
     def note(self, answer: Answer) -> None:
         """What the child says."""
         if answer.settlement is not None:
+            self.left[0].started_at = answer.started_at
             self.end_first(answer.settlement, answer.ended_at)
         if answer.unstarted:
-            back = [self.left.pop() for _ in range(answer.unstarted)]
-            self._turns.put_back(self._lane, back[::-1])
+            back = [lease for lease in self.left if lease.claimed.id in answer.unstarted]
+            self.left = deque(lease for lease in self.left if lease.claimed.id not in answer.unstarted)
+            self._turns.put_back(self._lane, back)
         if answer.settlement is not None and self.left:
             self._start_first(answer.ended_at)
 
@@ -47,6 +89,7 @@ class Batch:
         lease = self.left.popleft()
         lease.abandon = None
         self.ended += 1
+        self.seconds += at - lease.started_at
         self._turns.end(lease, settlement, at)
 
     def put_back(self) -> None:

@@ -66,6 +66,8 @@ class Serving:
         self._unstarted: deque[Lease] = deque()
         self._current: Lease | None = None
         self._held_until = 0.0
+        self._ring_at = 0
+        self._is_full = False
 
     def serve(self, run: Run) -> None:
         """Run what the parent sends, without end."""
@@ -73,10 +75,11 @@ class Serving:
         with self._changed:
             self._say(Answer())
         while True:
-            settlement = run(self._next())
+            lease = self._next()
+            settlement = run(lease)
             if settlement is None:
                 os._exit(LEASE_ENDED)
-            self._end(settlement)
+            self._end(lease, settlement)
 
     def _next(self) -> Lease:
         with self._changed:
@@ -87,30 +90,31 @@ class Serving:
         lease.started_at = monotonic()
         return lease
 
-    def _end(self, settlement: Settlement) -> None:
+    def _end(self, lease: Lease, settlement: Settlement) -> None:
         now = monotonic()
         with self._changed:
             self._current = None
-            answer = Answer(settlement, now)
+            answer = Answer(settlement, lease.started_at, now)
             if self._max_memory is not None and (now >= self._look_at or not self._unstarted):
                 self._look_at = now + LOOK_S
                 answer.resident = resident()
-                if answer.resident > self._max_memory:
+                self._is_full = answer.resident > self._max_memory
+                if self._is_full:
                     answer.unstarted = self._take_back()
             self._say(answer)
 
     def _say(self, answer: Answer) -> None:
         frames.send(self._answers, answer)
-        if not self._is_busy():
+        if not self._is_busy() or len(self._unstarted) == self._ring_at:
             self._connection.send(b"\0")
 
     def _is_busy(self) -> bool:
         return self._current is not None or bool(self._unstarted)
 
-    def _take_back(self) -> int:
-        count = len(self._unstarted)
+    def _take_back(self) -> list[str]:
+        ids = [lease.claimed.id for lease in self._unstarted]
         self._unstarted.clear()
-        return count
+        return ids
 
     def _listen(self) -> None:
         """Listen beside the handler, which must end when its lease does: with the parent, or while that is frozen."""
@@ -136,9 +140,10 @@ class Serving:
                 if lease is not None:
                     lease.held_until = told.held_until
             if leases:
+                self._ring_at = told.ring_at
                 self._changed.notify()
-            if told.give_back and (count := self._take_back()):
-                self._say(Answer(unstarted=count))
+            if (told.give_back or self._is_full) and (ids := self._take_back()):
+                self._say(Answer(unstarted=ids))
 
     def _left_s(self) -> float | None:
         """Seconds that the leases have left; None while there are none."""

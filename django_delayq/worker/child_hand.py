@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic, sleep
 
-from django_delayq.brokers.base import Settlement
+from django_delayq.brokers.base import BATCH, Settlement
 from django_delayq.errors import HandlerTimeout
 from django_delayq.safe_logs import logger
 from django_delayq.sizes import to_text
@@ -50,13 +50,12 @@ class ChildHand:
         self._turns = turns
         self._child: Child | None = None
 
-    def work(self, lane: Lane) -> int:
+    def work(self, lane: Lane) -> tuple[int, float]:
         """Have the child run a batch of a lane. If it dies of a message, that costs this one message a crash."""
-        most = lane.share(self._most) if self._child else 1  # it takes a while to start, and other hands may be free
-        leases = self._turns.take_batch(lane, most)
-        if not leases:
-            return 0
-        batch = Batch(lane, leases, self._turns)
+        batch = Batch(lane, self._turns, self._most)
+        batch.fill(BATCH if self._child else 1)  # a child takes a while to start, and other hands may be free
+        if not batch.left:
+            return 0, 0.0
         try:
             self._child = self._child or Child(self._worker, self._using, self._max_memory)
             self._child.run(batch)
@@ -65,7 +64,7 @@ class ChildHand:
             self._settle(batch, ending)
         else:
             self._recycle(self._child)
-        return batch.ended
+        return batch.ended, batch.seconds
 
     def close(self) -> None:
         """End the child."""
@@ -74,7 +73,7 @@ class ChildHand:
 
     def _recycle(self, child: Child) -> None:
         """End a child that takes too much: the next message starts another."""
-        if self._max_memory is None or child.resident <= self._max_memory:
+        if self._max_memory is None or not child.is_full:
             return
         logger.info(
             "A child process takes %s, and --max-memory is %s: it is replaced.",

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable
-from math import inf
 from time import monotonic
 
 from django_delayq.durations import to_text
@@ -23,8 +22,6 @@ START_S = 60.0
 LOOK_S = 1.0
 """How often a waiting parent looks whether its child lives: a grandchild may hold the socket open."""
 LEAST_LOOK_S = 0.04
-SLOW_S = 3 * RUN_S
-"""A batch that takes longer is slow: what has not started is wanted back, for other hands."""
 END_S = 5.0
 
 _RINGS = 64
@@ -48,6 +45,7 @@ class Child:
     def __init__(self, worker: str, using: str, max_memory: int | None) -> None:
         self.resident = 0
         """How many bytes it took when it last looked."""
+        self._max_memory = max_memory
         self._gave_up = False
         self._connection, theirs = socket.socketpair()
         answers, their_answers = socket.socketpair()
@@ -75,27 +73,26 @@ class Child:
         Raises `HandlerTimeout`, `ChildUnavailableError`, `ChildDiedError` or `ChildGaveUpError`. What is left of the
         batch then has not ended, and of that only the first can have started.
         """
-        slow_at = monotonic() + SLOW_S
         batch.begin(monotonic(), self._give_up)
         if self._gave_up:  # there was nothing to stop before
             raise ChildGaveUpError
-        self._held_until = batch.held_until()
-        self._tell(Told(self._held_until, batch.handed()))
+        told = batch.told(batch.left)
+        self._held_until = told.held_until
+        self._tell(told)
         try:
-            while True:
+            while batch.left:
                 self._note(batch, self._hear(self._wait_s(batch)))
-                if not batch.left:
-                    return
-                if batch.left[0].is_over_time():
-                    raise self._timeout(batch)
-                self._tell_renewal(batch)
-                if len(batch.left) > 1 and monotonic() >= slow_at:
-                    slow_at = inf  # who holds the interpreter's lock lets nobody answer: once is enough
-                    frames.send(self._connection, Told(self._held_until, give_back=True))
+                if batch.left:
+                    self._look_after(batch)
         except (EOFError, OSError) as error:
             ending = self._ending()
             self._end(batch)
             raise ending from error
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes more than it may."""
+        return self._max_memory is not None and self.resident > self._max_memory
 
     def kill(self) -> None:
         """End it at once."""
@@ -112,6 +109,20 @@ class Child:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def _look_after(self, batch: Batch) -> None:
+        if batch.left[0].is_over_time():
+            raise self._timeout(batch)
+        if batch.held_until() != self._held_until:
+            self._tell_on(Told(batch.held_until()))
+        if batch.is_slow():
+            self._tell_on(Told(batch.held_until(), give_back=True))
+        elif not self.is_full and (more := batch.refill()):
+            self._tell_on(batch.told(more))
+
+    def _tell_on(self, told: Told) -> None:
+        self._held_until = told.held_until
+        frames.send(self._connection, told)
 
     def _give_up(self) -> None:
         self._gave_up = True
@@ -141,12 +152,6 @@ class Child:
             frames.send(self._connection, value)
         except OSError as error:
             raise ChildUnavailableError(str(self._ending())) from error
-
-    def _tell_renewal(self, batch: Batch) -> None:
-        held_until = batch.held_until()
-        if held_until != self._held_until:
-            self._held_until = held_until
-            frames.send(self._connection, Told(held_until))
 
     def _wait_until_ready(self) -> None:
         until = monotonic() + START_S

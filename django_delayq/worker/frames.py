@@ -36,24 +36,28 @@ class Handed:
 class Told:
     """What a worker tells its child: until when it holds all that the child has, and more to run, in this order.
 
-    `held_until` is a time of the machine's one monotonic clock. `give_back`: what has not started is wanted back.
+    `held_until` is a time of the machine's one monotonic clock. The child rings when it has nothing left, and before
+    that when `ring_at` have not started. `give_back`: what has not started is wanted back.
     """
 
     held_until: float
     batch: list[Handed] = field(default_factory=list)
+    ring_at: int = 0
     give_back: bool = False
 
 
 @dataclass(slots=True)
 class Answer:
-    """What a child says: how the first of what it has ended, and when; that it gives back the last `unstarted`.
+    """What a child says: how the first of what it has ended, and from when until when that ran; and, by their ids, what
+    it gives back without having started it.
 
     `resident` is how many bytes it takes, 0 where it has not looked. The first answer says that it is ready.
     """
 
     settlement: Settlement | None = None
+    started_at: float = 0.0
     ended_at: float = 0.0
-    unstarted: int = 0
+    unstarted: list[str] = field(default_factory=list)
     resident: int = 0
 
 

@@ -9,8 +9,8 @@ from django_delayq.worker.lanes import Lane, Lease
 Run = Callable[[Lease], Settlement | None]
 """Runs one message and says how its lease ends; None leaves the lease to lapse."""
 
-Work = Callable[[Lane], int]
-"""A hand's turn in a lane: takes leases, runs their messages, ends them. How many it ended."""
+Work = Callable[[Lane], tuple[int, float]]
+"""A hand's turn in a lane: takes leases, runs their messages, ends them. How many it ended, and how long they ran."""
 
 
 class Hands(Protocol):

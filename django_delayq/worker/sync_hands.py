@@ -32,7 +32,7 @@ class SyncHands:
         self.lanes = lanes
         self._most = most
         self._make_work = make_work
-        self._turns = Turns(leases, settling, wake, self.offer)
+        self._turns = Turns(leases, settling, wake, self.offer, self._may_stay)
         self._wake = wake
         self._changed = threading.Condition()
         self._ready: deque[Lane] = deque()
@@ -84,6 +84,10 @@ class SyncHands:
         for thread in self._threads:
             thread.join(max(until - monotonic(), 0))
 
+    def _may_stay(self, lane: Lane) -> bool:
+        with self._changed:
+            return all(ready is lane for ready in self._ready)
+
     def _line_up(self, lane: Lane) -> None:
         if lane.leases and lane.active < lane.concurrency:
             if lane not in self._ready:
@@ -115,9 +119,7 @@ class SyncHands:
             self._called -= 1
         with self._make_work(self._turns) as work:
             while (lane := self._take_lane()) is not None:
-                started_at = monotonic()
-                count = work(lane)
-                self._leave(lane, count, monotonic() - started_at)
+                self._leave(lane, *work(lane))
 
     def _take_lane(self) -> Lane | None:
         with self._changed:

@@ -23,12 +23,19 @@ class Turns:
     """
 
     def __init__(
-        self, leases: Leases, settling: Settling, wake: Callable[[], None], offer: Callable[[Lane], None]
+        self,
+        leases: Leases,
+        settling: Settling,
+        wake: Callable[[], None],
+        offer: Callable[[Lane], None],
+        may_stay: Callable[[Lane], bool],
     ) -> None:
         self._leases = leases
         self._settling = settling
         self._wake = wake
         self._offer = offer
+        self.may_stay = may_stay
+        """Whether no other lane waits for a hand that is in this one."""
         self._stopping = False
 
     def take(self, lane: Lane) -> Lease | None:
@@ -55,17 +62,17 @@ class Turns:
         else:
             self._settling.add(lease, settlement, urgent=ended_at - lease.started_at >= RUN_S)
 
-    def take_batch(self, lane: Lane, most: int) -> list[Lease]:
+    def take_batch(self, lane: Lane, most: int, *, is_alone: bool = True) -> list[Lease]:
         """Up to `most` leases, of little data in all, for a hand that works through them in this order.
 
-        What must not start twice is alone: whatever happens to another message of its batch, it was not started.
+        What must not start twice is alone: whatever happens to another message beside it, it was not started.
         """
         batch: list[Lease] = []
         size = 0
         while len(batch) < most and (lease := self.take(lane)) is not None:
             size += len(lease.claimed.body)
             is_once = at_most_once(lease.claimed, lane.handler)
-            if batch and (is_once or size > MOST_BYTES):
+            if (is_once and (batch or not is_alone)) or (batch and size > MOST_BYTES):
                 lane.leases.appendleft(lease)
                 break
             batch.append(lease)
@@ -97,8 +104,8 @@ def one_by_one(make_run: Callable[[], AbstractContextManager[Run]], turns: Turns
     """A way to work for one thread: it runs messages itself, for as long as a turn takes."""
     with make_run() as run:
 
-        def work(lane: Lane) -> int:
-            now = monotonic()
+        def work(lane: Lane) -> tuple[int, float]:
+            now = started_at = monotonic()
             until = now + RUN_S
             count = 0
             while now < until and (lease := turns.take(lane)) is not None:
@@ -107,7 +114,7 @@ def one_by_one(make_run: Callable[[], AbstractContextManager[Run]], turns: Turns
                 now = monotonic()
                 turns.end(lease, settlement, now)
                 count += 1
-            return count
+            return count, now - started_at
 
         yield work
 

@@ -52,7 +52,8 @@ class Bench:
         self.leases = Leases(rig.broker, 15_000, Outage())
         self.told = Told(self.leases, rig)
         self.offered: queue.SimpleQueue[Lane] = queue.SimpleQueue()
-        self.turns = Turns(self.leases, self.told, lambda: None, self.offered.put)
+        self.turns = Turns(self.leases, self.told, lambda: None, self.offered.put, lambda lane: self.may_stay)
+        self.may_stay = True
         self.hand = ChildHand("worker", "default", Outcome("worker"), max_memory, 1, self.turns)
         self.lane = make_lane()
 
@@ -74,8 +75,9 @@ class Bench:
         return leases
 
     def work(self) -> int:
-        """A turn of the hand."""
-        return self.hand.work(self.lane)
+        """A turn of the hand. How many messages it ended."""
+        count, _ = self.hand.work(self.lane)
+        return count
 
     def work_on(self) -> None:
         """As many turns as there is work for."""

@@ -17,7 +17,7 @@ ENDLESS = float("inf")
 @pytest.fixture
 def turns(rig: Rig) -> Turns:
     leases = Leases(rig.broker, 15_000, outage := Outage())
-    return Turns(leases, Settling(rig.broker, leases, outage), lambda: None, lambda lane: None)
+    return Turns(leases, Settling(rig.broker, leases, outage), lambda: None, lambda lane: None, lambda lane: True)
 
 
 def make_lane(

@@ -1,0 +1,127 @@
+"""When the batch of a child is filled up, so that the child never waits for its worker."""
+
+from collections.abc import Callable
+from time import monotonic
+
+import pytest
+
+from django_delayq.brokers.base import Claimed, Header
+from django_delayq.worker import attempt, batches
+from django_delayq.worker.batches import Batch
+from django_delayq.worker.frames import Answer
+from django_delayq.worker.lanes import MOST_PER_HAND, Lane, Lease
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.outage import Outage
+from django_delayq.worker.settling import Settling
+from django_delayq.worker.turns import Turns
+from tests.worker.rig import Rig, make_handler
+
+MakeTurns = Callable[..., Turns]
+
+
+@pytest.fixture
+def make_turns(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> MakeTurns:
+    """Of a machine that is as fast as can be."""
+    for name in ("RUN_S", "STAY_S", "SLOW_S"):
+        monkeypatch.setattr(batches, name, 3_600.0)
+    leases = Leases(rig.broker, 15_000, outage := Outage())
+
+    def make(*, may_stay: bool = True) -> Turns:
+        settling = Settling(rig.broker, leases, outage)
+        return Turns(leases, settling, lambda: None, lambda lane: None, lambda lane: may_stay)
+
+    return make
+
+
+def add(lane: Lane, *ids: int, once: bool = False) -> None:
+    for id in ids:
+        claimed = Claimed(f"{id}", 1, 0, Header("default", "k", at_most_once=once), b"null")
+        lane.leases.append(Lease(claimed, lane, 0.0, float("inf"), 0.0))
+
+
+def begun(turns: Turns) -> tuple[Lane, Batch]:
+    """A lane of 200, and a batch of it that a child has begun."""
+    lane = Lane(make_handler(lambda message: None), [("default", "k")], 1, active=1, mean_s=0.000_1)
+    add(lane, *range(200))
+    batch = Batch(lane, turns, 1)
+    batch.fill(1_000)
+    assert len(batch.left) == MOST_PER_HAND
+    batch.begin(monotonic(), lambda: None)
+    assert batch.told(batch.left).ring_at == MOST_PER_HAND // 4
+    return lane, batch
+
+
+def run_all_but(batch: Batch, left: int) -> None:
+    while len(batch.left) > left:
+        batch.note(Answer(attempt.release(batch.left[0].claimed), monotonic(), monotonic()))
+
+
+LOW = MOST_PER_HAND // 4 + 1
+"""What is left when the child rings: one runs."""
+
+
+def test_a_batch_is_filled_up_before_its_end(make_turns: MakeTurns) -> None:
+    _, batch = begun(make_turns())
+    run_all_but(batch, LOW + 1)
+    assert batch.refill() == []
+    run_all_but(batch, LOW)
+    more = batch.refill()
+    assert [lease.claimed.id for lease in more] == [f"{id}" for id in range(MOST_PER_HAND, MOST_PER_HAND * 2)]
+    assert len(batch.left) == LOW + MOST_PER_HAND
+    batch.told(more)
+    assert batch.refill() == []
+    run_all_but(batch, LOW)
+    assert len(batch.refill()) == MOST_PER_HAND
+
+
+def test_the_pace_of_a_batch_is_that_of_its_handlers_whatever_the_trips_take(make_turns: MakeTurns) -> None:
+    _, batch = begun(make_turns())
+    for id in range(3):
+        batch.note(Answer(attempt.release(batch.left[0].claimed), 100.0 * id, 100.0 * id + 2))
+    assert (batch.ended, batch.seconds) == (3, 6.0)
+
+
+def test_a_hand_that_another_lane_waits_for_takes_no_more(make_turns: MakeTurns) -> None:
+    _, batch = begun(make_turns(may_stay=False))
+    run_all_but(batch, LOW)
+    assert batch.refill() == []
+
+
+@pytest.mark.parametrize("name", ["RUN_S", "STAY_S"])
+def test_nothing_more_is_taken_behind_a_slow_message_nor_for_ever(
+    make_turns: MakeTurns, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(batches, name, 0.0)
+    _, batch = begun(make_turns())
+    run_all_but(batch, LOW)
+    assert batch.refill() == []
+
+
+def test_nothing_more_is_taken_once_it_was_asked_back(make_turns: MakeTurns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "SLOW_S", 0.0)
+    _, batch = begun(make_turns())
+    run_all_but(batch, LOW)
+    assert batch.is_slow()
+    assert not batch.is_slow()
+    assert batch.refill() == []
+
+
+def test_what_must_not_start_twice_is_not_taken_behind_others(make_turns: MakeTurns) -> None:
+    lane, batch = begun(make_turns())
+    lane.leases.clear()
+    add(lane, 1_000, once=True)
+    run_all_but(batch, LOW)
+    assert batch.refill() == []
+    assert len(lane.leases) == 1
+
+
+def test_what_is_given_back_is_told_from_what_was_added_meanwhile(make_turns: MakeTurns) -> None:
+    lane, batch = begun(make_turns())
+    run_all_but(batch, LOW)
+    unstarted = [lease.claimed.id for lease in batch.left][1:]
+    waiting = len(lane.leases)
+    batch.refill()
+    batch.note(Answer(unstarted=unstarted))  # the child said so before it heard of more
+    assert len(batch.left) == 1 + MOST_PER_HAND
+    assert len(lane.leases) == waiting - MOST_PER_HAND + len(unstarted)
+    assert not {lease.claimed.id for lease in batch.left} & set(unstarted)
