@@ -12,7 +12,7 @@ from django_delayq.worker.turns import Turns
 SLOW_S = 3 * RUN_S
 """What takes longer is slow: what has not started is wanted back, for other hands."""
 STAY_S = 5 * RUN_S
-"""So long a hand may stay in a lane while no other has work: each time that it comes its child has waited for it."""
+"""So long a hand stays in a lane at most, while no other has work: whenever it comes its child has to wait for it."""
 
 
 class Batch:

@@ -124,4 +124,5 @@ def test_what_is_given_back_is_told_from_what_was_added_meanwhile(make_turns: Ma
     batch.note(Answer(unstarted=unstarted))  # the child said so before it heard of more
     assert len(batch.left) == 1 + MOST_PER_HAND
     assert len(lane.leases) == waiting - MOST_PER_HAND + len(unstarted)
+    assert [lease.claimed.id for lease in lane.leases][: len(unstarted)] == unstarted
     assert not {lease.claimed.id for lease in batch.left} & set(unstarted)
