@@ -92,7 +92,8 @@ def _records(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Ite
 def _log(model_admin: Any, request: HttpRequest, did: str) -> None:
     """Who has taken what out, and whether with payloads."""
     ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
-    words = request.GET.urlencode() if is_all(request) else f"pk={','.join(ticked)}"
+    asked = request.GET.items() if is_all(request) else [("pk", ",".join(ticked))]
+    words = ", ".join(f"{name}={value}" for name, value in asked)
     what = "all that match" if is_all(request) else str(len(ticked))
     payloads = "with payloads" if may_view(request) else "without payloads"
     log_selection(request.user.pk, model_admin.model, words, f"{did}: {what}, {payloads}")
