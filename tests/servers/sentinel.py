@@ -2,6 +2,8 @@
 
 from urllib.parse import quote
 
+import redis
+
 from tests.servers.cluster import until
 from tests.servers.process import PrivateServer, free_port
 from tests.servers.redis import Server
@@ -41,6 +43,7 @@ class Failover:
     def __init__(self, binary: str) -> None:
         self.primary = Server(binary, port=free_port(), repl_diskless_sync_delay=0)
         self.replica = Server(binary, port=free_port(), replicaof=f"127.0.0.1 {self.primary.options['port']}")
+        until(self._follows)  # a sentinel asks the primary for its replicas at its start, and then in ten seconds
         self.sentinel = SentinelServer(binary, int(self.primary.options["port"]))
 
     def location(self, password: str = PASSWORD, name: str = NAME) -> str:
@@ -49,7 +52,8 @@ class Failover:
         return f"redis+sentinel://{hosts}/{name}/0?sentinel_password={quote(password, safe='')}"
 
     def fail_over(self) -> None:
-        """The primary dies, and the replica has all that it had."""
+        """The primary dies, and the replica has all that it had; the sentinel knows of it."""
+        until(self._is_fit)
         with self.primary.client() as client:
             client.set("other", 1)  # WAIT waits for what its own connection has written
             assert client.wait(1, 10_000) == 1
@@ -59,6 +63,15 @@ class Failover:
         """Wait until the replica is the primary."""
         with self.replica.client() as client:
             until(lambda: client.role()[0] == b"master")
+
+    def _follows(self) -> bool:
+        with self.primary.client() as client:
+            return bool(client.info("replication").get("slave0", {}).get("state") == "online")
+
+    def _is_fit(self) -> bool:
+        with redis.Redis(port=self.sentinel.port, password=PASSWORD, protocol=2) as client:
+            known = client.sentinel_slaves(NAME)
+        return any(replica["master-link-status"] == "ok" for replica in known)
 
     def close(self) -> None:
         """End them for good."""
