@@ -14,7 +14,6 @@ from django_delayq.store import StoredBroker
 from django_delayq.testing import run_due
 from tests.admin.support import bury, claim, confirm, pk_of, send, text_of, url
 
-
 PAUSE = url("readymessage", "dashboard", "pause")
 
 
