@@ -202,11 +202,14 @@ def _away(broker: StoredBroker, error: Exception) -> ServerReport:
 def _errors_since(broker: Broker, since_ms: int, most: int) -> int:
     """How many were buried since then, of the newest thousand."""
     number = 0
-    for offset in range(0, min(most, _MOST_ERRORS), _ERRORS_PAGE):
-        page = broker.errors(_ERRORS_PAGE, offset)
+    size = (
+        _ERRORS_PAGE if Capability.PEEK in broker.capabilities else _MOST_ERRORS
+    )  # who takes them, takes all for each
+    for offset in range(0, min(most, _MOST_ERRORS), size):
+        page = broker.errors(size, offset)
         recent = [info for info in page if _buried_ms(info) > since_ms]
         number += len(recent)
-        if len(recent) < _ERRORS_PAGE:
+        if len(recent) < size:
             break
     return number
 

@@ -40,6 +40,7 @@ def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
 def _waiting_set(
     count: SetCount, now_ms: int, workers: Sequence[WorkerInfo] | None, pauses: Sequence[Pause]
 ) -> WaitingSet:
+    waits = count.pending > 0 or count.ready > 0  # RabbitMQ tells of its empty queues too
     return WaitingSet(
         queue=count.queue,
         key=count.key,
@@ -47,7 +48,7 @@ def _waiting_set(
         ready=count.ready,
         next_due_ms=count.next_due_ms,
         lag_ms=0 if count.next_due_ms is None else max(now_ms - count.next_due_ms, 0),
-        parked=workers is not None and not is_asked_for(count.queue, count.key, workers),
+        parked=workers is not None and waits and not is_asked_for(count.queue, count.key, workers),
         paused=bool(covering(pauses, count.queue, count.key)),
         capped=count.capped,
     )

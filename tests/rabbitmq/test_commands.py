@@ -38,19 +38,36 @@ def test_status_tells_the_levels_the_sets_and_what_is_buried(broker: Broker) -> 
     seen = delayq_json("status")
     assert seen["states"] == {"pending": 1, "ready": 1, "running": 3, "error": 1}
     assert seen["levels"][11] == 1
+    assert [(each["key"], each["parked"]) for each in seen["waiting"]] == [("k", False), ("parked", True)]
     (scraped,) = (each for each in DelayqCollector().collect() if each.name == "delayq_pending_in_levels")
     assert [sample.value for sample in scraped.samples] == [1]
     text = delayq("status")
     assert f"RabbitMQ {rabbitmq_version()}" in text
     assert "pending by level: 34m8s 1" in text
     assert "running: as the workers said last" in text
-    assert "parked" in text
+    assert "parked keys: 1" in text  # what is empty is not parked
+    assert "lag: not known" in text
 
 
 @pytest.mark.parametrize("store", [None], indirect=True)
 def test_an_audit_is_refused_with_what_to_do(broker: Broker) -> None:
     with pytest.raises(CommandError, match="An audit with RabbitMQ needs a store"):
         delayq("audit")
+
+
+@pytest.mark.parametrize("store", [None], indirect=True)
+def test_a_purge_of_what_waits_is_refused_with_what_to_do(broker: Broker) -> None:
+    with pytest.raises(CommandError, match="Removing waiting messages with RabbitMQ needs a store"):
+        delayq("purge", "--queue", "q", "--no-input")
+
+
+def test_what_is_buried_is_listed_newest_first_whoever_looked_before(broker: Broker) -> None:
+    for page in range(5):
+        broker.put([Put(f"{page}-{n}", Header("q", "k"), b"1") for n in range(20)])
+        while len(broker.errors(1_000)) < 20 * (page + 1):
+            bury(broker)
+    pages = [info.id.partition("-")[0] for info in broker.errors(1_000)]
+    assert pages == sorted(pages, reverse=True)
 
 
 @pytest.mark.parametrize("store", [{}], indirect=True)

@@ -129,7 +129,7 @@ class RabbitMQBroker(Receiver):
 
     cancel = acancel = _needs_store("Cancelling with RabbitMQ", "let the handler look whether it is still wanted")
     reschedule = areschedule = _needs_store("Rescheduling with RabbitMQ", "let the handler snooze")
-    purge = _needs_store("Removing waiting messages by id with RabbitMQ", "purge a queue with rabbitmqctl")
+    purge = _needs_store("Removing waiting messages with RabbitMQ", "empty its queue with rabbitmqctl purge_queue")
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)

@@ -1,7 +1,8 @@
 """The queue of errors: read by taking messages and giving them back, so two readers at once each see a part."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from time import monotonic
 
 from amqp import Channel, Connection, Message
 
@@ -14,20 +15,32 @@ from django_delayq.message import State
 MOST_READ = 1_000
 """The most errors that one look goes through, oldest first."""
 
+LOOK_S, PART_S = 0.5, 0.001
+"""How long a look waits for what the queue says that it has, and at least for each part of it."""
+
 Found = tuple[Message, Note, bytes]
 
 
 @contextmanager
 def _taken(connection: Connection, names: Names, most: int = MOST_READ) -> Iterator[tuple[Channel, list[Found]]]:
-    """The oldest errors. What is not acknowledged goes back at the end."""
+    """The oldest errors. What is not acknowledged goes back at the end, in no order.
+
+    They are consumed, and not fetched: a thousand round trips would take seconds, in which others see none of them.
+    """
     with connection.channel() as channel:
         channel.confirm_select()
-        found: list[Found] = []
-        while len(found) < most and (message := channel.basic_get(names.error)) is not None:
-            note, body = unpack(message)
-            if note is not None:
-                found.append((message, note, body))
-        yield channel, found
+        channel.basic_qos(0, most, False)
+        taken: list[Message] = []
+        wanted = min(channel.queue_declare(names.error, passive=True).message_count, most)
+        tag = channel.basic_consume(names.error, callback=taken.append)
+        until = monotonic() + LOOK_S
+        with suppress(TimeoutError):  # another look has some of them
+            while len(taken) < wanted:
+                connection.drain_events(timeout=max(until - monotonic(), PART_S))
+        channel.basic_cancel(tag)
+        read = [(message, *unpack(message)) for message in taken]
+        found = [(message, note, body) for message, note, body in read if note is not None]
+        yield channel, sorted(found, key=lambda each: each[1].buried_ms)
 
 
 def errors(connection: Connection, names: Names, count: int, offset: int) -> list[Info]:

@@ -123,6 +123,8 @@ def as_ours(error: Exception, location: Location, prefix: str, blocked: bool = F
         return BrokerUnavailable(
             _("%(server)s: something was deleted, and is made again: %(said)s.", server=at, said=said)
         )
+    if isinstance(error, ssl.SSLError):
+        said += "; if its port speaks no TLS, write amqp://, or the port that does (5671)"
     return BrokerUnavailable(_("%(server)s is away: %(said)s", server=at, said=f"{said}."))
 
 

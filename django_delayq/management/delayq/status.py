@@ -73,7 +73,7 @@ def _write_figures(write: Write, seen: Status) -> None:
     write(f"suspects: {seen.suspects}")
     write(f"parked keys: {len(seen.parked)}")
     write(f"next due: {to_words(seen.next_due_ms, seen.now_ms)}")
-    write(f"lag: {to_text(seen.lag_ms)}")
+    write(f"lag: {_lag_words(seen)}")
     write(f"clock skew: {_skew_words(seen.clock_skew_ms, 'broker' if seen.last_hour is None else 'database')}")
     if seen.broker_skew_ms is not None:
         write(f"between the two clocks: {clocks.in_words(seen.broker_skew_ms)}")
@@ -112,6 +112,10 @@ def _skew_words(skew_ms: int | None, decides: str) -> str:
     return f"the {decides}'s clock is {to_text(abs(skew_ms))} {where} this machine's"
 
 
+def _lag_words(each: Status | WaitingSet) -> str:
+    return "not known" if each.ready and each.next_due_ms is None else to_text(each.lag_ms)
+
+
 def _listed(figures: Mapping[str, int | str]) -> str:
     return ", ".join(f"{name} {figure}" for name, figure in figures.items()) or "none"
 
@@ -122,7 +126,7 @@ def _waiting_row(each: WaitingSet, now_ms: int) -> tuple[str, ...]:
         each.key,
         f"{each.pending}+" if each.capped else str(each.pending),
         str(each.ready),
-        to_text(each.lag_ms),
+        _lag_words(each),
         to_words(each.next_due_ms, now_ms),
         ", ".join(word for word, applies in (("parked", each.parked), ("paused", each.paused)) if applies),
     )
