@@ -8,9 +8,11 @@ from time import monotonic
 from django_delayq import signals
 from django_delayq.brokers.base import Broker, RunInfo, Upkept, WorkerInfo, earliest
 from django_delayq.durations import to_text
+from django_delayq.errors import DelayqError
 from django_delayq.safe_logs import logger
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
+from django_delayq.worker.outage import Outage
 from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.unrun import Unrun
 
@@ -32,6 +34,7 @@ class Upkeep:
         held: Callable[[], Sequence[Lease]],
         pauses: Pauses,
         unrun: Unrun,
+        outage: Outage,
     ) -> None:
         self._broker = broker
         self._alias = alias
@@ -39,6 +42,7 @@ class Upkeep:
         self._held = held
         self._pauses = pauses
         self._unrun = unrun
+        self._outage = outage
         self._upkeep_at = 0.0
         self._announce_at = 0.0
         self.suspects_due = False
@@ -60,7 +64,16 @@ class Upkeep:
             self._announce_at = now + ANNOUNCE_EVERY_S
             held = self._held()
             info.running, info.runs = len(held), runs_of(held)
+            self._announce(info)
+
+    def _announce(self, info: WorkerInfo) -> None:
+        """A broker that takes nothing may still give messages (RabbitMQ with an alarm): that ends no turn."""
+        try:
             self._broker.announce(info)
+        except DelayqError as error:
+            self._outage.begin("announcing", error)
+        else:
+            self._outage.end("announcing")
 
     def _keep_up(self, upkept: Upkept) -> None:
         self.suspects_due = upkept.suspects_due > 0

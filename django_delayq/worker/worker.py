@@ -103,7 +103,7 @@ class Worker:
         )
         self._loop = Loop(
             broker,
-            Upkeep(broker, alias.name, lease_ms, self._leases.held, pauses, unrun),
+            Upkeep(broker, alias.name, lease_ms, self._leases.held, pauses, unrun, outage),
             pauses,
             self._claiming,
             Claiming(

@@ -6,7 +6,8 @@ import threading
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import RunInfo
+from django_delayq.brokers.base import RunInfo, WorkerInfo
+from django_delayq.errors import BrokerUnavailable
 from django_delayq.worker import upkeep
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
@@ -61,3 +62,30 @@ def test_a_heartbeat_tells_of_those_that_run_for_longest_and_of_no_more_than_it_
     assert told()[0].id == "a"
     assert [worker.running for worker in rig.broker.workers()] == [3]
     ends.set()
+
+
+@pytest.mark.usefixtures("often")
+def test_a_heartbeat_that_the_broker_does_not_take_is_told_once_and_stops_no_message(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused: list[str] = []
+
+    def refuse(worker: WorkerInfo) -> None:
+        refused.append(worker.name)
+        raise BrokerUnavailable("It takes nothing.")
+
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records]
+
+    caplog.set_level("INFO")
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.broker, "announce", refuse)
+        rig.start(make_handler(lambda message: None))
+        rig.broker.until(lambda: len(refused) > 1)
+        rig.send("a")
+        rig.until_gone("a")
+        rig.broker.until(lambda: len(refused) > 2)
+        assert [text for text in told() if "It takes nothing." in text or "is back" in text] == [
+            "It takes nothing. Trying again until it works."
+        ]
+    rig.broker.until(lambda: "The broker is back." in told())

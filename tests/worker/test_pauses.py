@@ -12,6 +12,7 @@ from django_delayq.brokers.base import Claims, Pause, Want
 from django_delayq.message import State
 from django_delayq.worker import claiming, pauses, upkeep
 from django_delayq.worker.drain import summary
+from django_delayq.worker.outage import Outage
 from django_delayq.worker.queues import served_queues
 from django_delayq.worker.unrun import Unrun
 from tests.worker.processes import Site
@@ -131,7 +132,7 @@ def test_a_worker_looks_again_when_the_first_pause_ends(rig: Rig, monkeypatch: p
         rig.broker.pause(Pause(None, key, "x", rig.broker.counts().now_ms + seconds * 1_000))
     known = pauses.Pauses(rig.broker)
     known.read_due()
-    chores = upkeep.Upkeep(rig.broker, "default", 15_000, list, known, Unrun("default", "w", {}))
+    chores = upkeep.Upkeep(rig.broker, "default", 15_000, list, known, Unrun("default", "w", {}), Outage())
     chores.do_due(upkeep.new_info("w", [], []))
     assert chores.next_at <= monotonic() + 60
 
