@@ -12,8 +12,9 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from django_delayq import send_delay_messages
-from django_delayq.brokers.redis import embedded
 from example_project.demo import report
+from example_project.demo.broker import broker_of_demo
+from example_project.demo.waiting import NotInTime
 from example_project.demo.workers import start_worker
 from example_project.shop.delayed import Remind, remind_customer
 from example_project.shop.models import Order
@@ -34,6 +35,9 @@ def look(address: str) -> int:
             return site.wait()
     except KeyboardInterrupt:
         return 0
+    except NotInTime as error:
+        report.say(str(error))
+        return 1
 
 
 def has_played() -> bool:
@@ -44,16 +48,19 @@ def has_played() -> bool:
 @contextmanager
 def served(address: str) -> Iterator[Process]:
     """The site at `address` and a worker, with somebody who may log in and with messages that wait."""
-    add_superuser()
-    leave_reminders()
+    broker = broker_of_demo()
+    broker.start()
     started: list[Process] = []
     try:
+        add_superuser()
+        leave_reminders()
         started.append(start_worker(settings.VAR / "worker.log"))
         site = [sys.executable, "manage.py", "runserver", "--noreload", address]
         started.append(subprocess.Popen(site))  # noqa: S603
         yield started[-1]
     finally:
         stop(started)
+        broker.stop()
 
 
 def add_superuser() -> None:
@@ -79,4 +86,3 @@ def stop(started: Sequence[Process]) -> None:
         process.terminate()
     for process in started:
         process.wait()
-    embedded.stop(settings.REDIS_DIR)

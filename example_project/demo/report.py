@@ -12,9 +12,9 @@ from example_project.demo.tables import Kind
 
 LOOK_AROUND = """
 To see it in the admin (Ctrl-C ends it):
-  {python} manage.py demo --admin
+  {python} manage.py demo --admin{rabbitmq}
 
-To look around, with the demo's data and at its pace (an order closes in 42 ms and is reminded within 14 s):
+To look around, with the demo's data and at its pace (an order closes in 42 ms and is reminded within 14 s{ended}):
   export DJANGO_SETTINGS_MODULE=example_project.demo.settings
   {python} manage.py runserver           # http://127.0.0.1:8000/
   {python} manage.py run_delayq          # beside it: runs what is due
@@ -72,7 +72,9 @@ def show_where_to_look() -> None:
     """How to start the site and look around."""
     python = Path(sys.executable)
     near = python.relative_to(settings.BASE_DIR) if python.is_relative_to(settings.BASE_DIR) else python
-    say(LOOK_AROUND.format(python=near))
+    is_redis = settings.DELAYQ["default"]["LOCATION"].startswith("embedded:")
+    rabbitmq, ended = ("", "") if is_redis else (" --broker rabbitmq", "; RabbitMQ has ended, so with Redis")
+    say(LOOK_AROUND.format(python=near, rabbitmq=rabbitmq, ended=ended))
 
 
 def day() -> str:
