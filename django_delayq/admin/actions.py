@@ -11,11 +11,14 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy, ngettext
 
 from django_delayq.admin import jobs
 from django_delayq.admin.aliases import alias_of, query_of
 from django_delayq.admin.changed import changed
+from django_delayq.admin.columns import exact
 from django_delayq.admin.forms import RescheduleForm
 from django_delayq.admin.limits import COUNTED, TooSlow, time_limit
 from django_delayq.admin.log import in_english, log_rows, log_selection
@@ -24,6 +27,7 @@ from django_delayq.admin.search import stopped_search
 from django_delayq.admin.seen import changed_since, seen
 from django_delayq.admin.selection import is_all, selection_of
 from django_delayq.errors import DelayqError
+from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.monitor import translated
 
 AT_ONCE = 1_000
@@ -208,7 +212,7 @@ def _confirmation(
         "is_more": count is None,
         "stopped": stopped,
         "in_background": _is_for_a_worker(request, count),
-        "shown": shown,
+        "shown": [(row, _when(row)) for row in shown],
         "not_shown": max(0, (count or 0) - len(shown)),
         "is_all": is_all(request),
         "selected": request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)[: None if not is_all(request) else 1],
@@ -218,3 +222,9 @@ def _confirmation(
     }
     request.current_app = model_admin.admin_site.name
     return TemplateResponse(request, "admin/delayq/confirm.html", context)
+
+
+def _when(row: MessageRow) -> SafeString:
+    """Since when it has failed, or when it is due as the question is asked."""
+    name, moment = (_("buried"), row.ended_at) if isinstance(row, ErrorMessage) else (_("due"), row.due_at)
+    return format_html("{} {}", name, exact(moment))

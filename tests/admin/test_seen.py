@@ -38,6 +38,8 @@ def test_what_another_has_rescheduled_since_the_question_is_left_and_said(
     assert "1 message was left: it has changed since you were asked." in told
     assert "1 message was left: it runs, has moved on" in told
     assert due_times(database) == {id: before[id] + timedelta(hours=1) for id in ("a", "b")}
+    now = (before["a"] + timedelta(hours=1)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    assert f'datetime="{now}"' in page(ask(superuser, ReadyMessage, "reschedule", [pk_of(database, "a")]))
 
 
 def test_what_failed_again_since_the_question_is_left(broker: StoredBroker, superuser: Client, database: str) -> None:
