@@ -13,7 +13,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _, gettext_lazy, ngettext
+from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin import jobs
 from django_delayq.admin.aliases import alias_of, query_of
@@ -26,6 +26,7 @@ from django_delayq.admin.moves import LABELS, Change, label_of, last_pk, pages_m
 from django_delayq.admin.search import stopped_search
 from django_delayq.admin.seen import changed_since, seen
 from django_delayq.admin.selection import is_all, selection_of
+from django_delayq.admin.told import tell_changed, tell_left, tell_moved
 from django_delayq.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.monitor import translated
@@ -139,23 +140,21 @@ def counted(rows: QuerySet[Any]) -> int | None:
 def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move, change: Change) -> None:
     alias = alias_of(request)
     since = changed_since(request, rows)
-    moved, left = 0, 0 if is_all(request) else _gone(request, rows)
-    rows = rows.exclude(pk__in=since)
+    since_ids = list(rows.filter(pk__in=since).values_list("message_id", flat=True))
+    gone = 0 if is_all(request) else _gone(request, rows)
+    moved = 0
+    left: list[str] = []
     try:
-        for page in pages_moved(alias, rows, change, until=last_pk(model_admin.model, alias)):
+        for page in pages_moved(alias, rows.exclude(pk__in=since), change, until=last_pk(model_admin.model, alias)):
             what = changed(alias, page.rows, change)
             log_rows(request.user.pk, page.rows, move.done, what=what, deleted=move.deletes)
-            moved, left = moved + len(page.rows), left + page.left
+            moved += len(page.rows)
+            left += [row.message_id for row in page.left]
     except DelayqError as error:
         messages.error(request, _("It stopped: %(error)s") % {"error": translated(error)})
-    _tell(request, move, moved, left)
-    if since:
-        said = ngettext(
-            "%(count)d message was left: it has changed since you were asked. Look at it again.",
-            "%(count)d messages were left: they have changed since you were asked. Look at them again.",
-            len(since),
-        )
-        messages.warning(request, said % {"count": len(since)})
+    tell_moved(request, move.done, moved)
+    tell_left(request, left, gone)
+    tell_changed(request, since_ids)
 
 
 def _gone(request: HttpRequest, rows: QuerySet[Any]) -> int:
@@ -180,19 +179,6 @@ def _in_background(
     view = f"admin:delayq_{model_admin.opts.model_name}_job"
     address = reverse(view, args=[name], current_app=model_admin.admin_site.name)
     return HttpResponseRedirect(address + query_of(selection.alias))
-
-
-def _tell(request: HttpRequest, move: Move, moved: int, left: int) -> None:
-    if moved:
-        said = ngettext("%(done)s: %(count)d message.", "%(done)s: %(count)d messages.", moved)
-        messages.success(request, said % {"done": move.done, "count": moved})
-    if left:
-        said = ngettext(
-            "%(count)d message was left: it runs, has moved on, or its id waits again.",
-            "%(count)d messages were left: they run, have moved on, or their ids wait again.",
-            left,
-        )
-        messages.warning(request, said % {"count": left})
 
 
 def _confirmation(

@@ -82,7 +82,7 @@ def move_next_page(message: Message[Job]) -> None:
             job,
             after=page.last,
             moved=job.moved + len(done.rows),
-            left=job.left + done.left,
+            left=job.left + len(done.left),
             looked=job.looked + page.looked,
         )
     )

@@ -60,10 +60,10 @@ class Page(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What was done with a page of rows: those that moved, and how many were somewhere else by then."""
+    """What was done with a page of rows: those that moved, and those that were somewhere else by then."""
 
     rows: list[MessageRow]
-    left: int
+    left: list[MessageRow]
 
 
 def next_page(rows: QuerySet[Any], *, after: int, until: int) -> Page | None:
@@ -83,7 +83,8 @@ def pages_moved(alias: str, rows: QuerySet[Any], change: Change, *, until: int) 
 def move(alias: str, rows: Rows, change: Change) -> Moved:
     """Move a page of rows."""
     moved = MOVES[change.move](alias, rows, change) if rows else []
-    return Moved(moved, len(rows) - len(moved))
+    pks = {row.pk for row in moved}
+    return Moved(moved, [row for row in rows if row.pk not in pks])
 
 
 def last_pk(model: type[MessageRow], alias: str) -> int:

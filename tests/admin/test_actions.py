@@ -63,7 +63,7 @@ def test_what_waits_again_under_its_id_is_left_and_said(broker: StoredBroker, su
     bury(broker, "a")
     send("a", delay="1h")
     done = text_of(confirm(superuser, ErrorMessage, "rescue", [pk_of(database, "a", ErrorMessage)]))
-    assert "1 message was left" in done
+    assert "1 message was left: it runs, has moved on, or its id waits again. (a)" in done
     assert logged() == []
 
 

@@ -35,7 +35,7 @@ def test_what_another_has_rescheduled_since_the_question_is_left_and_said(
     again = confirm(superuser, ReadyMessage, "reschedule", pks, how="shift", length="soon", **asked)
     assert seen_in(again) == asked, "asked once more, it is still about what was seen first"
     told = reschedule(superuser, pks, **asked)
-    assert "1 message was left: it has changed since you were asked." in told
+    assert "1 message was left: it has changed since you were asked. Look at it again. (a)" in told
     assert "1 message was left: it runs, has moved on" in told
     assert due_times(database) == {id: before[id] + timedelta(hours=1) for id in ("a", "b")}
     now = (before["a"] + timedelta(hours=1)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
