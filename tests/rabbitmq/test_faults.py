@@ -23,7 +23,7 @@ from tests.worker.processes import PATIENCE_S, Site
 
 LOAD = scaled(300)
 LONGEST_MS = 2_500
-CUTS = 5
+CUTS = 3
 
 
 @pytest.fixture

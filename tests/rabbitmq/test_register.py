@@ -9,7 +9,7 @@ import pytest
 from amqp import Channel
 
 from django_delayq.brokers.base import Alarm, Header, Pause, Put, Want
-from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.brokers.rabbitmq import RabbitMQBroker, register
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable
@@ -48,12 +48,16 @@ def test_it_is_waited_for_while_another_holds_it(broker: RabbitMQBroker, rabbitm
     assert broker.pauses() == []
 
 
-def test_one_who_holds_it_for_too_long_is_told_of(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
+def test_one_who_holds_it_for_too_long_is_told_of(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker.pause(Pause("q", None, "to see"))
     with channel_of(rabbitmq_server) as channel:
         channel.basic_get(NAMES.register)
+        monkeypatch.setattr(register, "HELD_S", 0.1)
         with pytest.raises(BrokerUnavailable, match=r"delayq\.register.* is empty"):
             broker.pause(Pause("other", None, "to see"))
+    monkeypatch.undo()
     assert [pause.queue for pause in broker.pauses()] == ["q"]  # its holder is gone
 
 
