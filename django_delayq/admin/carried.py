@@ -34,6 +34,7 @@ class Move:
     permission: str
     model: type[MessageRow]
     verb: Callable[[Broker, Sequence[str]], list[bool]]
+    deletes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,12 @@ class Group:
 
 
 RESCUE = Move(
-    "rescue", gettext_lazy("Run again"), "rescue_message", ErrorMessage, lambda broker, ids: broker.rescue(ids)
+    "rescue",
+    gettext_lazy("Run again"),
+    "rescue_message",
+    ErrorMessage,
+    lambda broker, ids: broker.rescue(ids),
+    deletes=False,
 )
 DELETE_ERRORS = Move(
     "delete-errors",
