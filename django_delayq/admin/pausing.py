@@ -94,8 +94,8 @@ def _paused(request: HttpRequest, alias: str, form: PauseForm) -> bool:
     with in_english():
         said = _("Paused: %(reason)s") % {"reason": pause.reason}
     until = "" if pause.until_ms is None else f", until {from_ms(pause.until_ms):%Y-%m-%d %H:%M:%S} UTC"
-    log_selection(request.user.pk, ReadyMessage, pause.names, said + until)
-    what = translated(pause.names)
+    what = translated(pause.names)  # the admin's index shows it as it is kept
+    log_selection(request.user.pk, ReadyMessage, what, said + until)
     messages.success(request, _("Paused %(what)s. What runs, runs to its end.") % {"what": what})
     return True
 
