@@ -53,6 +53,8 @@ class Claiming:
         self._behind: list[Lease] = []  # their ids run here, by leases of before
         self.wanted = False
         """Whether a hand was free at the last claim."""
+        self.left_out = False
+        """Whether limits kept something from it that the next may give, though nothing new falls due."""
 
     @property
     def spent(self) -> bool:
@@ -87,7 +89,7 @@ class Claiming:
         steps.append(queues)  # the broker waits for what the last one asks for
         is_ahead = self._backlog or len(queues) < 2
         self._backlog = True
-        self.wanted = found = False
+        self.wanted = self.left_out = found = False
         round_ = Round(self._lanes)
         for step in steps:
             asked = {lane: self._ask(lane, hands, round_, is_ahead) for lane, hands in self._lanes}
@@ -101,7 +103,9 @@ class Claiming:
         return found
 
     def _ask(self, lane: Lane, hands: Hands, round_: Round, is_ahead: bool) -> int:
-        wanted = min(round_.want(lane, hands), self._room(), self._limiting.room(lane))
+        room = self._limiting.room(lane)
+        self.left_out |= room == 0
+        wanted = min(round_.want(lane, hands), self._room(), room)
         return wanted if is_ahead else min(wanted, max(lane.at_once(hands.free), 1))
 
     def _claim_of(self, queues: Sequence[str], asked: Mapping[Lane, int], round_: Round) -> bool:
@@ -230,6 +234,7 @@ class Claiming:
         self._settling.release(surplus)
         refused = self._limiting.admit(lane, kept)
         self._settling.put_off(refused)
+        self.left_out |= bool(refused)
         kept = [lease for lease in kept if lease not in refused]
         self._kept += len(kept)
         self._behind += [lease for lease in kept if lease.claimed.id in running]

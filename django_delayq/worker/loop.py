@@ -118,6 +118,5 @@ class Loop:
             return
         self._asleep = True
         if not self._woken.is_set():
-            may_find = self._broker.wait(timeout)
-            self._may_find = may_find or self._drain or self._claiming.next_at is not None
+            self._may_find = self._broker.wait(timeout) or self._drain or self._claiming.left_out
         self._asleep = False
