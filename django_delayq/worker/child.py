@@ -5,7 +5,6 @@ one it is told, and rings when it has nothing left; into the other go its answer
 """
 
 import os
-import select
 import socket
 import sys
 import threading
@@ -121,7 +120,7 @@ class Serving:
         code = 0
         try:
             while True:
-                if select.select([self._connection], [], [], self._left_s())[0]:
+                if frames.is_readable(self._connection, self._left_s()):
                     self._take(frames.receive(self._connection, Told))
         except (EOFError, OSError):
             pass

@@ -107,6 +107,7 @@ class ChildHand:
                 exception = ending.with_traceback(None)
                 settlement = attempt.settle_for(claimed, handler, exception, started_ms, lease.now_ms())
             case ChildDiedError() if lease.is_held():
+                exception = ending.with_traceback(None)  # of its handler it tells nothing
                 settlement = attempt.crash(claimed, handler, str(ending), started_ms)
             case ChildGaveUpError() if lease.is_held():  # what ran before it was to be stopped, and ended just then
                 return attempt.interrupt(claimed, handler, started_ms)

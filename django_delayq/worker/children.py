@@ -2,7 +2,6 @@
 
 import logging
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -84,10 +83,10 @@ class Child:
                 self._note(batch, self._hear(self._wait_s(batch)))
                 if batch.left:
                     self._look_after(batch)
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError):
             ending = self._ending()
             self._end(batch)
-            raise ending from error
+            raise ending from None
 
     @property
     def is_full(self) -> bool:
@@ -113,6 +112,10 @@ class Child:
     def _look_after(self, batch: Batch) -> None:
         if batch.left[0].is_over_time():
             raise self._timeout(batch)
+        if not frames.is_writable(self._connection):
+            # Who holds the interpreter's lock, or is stopped, reads nothing. To tell it on and on would at last wait
+            # for it, and then no time-out would end it.
+            return
         if batch.held_until() != self._held_until:
             self._tell_on(Told(batch.held_until()))
         if batch.is_slow():
@@ -171,7 +174,7 @@ class Child:
 
     def _hear(self, within_s: float) -> list[Answer]:
         """What it has said when it rings, or after so long. Raises `EOFError` or `OSError` when it is gone."""
-        if select.select([self._connection], [], [], max(within_s, 0))[0]:
+        if frames.is_readable(self._connection, max(within_s, 0)):
             if not self._connection.recv(_RINGS):
                 raise EOFError("it closed its socket")
         elif self._process.poll() is not None:

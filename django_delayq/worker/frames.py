@@ -1,5 +1,6 @@
 """Frames between a worker and its child processes: a length, then JSON of one of these values. Nothing is pickled."""
 
+import select
 import socket
 import struct
 from dataclasses import dataclass, field
@@ -59,6 +60,22 @@ class Answer:
     ended_at: float = 0.0
     unstarted: list[str] = field(default_factory=list)
     resident: int = 0
+
+
+def is_readable(connection: socket.socket, within_s: float | None) -> bool:
+    """Whether there is something to read, or nobody any more, within so long; None waits without end."""
+    return _is_ready(connection, select.POLLIN, within_s)
+
+
+def is_writable(connection: socket.socket) -> bool:
+    """Whether the other side has read what it was sent, but for a part."""
+    return _is_ready(connection, select.POLLOUT, 0)
+
+
+def _is_ready(connection: socket.socket, event: int, within_s: float | None) -> bool:
+    poll = select.poll()  # `select.select` takes no descriptor over 1023, and a worker may have as many connections
+    poll.register(connection, event)
+    return bool(poll.poll(None if within_s is None else within_s * 1000))
 
 
 def send(connection: socket.socket, value: object) -> None:

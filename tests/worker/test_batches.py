@@ -13,7 +13,7 @@ from django_delayq.worker.lanes import MOST_PER_HAND, Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage
 from django_delayq.worker.settling import Settling
-from django_delayq.worker.turns import Turns
+from django_delayq.worker.turns import MOST_BYTES, Turns
 from tests.worker.rig import Rig, make_handler
 
 MakeTurns = Callable[..., Turns]
@@ -33,9 +33,9 @@ def make_turns(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> MakeTurns:
     return make
 
 
-def add(lane: Lane, *ids: int, once: bool = False) -> None:
+def add(lane: Lane, *ids: int, once: bool = False, body: bytes = b"null") -> None:
     for id in ids:
-        claimed = Claimed(f"{id}", 1, 0, Header("default", "k", at_most_once=once), b"null")
+        claimed = Claimed(f"{id}", 1, 0, Header("default", "k", at_most_once=once), body)
         lane.leases.append(Lease(claimed, lane, 0.0, float("inf"), 0.0))
 
 
@@ -110,6 +110,15 @@ def test_what_must_not_start_twice_is_not_taken_behind_others(make_turns: MakeTu
     lane, batch = begun(make_turns())
     lane.leases.clear()
     add(lane, 1_000, once=True)
+    run_all_but(batch, LOW)
+    assert batch.refill() == []
+    assert len(lane.leases) == 1
+
+
+def test_what_a_child_at_work_may_not_read_at_once_is_not_taken_behind_others(make_turns: MakeTurns) -> None:
+    lane, batch = begun(make_turns())
+    lane.leases.clear()
+    add(lane, 1_000, body=b"x" * MOST_BYTES)
     run_all_but(batch, LOW)
     assert batch.refill() == []
     assert len(lane.leases) == 1

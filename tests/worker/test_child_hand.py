@@ -1,12 +1,14 @@
 """A hand and its child process, without a worker around them."""
 
+import contextlib
 import os
 import queue
+import resource
 import select
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from time import monotonic
 
 import pytest
@@ -26,6 +28,7 @@ from tests.worker.processes import PATIENCE_S, Site
 from tests.worker.rig import Rig, make_handler
 
 MIB = 1024**2
+FD_SETSIZE = 1024
 
 
 class Told(Settling):
@@ -84,7 +87,7 @@ class Bench:
         while self.waiting:
             self.work()
 
-    @contextmanager
+    @contextlib.contextmanager
     def working(self) -> Iterator[None]:
         """As `work`, beside the block."""
         thread = threading.Thread(target=self.work)
@@ -142,15 +145,31 @@ def bench(make_bench: MakeBench) -> Bench:
     return make_bench()
 
 
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """As many open as `select.select` can take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2 * FD_SETSIZE:
+        pytest.skip(f"this process may have no more than {hard} files open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * FD_SETSIZE), hard))
+    with open(os.devnull) as file, contextlib.ExitStack() as opened:
+        for _ in range(FD_SETSIZE):
+            opened.callback(os.close, os.dup(file.fileno()))
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_a_child_that_dies_of_its_message_is_a_crash_of_that_message(bench: Bench) -> None:
     assert bench.run_one("die") == (Verb.CRASH, "its process died (signal 9)")
     assert bench.run_one("run") == (Verb.FINISH, "")
 
 
-def test_at_most_once_is_buried_by_the_death_of_its_child(bench: Bench) -> None:
+def test_at_most_once_is_buried_by_the_death_of_its_child(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     verb, error = bench.run_one("die", at_most_once=True)
     assert verb is Verb.BURY
     assert error == "its process died (signal 9); at_most_once: it may have run in part"
+    assert "is buried: its process died" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_a_child_that_died_idle_costs_the_next_message_nothing(bench: Bench, site: Site) -> None:
@@ -255,3 +274,29 @@ def test_a_child_over_its_memory_starts_nothing_more(make_bench: MakeBench, site
     assert set(bench.told.verbs.values()) == {Verb.FINISH}
     calls = {call.id: call.pid for call in [site.line.next() for _ in range(3)]}
     assert calls["a"] != calls["b"] == calls["c"]
+
+
+def test_a_worker_with_a_thousand_connections_has_children_too(bench: Bench, many_files: None) -> None:
+    assert bench.run_one("run") == (Verb.FINISH, "")
+
+
+def test_a_time_out_ends_also_who_reads_nothing_of_what_it_is_told(bench: Bench, site: Site) -> None:
+    bench.start()
+    leases = bench.fill(timeout_ms=2_000, deaf="seize")
+    shrink_what_a_child_may_leave_unread(bench)
+    with bench.working():
+        site.line.next_of("deaf")
+        until(lambda: bool(bench.told.ends) or renew(leases["deaf"]))
+    assert bench.told.verbs == {"deaf": Verb.RETRY}
+
+
+def shrink_what_a_child_may_leave_unread(bench: Bench) -> None:
+    """To what is told within a second: else it is full after some hundred renewals, of a handler that runs for long."""
+    assert bench.hand._child is not None
+    bench.hand._child._connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+
+
+def renew(lease: Lease) -> bool:
+    """For so short that it is told of at each look."""
+    lease.held_until = monotonic() + 0.04
+    return False
