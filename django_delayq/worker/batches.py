@@ -79,6 +79,8 @@ class Batch:
             self.end_first(answer.settlement, answer.ended_at)
         if answer.unstarted:
             back = [lease for lease in self.left if lease.claimed.id in answer.unstarted]
+            for lease in back:  # the first of them was taken for started if it was handed on just then
+                lease.started_at, lease.abandon = 0.0, None
             self.left = deque(lease for lease in self.left if lease.claimed.id not in answer.unstarted)
             self._turns.put_back(self._lane, back)
         if answer.settlement is not None and self.left:

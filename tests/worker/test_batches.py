@@ -135,3 +135,15 @@ def test_what_is_given_back_is_told_from_what_was_added_meanwhile(make_turns: Ma
     assert len(lane.leases) == waiting - MOST_PER_HAND + len(unstarted)
     assert [lease.claimed.id for lease in lane.leases][: len(unstarted)] == unstarted
     assert not {lease.claimed.id for lease in batch.left} & set(unstarted)
+
+
+def test_what_is_given_back_counts_as_not_started_though_it_was_next(make_turns: MakeTurns) -> None:
+    lane, batch = begun(make_turns())
+    run_all_but(batch, LOW)
+    first, *unstarted = [lease.claimed for lease in batch.left]
+    more = batch.refill()
+    # Over its memory it said so before it heard of more, and gives that back once it does.
+    batch.note(Answer(attempt.release(first), 1.0, 2.0, [claimed.id for claimed in unstarted]))
+    batch.note(Answer(unstarted=[lease.claimed.id for lease in more]))
+    assert not batch.left
+    assert not any(lease.runs or lease.abandon for lease in lane.leases)
