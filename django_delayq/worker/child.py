@@ -42,13 +42,13 @@ def main(fd: int, answers_fd: int, parent: int) -> None:
         os.set_inheritable(answers_fd, False)
         connection, answers = socket.socket(fileno=fd), socket.socket(fileno=answers_fd)
         django.setup()
-        from django_delayq.worker.threads import ThreadHand  # it imports models, which the apps must be ready for
+        from django_delayq.worker.threads import in_thread  # it imports models, which the apps must be ready for
 
         hello = frames.receive(connection, Hello)
         logs.start(hello.level)
         database = get_alias(hello.using).database
-        run = ThreadHand(database, Outcome(hello.worker)).run
-        Serving(connection, answers, hello).serve(run)
+        with in_thread(database, Outcome(hello.worker)) as run:
+            Serving(connection, answers, hello).serve(run)
 
 
 class Serving:
@@ -67,22 +67,25 @@ class Serving:
         self._held_until = 0.0
         self._ring_at = 0
         self._is_full = False
+        self._is_over = False
 
     def serve(self, run: Run) -> None:
-        """Run what the parent sends, without end."""
+        """Run what the parent sends, until it has no more. Then the process ends as any other: what was printed is
+        written, and what was registered for its end is called."""
         threading.Thread(target=self._listen, daemon=True).start()
         with self._changed:
             self._say(Answer())
-        while True:
-            lease = self._next()
+        while (lease := self._next()) is not None:
             settlement = run(lease)
             if settlement is None:
                 os._exit(LEASE_ENDED)
             self._end(lease, settlement)
 
-    def _next(self) -> Lease:
+    def _next(self) -> Lease | None:
         with self._changed:
             while not self._unstarted:
+                if self._is_over:
+                    return None
                 self._changed.wait()
             self._exit_if_lost()
             lease = self._current = self._unstarted.popleft()
@@ -117,18 +120,24 @@ class Serving:
 
     def _listen(self) -> None:
         """Listen beside the handler, which must end when its lease does: with the parent, or while that is frozen."""
-        code = 0
         try:
             while True:
                 if frames.is_readable(self._connection, self._left_s()):
                     self._take(frames.receive(self._connection, Told))
         except (EOFError, OSError):
-            pass
+            self._end_with_parent()
         except Exception:
-            logger.exception("A child process can't take a message.")
-            code = NOT_STARTED
-        finally:
-            os._exit(code)
+            try:
+                logger.exception("A child process can't take a message.")
+            finally:
+                os._exit(NOT_STARTED)
+
+    def _end_with_parent(self) -> None:
+        with self._changed:
+            if self._is_busy():
+                os._exit(0)
+            self._is_over = True
+            self._changed.notify()
 
     def _take(self, told: Told) -> None:
         leases = [self._lease_of(handed) for handed in told.batch]

@@ -67,9 +67,10 @@ class ChildHand:
         return batch.ended, batch.seconds
 
     def close(self) -> None:
-        """End the child."""
+        """End the child, which is idle."""
         if self._child is not None:
             self._child.close()
+            self._child = None
 
     def _recycle(self, child: Child) -> None:
         """End a child that takes too much: the next message starts another."""
@@ -79,7 +80,7 @@ class ChildHand:
             "A child process takes %s, and --max-memory is %s: it is replaced.",
             to_text(child.resident), to_text(self._max_memory),
         )  # fmt: skip
-        self._discard()
+        self.close()
 
     def _settle(self, batch: Batch, ending: BaseException) -> None:
         """Settle what a child that is no more has left: it ran the first, the others have not started."""

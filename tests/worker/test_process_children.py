@@ -162,6 +162,21 @@ def test_a_child_whose_answer_is_garbage_is_replaced(site: Site) -> None:
     assert worker.stop() == 0
 
 
+@pytest.mark.parametrize("options", [[], ["--max-memory", "250MiB"]])
+def test_a_child_that_is_not_needed_any_more_ends_as_any_process_does(site: Site, options: list[str]) -> None:
+    worker = site.worker("--processes", "1", *options)
+    site.send("a", key="mutter")
+    child = site.line.next_of("a").pid
+    if options:
+        site.send("b", key="grow")
+        assert site.line.next_of("b").pid == child
+    else:
+        assert worker.stop() == 0
+    left = site.line.next()
+    assert (left.what, left.pid) == ("leaves", child)
+    worker.until_says("muttered a")
+
+
 def is_over(site: Site, id: str) -> bool:
     """Whether a message is finished or buried."""
     info = site.broker.get(id)

@@ -1,6 +1,7 @@
 """The handlers. `tell` reports to the test; `hold` does, and then waits for its leave."""
 
 import asyncio
+import atexit
 import ctypes
 import multiprocessing
 import os
@@ -159,6 +160,14 @@ def die(message: Message[str]) -> None:
 def grow(message: Message[str]) -> None:
     """Never give back 200 MiB."""
     leak.append(b"x" * (200 << 20))
+    tell(message).close()
+
+
+@delay_execute(key="mutter")
+def mutter(message: Message[str]) -> None:
+    """Print what is not written at once, as into a pipe; and have something called at the end of the process."""
+    sys.stdout.write(f"muttered {message.id}\n")
+    atexit.register(lambda: tell(message, "leaves").close())
     tell(message).close()
 
 
