@@ -126,7 +126,7 @@ class Serving:
                     self._take(frames.receive(self._connection, Told))
         except (EOFError, OSError):
             self._end_with_parent()
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, nothing reaches this process any more
             try:
                 logger.exception("A child process can't take a message.")
             finally:
