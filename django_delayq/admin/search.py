@@ -110,8 +110,9 @@ def _looked_at(rows: QuerySet[Any], text: str, most: int | None = None) -> Itera
     in_data = _IN_DATA.fullmatch(text)
     if in_data is None:
         raise ValueError(f"{text!r} asks for nothing in a payload.")
-    path, value = [part for part in in_data[1].split(".") if part], in_data[2]
-    needle = json.dumps(value, ensure_ascii=False)[1:-1]
+    path, value = [part for part in in_data[1].split(".") if part], _as_compared(in_data[2])
+    # A list or an object may stand there with other spaces, or in another order.
+    needle = "" if value[:1] in {"[", "{"} else json.dumps(value, ensure_ascii=False)[1:-1]
     candidate = Case(When(data__contains=needle, then="data"), default=Value(""), output_field=TextField())
     seen = rows.annotate(candidate=candidate).values_list("pk", "candidate")[:most]
     return ((pk, bool(data) and _has(data, path, value)) for pk, data in seen.iterator())
@@ -135,10 +136,19 @@ def _inner(value: Any, part: str) -> Any:
     return _NOTHING
 
 
+def _as_compared(text: str) -> str:
+    """A list or an object that was typed as `_as_text` writes it; else the text."""
+    try:
+        value = loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, list | dict) else text
+
+
 def _as_text(value: Any) -> str | None:
     if value is _NOTHING:
         return None
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 _NOTHING = object()

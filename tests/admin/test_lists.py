@@ -135,6 +135,9 @@ def test_failed_messages_are_listed_newest_first_with_their_error(broker: Stored
         ("data=plain", ["other"]),
         ("data.order=4", []),
         ("data.paid=true", ["order:2"]),
+        ('data={"paid":false,  "order":42}', ["order:1"]),
+        ('data.lines=[{"name":"Ünit \\"1\\""}]', ["order:2"]),
+        ("data=[plain", []),
     ],
 )
 def test_search_finds_ids_tags_and_values_in_payloads(
