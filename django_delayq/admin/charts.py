@@ -3,9 +3,9 @@
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from django_delayq.admin.panels import due_of
+from django_delayq.admin.panels import drain_of, due_of
 from django_delayq.admin.svg import Bar, bars
-from django_delayq.admin.words import length, number
+from django_delayq.admin.words import number
 from django_delayq.monitor import Hour, Status
 from django_delayq.monitor.forecast import HOUR_MS
 
@@ -37,5 +37,5 @@ def _hour(place: int, hour: Hour) -> Bar:
     told = {"hours": place, "number": due_of(hour)}
     if hour.drain_ms is None:
         return Bar(hour.due, _("in %(hours)d h: %(number)s due") % told)
-    title = _("in %(hours)d h: %(number)s due, %(time)s to drain") % {**told, "time": length(hour.drain_ms)}
+    title = _("in %(hours)d h: %(number)s due, %(time)s to drain") % {**told, "time": drain_of(hour)}
     return Bar(hour.due, title, "delayq-over" if hour.drain_ms > HOUR_MS else "")

@@ -46,8 +46,8 @@ def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Tile]:
     retried = number(seen.retried, capped="retried" in seen.in_part)
     return [
         Tile(_("Waiting"), number(seen.pending + seen.ready, capped=seen.capped), listed("readymessage")),
-        Tile(_("Due now"), number(seen.ready, capped=seen.capped), listed("readymessage", state="ready")),
-        Tile(_("Running"), number(seen.running), listed("readymessage", state="running")),
+        Tile(_("Due now"), number(seen.ready, capped=seen.ready_capped), listed("readymessage", state="ready")),
+        Tile(_("Running"), number(seen.running, capped=seen.ready_capped), listed("readymessage", state="running")),
         Tile(_("Retried"), retried, listed("readymessage", failures="any")),
         Tile(_("Errors in the last hour"), errors, listed("errormessage", ended="1h"), seen.errors_last_hour > 0),
     ]
@@ -69,7 +69,7 @@ def _throughput(span: Throughput) -> tuple[str, ...]:
 
 def forecast(seen: Status) -> list[tuple[str | SafeString, str, str]]:
     """The hours ahead: from when, how many fall due, and how long they take."""
-    return [(moment(hour.starts_ms), due_of(hour), length(hour.drain_ms)) for hour in seen.forecast]
+    return [(moment(hour.starts_ms), due_of(hour), drain_of(hour)) for hour in seen.forecast]
 
 
 def capacity(seen: Status) -> str:
@@ -81,6 +81,11 @@ def capacity(seen: Status) -> str:
 def due_of(hour: Hour) -> str:
     """How many messages fall due in an hour."""
     return number(hour.due, capped=not hour.complete)
+
+
+def drain_of(hour: Hour) -> str:
+    """How long that takes; at least, where not all of it is counted."""
+    return length(hour.drain_ms) + ("+" if hour.drain_ms is not None and not hour.complete else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +113,8 @@ def _set(request: HttpRequest, alias: str, seen: Status, each: WaitingSet) -> Se
     return SetRow(
         each.queue,
         each.key,
-        number(each.pending, capped=each.capped),
-        number(each.ready, capped=each.capped),
+        number(each.pending, capped=each.pending_capped),
+        number(each.ready, capped=each.ready_capped),
         moment(each.next_due_ms),
         length(each.lag_ms) if each.lag_ms else "–",
         ([_("parked: no live worker asks for it")] if each.parked else []) + reasons,

@@ -86,14 +86,15 @@ class AlarmInfo:
 
 @dataclass(slots=True)
 class SetCount:
-    """What waits for one (queue, key), alarms too. `capped`: there are more than were counted."""
+    """What waits for one (queue, key), alarms too. `…_capped`: there may be more than were counted."""
 
     queue: str
     key: str
     pending: int
     ready: int
     next_due_ms: int | None
-    capped: bool = False
+    pending_capped: bool = False
+    ready_capped: bool = False
 
 
 @dataclass(slots=True)

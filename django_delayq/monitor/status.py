@@ -76,6 +76,11 @@ class Status:
         return any(each.capped for each in self.waiting)
 
     @property
+    def ready_capped(self) -> bool:
+        """Whether there may be more of what is due: of what is ready, and of what runs."""
+        return any(each.ready_capped for each in self.waiting)
+
+    @property
     def parked(self) -> tuple[WaitingSet, ...]:
         """The sets that no live worker asks for."""
         return tuple(each for each in self.waiting if each.parked)

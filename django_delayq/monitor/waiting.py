@@ -10,7 +10,8 @@ from django_delayq.brokers.base import Counts, Pause, SetCount, WorkerInfo, cove
 class WaitingSet:
     """What waits for one (queue, key).
 
-    `parked`: no live worker asks for it. `paused`: no worker starts it for now. `capped`: there are more than counted.
+    `parked`: no live worker asks for it. `paused`: no worker starts it for now. `pending_capped`,
+    `ready_capped`: there may be more than were counted.
     """
 
     queue: str
@@ -21,7 +22,13 @@ class WaitingSet:
     lag_ms: int
     parked: bool
     paused: bool
-    capped: bool = False
+    pending_capped: bool = False
+    ready_capped: bool = False
+
+    @property
+    def capped(self) -> bool:
+        """Whether there may be more of what waits."""
+        return self.pending_capped or self.ready_capped
 
 
 def waiting_sets(
@@ -50,5 +57,6 @@ def _waiting_set(
         lag_ms=0 if count.next_due_ms is None else max(now_ms - count.next_due_ms, 0),
         parked=workers is not None and waits and not is_asked_for(count.queue, count.key, workers),
         paused=bool(covering(pauses, count.queue, count.key)),
-        capped=count.capped,
+        pending_capped=count.pending_capped,
+        ready_capped=count.ready_capped,
     )

@@ -64,7 +64,8 @@ class Sample:
 def waiting(database: Database, now_ms: int) -> Waiting:
     """A look at the rows that are not finished, `now_ms` by the database's clock.
 
-    Where a number is `MOST`, or a set is `capped`, there may be more. Suspects that were rescheduled count as pending.
+    Where a number is `MOST`, or one of a set is `…_capped`, there may be more; so of what runs beside what is ready.
+    Suspects that were rescheduled count as pending.
     There are no totals: the audit counts them.
     """
     sets = [SetCount(queue, key, 0, 0, None) for queue, key in waiting_pairs(database, MOST_PAIRS)]
@@ -163,7 +164,7 @@ def _count_pending(sets: Sequence[SetCount], rows: Sequence[Row], most: int, fou
         found.pending_by_hour[hour_ms] = found.pending_by_hour.get(hour_ms, 0) + number
     for i, last_ms in last_due.items():
         if sets[i].pending >= most:
-            sets[i].capped = True
+            sets[i].pending_capped = True
             found.known_until_ms = earliest(found.known_until_ms, last_ms)
 
 
@@ -171,7 +172,7 @@ def _count_due(sets: Sequence[SetCount], rows: Sequence[Row], most: int, counts:
     for i, read, _, next_due_ms, ready, running, suspects in rows:
         sets[i].ready = int(ready or 0)
         sets[i].next_due_ms = earliest(next_due_ms, sets[i].next_due_ms)
-        sets[i].capped |= read >= most
+        sets[i].ready_capped = read >= most
         counts.running += int(running or 0)
         counts.suspects += int(suspects or 0)
 

@@ -15,7 +15,7 @@ from pytest_django import Settings
 from django_delayq.brokers.base import Pause, RunInfo, Verb, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import FinishMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import StoredBroker, figures
 from tests.admin.support import bury, claim, finish, page, send, settle, text_of, url
 
 INDEX = "/admin/delayq/"
@@ -82,6 +82,24 @@ def test_what_falls_due_is_told_by_the_hour(broker: StoredBroker, superuser: Cli
     assert re.search(row, shown)
     assert "Times are for 1 messages a second, which the workers did" in shown
     assert shown.count('<svg class="delayq-chart" role="img" aria-label="Messages') == 2
+
+
+def test_only_a_number_that_was_counted_in_part_has_a_plus(
+    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "MOST", 5)
+    monkeypatch.setattr(figures, "LEAST", 5)
+    finish(broker, *(f"done {i}" for i in range(10)))
+    done = FinishMessage.objects.using(database)
+    done.update(ended_at=max(row.ended_at for row in done))
+    at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
+    for i in range(9):
+        send(f"pending {i}", delay=None, at=at)
+    send("ready")
+    shown = tiles(response := superuser.get(INDEX))
+    assert (shown["Waiting"], shown["Due now"], shown["Running"]) == ("6+", "1", "0")
+    assert "order.close 5+ 1 " in text_of(response)
+    assert '<td class="delayq-number">5+</td><td class="delayq-number">5s+</td>' in page(response)
 
 
 def test_without_anything_finished_no_time_to_drain_is_told(broker: StoredBroker, superuser: Client) -> None:

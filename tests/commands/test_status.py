@@ -88,7 +88,8 @@ def test_the_json_has_one_shape_whatever_there_is(broker: Broker) -> None:
     ]
     assert list(seen["server"]) == ["server", "durability", "warnings", "problems"]
     assert list(seen["waiting"][0]) == [
-        *("queue", "key", "pending", "ready", "capped", "next_due_at", "next_due_ms", "lag_ms", "parked", "paused"),
+        *("queue", "key", "pending", "ready", "pending_capped", "ready_capped"),
+        *("next_due_at", "next_due_ms", "lag_ms", "parked", "paused"),
     ]
     assert list(seen["workers"][0]) == [
         *("name", "queues", "keys", "running", "runs", "started_at", "started_ms", "seen_at", "seen_ms"),

@@ -76,11 +76,11 @@ def test_large_sets_are_counted_in_part_and_say_so(
     send_delay_messages(Send("k", 1, id=f"{i:02}", delay=3600 + i) for i in range(30))
     send_delay_messages(Send("l", 1, delay=3600) for _ in range(9))
     many, few = look(broker).counts.waiting
-    assert (many.pending, many.capped) == (10, True)
-    assert (few.pending, few.capped) == (9, False)
+    assert (many.pending, many.pending_capped, many.ready_capped) == (10, True, False)
+    assert (few.pending, few.pending_capped) == (9, False)
     ReadyMessage.objects.using(database).filter(key="k").update(due_at=F("due_at") - 2 * HOUR_MS)
     many, few = look(broker).counts.waiting
-    assert (many.ready, many.capped) == (8, True)
+    assert (many.ready, many.ready_capped, many.pending_capped) == (8, True, False)
 
 
 def test_hours_are_known_as_far_as_was_counted(

@@ -99,8 +99,8 @@ def _throughput_words(throughput: Throughput) -> str:
 
 
 def _hour_words(hour: Hour) -> str:
-    due = str(hour.due) if hour.complete else f"{hour.due} or more"
-    return due if hour.drain_ms is None else f"{due}, {to_text(hour.drain_ms)} to drain"
+    due, least = (str(hour.due), "") if hour.complete else (f"{hour.due} or more", "at least ")
+    return due if hour.drain_ms is None else f"{due}, {least}{to_text(hour.drain_ms)} to drain"
 
 
 def _skew_words(skew_ms: int | None, decides: str) -> str:
@@ -124,8 +124,8 @@ def _waiting_row(each: WaitingSet, now_ms: int) -> tuple[str, ...]:
     return (
         each.queue,
         each.key,
-        f"{each.pending}+" if each.capped else str(each.pending),
-        str(each.ready),
+        f"{each.pending}{'+' * each.pending_capped}",
+        f"{each.ready}{'+' * each.ready_capped}",
         _lag_words(each),
         to_words(each.next_due_ms, now_ms),
         ", ".join(word for word, applies in (("parked", each.parked), ("paused", each.paused)) if applies),
