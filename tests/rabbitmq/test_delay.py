@@ -88,6 +88,19 @@ def test_a_queue_that_was_deleted_holds_up_nobody_and_is_made_again(
         there = next(each.ready for each in broker.counts().waiting if each.key == "gone")
 
 
+@pytest.mark.parametrize(("exchange", "delay_ms"), [("entry.04", 20_000), ("direct", 0)])
+def test_an_exchange_that_was_deleted_is_made_again(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, exchange: str, delay_ms: int
+) -> None:
+    put = Put("a", Header("q", "k"), b"1", delay_ms=delay_ms)
+    broker.put([put])
+    with rabbitmq_server.client() as client, client.channel() as channel:
+        channel.exchange_delete(f"delayq.{exchange}")
+    broker.put([put])
+    counts = broker.counts()
+    assert counts.waiting[0].ready + sum(counts.levels) == 2
+
+
 def test_each_bit_of_a_delay_is_a_level(broker: RabbitMQBroker) -> None:
     broker.put([Put(f"{level}", Header("q", "k"), b"1", delay_ms=2**level * 1000 + 999) for level in range(LEVELS)])
     levels = broker.counts().levels

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from amqp.exceptions import AccessRefused
+from django.core.exceptions import ImproperlyConfigured
 
 from django_delayq.brokers.base import Header, Put
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
@@ -64,6 +65,22 @@ def test_an_exchange_of_that_name_with_other_arguments(rabbitmq_server: RabbitMQ
 
 def test_a_node_that_is_away() -> None:
     assert "is away" in told(f"amqp://{USER}:{PASSWORD}@127.0.0.1:{free_port()}/", BrokerUnavailable)
+
+
+def test_a_fault_that_stays_ends_a_send_to_a_new_queue(rabbitmq_server: RabbitMQServer) -> None:
+    with broker_at(rabbitmq_server.url) as broker:
+        too_long = Header("q", "never seen", trace_id="x" * 200_000)  # the server ends the connection for it
+        with pytest.raises(SendError, match="is away"):
+            broker.put([Put("a", too_long, b"1")])
+
+
+def test_a_prefix_that_no_name_has_room_for(rabbitmq_server: RabbitMQServer) -> None:
+    longest = "delayq." + "x" * 79
+    alias = Alias("default", location=rabbitmq_server.url, options=Options(prefix=longest + "x"))
+    with pytest.raises(ImproperlyConfigured, match="at most 86 bytes"):
+        RabbitMQBroker.check(alias)
+    with broker_at(rabbitmq_server.url, prefix=longest) as broker:
+        broker.put([Put("a", Header("q" * 200, "k" * 200), b"1")])
 
 
 def test_a_memory_alarm(rabbitmq_server: RabbitMQServer) -> None:

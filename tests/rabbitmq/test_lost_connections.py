@@ -127,6 +127,17 @@ def test_what_must_not_start_twice_and_was_not_begun_survives_its_connections(ra
     assert sorted([begun.id, *started]) == ["a", "b", "c"]
 
 
+def test_what_must_not_start_twice_and_was_lost_is_told_of_once(broker: RabbitMQBroker) -> None:
+    broker.put([Put("a", Header("q", "k", at_most_once=True), b"1")])
+    claim(broker)
+    broker._link.drop()
+    while not broker.errors(10):
+        assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == []
+    ((told,), none) = (broker.upkeep(lease_ms=60_000).buried for _ in range(2))
+    assert (told.id, told.queue, told.key, none) == ("a", "q", "k", [])
+    assert "must not start twice" in told.error
+
+
 def test_of_two_copies_of_what_must_not_start_twice_a_process_starts_one(broker: RabbitMQBroker) -> None:
     now_ms = broker._clock.now_ms()
     note = new_note(Put("a", Header("q", "k", at_most_once=True), b"1"), now_ms, now_ms)

@@ -1,12 +1,13 @@
 """What concerns a delayq as a whole is kept, whoever makes it, holds it, or removes it."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from time import monotonic
 
 import pytest
-from amqp import Channel
+from amqp import Channel, Message
 
 from django_delayq.brokers.base import Alarm, Header, Pause, Put, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker, register
@@ -59,6 +60,29 @@ def test_one_who_holds_it_for_too_long_is_told_of(
             broker.pause(Pause("other", None, "to see"))
     monkeypatch.undo()
     assert [pause.queue for pause in broker.pauses()] == ["q"]  # its holder is gone
+
+
+def test_what_a_later_version_holds_in_it_beside_is_passed_over(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.pause(Pause("q", None, "to see"))
+    with channel_of(rabbitmq_server) as channel:
+        message = channel.basic_get(NAMES.register, no_ack=True)
+        held = {**json.loads(message.body), "later": 1}
+        channel.basic_publish_confirm(Message(json.dumps(held), delivery_mode=2), NAMES.direct, NAMES.register)
+    broker.pause(Pause("other", None, "to see"))
+    assert [pause.queue for pause in broker.pauses()] == ["other", "q"]
+
+
+def test_it_outlives_the_exchange_that_leads_to_it(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
+    broker.pause(Pause("q", None, "to see"))
+    with channel_of(rabbitmq_server) as channel:
+        channel.exchange_delete(NAMES.direct)
+        channel.exchange_declare(NAMES.direct, "direct", durable=True, auto_delete=False)  # bound to nothing
+    with suppress(BrokerUnavailable):  # it has to find out
+        broker.pause(Pause("other", None, "to see"))
+    broker.pause(Pause("other", None, "to see"))
+    assert [pause.queue for pause in broker.pauses()] == ["other", "q"]
 
 
 def test_who_deletes_it_with_the_queues_has_lost_the_alarms(

@@ -28,7 +28,7 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.brokers.rabbitmq import buried, looks, meta, outgoing
 from django_delayq.brokers.rabbitmq.locations import parse_location
-from django_delayq.brokers.rabbitmq.names import LONGEST_S
+from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names
 from django_delayq.brokers.rabbitmq.receiver import Receiver
 from django_delayq.conf import Alias
 from django_delayq.durations import to_text
@@ -70,6 +70,7 @@ class RabbitMQBroker(Receiver):
     @classmethod
     def check(cls, alias: Alias) -> None:
         parse_location(alias.location)
+        Names(alias.options.prefix)
 
     def open(self) -> None:
         with self._publisher.looking():

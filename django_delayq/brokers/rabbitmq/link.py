@@ -136,7 +136,7 @@ def _mend(said: str, location: Location, prefix: str) -> str:
             f"create the vhost {location.vhost!r} (rabbitmqctl add_vhost), give {location.user!r} permissions in it,"
             " or mend LOCATION"
         )
-    names = f"'^{prefix}[.]'"
+    names = f"'^{re.escape(prefix)}[.]'"
     return (
         f"give {location.user!r} configure, write and read on {names}:"
         f" rabbitmqctl set_permissions -p {location.vhost} {location.user} {names} {names} {names}"

@@ -10,6 +10,8 @@ import hashlib
 from functools import lru_cache
 from urllib.parse import quote
 
+from django.core.exceptions import ImproperlyConfigured
+
 SetName = tuple[str, str]  # queue, key
 
 LEVELS = 28
@@ -18,12 +20,18 @@ LONGEST_S = 2**LEVELS - 1
 
 MOST_BYTES = 160
 """The longest address: with the words of the levels it must stay below the 255 bytes of a routing key."""
+MOST_BYTES_OF_PREFIX = 255 - len(".suspect.") - MOST_BYTES
 
 
 class Names:
     """All names of one prefix. None of them needs a permission outside of `^prefix[.]`."""
 
     def __init__(self, prefix: str) -> None:
+        if len(prefix.encode()) > MOST_BYTES_OF_PREFIX:
+            raise ImproperlyConfigured(
+                f"OPTIONS['prefix']={prefix!r} is too long for RabbitMQ, whose names have 255 bytes at most; give one"
+                f" of at most {MOST_BYTES_OF_PREFIX} bytes."
+            )
         self.prefix = prefix
         self.due = f"{prefix}.due"
         """The last exchange: the queues of the (queue, key) pairs are bound to it."""

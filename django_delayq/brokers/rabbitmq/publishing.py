@@ -7,10 +7,10 @@ from itertools import takewhile
 from time import monotonic, sleep
 
 from amqp import Channel, Connection, Message, spec
-from amqp.exceptions import AMQPError
+from amqp.exceptions import AMQPError, ChannelError
 
 from django_delayq.brokers.rabbitmq.link import Link
-from django_delayq.brokers.rabbitmq.locations import Location
+from django_delayq.brokers.rabbitmq.locations import TIMEOUT_S, Location
 from django_delayq.brokers.rabbitmq.names import Names, SetName
 from django_delayq.brokers.rabbitmq.notes import unpack
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing
@@ -21,7 +21,7 @@ from django_delayq.errors import BrokerUnavailable
 BUDGET_S = 2.0
 PAUSE_S = 0.05
 SENDING_S = 1.0
-"""What is left at least for the messages, where new queues had to be made for them: that can take longer than all."""
+"""What is left for the messages, at their first try, where new queues had to be made: that can take longer than all."""
 
 
 class Publisher:
@@ -39,7 +39,7 @@ class Publisher:
     @contextmanager
     def looking(self) -> Iterator[Connection]:
         """The connection, for a look or a change beside what is published."""
-        with self._link.using() as connection:
+        with self._using() as connection:
             self._topology.ensure(connection, ())
             yield connection
 
@@ -60,7 +60,7 @@ class Publisher:
         """
         if self._topology.knows(sets):
             return
-        with self._link.using() as connection:
+        with self._using() as connection:
             self._ensure(connection, sets)
 
     def forget(self) -> None:
@@ -82,14 +82,14 @@ class Publisher:
         """As `publish`, without waiting: the function that is given waits and raises."""
         batch = _Batch({out.uid: out for out in outgoing}, monotonic() + within_s)
         if batch.unconfirmed:
-            with suppress(BrokerUnavailable), self._link.using(within_s) as connection:
+            with suppress(BrokerUnavailable), self._using(within_s) as connection:
                 self._send(connection, batch)
         return lambda: self._finish(batch)
 
     def _finish(self, batch: "_Batch") -> None:
         while batch.unconfirmed:
             try:
-                with self._link.using(batch.seconds_left) as connection:
+                with self._using(batch.seconds_left) as connection:
                     if batch.sent_on is not connection:
                         self._send(connection, batch)
                     self._await_confirms(connection, batch)
@@ -98,8 +98,19 @@ class Publisher:
                     raise
                 sleep(PAUSE_S)
 
+    @contextmanager
+    def _using(self, within_s: float = TIMEOUT_S) -> Iterator[Connection]:
+        """The connection. An exchange or a queue that is gone, or not bound, is made again before the next use."""
+        with self._link.using(within_s) as connection:
+            try:
+                yield connection
+            except ChannelError:
+                self._topology.mend()
+                raise
+
     def _send(self, connection: Connection, batch: "_Batch") -> None:
-        if self._ensure(connection, (out.set_name for out in batch.unconfirmed.values())):
+        made = self._ensure(connection, (out.set_name for out in batch.unconfirmed.values()))
+        if made and batch.sent_on is None:  # each new connection asks for them again: a fault that stays must end
             batch.until = max(batch.until, monotonic() + SENDING_S)
         if self._channel is None or self._channel.connection is not connection:
             self._channel = self._new_channel(connection)

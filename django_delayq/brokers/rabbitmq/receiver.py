@@ -14,6 +14,7 @@ from amqp import Connection
 from django_delayq.brokers.base import (
     BATCH,
     Alarm,
+    BuriedInfo,
     Claims,
     Settlement,
     Upkept,
@@ -60,6 +61,7 @@ class Receiver:
         self._inbox = Inbox(self._names, self._clock, self._forget)
         self._leases = Leases()
         self._leaving: list[Arrival] = []  # to be given back, and not claimed any more
+        self._untold: list[BuriedInfo] = []  # buried when they came again, for the next upkeep
         self._waker = Waker()
         self._wanted: list[SetName] = []
         self._has_store = alias.store is not None
@@ -239,9 +241,13 @@ class Receiver:
         """Put where they belong the messages of connections that were lost."""
         lost = list(self._inbox.lost)
         if lost:
-            self._replace([(each, None if self._leases.is_over(each) else self._lapsed(each)) for each in lost])
+            ends = [(each, None if self._leases.is_over(each) else self._lapsed(each)) for each in lost]
+            self._replace(ends)
             del self._inbox.lost[: len(lost)]  # not before: what could not be published is tried again
+            self._untold += self._buried_of(ends)
         if upkept:
+            upkept.buried += self._untold
+            self._untold.clear()
             upkept.reclaimed += len(lost)
 
     def _lapse(self, upkept: Upkept) -> None:
@@ -251,11 +257,13 @@ class Receiver:
         self._end(ends)
         alarms = list(self._leases.lapsed_alarms(now))
         self._inbox.put_back(alarms)
-        told = [
-            told_of(lease.arrival) for lease, following in ends.items() if following.routing_key == self._names.error
-        ]
+        told = self._buried_of((lease.arrival, following) for lease, following in ends.items())
         upkept.buried += told
         upkept.reclaimed += len(ends) + len(alarms) - len(told)
+
+    def _buried_of(self, ends: Iterable[End]) -> list[BuriedInfo]:
+        error = self._names.error
+        return [told_of(arrival) for arrival, following in ends if following and following.routing_key == error]
 
     def _after_lapse(self, arrival: Arrival, interrupted: bool) -> Outgoing:
         if interrupted and not arrival.note.header.at_most_once:

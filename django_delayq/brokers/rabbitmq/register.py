@@ -7,7 +7,7 @@ server gives it back.
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
@@ -37,6 +37,9 @@ class Entries:
     builder_until_ms: int = 0
 
 
+_KNOWN = frozenset(one.name for one in fields(Entries))
+
+
 class Register:
     """Reads and changes the register on any connection whose topology is declared."""
 
@@ -58,7 +61,8 @@ class Register:
             message, entries = self._take(channel)
             answer = edit(entries)
             new = Message(codec.dumps(entries).decode(), delivery_mode=PERSISTENT)
-            channel.basic_publish_confirm(new, self._names.direct, self._names.register)
+            # Else what is bound no more would lose the old one too.
+            channel.basic_publish_confirm(new, self._names.direct, self._names.register, mandatory=True)
             channel.basic_ack(message.delivery_tag)
             return answer
 
@@ -78,6 +82,7 @@ class Register:
                     " or it was purged, then delete it, and it is made anew."
                 )
             sleep(PAUSE_S)
-        with contextlib.suppress(TypeError, ValueError):
-            return message, Entries(**codec.loads(message.body))
+        with contextlib.suppress(AttributeError, TypeError, ValueError):
+            told = codec.loads(message.body)  # a later version may have told more
+            return message, Entries(**{name: value for name, value in told.items() if name in _KNOWN})
         return message, Entries()  # someone else wrote it

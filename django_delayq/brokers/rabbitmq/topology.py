@@ -51,6 +51,7 @@ class Topology:
         if self._broken:
             with connection.channel() as channel:
                 _declare_base(channel, self._names)
+                _bind_register(channel, self._names)
             self._broken = False
         if missing:
             with connection.channel() as channel:
@@ -102,9 +103,13 @@ def _declare_base(channel: Channel, names: Names) -> None:
 
 def _declare_register(channel: Channel, names: Names) -> None:
     _declare_queue(channel, names.register, **{"x-max-length": 1, "x-overflow": "drop-head"})
-    channel.queue_bind(names.register, names.direct, names.register)
+    _bind_register(channel, names)
     channel.basic_publish_confirm(Message("{}", delivery_mode=PERSISTENT), names.direct, names.register)
     channel.exchange_declare(names.news, "fanout", durable=True, auto_delete=False)
+
+
+def _bind_register(channel: Channel, names: Names) -> None:
+    channel.queue_bind(names.register, names.direct, names.register)
 
 
 def _declare_level(channel: Channel, names: Names, level: int) -> None:
