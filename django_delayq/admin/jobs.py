@@ -103,8 +103,6 @@ def _log(job: Job) -> None:
         message = said % {"move": label_of(job.change), "count": job.moved}
     if job.left:
         message += f", left {job.left}"
-    log_selection(_user_pk(job.user_id), model_named(job.selection.model), job.selection.words(), message)
-
-
-def _user_pk(text: str) -> Any:
-    return get_user_model()._meta.pk.to_python(text)
+    user = get_user_model()._base_manager.filter(pk=job.user_id).first()
+    if user is not None:  # else the entries of who was deleted since are gone, and Django takes no more of them
+        log_selection(user.pk, model_named(job.selection.model), job.selection.words(), message)
