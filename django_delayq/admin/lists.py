@@ -35,6 +35,7 @@ from django_delayq.admin.message_page import message_page
 from django_delayq.admin.payload import may_search
 from django_delayq.admin.ranges import DueRangeFilter, EndedRangeFilter
 from django_delayq.admin.search import StoppedSearch, asks_for_data, find, find_on_page, is_many
+from django_delayq.conf import get_alias
 from django_delayq.models import MessageRow
 
 
@@ -76,6 +77,10 @@ class MessageAdmin(BoundedAdmin):
         named = getattr(request, "delayq_named", "")
         paginator.is_many = bool(named) and is_many(queryset, named)
         return paginator
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        without_store = get_alias(alias_of(request)).store is None
+        return super().changelist_view(request, {"without_store": without_store, **(extra_context or {})})
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

@@ -241,3 +241,8 @@ def test_a_broker_that_is_away_is_told(settings: Settings, superuser: Client, mo
         assert "Away" in text_of(response)
         assert "127.0.0.1:1" in text_of(response)
     assert '<li class="error">' in page(moved)
+
+
+def test_the_lists_lead_to_the_dashboard_where_there_is_no_store(broker: Broker, staff: Callable[..., Client]) -> None:
+    shown = page(staff("view_errormessage").get(url("errormessage")))
+    assert f'what the broker carries is on the <a href="{INDEX}">dashboard</a>' in shown
