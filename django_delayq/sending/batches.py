@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from django_delayq.brokers.base import BATCH, Placed, Put
 from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
-from django_delayq.errors import SendError
+from django_delayq.errors import SendError, Unsupported
 from django_delayq.sending.ids import new_ids
 from django_delayq.sending.prepare import prepare
 from django_delayq.sends import OnConflict, Send, SentMany
@@ -74,6 +74,8 @@ class Batches:
         try:
             yield
         except Exception as error:
+            if isinstance(error, Unsupported):  # the broker took none of the batch
+                self._in_flight = ()
             accepted, unknown = self.sent.accepted, tuple(put.id for put in self._in_flight)
             known_until = "1 message was accepted" if accepted == 1 else f"{accepted} messages were accepted"
             if unknown:

@@ -12,6 +12,7 @@ from django_delayq import (
     Send,
     SendError,
     SentMany,
+    Unsupported,
     asend_delay_messages,
     brokers,
     send_delay_messages,
@@ -73,6 +74,16 @@ def test_resuming_after_a_failure_sends_each_once(
     rest = list(sends(close_order, 50))[raised.value.accepted :]
     assert send_many(rest).created == 30
     assert len(waiting_ids(broker)) == 50
+
+
+@both
+def test_what_a_broker_can_t_do_leaves_nothing_unknown(
+    send_many: Any, close_order: Handler[int, None], broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(brokers._brokers, "default", Failing(broker, Unsupported("over 8 years"), after=1))
+    with pytest.raises(SendError, match=r"\(1 message was accepted, the rest was not sent\.\)") as raised:
+        send_many(sends(close_order, 3), batch_size=1)
+    assert (raised.value.unknown, raised.value.rest) == ((), "all after the first 1")
 
 
 @both
