@@ -84,6 +84,16 @@ def test_what_falls_due_is_told_by_the_hour(broker: StoredBroker, superuser: Cli
     assert shown.count('<svg class="delayq-chart" role="img" aria-label="Messages') == 2
 
 
+def test_what_takes_the_focus_has_an_id_by_which_an_update_keeps_it(broker: StoredBroker, superuser: Client) -> None:
+    send("a", queue="mail")
+    broker.pause(Pause("mail", None, "the gateway is down"))
+    runs = [RunInfo("b", "mail", "order.close", broker.counts().now_ms)]
+    broker.announce(WorkerInfo("host:1", ["mail"], ["order.close"], 1, 0, runs=runs))
+    taking = re.findall(r"<(?:a|button|summary|details)\b[^>]*>|<[^>]*tabindex[^>]*>", page(superuser.get(FIGURES)))
+    assert len(taking) > len(tiles(superuser.get(FIGURES)))
+    assert [tag for tag in taking if " id=" not in tag] == []
+
+
 def test_only_a_number_that_was_counted_in_part_has_a_plus(
     broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
