@@ -85,6 +85,14 @@ def test_it_outlives_the_exchange_that_leads_to_it(broker: RabbitMQBroker, rabbi
     assert [pause.queue for pause in broker.pauses()] == ["other", "q"]
 
 
+def test_it_outlives_the_exchange_of_the_news(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
+    broker.pause(Pause("q", None, "to see"))
+    with channel_of(rabbitmq_server) as channel:
+        channel.exchange_delete(NAMES.news)
+    with closing(RabbitMQBroker(Alias("default", location=rabbitmq_server.url))) as other:
+        assert [pause.queue for pause in other.pauses()] == ["q"]
+
+
 def test_who_deletes_it_with_the_queues_has_lost_the_alarms(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:

@@ -104,7 +104,8 @@ def _declare_base(channel: Channel, names: Names) -> None:
 def _declare_register(channel: Channel, names: Names) -> None:
     _declare_queue(channel, names.register, **{"x-max-length": 1, "x-overflow": "drop-head"})
     _bind_register(channel, names)
-    channel.basic_publish_confirm(Message("{}", delivery_mode=PERSISTENT), names.direct, names.register)
+    if not channel.queue_declare(names.register, passive=True).message_count:  # it outlives the exchange of the news
+        channel.basic_publish_confirm(Message("{}", delivery_mode=PERSISTENT), names.direct, names.register)
     channel.exchange_declare(names.news, "fanout", durable=True, auto_delete=False)
 
 
