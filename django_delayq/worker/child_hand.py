@@ -52,6 +52,7 @@ class ChildHand:
 
     def work(self, lane: Lane) -> tuple[int, float]:
         """Have the child run a batch of a lane. If it dies of a message, that costs this one message a crash."""
+        self._discard_dead()
         batch = Batch(lane, self._turns, self._most)
         batch.fill(BATCH if self._child else 1)  # a child takes a while to start, and other hands may be free
         if not batch.left:
@@ -71,6 +72,12 @@ class ChildHand:
         if self._child is not None:
             self._child.close()
             self._child = None
+
+    def _discard_dead(self) -> None:
+        """What has killed an idle child (the system, for want of memory) says nothing of the messages to come."""
+        if self._child is not None and (death := self._child.death):
+            logger.warning("A child process had nothing to run, and is gone (%s); starting another.", death)
+            self._discard()
 
     def _recycle(self, child: Child) -> None:
         """End a child that takes too much: the next message starts another."""

@@ -89,6 +89,12 @@ class Child:
             raise ending from None
 
     @property
+    def death(self) -> str:
+        """How its process ended, if it has."""
+        code = self._process.poll()
+        return "" if code is None else _death(code)
+
+    @property
     def is_full(self) -> bool:
         """Whether it takes more than it may."""
         return self._max_memory is not None and self.resident > self._max_memory
@@ -190,4 +196,8 @@ class Child:
             return ChildGaveUpError()
         if code == NOT_STARTED:
             return ChildUnavailableError("it can't take its messages: see what it said")
-        return ChildDiedError(f"its process died ({f'signal {-code}' if code < 0 else f'exit code {code}'})")
+        return ChildDiedError(_death(code))
+
+
+def _death(code: int) -> str:
+    return f"its process died ({f'signal {-code}' if code < 0 else f'exit code {code}'})"

@@ -172,15 +172,17 @@ def test_at_most_once_is_buried_by_the_death_of_its_child(bench: Bench, caplog: 
     assert "Traceback" not in caplog.text
 
 
-def test_a_child_that_died_idle_costs_the_next_message_nothing(bench: Bench, site: Site) -> None:
+def test_a_child_that_died_idle_costs_the_next_message_nothing(
+    bench: Bench, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     assert bench.run_one("run") == (Verb.FINISH, "")
     pid = site.line.next().pid
     process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
     select.select([process], [], [])
     os.close(process)
-    assert bench.run_one("run") == (Verb.RELEASE, "")
     assert bench.run_one("run") == (Verb.FINISH, "")
+    assert "is gone (its process died (signal 9)); starting another" in caplog.text
 
 
 def test_a_child_that_can_not_take_a_message_costs_it_nothing(bench: Bench) -> None:
