@@ -101,7 +101,7 @@ def test_a_user_who_may_not_wait_is_told_before_anything_is_sent(
         assert_refused(broker, rf"needs \+{needed} for this user")
 
 
-def test_a_check_before_a_deploy_asks_the_broker(settings: Settings, redis_server: Server) -> None:
+def test_a_check_before_a_deploy_asks_the_broker(settings: Settings, redis_server: Server, registry: None) -> None:
     alias = {"LOCATION": redis_server.url, "STORE": None, "OPTIONS": {"confirm": "fsync"}}
     settings.DELAYQ = {"default": alias, "stored": alias | {"STORE": {}}}
     assert [message.id for message in run_checks(tags=["delayq"])] == ["delayq.W006"]  # the store's: it does nothing
