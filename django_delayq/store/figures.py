@@ -1,6 +1,5 @@
 """Figures of the tables that stay quick however large these are: what would take long to count is counted in part."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,13 +20,6 @@ MOST_DUE = 10_000
 LEAST = 500
 """And at least so many of each queue and key."""
 MOST_PAIRS = 200
-
-_HOUR = f"due_at - due_at %% {HOUR_MS}"
-_PENDING = (
-    f"SELECT 0, {{i}}, count(*), {_HOUR}, min(due_at), max(due_at), 0, 0 FROM (SELECT due_at FROM delayq_ready"
-    ' WHERE alias = %s AND queue = %s AND "key" = %s AND due_at > %s ORDER BY due_at LIMIT %s) AS pending'
-    f" GROUP BY {_HOUR}"
-)
 
 
 @dataclass(slots=True)
@@ -82,8 +74,7 @@ def waiting(database: Database, now_ms: int) -> Waiting:
     if sets:
         most, most_due = max(MOST // len(sets), LEAST), max(MOST_DUE // len(sets), LEAST)
         rows = _rows_of(database, sets, now_ms, most, most_due)
-        pending, most = _with_the_rest(database, sets, now_ms, [row for row in rows if not row[0]], most)
-        _count_pending(sets, [tuple(rest) for _, *rest in pending], most, found)
+        _count_pending(sets, [tuple(rest) for is_due, *rest in rows if not is_due], most, found)
         _count_due(sets, [tuple(rest) for is_due, *rest in rows if is_due], most_due, found.counts)
     found.counts.waiting = [one for one in sets if one.pending or one.ready]
     return found
@@ -143,6 +134,12 @@ def _counted(database: Database, now_ms: int) -> list[int]:
 def _rows_of(database: Database, sets: Sequence[SetCount], now_ms: int, most: int, most_due: int) -> list[Row]:
     """Of each set a row for each hour in which something falls due, and one of what is due, in one statement."""
     dialect = database.dialect
+    hour = f"due_at - due_at %% {HOUR_MS}"
+    pending = (
+        f"SELECT 0, {{i}}, count(*), {hour}, min(due_at), max(due_at), 0, 0 FROM (SELECT due_at FROM delayq_ready"
+        ' WHERE alias = %s AND queue = %s AND "key" = %s AND due_at > %s ORDER BY due_at LIMIT %s) AS pending'
+        f" GROUP BY {hour}"
+    )
     free = FREE.format(now=dialect.now)
     suspect = f"{free} AND {CRASHES_NOW.format(least=dialect.least)} >= 2"
     ready = f"{free} AND NOT ({suspect})"
@@ -154,27 +151,8 @@ def _rows_of(database: Database, sets: Sequence[SetCount], now_ms: int, most: in
         ' WHERE alias = %s AND queue = %s AND "key" = %s AND due_at <= %s ORDER BY due_at LIMIT %s) AS r'
     )
     of = [(database.alias, each.queue, each.key, now_ms) for each in sets]
-    looks = [(_PENDING, [(*each, most) for each in of]), (due, [(*each, most_due) for each in of])]
+    looks = [(pending, [(*each, most) for each in of]), (due, [(*each, most_due) for each in of])]
     return _for_each(database, *looks)
-
-
-def _with_the_rest(
-    database: Database, sets: Sequence[SetCount], now_ms: int, rows: list[Row], most: int
-) -> tuple[list[Row], int]:
-    """What is pending, and how many of a set were counted at most: of those that have more than `most`, what the small
-    ones have left of `MOST` too."""
-    numbers: Counter[int] = Counter()
-    for _, i, number, *_ in rows:
-        numbers[i] += number
-    larger = [i for i, number in numbers.items() if number >= most]
-    left = MOST - numbers.total()
-    if not larger or left < len(larger):
-        return rows, most
-    more = most + left // len(larger)
-    again = _for_each(
-        database, (_PENDING, [(database.alias, sets[i].queue, sets[i].key, now_ms, more) for i in larger])
-    )
-    return [row for row in rows if row[1] not in larger] + [(0, larger[i], *rest) for _, i, *rest in again], more
 
 
 def _count_pending(sets: Sequence[SetCount], rows: Sequence[Row], most: int, found: Waiting) -> None:
