@@ -29,6 +29,13 @@ def claim(broker: RabbitMQBroker) -> Claimed:
     return message
 
 
+def wait_until_fetched(broker: RabbitMQBroker) -> None:
+    """Until it holds a message that is not due yet."""
+    while (claims := broker.claim(WANT, lease_ms=60_000, worker="w")).next_due_ms is None:
+        assert claims.messages == []  # else it was due before it was looked for, and this would wait for ever
+        broker.wait(1)
+
+
 def claim_suspect(broker: RabbitMQBroker) -> Claimed:
     while not (messages := broker.claim_suspect(WANT, lease_ms=60_000, worker="w").messages):
         assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == []  # takes in what was lost
@@ -75,10 +82,10 @@ def test_what_another_one_held_until_it_was_due_is_not_early(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
     with closing(RabbitMQBroker(Alias("default", location=rabbitmq_server.url))) as lost:
+        lost.claim(WANT, lease_ms=60_000, worker="w")  # its queue is there before, which may take longer than the delay
         sent_at = time.monotonic()
         broker.put([Put("a", Header("q", "k"), b"1", delay_ms=999)])
-        while lost.claim(WANT, lease_ms=60_000, worker="w").next_due_ms is None:
-            lost.wait(1)
+        wait_until_fetched(lost)
         lost._link.drop()
         claimed = claim(broker)
     assert time.monotonic() - sent_at >= 0.999
@@ -90,8 +97,7 @@ def test_what_was_delivered_and_not_claimed_is_charged_no_crash(rabbitmq_server:
     alias = Alias("default", location=rabbitmq_server.url)
     with closing(RabbitMQBroker(alias, wall=lambda: now, monotonic=lambda: now)) as broker:
         broker.put([Put("a", Header("q", "k"), b"1", delay_ms=100)])
-        while broker.claim(WANT, lease_ms=60_000, worker="w").next_due_ms is None:
-            broker.wait(1)
+        wait_until_fetched(broker)
         now = 10.0  # it is due for long: nobody else could tell that it was not begun
         broker._link.drop()
         while not (messages := broker.claim(WANT, lease_ms=60_000, worker="w").messages):
@@ -162,8 +168,7 @@ def test_what_may_have_been_given_back_is_not_claimed_here(
     alias = Alias("default", location=rabbitmq_server.url)
     with closing(RabbitMQBroker(alias, wall=lambda: now, monotonic=lambda: now)) as broker:
         broker.put([Put("a", Header("q", "k"), b"1", delay_ms=100)])
-        while broker.claim(WANT, lease_ms=60_000, worker="w").next_due_ms is None:
-            broker.wait(1)
+        wait_until_fetched(broker)
         publish = broker._publisher.publish
 
         def publish_unsure(out: Sequence[Outgoing], within_s: float = 2.0) -> None:
