@@ -190,10 +190,7 @@ def _confirm(path: str, value: Any) -> str | None:
 
 
 def _lease_ms(path: str, value: Any) -> int:
-    milliseconds = to_ms(value, path)
-    if milliseconds < 1_000:
-        raise ValueError(f"{path}={shown(value)} is too short to be renewed in time; give at least '1s'.")
-    return milliseconds
+    return to_ms(value, path, least_ms=1_000)  # a shorter one can't be renewed in time
 
 
 def _size(path: str, value: Any) -> int:
@@ -218,10 +215,7 @@ def _retention_ms(path: str, value: Any) -> int | None:
 
 
 def _horizon_ms(path: str, value: Any) -> int:
-    milliseconds = to_ms(value, path)
-    if milliseconds < 60_000:
-        raise ValueError(f"{path}={shown(value)} is too near: the relay would miss due times; give at least '1m'.")
-    return milliseconds
+    return to_ms(value, path, least_ms=60_000)  # with a shorter one the relay would miss due times
 
 
 def _count(path: str, value: Any) -> int:

@@ -21,11 +21,11 @@ LONGEST_MS = 100 * 366 * 86_400_000
 """100 years, the longest delay, with every year taken as a leap year."""
 
 
-def to_ms(value: Duration, name: str) -> int:
+def to_ms(value: Duration, name: str, *, least_ms: int = 0) -> int:
     """`value` in milliseconds, rounded up so that nothing starts early.
 
-    Raises `TypeError` for what is no duration and `ValueError` for one that is negative, not finite or over 100 years;
-    both name `name`, the value and the fix.
+    Raises `TypeError` for what is no duration and `ValueError` for one that is shorter than `least_ms`, not finite or
+    over 100 years; both name `name`, the value and the fix.
     """
     if type(value) is int:
         milliseconds = value * 1000
@@ -39,8 +39,16 @@ def to_ms(value: Duration, name: str) -> int:
         milliseconds = _from_seconds(max(-1.0, min(value, LONGEST_MS)))  # what is far too long stays too long
     else:
         raise TypeError(f"{name}={_shortener.repr(value)} is no length of time; give {type_names}.")
-    if milliseconds < 0 or (milliseconds == 0 and _is_negative(value)):
-        raise ValueError(_("%(name)s=%(value)s is negative; give 0 or more.", name=name, value=_shortener.repr(value)))
+    if milliseconds < least_ms or (milliseconds == 0 and _is_negative(value)):
+        least = to_text(least_ms) if least_ms else "0"
+        raise ValueError(
+            _(
+                "%(name)s=%(value)s is too short; give %(least)s or more.",
+                name=name,
+                value=_shortener.repr(value),
+                least=least,
+            )
+        )
     if milliseconds > LONGEST_MS:
         raise ValueError(_("%(name)s=%(value)s is over 100 years; give less.", name=name, value=_shortener.repr(value)))
     return milliseconds

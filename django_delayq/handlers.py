@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_delayq.codec import decode_data, encode_data
 from django_delayq.conf import DEFAULT_ALIAS
-from django_delayq.durations import Duration
+from django_delayq.durations import Duration, to_ms
 from django_delayq.errors import UnknownKey
 from django_delayq.limits import Limits, check_limits
 from django_delayq.message import Message
@@ -25,7 +25,6 @@ from django_delayq.values import (
     check_name,
     check_queue,
     did_you_mean,
-    positive_ms,
     shown,
 )
 
@@ -165,9 +164,9 @@ def delay_execute(
                 using=check_name(using, "using"),
                 max_attempts=check_max_attempts(max_attempts),
                 backoff=backoff,
-                timeout_ms=positive_ms(timeout, "timeout"),
+                timeout_ms=to_ms(timeout, "timeout", least_ms=1),
                 concurrency=None if concurrency is None else check_count(concurrency, "concurrency"),
-                expires_ms=None if expires is None else positive_ms(expires, "expires"),
+                expires_ms=None if expires is None else to_ms(expires, "expires", least_ms=1),
                 atomic=check_flag(atomic, "atomic"),
                 at_most_once=check_flag(at_most_once, "at_most_once"),
                 limits=check_limits(max_concurrency, concurrency_key, rate_limit),

@@ -6,7 +6,6 @@ import reprlib
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from django_delayq.durations import Duration, to_ms
 from django_delayq.texts import text as _
 
 MAX_NAME = 200
@@ -96,14 +95,6 @@ def check_flag(value: bool, kind: str) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give True or False.")
     return value
-
-
-def positive_ms(value: Duration, kind: str) -> int:
-    """`value` in milliseconds, more than none. Raises as `durations.to_ms` does."""
-    milliseconds = to_ms(value, kind)
-    if not milliseconds:
-        raise ValueError(_("%(kind)s=%(value)s is no time at all; give more.", kind=kind, value=shown(value)))
-    return milliseconds
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:

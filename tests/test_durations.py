@@ -50,7 +50,7 @@ def test_whole_milliseconds_survive_in_every_form(milliseconds: int) -> None:
     [-1, -1e-9, -1e306, timedelta(microseconds=-1), "-5s", " -1h30m", "-0.1ms"],
 )
 def test_a_negative_length_is_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"^delay=.* is negative; give 0 or more\.$"):
+    with pytest.raises(ValueError, match=r"^delay=.* is too short; give 0 or more\.$"):
         to_ms(value, "delay")
 
 

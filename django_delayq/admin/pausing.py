@@ -13,11 +13,12 @@ from django_delayq.admin.access import address, alias_of, back, check_may
 from django_delayq.admin.log import in_english, log_selection
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Pause
+from django_delayq.durations import to_ms
 from django_delayq.errors import DelayqError
 from django_delayq.message import from_ms
 from django_delayq.models import ReadyMessage
 from django_delayq.monitor import now_ms, translated
-from django_delayq.values import MAX_NAME, positive_ms
+from django_delayq.values import MAX_NAME
 
 
 class PauseForm(forms.Form):
@@ -53,7 +54,7 @@ class PauseForm(forms.Form):
         """In milliseconds."""
         text = self.cleaned_data["length"]
         try:
-            return positive_ms(text, _("For how long")) if text else None
+            return to_ms(text, _("For how long"), least_ms=1) if text else None
         except ValueError as error:
             raise forms.ValidationError(translated(error)) from error
 

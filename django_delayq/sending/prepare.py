@@ -7,6 +7,7 @@ from typing import Any, get_args
 from django_delayq.brokers.base import Header, Put
 from django_delayq.codec import encode_data
 from django_delayq.conf import Alias
+from django_delayq.durations import to_ms
 from django_delayq.handlers import DEFAULT_QUEUE, Handler, get_handler, unknown_key
 from django_delayq.sending.due import due_ms
 from django_delayq.sending.ids import new_id
@@ -17,7 +18,6 @@ from django_delayq.values import (
     check_name,
     check_queue,
     did_you_mean,
-    positive_ms,
     shown,
 )
 
@@ -91,9 +91,9 @@ def _header(send: Send, own: Header) -> Header:
         queue=own.queue if send.queue is None else check_queue(send.queue),
         key=own.key,
         at_most_once=_adds_at_most_once(send) or own.at_most_once,
-        expires_ms=own.expires_ms if send.expires is None else positive_ms(send.expires, "expires"),
+        expires_ms=own.expires_ms if send.expires is None else to_ms(send.expires, "expires", least_ms=1),
         max_attempts=None if send.max_attempts is None else check_max_attempts(send.max_attempts),
-        timeout_ms=None if send.timeout is None else positive_ms(send.timeout, "timeout"),
+        timeout_ms=None if send.timeout is None else to_ms(send.timeout, "timeout", least_ms=1),
         tag=None if send.tag is None else check_name(send.tag, "tag"),
         trace_id=None if send.trace_id is None else check_name(send.trace_id, "trace_id"),
     )

@@ -76,7 +76,7 @@ def test_an_instant_that_is_past_by_the_brokers_clock_is_refused(clocked_broker:
         (["pause", "--key", "", "--reason", "x"], "key='' is empty"),
         (["pause", "mail", "--reason", "x", "--for", "soon"], "--for='soon' is no length of time"),
         (["pause", "mail", "--reason", "x", "--for", "0"], "--for='0' is no length of time"),
-        (["pause", "mail", "--reason", "x", "--for", "0s"], "--for='0s' is no time at all"),
+        (["pause", "mail", "--reason", "x", "--for", "0s"], "--for='0s' is too short; give 1ms or more"),
         (["pause", "mail", "--reason", "x", "--until", "tomorrow"], "--until='tomorrow' is no instant"),
         (["pause", "mail", "--reason", "x", "--until", "2027-01-15T09:00"], "with its offset from UTC"),
         (["pause", "mail", "--reason", "x", "--until", "9999-12-31T00:00Z"], "over 100 years from now"),

@@ -90,7 +90,7 @@ def test_reschedule_gives_a_new_due_time(
 
 @reschedules
 def test_reschedule_checks_its_times(reschedule: Function, broker: MemoryBroker) -> None:
-    with pytest.raises(ValueError, match="delay=-1 is negative"):
+    with pytest.raises(ValueError, match="delay=-1 is too short"):
         reschedule("a", delay=-1)
 
 

@@ -19,7 +19,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"delay": -1}, ValueError, r"delay=-1 is negative; give 0 or more"),
+        ({"delay": -1}, ValueError, r"delay=-1 is too short; give 0 or more"),
         ({"delay": float("nan")}, ValueError, r"delay=nan is not finite"),
         ({"delay": float("inf")}, ValueError, r"delay=inf is not finite"),
         ({"delay": "101y"}, ValueError, r"delay='101y' is no length of time; write it like"),
@@ -39,7 +39,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
         ({"max_attempts": 0}, ValueError, r"max_attempts=0 is too small"),
         ({"max_attempts": 2**31}, ValueError, r"max_attempts=2147483648 is too large; give 2147483647 or less"),
         ({"max_attempts": "4"}, TypeError, r"max_attempts='4' is str; give a whole number"),
-        ({"expires": 0}, ValueError, r"expires=0 is no time at all"),
+        ({"expires": 0}, ValueError, r"expires=0 is too short; give 1ms or more"),
         ({"timeout": "soon"}, ValueError, r"timeout='soon' is no length of time"),
         ({"at_most_once": 1}, TypeError, r"at_most_once=1 is int; give True or False"),
         ({"on_commit": "no"}, TypeError, r"on_commit='no' is str; give True or False"),

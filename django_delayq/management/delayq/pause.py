@@ -8,12 +8,13 @@ from django.core.management.base import CommandError
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Counts, Pause, covering
+from django_delayq.durations import to_ms
 from django_delayq.management.delayq.arguments import Options, checked
 from django_delayq.management.delayq.paused import add_queue_and_key, queue_and_key
 from django_delayq.management.delayq.terminal import Write
 from django_delayq.management.delayq.times import end_words, to_words
 from django_delayq.sending.due import due_ms
-from django_delayq.values import check_name, positive_ms, shown
+from django_delayq.values import check_name, shown
 
 HELP = "Let nothing of a queue or key start. What runs, runs to its end."
 
@@ -38,7 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     end.add_argument(
         "--for",
         dest="for_ms",
-        type=checked(partial(positive_ms, kind="--for")),
+        type=checked(partial(to_ms, name="--for", least_ms=1)),
         metavar="LENGTH",
         help="How long until then, such as 30m or 2h30m.",
     )
