@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from socket import AF_UNIX, socket
 from time import monotonic
 
 import pytest
 from asgiref.sync import async_to_sync
 
 from django_delayq.brokers.base import BATCH, Alarm, Settlement, Verb
+from django_delayq.brokers.redis import RedisBroker
+from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable
 from tests.brokers.rig import Rig, redis_rig
 from tests.proxy import proxy_before
@@ -64,6 +68,19 @@ def test_a_look_through_everything_waits_no_longer_for_an_absent_server_than_oth
     own_server.kill()
     assert is_over_in_time(lambda: own_rig.broker.rescue(["a"]))
     assert is_over_in_time(lambda: async_to_sync(own_rig.broker.aget)("a"))
+
+
+def test_a_look_through_everything_asks_a_server_that_hangs_once_as_other_calls_do(tmp_path: Path) -> None:
+    with socket(AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "silent"))
+        silent.listen()
+        silent.setblocking(False)
+        broker = RedisBroker(Alias("default", location=f"unix://{tmp_path}/silent"))
+        with pytest.raises(BrokerUnavailable, match="away"):
+            broker.get("a")
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):  # another connection has the whole time-out again
+            silent.accept()
 
 
 def test_replies_that_trickle_in_cost_no_more_together(own_server: Server) -> None:

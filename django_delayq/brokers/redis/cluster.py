@@ -102,6 +102,7 @@ class Cluster:
 
     def begin(self, calls: Sequence[Call], patience: Patience) -> Callable[[], Replies]:
         trip = Trip(calls)
+        patience.begin()
         if not self._nodes.known:
             self._learn(patience)
         sent = [
@@ -112,7 +113,6 @@ class Cluster:
         return partial(self._end, trip, sent, patience)
 
     def _end(self, trip: Trip, sent: Sequence[tuple[list[int], Node, Sent]], patience: Patience) -> Replies:
-        patience.begin()
         for part, node, on in sent:
             try:
                 self._take(trip, part, node, node.server.receive(trip.calls_of(part), on, patience))

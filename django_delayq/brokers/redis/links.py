@@ -107,13 +107,13 @@ class OneServer:
         self.close = self._server.close
 
     def begin(self, calls: list[Call], patience: Patience) -> Callable[[], Replies]:
+        patience.begin()
         return partial(self._end, calls, self._server.send(calls, patience), patience)
 
     def place_of(self, key: str) -> None:
         """It is no cluster."""
 
     def _end(self, calls: list[Call], sent: Sent, patience: Patience) -> Replies:
-        patience.begin()
         try:
             return Replies(self._checked(calls, self._server.receive(calls, sent, patience)))
         except FAULTS as error:

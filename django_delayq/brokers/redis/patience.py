@@ -32,8 +32,8 @@ class Patience:
 
     @property
     def left(self) -> float:
-        """The seconds that are left."""
-        return self._until - time.monotonic()
+        """The seconds that are left of the round trip."""
+        return self._give_up_at - time.monotonic()
 
     @property
     def longest_wait(self) -> float:
