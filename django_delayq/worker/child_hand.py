@@ -120,7 +120,7 @@ class ChildHand:
             case ChildGaveUpError() if lease.is_held():  # what ran before it was to be stopped, and ended just then
                 return attempt.interrupt(claimed, handler, started_ms)
             case ChildDiedError() | ChildGaveUpError():
-                return cut_short(lease, "so did the process that ran it")
+                return cut_short(lease, "the process that ran it ended")
             case _:
                 logger.error("Message %r is left to lapse.", claimed.id, exc_info=ending, extra={"id": claimed.id})
                 return None

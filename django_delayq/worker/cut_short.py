@@ -1,4 +1,4 @@
-"""The end of a handler that was stopped, or told to stop, since its lease could not be renewed in time."""
+"""The end of a handler that was stopped, or told to stop, since its lease is not held any more."""
 
 from django_delayq.brokers.base import Settlement
 from django_delayq.safe_logs import logger
@@ -13,9 +13,16 @@ def cut_short(lease: Lease, what: str) -> Settlement | None:
     """
     claimed, handler = lease.claimed, lease.lane.handler
     logger.warning(
-        "Message %r (%s): its lease ended, and %s.",
-        claimed.id, handler.key, what, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
+        "Message %r (%s): %s, and %s.",
+        claimed.id, handler.key, _why(lease), what,
+        extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
     )  # fmt: skip
     if lease.lost or attempt.at_most_once(claimed, handler):
         return None
     return attempt.interrupt(claimed, handler, lease.ms_of(lease.started_at))
+
+
+def _why(lease: Lease) -> str:
+    if lease.interrupted:
+        return "its worker stops"
+    return "its lease was lost" if lease.lost else "its lease could not be renewed in time"

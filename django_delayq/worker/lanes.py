@@ -35,6 +35,8 @@ class Lease:
     """Whether another move took the lease."""
     abandoned: bool = False
     """Whether its handler was stopped, or told that it has to, since the lease could not be renewed in time."""
+    interrupted: bool = False
+    """Whether this worker itself took it, since it stops."""
     overdue: bool = False
     abandon: Callable[[], object] | None = None
     """Stops the handler, where that can be done."""

@@ -179,6 +179,8 @@ class Worker:
     def _interrupt(self) -> None:
         """Give up what still runs: its lease is cut short, no attempt and no crash are counted."""
         leases = self._leases.held()
+        for lease in leases:
+            lease.interrupted = True
         self._leases.lose(leases)
         for page in pages(leases, BATCH):
             with contextlib.suppress(DelayqError):  # then they lapse

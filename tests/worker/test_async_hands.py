@@ -74,7 +74,7 @@ def test_a_handler_whose_lease_is_lost_just_before_its_start_does_not_start(
     try:
         with caplog.at_level(logging.WARNING, "django_delayq"):
             rig.send("a")
-            rig.broker.until(lambda: "its lease ended" in caplog.text)
+            rig.broker.until(lambda: "its lease was lost, and its handler was cancelled" in caplog.text)
             rig.stop()
     finally:
         message_started.disconnect(lose)

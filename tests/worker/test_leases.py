@@ -240,7 +240,9 @@ def test_a_worker_that_could_not_renew_keeps_what_nobody_took(faulty: Rig, held:
 
 
 @pytest.mark.parametrize("ends", ["raises", "returns", "is cancelled"])
-def test_a_handler_that_stops_since_its_lease_could_not_be_renewed_is_charged_nothing(faulty: Rig, ends: str) -> None:
+def test_a_handler_that_stops_since_its_lease_could_not_be_renewed_is_charged_nothing(
+    faulty: Rig, caplog: pytest.LogCaptureFixture, ends: str
+) -> None:
     started = threading.Event()
     message_of: list[Message[Any]] = []
 
@@ -268,6 +270,7 @@ def test_a_handler_that_stops_since_its_lease_could_not_be_renewed_is_charged_no
     faulty.until_gone("a")
     assert [message.attempt for message in message_of] == [1, 1]
     assert broker.crashes == 0
+    assert "Message 'a' (k): its lease could not be renewed in time, and its handler was" in caplog.text
 
 
 def test_an_async_handler_that_lost_its_lease_is_cancelled(faulty: Rig) -> None:

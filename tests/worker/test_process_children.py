@@ -110,7 +110,7 @@ def test_a_killed_workers_children_do_not_hold_the_lease_of_a_lost_message(site:
     second = site.worker("--processes", "1")
     again = site.line.next_of("a")
     worker.signal(signal.SIGCONT)
-    worker.until_says("its lease ended, and so did the process")  # killed when the lease was found lost
+    worker.until_says("and the process that ran it ended")  # killed when the lease was found lost
     assert again.pid != spinning.pid
     assert site.see("a").state is State.RUNNING
     second.kill()
@@ -124,7 +124,7 @@ def test_a_child_ends_with_the_lease_that_its_frozen_worker_can_not_renew(site: 
     worker.signal(signal.SIGSTOP)
     assert held.ended()
     worker.signal(signal.SIGCONT)
-    worker.until_says("its lease ended, and so did the process")
+    worker.until_says("and the process that ran it ended")
     site.line.next_of("a").release()
     assert site.line.next_of("a").what == "ran"
     assert worker.stop() == 0

@@ -241,5 +241,5 @@ def test_an_async_handler_that_is_interrupted_is_told_as_no_failure(
         rig.join()
     assert heard.of(signals.message_failed) == heard.of(signals.message_retried) == []
     assert [record.getMessage() for record in caplog.records] == [
-        "Message 'a' (k): its lease ended, and its handler was cancelled."
+        "Message 'a' (k): its worker stops, and its handler was cancelled."
     ]
