@@ -7,7 +7,7 @@ from django.core.management.base import CommandError
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import Alarm, Header, Put
 from django_delayq.brokers.redis import RedisBroker
 from tests.commands.support import delayq, delayq_json
 from tests.redis_users import location_of
@@ -40,37 +40,52 @@ def test_a_change_is_switched_watched_and_over(deploy: Deploy) -> None:
     with pytest.raises(CommandError, match="has not ended"):
         delayq("shards")
 
+    with pytest.raises(CommandError, match="has not ended"):
+        delayq("shards", "--end")
+
     get_broker().cancel([f"{n}" for n in range(10)])
-    assert delayq_json("shards") == {
+    seen = {
         "alias": "default",
         "shards": 3,
         "old_shards": 4,
         "switched": True,
         "drained": True,
+        "ended": False,
         "left": {"messages": 0, "buried": 0, "alarms": 0},
     }
+    assert delayq_json("shards") == seen
+    assert "drained: run this with --end\n" in delayq("shards")
+    assert "ended: take old_shards out" in delayq("shards", "--end")
+    assert delayq_json("shards") == seen | {"ended": True}
     deploy(shards=3)
     assert delayq("shards") == "3 shards, and no change of that\n"
 
 
-def test_who_may_only_look_is_told_that_a_worker_must_end_the_change(
+def test_who_may_only_look_sees_how_far_it_is_and_changes_nothing(
     deploy: Deploy, settings: Settings, redis_server: Server
 ) -> None:
     deploy(shards=3, old_shards=4)
     broker, alias = get_broker(), settings.DELAYQ["default"]
     assert isinstance(broker, RedisBroker)
+    broker.put([Put(f"{n}", Header("q", "k"), b"1", 60_000) for n in range(10)])
+    broker.put_alarms([Alarm("q", "k", f"{n}", 60_000) for n in range(10)])
     broker.switch_shards()
     settings.DELAYQ = {"default": alias | {"LOCATION": location_of(redis_server, "dashboard")}}
-    with pytest.raises(CommandError, match="run it as one who may work, such as delayq-worker"):
+    with pytest.raises(CommandError, match="what is left by 4 has not ended"):
         delayq("shards")
+    broker.cancel([f"{n}" for n in range(10)])
+    for step in ("--switch", "--end"):
+        with pytest.raises(CommandError, match=r"docs/how-to/deploy\.md"):
+            delayq("shards", step)
     settings.DELAYQ = {"default": alias | {"LOCATION": location_of(redis_server, "worker")}}
-    assert "drained: take old_shards out" in delayq("shards")
+    assert "ended: take old_shards out" in delayq("shards", "--end")
 
 
-def test_a_switch_without_an_old_number_is_refused(deploy: Deploy) -> None:
+@pytest.mark.parametrize("step", ["--switch", "--end"])
+def test_without_an_old_number_there_is_nothing_to_switch_or_end(deploy: Deploy, step: str) -> None:
     deploy(shards=3)
     with pytest.raises(CommandError, match="old_shards") as refused:
-        delayq("shards", "--switch")
+        delayq("shards", step)
     assert refused.value.returncode == 2
 
 

@@ -89,7 +89,7 @@ def test_each_message_runs_once_while_the_number_of_shards_changes_under_load(si
     assert [first.stop(), second.stop()] == [0, 0]
     assert line.none_waits()
     assert both.totals()["finished"] == both.totals()["sent"] == ran.total()
-    assert both.broker.change_of_shards().has_drained
+    assert both.broker.end_change_of_shards().has_ended
     site(NEW).send("last")
 
 

@@ -298,8 +298,12 @@ class RedisBroker:
         self._run(renumber.switch(self._shards), LOOK_BUDGET)
 
     def change_of_shards(self) -> renumber.Renumbering:
-        """How far it is. Once nothing is left by `old_shards`, processes that don't know them are let in."""
+        """How far it is."""
         return self._run(renumber.look(self._shards), LOOK_BUDGET)
+
+    def end_change_of_shards(self) -> renumber.Renumbering:
+        """Let processes in that don't know `old_shards`, if nothing is left by them. How far it is then."""
+        return self._run(renumber.end(self._shards), LOOK_BUDGET)
 
     def announce(self, worker: WorkerInfo) -> None:
         said = together([self._layout.agree(), self._owners.announce(worker)])

@@ -82,7 +82,7 @@ def _refusal(shards: Shards, told: str, left: str) -> str:
         )
         return (
             f'OPTIONS["shards"] is {has}, but {what} holds by {left} has not drained: give all processes '
-            f'{{"shards": {told}, "old_shards": {left}}} until `delayq shards` says that it has.'
+            f'{{"shards": {told}, "old_shards": {left}}} until `delayq shards --end` is done.'
         )
     if before is not None:
         return (

@@ -4,6 +4,7 @@ No message is moved. The shards are told, and from then on put what is new by th
 one ends where it is. Every process knows both numbers meanwhile; one that does not is refused by the shard itself.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django_delayq.brokers.base import Alarm
@@ -24,6 +25,7 @@ class Renumbering:
     count: int
     old_count: int | None = None
     is_switched: bool = True
+    has_ended: bool = False
     messages: int = 0
     buried: int = 0
     alarms: int = 0
@@ -43,25 +45,39 @@ def switch(shards: Shards) -> Operation[None]:
     # At first all shards refuse those who know the old number only; then one after the other may take what is new.
     for told in (f"{old}>{new}", str(new)):
         yield [Call(load("tell"), (keys.count,), (told, new)) for keys in shards.all]
+    yield from _move_alarms(shards)
 
 
 def look(shards: Shards) -> Operation[Renumbering]:
-    """How far it is. Reads through everything, a page at a time; moves alarms; forgets the old number once it has
-    drained."""
+    """How far it is. Reads through everything, a page at a time, and changes nothing."""
     if shards.before is None:
         return Renumbering(shards.count)
-    told = yield [plain("HGET", keys.count, "shards") for keys in shards.all]
+    left, *told = yield [
+        plain("HGET", shards.first.meta, "old_shards"),
+        *(plain("HGET", keys.count, "shards") for keys in shards.all),
+    ]
     change = Renumbering(shards.count, shards.before.count)
     change.is_switched = all(_is_of(each, keys, shards) for each, keys in zip(told, shards.all, strict=True))
     if not change.is_switched:
         return change
+    change.has_ended = left is None
     for messages, buried in (yield from shards.everywhere(lambda keys: _left(shards, keys))):
         change.messages += messages
         change.buried += buried
     for keys in shards.all:
-        change.alarms += yield from _move_alarms(shards, keys)
-    if change.has_drained:
+        change.alarms += len((yield from _astray(shards, keys)))
+    return change
+
+
+def end(shards: Shards) -> Operation[Renumbering]:
+    """Forget the old number if nothing but alarms that wait is left by it, which are moved. How far it is then."""
+    change = yield from look(shards)
+    if change.alarms:
+        yield from _move_alarms(shards)
+        change = yield from look(shards)
+    if shards.before is not None and change.has_drained:
         yield from _forget(shards)
+        change.has_ended = True
     return change
 
 
@@ -90,36 +106,49 @@ def _left(shards: Shards, keys: Keys) -> Operation[tuple[int, int]]:
     return messages, buried
 
 
-def _move_alarms(shards: Shards, keys: Keys) -> Operation[int]:
-    """Put alarms that wait where the new number has them: they prove nothing, so one too many does no harm. Gives how
-    many are claimed, and so left: those are looked for before and after, since they come from there and go back."""
-    claimed = yield from _claimed_alarms(shards, keys)
-    for name in (yield from set_names(keys)):
-        cursor: int | bytes = 0
+def _astray(shards: Shards, keys: Keys) -> Operation[set[str]]:
+    """The pks of the alarms that are held here and whose home by the new number is another shard. Those that are
+    claimed are looked for before and after: they come from what waits, and go back."""
+    found: set[str] = set()
+    names = yield from set_names(keys)
+    for place in (keys.running, *map(keys.wait, names), keys.running):
+        cursor = 0
         while True:
-            scan = plain("ZSCAN", keys.wait(name), cursor, "COUNT", PAGE)
-            clock, (cursor, page) = yield [beside(keys.msg, "TIME"), scan]
-            strays = [(member, at) for member, at in pairs(page) if _is_astray(shards, keys, member)]
-            if strays:
-                queue, _, key = name.partition(":")
-                now = clock_ms(clock)
-                alarms = [Alarm(queue, key, _pk(member), max(as_int(at) - now, 0)) for member, at in strays]
-                yield from shards.parted(alarms, lambda alarm: alarm.pk, put_alarms)
-                yield [plain("ZREM", keys.wait(name), *(member for member, _ in strays))]
-            if int(cursor) == 0:
+            cursor, strays = yield from _strays(shards, keys, place, cursor)
+            found.update(_pk(member) for member, _ in strays)
+            if not cursor:
                 break
-    claimed |= yield from _claimed_alarms(shards, keys)
-    return len(claimed)
+    return found
 
 
-def _claimed_alarms(shards: Shards, keys: Keys) -> Operation[set[bytes]]:
-    found: set[bytes] = set()
-    cursor: int | bytes = 0
-    while True:
-        ((cursor, page),) = yield [plain("ZSCAN", keys.running, cursor, "COUNT", PAGE)]
-        found.update(member for member in page[::2] if _is_astray(shards, keys, member))
-        if int(cursor) == 0:
-            return found
+def _move_alarms(shards: Shards) -> Operation[None]:
+    """Put alarms that wait where the new number has them: they prove nothing, so one too many does no harm."""
+    for keys in shards.all:
+        for name in (yield from set_names(keys)):
+            cursor = 0
+            while True:
+                cursor, strays = yield from _strays(shards, keys, keys.wait(name), cursor)
+                if strays:
+                    yield from _move(shards, keys, name, strays)
+                if not cursor:
+                    break
+
+
+def _move(shards: Shards, keys: Keys, name: str, strays: Sequence[tuple[bytes, bytes]]) -> Operation[None]:
+    queue, _, key = name.partition(":")
+    (clock,) = yield [beside(keys.msg, "TIME")]
+    now = clock_ms(clock)
+    alarms = [Alarm(queue, key, _pk(member), max(as_int(at) - now, 0)) for member, at in strays]
+    yield from shards.parted(alarms, lambda alarm: alarm.pk, put_alarms)
+    yield [plain("ZREM", keys.wait(name), *(member for member, _ in strays))]
+
+
+def _strays(
+    shards: Shards, keys: Keys, place: str, cursor: int
+) -> Operation[tuple[int, Sequence[tuple[bytes, bytes]]]]:
+    """A page of the members, with their scores, that are astray there; and where the next one begins, 0 at the end."""
+    ((following, page),) = yield [plain("ZSCAN", place, cursor, "COUNT", PAGE)]
+    return int(following), [(member, at) for member, at in pairs(page) if _is_astray(shards, keys, member)]
 
 
 def _is_astray(shards: Shards, keys: Keys, member: bytes) -> bool:

@@ -33,7 +33,6 @@ _OF_A_CLUSTER: Mapping[type[ResponseError], str] = {
     TryAgainError: "a slot is being moved to another node (TRYAGAIN)",
     ClusterDownError: "the cluster is down (CLUSTERDOWN)",
 }
-MAY_NOT = "give this user the commands and keys that docs/how-to/deploy.md lists"
 _HINTS = (
     (
         re.compile(r"unknown command\W+WAITAOF"),
@@ -51,7 +50,7 @@ _HINTS = (
     ),
     (
         re.compile(r"NOPERM|no permissions|user executing the script can't"),
-        MAY_NOT,
+        "give this user the commands and keys that docs/how-to/deploy.md lists",
     ),
     (re.compile("cluster support disabled"), "write redis://HOST:PORT/DB in LOCATION"),
 )

@@ -7,34 +7,34 @@ from django.core.management.base import CommandError
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.renumber import Renumbering
-from django_delayq.brokers.redis.replies import MAY_NOT
-from django_delayq.errors import BrokerRefused
+from django_delayq.conf import get_alias
 from django_delayq.management.delayq.arguments import USAGE, Options, add_json
 from django_delayq.management.delayq.shapes import write_json
 from django_delayq.management.delayq.terminal import Write, counted
 from django_delayq.store import StoredBroker
 
-_FOR_WORKERS = (
-    "This command moves alarms, and forgets the old number once all has drained: a user who may only look, such as "
-    "delayq-dashboard, can't; run it as one who may work, such as delayq-worker."
-)
 HELP = "How far a change of the number of shards is. Exit 1 until nothing is left by the old number."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_json(parser)
-    parser.add_argument(
+    step = parser.add_mutually_exclusive_group()
+    step.add_argument(
         "--switch", action="store_true", help="First put what is new by the new number. All processes must know both."
+    )
+    step.add_argument(
+        "--end", action="store_true", help="Let processes in that know the new number only, if nothing is left."
     )
 
 
 def run(options: Options, write: Write) -> None:
     using = options["using"]
     broker = _redis(using)
-    try:
-        change = _change(broker, using, options["switch"])
-    except BrokerRefused as error:
-        raise CommandError(f"{error} {_FOR_WORKERS}" if MAY_NOT in str(error) else str(error)) from error
+    if options["switch"] or options["end"]:
+        _check_old_number(using)
+    if options["switch"]:
+        broker.switch_shards()
+    change = broker.end_change_of_shards() if options["end"] else broker.change_of_shards()
     if options["json"]:
         write_json(write, _as_json(using, change))
     else:
@@ -43,16 +43,13 @@ def run(options: Options, write: Write) -> None:
         raise CommandError(_why(change))
 
 
-def _change(broker: RedisBroker, using: str, switches: bool) -> Renumbering:
-    if switches:
-        if broker.change_of_shards().old_count is None:
-            raise CommandError(
-                f'{using!r} has no OPTIONS["old_shards"]: give all processes the old number there, the new one as '
-                f'"shards", and then switch.',
-                returncode=USAGE,
-            )
-        broker.switch_shards()
-    return broker.change_of_shards()
+def _check_old_number(using: str) -> None:
+    if get_alias(using).options.old_shards is None:
+        raise CommandError(
+            f'{using!r} has no OPTIONS["old_shards"]: give all processes the old number there, the new one as '
+            f'"shards", and then switch.',
+            returncode=USAGE,
+        )
 
 
 def _redis(using: str) -> RedisBroker:
@@ -70,6 +67,7 @@ def _as_json(using: str, change: Renumbering) -> dict[str, object]:
         "old_shards": change.old_count,
         "switched": change.is_switched,
         "drained": change.has_drained,
+        "ended": change.has_ended,
         "left": {"messages": change.messages, "buried": change.buried, "alarms": change.alarms},
     }
 
@@ -82,12 +80,15 @@ def _write_change(write: Write, change: Renumbering) -> None:
     if change.is_switched:
         left = f"{counted(change.messages, 'message')}, {change.buried} buried, {counted(change.alarms, 'alarm')}"
         write(f"left by {change.old_count}: {left}")
-    if change.has_drained:
-        write("drained: take old_shards out of the settings of all processes")
+    if change.has_ended:
+        write("ended: take old_shards out of the settings of all processes")
+    elif change.has_drained:
+        write("drained: run this with --end")
 
 
 def _why(change: Renumbering) -> str:
     if not change.is_switched:
         return "shards: not switched; once all processes have these settings, run this with --switch."
     buried = " Rescue or purge what is buried." if change.buried else ""
-    return f"shards: what is left by {change.old_count} has not ended.{buried}"
+    alarms = " --end moves alarms that wait." if change.alarms else ""
+    return f"shards: what is left by {change.old_count} has not ended.{buried}{alarms}"
