@@ -61,6 +61,8 @@ def test_lists_figures_and_looks_by_id_have_them_without_what_is_not_known(newer
     assert {state: states[state] for state in ("pending", "ready", "running", "error")} == dict.fromkeys(
         ("pending", "ready", "running", "error"), 1
     )
+    (warning,) = delayq_json("status")["server"]["warnings"]
+    assert warning.startswith("Messages of a newer version of django-delayq wait here (2 among the next): ")
     assert isinstance(newer, RedisBroker)
     waiting, _ = newer.scan(0, "default:order.close", Place(0), 2**53, 10)
     assert [(one.id, one.body, one.failures) for one in waiting] == [("ready", b"", 0), ("pending", b"", 0)]

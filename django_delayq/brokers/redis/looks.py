@@ -18,6 +18,9 @@ from django_delayq.message import State
 PAGE = 200
 """How many messages one call looks at."""
 
+MOST_NEXT = 1_000
+"""How many of the next messages are looked at, in all places of a shard together."""
+
 HEARTBEAT_MS = 15_000
 
 OLDEST_MS = 1_000_000_000_000
@@ -111,6 +114,14 @@ def _first(wait: str) -> Call:
 def _set_count(name: str, size: int, ready: int, first: list[bytes]) -> SetCount:
     queue, _, key = name.partition(":")
     return SetCount(queue, key, size - ready, ready, as_int(first[1]) if first else None)
+
+
+def newer(keys: Keys) -> Operation[int]:
+    """How many messages of a later format are among the next of each wait set, and of the suspects."""
+    names = yield from set_names(keys)
+    places = [keys.suspect, *map(keys.wait, names)]
+    (found,) = yield [Call(load("newer"), (keys.msg, *places), (max(MOST_NEXT // len(places), 1),))]
+    return int(found)
 
 
 def set_names(keys: Keys) -> Operation[list[str]]:
