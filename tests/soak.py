@@ -1,7 +1,8 @@
 """`make soak MINUTES=30`: the fire of tests/worker/fire.py at its full size, again and again for so long.
 
-A round is 50,000 messages on 16 shards, of one Redis and of a Cluster in turn, and 4 workers, of which 2 are killed, 1
-is frozen, and 1 joins. Prints the account of each, and exits 1 at the first that is wrong.
+A round is 50,000 messages on 16 shards, of one Redis or of a Cluster, and 4 workers, with threads, child processes or
+both, of which 2 are killed, 1 is frozen, and 1 joins. Each kind comes in its turn. Prints the account of each, and
+exits 1 at the first that is wrong.
 """
 
 import os
@@ -9,40 +10,40 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from itertools import count, cycle
+from itertools import count, cycle, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.scale import scaled
 from tests.servers import ClusterServers, Server, redis_binaries
-from tests.worker.fire import Account, burn, site_on
+from tests.worker.fire import MIXES, Account, burn, site_on
 
 LOAD = scaled(50_000)
-PLACES = ("one Redis", "a Cluster")
+ROUNDS = tuple(product(MIXES, ("one Redis", "a Cluster")))
 
 
 def main() -> int:
-    """Rounds until the time is over, at least one on each place. The exit code."""
+    """Rounds until the time is over, at least one of each kind. The exit code."""
     end = time.monotonic() + 60 * float(os.environ.get("MINUTES", "10"))
-    for number, place in zip(count(1), cycle(PLACES)):
-        if number > len(PLACES) and time.monotonic() >= end:
+    for number, (mix, place) in zip(count(1), cycle(ROUNDS)):
+        if number > len(ROUNDS) and time.monotonic() >= end:
             break
         began = time.monotonic()
-        account = _round(place)
-        sys.stdout.write(f"round {number}, {place}, {time.monotonic() - began:.0f} s: {account}.\n")
+        account = _round(place, mix)
+        sys.stdout.write(f"round {number}, {mix}, {place}, {time.monotonic() - began:.0f} s: {account}.\n")
         sys.stdout.flush()
         if account.wrong:
             return 1
     return 0
 
 
-def _round(place: str) -> Account:
+def _round(place: str, mix: str) -> Account:
     with (
         _location(place) as location,
         TemporaryDirectory() as directory,
         site_on(location, {}, Path(directory)) as site,
     ):
-        return burn(site, LOAD)
+        return burn(site, LOAD, MIXES[mix])
 
 
 @contextmanager

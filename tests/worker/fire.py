@@ -1,17 +1,23 @@
 """A fire: many workers over many shards, of which two are killed, one is frozen and one joins, amid a load.
 
-And the account of it: each message ran once, or again only where a lease had run out. `make soak` has more of it.
+Where a worker runs handlers in child processes, the second to be killed loses these alone, and those of another are
+frozen for a while. And the account of it: each message ran once, or again only where a lease had run out or the child
+that ran it was killed. `make soak` has more of it.
 """
 
+import os
 import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
+
+import psutil
 
 from django_delayq.brokers.base import BATCH, Header, Put, pages
 from django_delayq.brokers.redis import RedisBroker
@@ -19,21 +25,36 @@ from django_delayq.conf import Alias
 from django_delayq.worker.leases import HOLD
 from tests.brokers.rig import OPTIONS
 from tests.servers.cluster import until
-from tests.worker.processes import Site, WorkerProcess, site_with
+from tests.worker.processes import Call, Site, WorkerProcess, site_with
 
 SHARDS = 16
-WORKERS = 4
-THREADS = 2
 SPREAD_MS = 100
 LEASE_S = 2
 LEAST_GAP_S = (1 - HOLD) * LEASE_S
 """A worker starts nothing of whose lease less is left."""
-HELD = [f"held-{n}" for n in range(WORKERS * THREADS)]
+HELD = [f"held-{n}" for n in range(4)]
+
+
+class Hands(NamedTuple):
+    """What a worker runs its handlers with, and what it says when one ends after its lease."""
+
+    options: Sequence[str]
+    late: str
+
+
+THREADS = Hands(("--threads", "2"), "overrun")
+PROCESSES = Hands(("--processes", "2"), "the process that ran it ended")
+MIXES = {
+    "threads": [THREADS] * 4,
+    "processes": [PROCESSES] * 4,
+    "both": [THREADS, PROCESSES, THREADS, THREADS],
+}
+"""The worker that is killed, the one whose hands are, the one that is frozen, and the one that comes through."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of the messages. `again`: how many ran more than once, each time after a lease had run out."""
+    """What became of the messages. `again`: how many ran more than once, each for a reason."""
 
     sent: int
     finished: int
@@ -42,7 +63,7 @@ class Account:
     wrong: Sequence[str]
 
     def __str__(self) -> str:
-        told = f"{self.sent:,} sent, {self.finished:,} finished, {self.again:,} ran again after a lease had run out"
+        told = f"{self.sent:,} sent, {self.finished:,} finished, {self.again:,} ran again after a fault"
         return ". ".join([f"{told}; {len(self.wrong)} wrong", *self.wrong[:10]])
 
 
@@ -61,37 +82,51 @@ def site_on(location: str, env: Mapping[str, str], directory: Path) -> Iterator[
     _traces(site).unlink(missing_ok=True)
 
 
-def burn(site: Site, load: int) -> Account:
+def burn(site: Site, load: int, mix: Sequence[Hands]) -> Account:
     """All of it, with `load` messages beside those that the faults hit. Raises `AssertionError` if it stands still."""
-    workers = [_worker(site) for _ in range(WORKERS)]
+    workers = [site.worker(*hands.options) for hands in mix]
     first, second, frozen, healthy = workers
-    site.send(*HELD, key="hold")
-    held = [site.line.next() for _ in HELD]  # each worker has as many as it can hold: the faults hit leases
+    held = _hold(site, workers)  # each worker has one: the faults hit leases
     _send_load(site, range(load // 2))
     _until_finished(site, load // 10)
-    for killed in (first, second):
-        killed.kill()
-    joined = _worker(site)
+    first.kill()
+    killed, stopped = _children(second), _children(healthy)
+    _signal_each(killed or [second.pid], signal.SIGKILL)
+    _signal_each(stopped, signal.SIGSTOP)
+    joined = site.worker(*mix[-1].options)
     joined.until_says("Queues:")
     _send_load(site, range(load // 2, load))
     _until_finished(site, load * 6 // 10)
+    _signal_each(stopped, signal.SIGCONT)
     frozen.signal(signal.SIGSTOP)
-    for call in held:
-        if call.pid != frozen.pid:
+    for worker, call in held.items():
+        if worker is not frozen:
             call.release()
-    _hear_all_held(site, without={frozen.pid})
+    _hear_all_held(site)
     _until_finished(site, load + len(HELD))
 
     frozen.signal(signal.SIGCONT)
-    for call in held:
-        call.release()
-    frozen.until_says("overrun")
-    codes = [worker.stop() for worker in (frozen, healthy, joined)]
-    return _account(site, load, frozen.pid, codes)
+    held[frozen].release()
+    frozen.until_says(mix[2].late)
+    codes = [worker.stop() for worker in (frozen, healthy, joined, *([second] if killed else []))]
+    return _account(site, load, frozen.pid, killed, codes)
 
 
-def _worker(site: Site) -> WorkerProcess:
-    return site.worker("--threads", str(THREADS))
+def _hold(site: Site, workers: Sequence[WorkerProcess]) -> dict[WorkerProcess, Call]:
+    """What each worker holds, which is as much as it can."""
+    site.send(*HELD, key="grip")
+    calls = [site.line.next() for _ in HELD]
+    by_pid = {pid: call for call in calls for pid in (call.pid, psutil.Process(call.pid).ppid())}
+    return {worker: by_pid[worker.pid] for worker in workers}
+
+
+def _children(worker: WorkerProcess) -> list[int]:
+    return [child.pid for child in psutil.Process(worker.pid).children()]
+
+
+def _signal_each(pids: Iterable[int], signum: signal.Signals) -> None:
+    for pid in pids:
+        os.kill(pid, signum)
 
 
 def _send_load(site: Site, numbers: Sequence[int]) -> None:
@@ -115,22 +150,22 @@ def _finished(site: Site) -> int:
     return site.broker.counts().totals["finished"]
 
 
-def _hear_all_held(site: Site, without: set[int]) -> None:
-    """Let what is held go on, until each has run to its end in a worker that lives."""
+def _hear_all_held(site: Site) -> None:
+    """Let what is held go on, until each has run to its end."""
     ran: set[str] = set()
     while ran < set(HELD):
         call = site.line.next()
         call.release()
-        if call.what == "ran" and call.pid not in without:
+        if call.what == "ran":
             ran.add(call.id)
 
 
-def _account(site: Site, load: int, frozen: int, codes: Sequence[int]) -> Account:
+def _account(site: Site, load: int, frozen: int, killed: Collection[int], codes: Sequence[int]) -> Account:
     audit = site.broker.audit()
     sent, finished = load + len(HELD), audit.totals["finished"]
     traces = [[int(word) for word in line.split()] for line in _traces(site).read_text().splitlines()]
     runs = Counter(id for id, *_ in traces)
-    wrong = [*audit.differences, *_wrong_runs(traces, frozen)]
+    wrong = [*audit.differences, *_wrong_runs(traces, frozen, killed)]
     wrong += [f"Message {id} never ran" for id in range(load) if id not in runs]
     if finished != sent:
         wrong.append(f"{finished - sent:+} finished that were not sent, or not finished")
@@ -140,13 +175,14 @@ def _account(site: Site, load: int, frozen: int, codes: Sequence[int]) -> Accoun
     return Account(sent, finished, again, audit.totals["reclaimed"], wrong)
 
 
-def _wrong_runs(traces: Sequence[Sequence[int]], frozen: int) -> Iterator[str]:
-    """What was early. What ran again before a lease had run out; but the frozen worker may be late, once each."""
+def _wrong_runs(traces: Sequence[Sequence[int]], frozen: int, killed: Collection[int]) -> Iterator[str]:
+    """What was early. What ran again before a lease had run out; but a frozen thread may be late, once for each, and
+    what a killed child ran, one message, runs again at once."""
     starts: dict[int, list[float]] = {}
     for id, pid, due_ms, started_ns in traces:
         if started_ns < due_ms * 1_000_000:
             yield f"Message {id} ran {due_ms - started_ns / 1e6:.1f} ms early"
-        if pid != frozen:
+        if pid != frozen and pid not in killed:
             starts.setdefault(id, []).append(started_ns / 1e9)
     for id, each in starts.items():
         for earlier, later in pairwise(sorted(each)):
@@ -154,6 +190,10 @@ def _wrong_runs(traces: Sequence[Sequence[int]], frozen: int) -> Iterator[str]:
                 yield f"Message {id} ran again after {later - earlier:.3f} s"
     by_frozen = Counter(id for id, pid, *_ in traces if pid == frozen)
     yield from (f"Message {id} ran {count} times in the frozen worker" for id, count in by_frozen.items() if count > 1)
+    by_killed = Counter(pid for id, pid, *_ in traces if pid in killed and id in starts)
+    yield from (
+        f"{count} messages of the killed child {pid} ran again" for pid, count in by_killed.items() if count > 1
+    )
 
 
 def _traces(site: Site) -> Path:

@@ -90,6 +90,12 @@ def hold(message: Message[str]) -> None:
     tell(message).close()
 
 
+@delay_execute(key="grip", concurrency=1)
+def grip(message: Message[str]) -> None:
+    """As `hold`, one at a time in each worker."""
+    hold(message)
+
+
 if "DELAYQ_TEST_LIMITS" in os.environ:  # not every broker can keep them
 
     @delay_execute(key="only", max_concurrency=1)
