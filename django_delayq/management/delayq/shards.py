@@ -39,7 +39,7 @@ def run(options: Options, write: Write) -> None:
         write_json(write, _as_json(using, change))
     else:
         _write_change(write, change)
-    if not change.has_drained:
+    if not (change.is_switched if options["switch"] else change.has_drained):
         raise CommandError(_why(change))
 
 
