@@ -96,7 +96,7 @@ class Ask:
     """What a leased message must get before it starts, by the limits of its key.
 
     One of the `most` slots of (key, value), and its turn among the starts of the key, `interval_us` apart. None: there
-    is no such limit. The slot is the token's.
+    is no such limit. The slot is the token's, which no other ask has.
     """
 
     key: str

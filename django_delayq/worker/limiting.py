@@ -1,5 +1,6 @@
 """The limits over all workers: what is claimed starts when the broker lets it, else it goes back for a while."""
 
+import secrets
 from collections.abc import Iterable, Sequence
 from time import monotonic
 
@@ -104,4 +105,5 @@ def _ask_of(lease: Lease, limits: Limits) -> Ask | None:
         value = limits.value_of(codec.loads(lease.claimed.body)) if limits.concurrency_key is not None else ""
     except (ValueError, DataMismatch):
         return None
-    return Ask(lease.lane.handler.key, value, lease.claimed.token, limits.max_concurrency, limits.interval_us)
+    # A token of its own: those of the leases are the same for all messages of one claim.
+    return Ask(lease.lane.handler.key, value, secrets.randbits(62), limits.max_concurrency, limits.interval_us)

@@ -1,5 +1,7 @@
 """A limit over all workers, of real processes."""
 
+import pytest
+
 from tests.servers.cluster import until
 from tests.worker.processes import Site
 
@@ -25,3 +27,25 @@ def test_the_slot_of_a_killed_worker_is_anothers_within_a_lease(site: Site) -> N
     assert sorted(ended) == ["a", "b"]
     assert other.stop() == 0
     assert site.totals()["finished"] == 2
+
+
+@pytest.mark.parametrize(("key", "most"), [("pair", 2), ("each", 1)])
+def test_messages_of_one_claim_have_a_slot_each(site: Site, key: str, most: int) -> None:
+    site.env["DELAYQ_TEST_LIMITS"] = "1"
+    site.send("a", "b", "c", key=key, data="the same")
+    workers = [site.worker(), site.worker()]
+    held = [site.line.next() for _ in range(most)]
+    until(lambda: site.totals().get("released", 0) > 0)
+    assert site.line.none_waits()
+    for call in held:
+        call.release()
+    ended: list[str] = []
+    while len(ended) < 3:
+        call = site.line.next()
+        call.release()
+        if call.what == "ran":
+            ended.append(call.id)
+    assert sorted(ended) == ["a", "b", "c"]
+    for worker in workers:
+        worker.until_says("Connections at most")
+    assert [worker.stop() for worker in workers] == [0, 0]

@@ -102,6 +102,14 @@ if "DELAYQ_TEST_LIMITS" in os.environ:  # not every broker can keep them
     def only(message: Message[str]) -> None:
         hold(message)
 
+    @delay_execute(key="pair", max_concurrency=2)
+    def pair(message: Message[str]) -> None:
+        hold(message)
+
+    @delay_execute(key="each", max_concurrency=1, concurrency_key="{}")
+    def each(message: Message[str]) -> None:
+        hold(message)
+
 
 @delay_execute(key="brisk")
 def brisk(message: Message[str]) -> None:
