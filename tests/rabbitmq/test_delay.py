@@ -8,10 +8,12 @@ from contextlib import closing
 import pytest
 from amqp import Message
 
-from django_delayq.brokers.base import Claimed, Header, Put, Settlement, Verb, Want, pages
+from django_delayq.brokers.base import Alarm, Claimed, Header, Put, Settlement, Verb, Want, pages
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.boxes import Arrival
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names, SetName, address
+from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, unpack
+from django_delayq.brokers.rabbitmq.outgoing import Outgoing, alarm, delayed, new_note
 from django_delayq.conf import Alias
 from tests.scale import scaled
 from tests.servers import RabbitMQServer
@@ -26,7 +28,9 @@ def send(broker: RabbitMQBroker, **delays_ms: int) -> None:
 
 
 def claim(broker: RabbitMQBroker, wants: Sequence[Want] = WANT) -> list[Claimed]:
+    until = time.monotonic() + PATIENCE_S
     while not (messages := broker.claim(wants, lease_ms=60_000, worker="w").messages):
+        assert time.monotonic() < until
         broker.wait(1)
     return messages
 
@@ -99,6 +103,54 @@ def test_an_exchange_that_was_deleted_is_made_again(
     broker.put([put])
     counts = broker.counts()
     assert counts.waiting[0].ready + sum(counts.levels) == 2
+
+
+def end_levels_early(broker: RabbitMQBroker, out: Outgoing) -> None:
+    """Have a message arrive at once, as if the node's clock had jumped ahead."""
+    out.exchange, out.routing_key = Names("delayq").way(0, *out.set_name)
+    broker._publisher.publish([out])
+
+
+def message_due_in(broker: RabbitMQBroker, delay_ms: int) -> Outgoing:
+    now_ms = broker._clock.now_ms()
+    note = new_note(Put("a", Header("q", "k"), b"1"), now_ms, now_ms + delay_ms)
+    return delayed(broker._names, note, b"1", delay_ms, broker._clock)
+
+
+def test_what_its_levels_end_early_starts_at_its_time(broker: RabbitMQBroker) -> None:
+    broker.open()
+    sent_at = time.monotonic()
+    end_levels_early(broker, message_due_in(broker, 2_500))
+    (message,) = claim(broker)
+    assert time.monotonic() - sent_at >= 2.5
+    assert (message.failures, message.crashes) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", [MESSAGE, ALARM])
+def test_what_its_levels_end_long_before_its_time_goes_into_them_again(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    hour = 3_600_000
+    of_row = Alarm("q", "k", "a", hour)
+    told = message_due_in(broker, hour) if kind == MESSAGE else alarm(broker._names, of_row, broker._clock)
+    end_levels_early(broker, told)
+    until = time.monotonic() + PATIENCE_S
+    while not broker.counts().levels[11]:  # 2,048 seconds and more
+        assert time.monotonic() < until
+        claims = broker.claim(WANT, lease_ms=60_000, worker="w")
+        assert (claims.messages, claims.alarms) == ([], [])
+        broker.upkeep(lease_ms=60_000)
+    with rabbitmq_server.client() as client, client.channel() as channel:
+        message = channel.basic_get(Names("delayq").level(11))
+        note, _ = unpack(message)
+    before, _ = unpack(told.message)
+    assert note
+    assert before
+    assert (message.properties["type"], note.id, note.due_ms) == (kind, "a", before.due_ms)
+    assert (note.failures, note.crashes) == (0, 0)
+    assert note.due_s >= before.due_s
+    assert broker.counts().waiting[0].ready == 0
+    assert [record.levelname for record in caplog.records if "has jumped ahead" in record.message] == ["WARNING"]
 
 
 def test_each_bit_of_a_delay_is_a_level(broker: RabbitMQBroker) -> None:

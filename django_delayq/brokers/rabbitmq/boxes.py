@@ -60,6 +60,14 @@ class Box:
             _, number, arrival = heapq.heappop(self.held)
             heapq.heappush(self.ready, (arrival.note.due_ms, number, arrival))
 
+    def take_later(self, than: float) -> list[Arrival]:
+        """Take out what is held and due later than then."""
+        later = [entry[2] for entry in self.held if entry[0] > than]
+        if later:
+            self.held = sorted(entry for entry in self.held if entry[0] <= than)  # a heap, too
+            self.taken += len(later)
+        return later
+
     def empty(self) -> list[Arrival]:
         """Take out all of it."""
         arrivals = [entry[2] for entry in (*self.ready, *self.held)]

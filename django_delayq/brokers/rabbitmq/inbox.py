@@ -26,6 +26,8 @@ from django_delayq.brokers.rabbitmq.boxes import Arrival, Box, Consumer
 from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import Names, SetName
 from django_delayq.brokers.rabbitmq.notes import ALARM, Note, unpack
+from django_delayq.brokers.rabbitmq.outgoing import LONGEST_HOLD_MS
+from django_delayq.safe_logs import logger
 
 REMEMBERED = 10_000
 """Of about so many messages a worker knows that it had not begun them, should they be delivered once more."""
@@ -62,6 +64,7 @@ class Inbox:
         self.lost: list[Arrival] = []
         """What was delivered again: a connection was lost that had it."""
         self._looked_at = deque([-math.inf, -math.inf], maxlen=2)
+        self._told_of_early = False
         self.news = 0
         """How often workers were told of pauses."""
 
@@ -76,6 +79,7 @@ class Inbox:
             self._unclaimed.clear()
         self._unclaimed.update(arrival.note.uid for box in self.boxes.values() for arrival in box.empty())
         self._unacknowledged, self.boxes, self.lost = {}, {}, []
+        self._told_of_early = False
         self._channel = connection.channel()
         queue = f"{self._names.news}.{secrets.token_urlsafe(9)}"
         self._channel.queue_declare(queue, exclusive=True, auto_delete=True)
@@ -217,6 +221,19 @@ class Inbox:
         unwanted = [box for box in self.boxes.values() if box.ready and box.wanted_at <= before]
         return [arrival for box in unwanted for arrival in self._emptied(box)]
 
+    def early(self) -> list[Arrival]:
+        """Take out what came so long before it is due that a clock of the server's must have jumped ahead."""
+        now = self._clock.monotonic()
+        early = [each for box in self.boxes.values() for each in box.take_later(now + LONGEST_HOLD_MS / 1000)]
+        if early and not self._told_of_early:
+            self._told_of_early = True
+            logger.warning(
+                "RabbitMQ handed on message %r %g s early: the clock of one of its nodes has jumped ahead. What this"
+                " machine has sent is not started before its time; what others have sent may be.",
+                early[0].note.id, round(early[0].ready_at - now, 1),
+            )  # fmt: skip
+        return early
+
     def everything(self) -> list[Arrival]:
         """Take out all that is not claimed, and cancel every consumer."""
         return [arrival for box in self.boxes.values() for arrival in self._emptied(box)]
@@ -304,8 +321,7 @@ class Inbox:
         return not 0 < note.due_ms - self._clock.now_ms() <= note.hold_ms
 
     def _ready_at(self, note: Note) -> float:
-        held_until = self._clock.monotonic() + note.hold_ms / 1000
-        return min(held_until, note.due_s) if self._has_clock_of(note) else held_until
+        return note.due_s if self._has_clock_of(note) else self._clock.monotonic() + note.hold_ms / 1000
 
     def _has_clock_of(self, note: Note) -> bool:
         """Whether its instants may be compared with ours."""

@@ -13,6 +13,9 @@ MARGIN_MS = 300
 """A message leaves the levels so long before it is due, at least: hops that take less cost no lateness, where a worker
 can tell."""
 
+LONGEST_HOLD_MS = 2_000
+"""No worker is left to hold more of a delay than that."""
+
 
 @dataclass(slots=True)
 class Outgoing:

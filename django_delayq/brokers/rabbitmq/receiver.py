@@ -204,7 +204,7 @@ class Receiver:
             upkept = Upkept(self._clock.now_ms())
             self._take_in(upkept)
             self._lapse(upkept)
-            self._give_back_unwanted()
+            self._give_back_misplaced()
             upkept.suspects_due = sum(self._inbox.waiting(self._names.suspect(*name)) for name in self._inbox.boxes)
             next_end = self._leases.next_end()
             if next_end is not None:
@@ -226,12 +226,13 @@ class Receiver:
         with self._publisher.looking() as connection:
             return buried.trim(connection, self._names, oldest_ms, self._options.error_max)
 
-    def _give_back_unwanted(self) -> None:
-        """Give back what nobody here asks for, and put what came when its queue was deleted into a new one.
+    def _give_back_misplaced(self) -> None:
+        """Give back what nobody here asks for, send what came early on its way again, and put what came when its queue
+        was deleted into a new one.
 
         What was to leave and could not is never claimed: it may be there anew, though nobody was told.
         """
-        self._leaving += self._inbox.unwanted(UNWANTED_S)
+        self._leaving += [*self._inbox.unwanted(UNWANTED_S), *self._inbox.early()]
         while len(self._leaving) < BATCH and (stray := self._inbox.get(self._names.stray)) is not None:
             self._leaving.append(stray)
         self._replace(self._back(self._leaving))
@@ -267,15 +268,14 @@ class Receiver:
 
     def _after_lapse(self, arrival: Arrival, interrupted: bool) -> Outgoing:
         if interrupted and not arrival.note.header.at_most_once:
-            return again(self._names, arrival, 0, self._clock.now_ms())
+            return again(self._names, arrival, 0, self._clock)
         return self._lapsed(arrival)
 
     def _lapsed(self, arrival: Arrival) -> Outgoing:
         return lapsed(self._names, arrival, self._hold_ms(arrival), self._clock.now_ms())
 
     def _back(self, arrivals: Iterable[Arrival]) -> list[End]:
-        now_ms = self._clock.now_ms()
-        return [(arrival, again(self._names, arrival, self._hold_ms(arrival), now_ms)) for arrival in arrivals]
+        return [(arrival, again(self._names, arrival, self._hold_ms(arrival), self._clock)) for arrival in arrivals]
 
     def _hold_ms(self, arrival: Arrival) -> int:
         """How long it is still to be held."""
@@ -290,9 +290,9 @@ class Receiver:
                 self._leaving += self._inbox.everything()
                 self._replace(self._back(self._leaving))
                 self._leaving.clear()
-                hold_ms, now_ms = int(INTERRUPTED_S * 1000), self._clock.now_ms()
+                hold_ms = int(INTERRUPTED_S * 1000)
                 interrupted = self._leases.interrupted()
-                self._end({lease: again(self._names, lease.arrival, hold_ms, now_ms) for lease in interrupted})
+                self._end({lease: again(self._names, lease.arrival, hold_ms, self._clock) for lease in interrupted})
 
     def wait(self, timeout: float) -> bool:
         until = monotonic() + timeout

@@ -7,7 +7,7 @@ from django_delayq.brokers.rabbitmq.boxes import Arrival
 from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE
-from django_delayq.brokers.rabbitmq.outgoing import Outgoing, back, buried, delayed
+from django_delayq.brokers.rabbitmq.outgoing import LONGEST_HOLD_MS, Outgoing, back, buried, delayed
 
 LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 NOT_OURS = "its header can't be read: not written by django-delayq"
@@ -58,12 +58,14 @@ def told_of(arrival: Arrival) -> BuriedInfo:
     return BuriedInfo(note.id, note.header.queue, note.header.key, note.failures, _why_buried(arrival))
 
 
-def again(names: Names, arrival: Arrival, hold_ms: int, now_ms: int) -> Outgoing:
+def again(names: Names, arrival: Arrival, hold_ms: int, clock: Clock) -> Outgoing:
     """What takes the place of a message that was not started, or interrupted: as it was."""
     if arrival.is_foreign:
-        return bury(names, arrival, NOT_OURS, now_ms)
-    kind = ALARM if arrival.is_alarm else MESSAGE
-    return back(names, arrival.note.anew(), arrival.body, hold_ms, kind)
+        return bury(names, arrival, NOT_OURS, clock.now_ms())
+    note, kind = arrival.note.anew(), ALARM if arrival.is_alarm else MESSAGE
+    if hold_ms > LONGEST_HOLD_MS:
+        return delayed(names, note, arrival.body, hold_ms, clock, kind)
+    return back(names, note, arrival.body, hold_ms, kind)
 
 
 def _why_buried(arrival: Arrival) -> str:
