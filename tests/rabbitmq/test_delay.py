@@ -15,6 +15,7 @@ from django_delayq.brokers.rabbitmq.names import LEVELS, Names, SetName, address
 from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, unpack
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing, alarm, delayed, new_note
 from django_delayq.conf import Alias
+from django_delayq.errors import BrokerUnavailable
 from tests.scale import scaled
 from tests.servers import RabbitMQServer
 from tests.worker.processes import PATIENCE_S
@@ -103,6 +104,49 @@ def test_an_exchange_that_was_deleted_is_made_again(
     broker.put([put])
     counts = broker.counts()
     assert counts.waiting[0].ready + sum(counts.levels) == 2
+
+
+def test_what_was_deleted_between_the_levels_is_made_again_and_loses_nothing(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    names = Names("delayq")
+    broker.claim(WANT, lease_ms=60_000, worker="w")  # its queue is there and bound: no claim asks for it again
+    sent_at = time.monotonic()
+    send(broker, a=3_300)  # two seconds, one second, the rest
+    with rabbitmq_server.client() as client, client.channel() as channel:
+        channel.exchange_delete(names.level(0))
+        channel.queue_delete(names.level(0))
+        channel.exchange_delete(names.due)
+    until = time.monotonic() + PATIENCE_S
+    while not (messages := broker.claim(WANT, lease_ms=60_000, worker="w").messages):
+        assert time.monotonic() < until
+        broker.upkeep(lease_ms=60_000)
+        broker.wait(0.1)
+    assert time.monotonic() - sent_at >= 3.3
+    assert messages[0].crashes == 0
+    send(broker, b=1_400)
+    assert [message.id for message in claim(broker)] == ["b"]  # without upkeep: its queue is bound once more
+
+
+def test_a_send_into_a_level_whose_queue_was_deleted_makes_it_again(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.open()
+    with rabbitmq_server.client() as client, client.channel() as channel:
+        channel.queue_delete(Names("delayq").level(4))
+    send(broker, a=20_000)
+    assert broker.counts().levels[4] == 1
+
+
+def test_workers_outlive_that_the_queue_of_strays_is_deleted(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.upkeep(lease_ms=60_000)
+    with rabbitmq_server.client() as client, client.channel() as channel:
+        channel.queue_delete(Names("delayq").stray)
+    with pytest.raises(BrokerUnavailable, match="is made again"):
+        broker.upkeep(lease_ms=60_000)
+    broker.upkeep(lease_ms=60_000)
 
 
 def end_levels_early(broker: RabbitMQBroker, out: Outgoing) -> None:

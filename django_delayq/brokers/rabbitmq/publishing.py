@@ -20,6 +20,7 @@ from django_delayq.errors import BrokerUnavailable
 
 BUDGET_S = 2.0
 PAUSE_S = 0.05
+REPAIR_EVERY_S = 60.0
 SENDING_S = 1.0
 """What is left for the messages, at their first try, where new queues had to be made: that can take longer than all."""
 
@@ -30,6 +31,7 @@ class Publisher:
     def __init__(self, location: Location, names: Names) -> None:
         self._link = Link(location, names.prefix)
         self._topology = Topology(names)
+        self._repair_at = 0.0
         self._register = Register(names)
         self._channel: Channel | None = None
         self._tag = 0
@@ -63,9 +65,16 @@ class Publisher:
         with self._using() as connection:
             self._ensure(connection, sets)
 
-    def forget(self) -> None:
-        """Declare all anew when it is needed: something may be gone."""
-        self._topology.forget()
+    def repair_due(self) -> None:
+        """Make again what was deleted of the levels, and around them: looked for once a minute."""
+        if monotonic() >= self._repair_at:
+            self._repair_at = monotonic() + REPAIR_EVERY_S
+            with self.looking() as connection:
+                self._topology.repair(connection)
+
+    def mend(self) -> None:
+        """Declare all anew before the next use: something may be gone."""
+        self._topology.mend()
 
     def close(self) -> None:
         """End the connection."""

@@ -3,10 +3,9 @@
 A lease is a message that is not acknowledged. Whatever goes back is published again first, and then acknowledged.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 
 from amqp import Connection
@@ -210,6 +209,7 @@ class Receiver:
             if next_end is not None:
                 upkept.next_lease_end_ms = upkept.now_ms + math.ceil((next_end - self._clock.monotonic()) * 1000)
             upkept.alarms_lost = self._lost_alarms()
+        self._publisher.repair_due()
         upkept.dropped = self._trim(upkept.now_ms)
         return upkept
 
@@ -235,6 +235,7 @@ class Receiver:
         self._leaving += [*self._inbox.unwanted(UNWANTED_S), *self._inbox.early()]
         while len(self._leaving) < BATCH and (stray := self._inbox.get(self._names.stray)) is not None:
             self._leaving.append(stray)
+            self._publisher.mend()  # its queue is to be there, and bound
         self._replace(self._back(self._leaving))
         self._leaving.clear()
 
@@ -323,7 +324,7 @@ class Receiver:
 
     def close(self) -> None:
         self.wake()
-        with contextlib.suppress(DelayqError):
+        with suppress(DelayqError):
             self._give_back()
         self._link.close()
         self._publisher.close()
@@ -345,5 +346,5 @@ class Receiver:
 
     def _forget(self) -> None:
         """Queues, and what was in them, may be gone."""
-        self._publisher.forget()
+        self._publisher.mend()
         self._known_built = False

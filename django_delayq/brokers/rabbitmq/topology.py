@@ -29,12 +29,8 @@ class Topology:
         self._sets: set[SetName] = set()
         self._broken = False
 
-    def forget(self) -> None:
-        """Declare the sets anew: something may be gone."""
-        self._connection = None
-
     def mend(self) -> None:
-        """Declare all anew: something is gone."""
+        """Declare all anew before the next use: something is gone, or may be."""
         self._connection, self._broken = None, True
 
     def knows(self, sets: Iterable[SetName]) -> bool:
@@ -47,12 +43,9 @@ class Topology:
         missing = [name for name in dict.fromkeys(sets) if is_new or name not in self._sets]
         if is_new:
             _set_up(connection, self._names)
+            if self._broken:
+                self.repair(connection)
             self._connection, self._sets = connection, set()
-        if self._broken:
-            with connection.channel() as channel:
-                _declare_base(channel, self._names)
-                _bind_register(channel, self._names)
-            self._broken = False
         if missing:
             with connection.channel() as channel:
                 for name in missing:
@@ -60,9 +53,16 @@ class Topology:
                     self._sets.add(name)
         return missing
 
+    def repair(self, connection: Connection) -> None:
+        """Declare anew the levels, and what is around them: what is there stays as it is."""
+        with connection.channel() as channel:
+            _declare_base(channel, self._names)
+            _bind_register(channel, self._names)
+        self._broken = False
+
 
 def _set_up(connection: Connection, names: Names) -> None:
-    """Declare all but the sets, unless that was done: to ask is a round trip, to declare are ninety.
+    """Declare all but the sets, unless that was done: to ask is a round trip, to declare are 180.
 
     One at a time: the first one puts the register in its queue, and a second one would put another in its place.
     """
