@@ -69,6 +69,7 @@ def test_what_a_later_version_holds_in_it_beside_is_passed_over(
     with channel_of(rabbitmq_server) as channel:
         message = channel.basic_get(NAMES.register, no_ack=True)
         held = {**json.loads(message.body), "later": 1}
+        held["pauses"][0]["later"] = 1
         channel.basic_publish_confirm(Message(json.dumps(held), delivery_mode=2), NAMES.direct, NAMES.register)
     broker.pause(Pause("other", None, "to see"))
     assert [pause.queue for pause in broker.pauses()] == ["other", "q"]

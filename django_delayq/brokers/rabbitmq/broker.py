@@ -175,7 +175,7 @@ class RabbitMQBroker(Receiver):
     def counts(self) -> Counts:
         entries = self._publisher.entries()
         with self._publisher.looking() as connection:
-            self._publisher.declare([(queue, key) for queue, key in entries.sets])  # one may have been deleted
+            self._publisher.declare(entries.sets)  # one may have been deleted
             return looks.count(connection, self._names, entries, self._clock.now_ms())
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:

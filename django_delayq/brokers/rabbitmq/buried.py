@@ -22,16 +22,16 @@ Found = tuple[Message, Note, bytes]
 
 
 @contextmanager
-def _taken(connection: Connection, names: Names, most: int = MOST_READ) -> Iterator[tuple[Channel, list[Found]]]:
+def _taken(connection: Connection, names: Names) -> Iterator[tuple[Channel, list[Found]]]:
     """The oldest errors. What is not acknowledged goes back at the end, in no order.
 
     They are consumed, and not fetched: a thousand round trips would take seconds, in which others see none of them.
     """
     with connection.channel() as channel:
         channel.confirm_select()
-        channel.basic_qos(0, most, False)
+        channel.basic_qos(0, MOST_READ, False)
         taken: list[Message] = []
-        wanted = min(channel.queue_declare(names.error, passive=True).message_count, most)
+        wanted = min(channel.queue_declare(names.error, passive=True).message_count, MOST_READ)
         tag = channel.basic_consume(names.error, callback=taken.append)
         until = monotonic() + LOOK_S
         with suppress(TimeoutError):  # another look has some of them

@@ -1,9 +1,9 @@
 """Pauses, heartbeats and the rebuild of alarms: edits of the register. No I/O."""
 
 import secrets
-from dataclasses import asdict
+from dataclasses import replace
 
-from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo
+from django_delayq.brokers.base import Pause, WorkerInfo
 from django_delayq.brokers.rabbitmq.register import Entries
 
 HEARTBEAT_MS = 15_000
@@ -12,39 +12,32 @@ FORGOTTEN_MS = 60_000
 
 def pauses_of(entries: Entries, now_ms: int) -> list[Pause]:
     """Those in force, by queue and key."""
-    found = [Pause(**fields) for fields in entries.pauses]
-    return sorted(
-        (pause for pause in found if pause.holds(now_ms)), key=lambda pause: (pause.queue or "", pause.key or "")
-    )
+    held = (pause for pause in entries.pauses if pause.holds(now_ms))
+    return sorted(held, key=lambda pause: (pause.queue or "", pause.key or ""))
 
 
 def add_pause(entries: Entries, pause: Pause, now_ms: int) -> None:
     """Keep it, in the place of one of the same queue and key."""
     remove_pause(entries, pause.queue, pause.key, now_ms)
-    entries.pauses.append({**asdict(pause), "paused_ms": now_ms})
+    entries.pauses.append(replace(pause, paused_ms=now_ms))
 
 
 def remove_pause(entries: Entries, queue: str | None, key: str | None, now_ms: int) -> bool:
     """Drop it, with all that have ended. Whether it was in force."""
     held = pauses_of(entries, now_ms)
-    left = [pause for pause in held if (pause.queue, pause.key) != (queue, key)]
-    entries.pauses = [asdict(pause) for pause in left]
-    return len(left) < len(held)
+    entries.pauses = [pause for pause in held if (pause.queue, pause.key) != (queue, key)]
+    return len(entries.pauses) < len(held)
 
 
 def workers_of(entries: Entries, now_ms: int) -> list[WorkerInfo]:
     """Those whose heartbeat is young."""
-    infos = [
-        WorkerInfo(**{**fields, "runs": [RunInfo(**run) for run in fields["runs"]]})
-        for fields in entries.workers.values()
-    ]
-    return [info for info in infos if info.seen_ms >= now_ms - HEARTBEAT_MS]
+    return [info for info in entries.workers.values() if info.seen_ms >= now_ms - HEARTBEAT_MS]
 
 
 def announce(entries: Entries, worker: WorkerInfo, now_ms: int) -> None:
     """A heartbeat. Those of workers that died are forgotten."""
-    young = {name: info for name, info in entries.workers.items() if info["seen_ms"] >= now_ms - FORGOTTEN_MS}
-    entries.workers = {**young, worker.name: {**asdict(worker), "seen_ms": now_ms}}
+    young = {name: info for name, info in entries.workers.items() if info.seen_ms >= now_ms - FORGOTTEN_MS}
+    entries.workers = {**young, worker.name: replace(worker, seen_ms=now_ms)}
 
 
 def retire(entries: Entries, worker: str) -> None:

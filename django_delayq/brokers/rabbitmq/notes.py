@@ -1,7 +1,7 @@
 """What travels in our header of an AMQP message beside its body, as JSON."""
 
 import secrets
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amqp import Message
@@ -57,19 +57,9 @@ def pack(note: Note, body: bytes, kind: str = MESSAGE) -> Message:
 
 
 def unpack(message: Message) -> tuple[Note | None, bytes]:
-    """Note and body; no note for what someone else wrote."""
+    """Note and body; no note for what someone else wrote. What a later version tells beside is passed over."""
     body = message.body.encode() if isinstance(message.body, str) else bytes(message.body)
     try:
-        told = codec.loads(message.properties["application_headers"][NOTE])
-        header = Header(**_known(_OF_HEADER, told["header"]))
-        return Note(**{**_known(_OF_NOTE, told), "header": header}), body
-    except (AttributeError, KeyError, TypeError, ValueError):
+        return codec.decoder_for(Note).decode(message.properties["application_headers"][NOTE]), body
+    except (KeyError, TypeError, ValueError):
         return None, body
-
-
-_OF_NOTE, _OF_HEADER = (frozenset(one.name for one in fields(kind)) for kind in (Note, Header))
-
-
-def _known(names: frozenset[str], told: dict[str, Any]) -> dict[str, Any]:
-    """What this version knows of it: a later one may have told more."""
-    return {name: value for name, value in told.items() if name in names}

@@ -5,15 +5,16 @@ try again. Publishing the next one pushes the last one out, so there is never mo
 server gives it back.
 """
 
-import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import dataclass, field
 from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from amqp import Channel, Connection, Message
 
 from django_delayq import codec
+from django_delayq.brokers.base import Pause, WorkerInfo
 from django_delayq.brokers.rabbitmq.names import Names, SetName
 from django_delayq.brokers.rabbitmq.notes import PERSISTENT
 from django_delayq.errors import BrokerUnavailable
@@ -28,16 +29,13 @@ R = TypeVar("R")
 class Entries:
     """What the register holds."""
 
-    sets: list[list[str]] = field(default_factory=list)
-    pauses: list[dict[str, Any]] = field(default_factory=list)
-    workers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sets: list[SetName] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
+    workers: dict[str, WorkerInfo] = field(default_factory=dict)
     built: bool = False
     """Whether every alarm was put since this register is there."""
     builder: str = ""
     builder_until_ms: int = 0
-
-
-_KNOWN = frozenset(one.name for one in fields(Entries))
 
 
 class Register:
@@ -68,9 +66,8 @@ class Register:
 
     def note_sets(self, connection: Connection, sets: Iterable[SetName]) -> None:
         """Remember which (queue, key) pairs there are: AMQP can't list queues."""
-        known = {tuple(name) for name in self.read(connection).sets}
-        new = [list(name) for name in sets if name not in known]
-        if new:
+        known = self.read(connection).sets
+        if new := [name for name in sets if name not in known]:
             self.change(connection, lambda entries: entries.sets.extend(new))
 
     def _take(self, channel: Channel) -> tuple[Message, Entries]:
@@ -82,7 +79,6 @@ class Register:
                     " or it was purged, then delete it, and it is made anew."
                 )
             sleep(PAUSE_S)
-        with contextlib.suppress(AttributeError, TypeError, ValueError):
-            told = codec.loads(message.body)  # a later version may have told more
-            return message, Entries(**{name: value for name, value in told.items() if name in _KNOWN})
+        with suppress(ValueError):
+            return message, codec.decoder_for(Entries).decode(message.body)  # a later version may have told more
         return message, Entries()  # someone else wrote it
