@@ -18,6 +18,7 @@ from django_delayq.brokers.figures import (  # part of this contract
     Audit as Audit,
     BuriedInfo as BuriedInfo,
     Counts as Counts,
+    HandsInfo as HandsInfo,
     Header as Header,
     Info as Info,
     Pause as Pause,

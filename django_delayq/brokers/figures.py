@@ -147,6 +147,15 @@ class RunInfo:
     started_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class HandsInfo:
+    """Hands of a worker that are alike, threads, child processes or tasks: `most` run at once, and of each key so many
+    at most."""
+
+    most: int
+    keys: dict[str, int]
+
+
 @dataclass(slots=True)
 class WorkerInfo:
     """A worker's heartbeat. `seen_ms` is set by the broker. `runs` are the oldest of what it runs, `running` counts
@@ -159,6 +168,7 @@ class WorkerInfo:
     started_ms: int
     seen_ms: int = 0
     runs: list[RunInfo] = field(default_factory=list)
+    hands: list[HandsInfo] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Which lanes a worker has: one for each handler, with the (queue, key) pairs it serves; and what they take."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from django_delayq.brokers.base import HandsInfo
 from django_delayq.handlers import DEFAULT_QUEUE, Handler
 from django_delayq.worker.async_hands import CONCURRENCY
 from django_delayq.worker.lanes import Lane
@@ -45,6 +46,21 @@ def hands_of(handlers: Handlers, options: Options) -> int:
 def tasks_of(handlers: Handlers, options: Options) -> int:
     """How many async handlers run at once at most."""
     return sum(concurrency_of(handler, options) for handler in handlers if handler.is_async)
+
+
+def hands_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> list[HandsInfo]:
+    """What the heartbeat tells of the threads or child processes, and of the tasks; `handlers` by key."""
+
+    def of(*, is_async: bool) -> dict[str, int]:
+        return {
+            key: concurrency_of(handler, options) for key, handler in handlers.items() if handler.is_async is is_async
+        }
+
+    each = set(handlers.values())  # one that has former keys once
+    return [
+        HandsInfo(hands_of(each, options), of(is_async=False)),
+        HandsInfo(tasks_of(each, options), of(is_async=True)),
+    ]
 
 
 def database_connections(handlers: Handlers, options: Options) -> int:

@@ -6,7 +6,7 @@ from functools import partial
 from time import monotonic
 
 from django_delayq import signals
-from django_delayq.brokers.base import Broker, RunInfo, Upkept, WorkerInfo, earliest
+from django_delayq.brokers.base import Broker, HandsInfo, RunInfo, Upkept, WorkerInfo, earliest
 from django_delayq.durations import to_text
 from django_delayq.errors import DelayqError
 from django_delayq.safe_logs import logger
@@ -90,9 +90,9 @@ class Upkeep:
             signals.emit(signals.broker_changed, type(self._broker), using=self._alias, reason=upkept.lost_record)
 
 
-def new_info(name: str, queues: Sequence[str], keys: Sequence[str]) -> WorkerInfo:
+def new_info(name: str, queues: Sequence[str], keys: Sequence[str], hands: Sequence[HandsInfo]) -> WorkerInfo:
     """The heartbeat of a worker that starts now."""
-    return WorkerInfo(name, list(queues), list(keys), 0, int(time.time() * 1000))
+    return WorkerInfo(name, list(queues), list(keys), 0, int(time.time() * 1000), hands=list(hands))
 
 
 def runs_of(leases: Sequence[Lease]) -> list[RunInfo]:

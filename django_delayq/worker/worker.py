@@ -34,7 +34,7 @@ from django_delayq.worker.options import Options
 from django_delayq.worker.outage import Outage
 from django_delayq.worker.outcome import Outcome
 from django_delayq.worker.pauses import Pauses
-from django_delayq.worker.plan import lanes_of, queues_of
+from django_delayq.worker.plan import hands_infos, lanes_of, queues_of
 from django_delayq.worker.queues import Order
 from django_delayq.worker.relaying import Relaying
 from django_delayq.worker.settling import Settling
@@ -118,7 +118,7 @@ class Worker:
             ),
             outage,
             self._heartbeat,
-            new_info(self.name, queues, sorted(handlers)),
+            new_info(self.name, queues, sorted(handlers), hands_infos(handlers, options)),
             self._leases.__len__,
             full_of(options.max_memory),
             options.drain,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import Capability, RunInfo, SetCount, Verb, WorkerInfo
+from django_delayq.brokers.base import Capability, HandsInfo, RunInfo, SetCount, Verb, WorkerInfo
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
@@ -132,12 +132,14 @@ def test_the_audit_adds_up_in_every_place(rig: Rig) -> None:
 
 def test_workers_are_seen_while_their_heart_beats(rig: Rig) -> None:
     runs = [RunInfo("ü\x00", "q", "k", 7)]
-    worker = WorkerInfo("host:1:x", ["q"], ["k", "ü"], 3, started_ms=5, runs=runs)
+    worker = WorkerInfo(
+        "host:1:x", ["q"], ["k", "ü"], 3, started_ms=5, runs=runs, hands=[HandsInfo(4, {"k": 4, "ü": 1})]
+    )
     rig.broker.announce(worker)
     rig.broker.announce(WorkerInfo("host:2:y", [], [], 0, started_ms=6))
     (seen,) = [found for found in rig.broker.workers() if found.name == "host:1:x"]
     assert (seen.queues, seen.keys, seen.running, seen.started_ms) == (["q"], ["k", "ü"], 3, 5)
-    assert seen.runs == runs
+    assert (seen.runs, seen.hands) == (runs, worker.hands)
     assert abs(seen.seen_ms - rig.broker.counts().now_ms) < 5_000
     rig.advance(10_000)
     rig.broker.announce(worker)

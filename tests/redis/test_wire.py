@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Ask, Header, Pause, RunInfo, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import Alarm, Ask, HandsInfo, Header, Pause, RunInfo, Verb, Want, WorkerInfo
 from django_delayq.brokers.redis import claims
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig
@@ -58,7 +58,15 @@ def write_one_of_each(rig: Rig) -> None:
     broker.put_alarms([Alarm("q", "alarm", "7", LATER), Alarm("q", "ringing", "8", -5)])
     assert broker.claim([Want("q", "ringing", 1)], lease_ms=LEASE_MS, worker="w").alarms
     broker.announce(
-        WorkerInfo("w", ["q"], ["k"], 2, 1_700_000_000_000, runs=[RunInfo("a", "q", "k", 1_700_000_000_000)])
+        WorkerInfo(
+            "w",
+            ["q"],
+            ["k"],
+            2,
+            1_700_000_000_000,
+            runs=[RunInfo("a", "q", "k", 1_700_000_000_000)],
+            hands=[HandsInfo(4, {"k": 4})],
+        )
     )
     broker.pause(Pause("q", "k", "why", 4_000_000_000_000))
     for token in (2**61, 2**61 + 1):  # the second finds no slot

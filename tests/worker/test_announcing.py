@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import RunInfo, WorkerInfo
+from django_delayq.brokers.base import HandsInfo, RunInfo, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.worker import upkeep
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
@@ -35,6 +35,22 @@ def test_a_heartbeat_tells_what_runs_and_since_when(rig: Rig) -> None:
     assert abs(run_info.started_ms - seen[0].started_ms) < 1_000  # not the monotonic clock's
     ends.set()
     rig.broker.until(lambda: not any(worker.runs for worker in rig.broker.workers()))
+
+
+def test_a_heartbeat_tells_how_many_messages_run_at_once_of_each_key(rig: Rig) -> None:
+    async def run_async(message: Message[None]) -> None: ...
+
+    def run(message: Message[None]) -> None: ...
+
+    rig.start(
+        make_handler(run, key="k", former_keys=("was k",)),
+        make_handler(run, key="l", concurrency=1),
+        make_handler(run_async, key="m", concurrency=7),
+        threads=3,
+    )
+    rig.broker.until(rig.broker.workers)
+    (worker,) = rig.broker.workers()
+    assert worker.hands == [HandsInfo(4, {"k": 3, "was k": 3, "l": 1}), HandsInfo(7, {"m": 7})]
 
 
 @pytest.mark.usefixtures("often")
