@@ -138,5 +138,5 @@ def _of_a_store(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
             late = throughput.lateness
             for quantile, late_ms in (("0.5", late.p50), ("0.95", late.p95), ("0.99", late.p99)):
                 yield "lateness_seconds", (span, quantile), late_ms / 1000
-    if seen.forecast and seen.forecast[0].drain_ms is not None:
-        yield "drain_seconds", (), seen.forecast[0].drain_ms / 1000
+    if seen.forecast and seen.forecast[0].drain.ms is not None:
+        yield "drain_seconds", (), seen.forecast[0].drain.ms / 1000

@@ -81,9 +81,10 @@ def test_the_figures_of_each_alias(settings: Settings) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_what_was_counted_in_part_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "LEAST", 1)
+    monkeypatch.setattr(figures, "LEAST", 2)
     get_broker("default").put([Put(id, Header("mail", id[0]), b"1", delay_ms=60_000) for id in ("a1", "a2", "b1")])
-    monkeypatch.setattr(figures, "MOST", 4)  # two of each set
+    monkeypatch.setattr(figures, "MOST", 4)
+    monkeypatch.setattr(figures, "MOST_PENDING", 1)
     seen = scraped()
     assert [seen["delayq_capped", "default", key, "mail"] for key in "ab"] == [1, 0]
     counted = ("delayq_in_part", "default")

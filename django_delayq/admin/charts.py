@@ -7,7 +7,7 @@ from django_delayq.admin.panels import drain_of, due_of
 from django_delayq.admin.svg import Bar, bars
 from django_delayq.admin.words import number
 from django_delayq.monitor import Hour, Status
-from django_delayq.monitor.forecast import HOUR_MS
+from django_delayq.store.figures import HOUR_MS
 
 
 def throughput(seen: Status) -> SafeString | None:
@@ -35,7 +35,7 @@ def forecast(seen: Status) -> SafeString | None:
 
 def _hour(place: int, hour: Hour) -> Bar:
     told = {"hours": place, "number": due_of(hour)}
-    if hour.drain_ms is None:
-        return Bar(hour.due, _("in %(hours)d h: %(number)s due") % told)
+    if hour.drain.ms is None:
+        return Bar(hour.due, _("in %(hours)d h: %(number)s due") % told, "delayq-over" if hour.drain.unserved else "")
     title = _("in %(hours)d h: %(number)s due, %(time)s to drain") % {**told, "time": drain_of(hour)}
-    return Bar(hour.due, title, "delayq-over" if hour.drain_ms > HOUR_MS else "")
+    return Bar(hour.due, title, "delayq-over" if hour.drain.ms > HOUR_MS else "")

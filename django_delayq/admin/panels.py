@@ -1,5 +1,6 @@
 """The parts of the dashboard, as rows that its templates show."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.http import HttpRequest
@@ -13,6 +14,8 @@ from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo, covering
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, translated
 
 PAUSE = "pause_queue"
+NAMES = 10
+"""So many names are listed in a sentence."""
 
 
 def list_address(request: HttpRequest, model: str, alias: str, **query: str) -> str:
@@ -72,10 +75,29 @@ def forecast(seen: Status) -> list[tuple[str | SafeString, str, str]]:
     return [(moment(hour.starts_ms), due_of(hour), drain_of(hour)) for hour in seen.forecast]
 
 
-def capacity(seen: Status) -> str:
-    """What the workers are known to manage a second; nothing where they did nothing in the last day."""
-    rate_per_s = max((span.busiest_per_s for span in (seen.last_hour, seen.last_day) if span), default=0)
-    return number(rate_per_s) if rate_per_s else ""
+def capacity(seen: Status) -> list[str]:
+    """What the times of the forecast are for, and what they leave out."""
+    if seen.broker_away:
+        return [_("The workers are not known while the broker is away.")]
+    if not seen.workers:
+        return [_("No worker is alive, so nothing is drained.")]
+    told = [
+        _(
+            "Times are for the live workers, which run up to %(hands)s messages at once. A message takes as long as "
+            "the last ones of its key, all attempts together. What is ready now is included."
+        )
+        % {"hands": number(sum(hands.most for worker in seen.workers for hands in worker.hands))}
+    ]
+    if seen.untimed:
+        told.append(_("Left out, since none has ended yet: %(keys)s.") % {"keys": _some(seen.untimed)})
+    if seen.parked:
+        parked = _some([f"{each.queue} {each.key}" for each in seen.parked])
+        told.append(_("Left out, since no live worker asks for it: %(parked)s.") % {"parked": parked})
+    return told
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMES]) + ("…" if len(names) > NAMES else "")
 
 
 def due_of(hour: Hour) -> str:
@@ -84,8 +106,10 @@ def due_of(hour: Hour) -> str:
 
 
 def drain_of(hour: Hour) -> str:
-    """How long that takes; at least, where not all of it is counted."""
-    return length(hour.drain_ms) + ("+" if hour.drain_ms is not None and not hour.complete else "")
+    """How long that takes; at least, where not all of it is counted, or known."""
+    if hour.drain.unserved:
+        return _("no worker")
+    return length(hour.drain.ms) + ("+" if hour.drain.at_least else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Read-only figures about one alias: the one source for the admin, the commands and the metrics."""
 
+from django_delayq.monitor.capacity import Drain
 from django_delayq.monitor.carried import Carried, carried
 from django_delayq.monitor.connection import closed_after
 from django_delayq.monitor.explain import Explanation, explain
@@ -11,6 +12,7 @@ from django_delayq.monitor.waiting import WaitingSet
 
 __all__ = [
     "Carried",
+    "Drain",
     "Explanation",
     "Hour",
     "Lateness",

@@ -1,38 +1,57 @@
-"""What falls due in the next hours, held against what the workers are known to manage."""
+"""What falls due in the next hours, and how long the live workers take for it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-HOUR_MS = 3_600_000
-HOURS = 12
+from django_delayq.monitor.capacity import Capacity, Drain
+from django_delayq.store.figures import HOUR_MS, HOURS, Pair, Waiting
 
 
 @dataclass(frozen=True, slots=True)
 class Hour:
     """What falls due from `starts_ms` on, until the full hour.
 
-    `drain_ms` is how long that and what is left of the hours before take at the highest rate that was measured; None
-    where none was. `complete`: no more than `due` is known to fall due; else it is a part.
+    `complete`: no more than `due` is known to fall due; else it is a part. `drain` is how long that and what is left of
+    the hours before take.
     """
 
     starts_ms: int
     due: int
     complete: bool
-    drain_ms: int | None
+    drain: Drain
 
 
-def forecast(
-    now_ms: int, ready: int, pending_by_hour: Mapping[int, int], known_until_ms: int | None, rate_per_s: float
-) -> tuple[Hour, ...]:
-    """The rest of this hour and the next ones. What is `ready` now counts to the first."""
+def forecast(waiting: Waiting, capacity: Capacity | None) -> tuple[Hour, ...]:
+    """The rest of this hour and the next ones. What is ready now counts to the first.
+
+    No `capacity`: the workers are not known, and no time is.
+    """
+    now_ms, known_until_ms = waiting.counts.now_ms, waiting.known_until_ms
+    left: Mapping[Pair, float] = {(one.queue, one.key): one.ready for one in waiting.counts.waiting if one.ready}
+    is_whole = not any(one.ready_capped for one in waiting.counts.waiting)
     hours = []
-    left = float(ready)
     for number in range(HOURS):
         full_ms = now_ms - now_ms % HOUR_MS + number * HOUR_MS
         ends_ms, starts_ms = full_ms + HOUR_MS, max(full_ms, now_ms)
-        due = pending_by_hour.get(full_ms, 0)
-        left += due
-        drain_ms = round(left / rate_per_s * 1000) if rate_per_s else None
-        hours.append(Hour(starts_ms, due, known_until_ms is None or known_until_ms >= ends_ms, drain_ms))
-        left = max(left - rate_per_s * (ends_ms - starts_ms) / 1000, 0)
+        due = waiting.pending_by_hour.get(full_ms, {})
+        load = _sum(left, due)
+        drain = capacity.drain(load) if capacity else Drain(None)
+        complete = known_until_ms is None or known_until_ms >= ends_ms
+        is_whole &= complete
+        at_least = drain.ms is not None and (drain.at_least or not is_whole)
+        hours.append(Hour(starts_ms, sum(due.values()), complete, replace(drain, at_least=at_least)))
+        left = _left(load, drain, ends_ms - starts_ms)
     return tuple(hours)
+
+
+def _sum(left: Mapping[Pair, float], due: Mapping[Pair, int]) -> Mapping[Pair, float]:
+    return {pair: left.get(pair, 0) + due.get(pair, 0) for pair in left.keys() | due.keys()}
+
+
+def _left(load: Mapping[Pair, float], drain: Drain, span_ms: int) -> Mapping[Pair, float]:
+    """What an hour does not finish, of each queue and key the same part."""
+    if drain.unserved:
+        return load
+    if drain.ms is None or drain.ms <= span_ms:
+        return {}
+    return {pair: number * (1 - span_ms / drain.ms) for pair, number in load.items()}

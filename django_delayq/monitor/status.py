@@ -10,6 +10,7 @@ from django_delayq.brokers.base import Broker, Capability, Info, Pause, ServerRe
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.durations import to_text
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.monitor.capacity import Capacity, teams_of
 from django_delayq.monitor.forecast import Hour, forecast
 from django_delayq.monitor.patience import within
 from django_delayq.monitor.throughput import Throughput, measure
@@ -35,8 +36,9 @@ class Status:
     Large numbers are counted in part. With a store `capped` tells that there may be more waiting, ready or running, and
     the `totals` are left to the audit. `in_part` names those of `error`, `errors_last_hour` and `retried` (waits or
     runs after a failure) that were counted as far as they are at all: there may be more. `broker_skew_ms` is how far
-    the broker's clock is at least ahead of the database's. Without a store, what only rows tell is None, and there is
-    no forecast.
+    the broker's clock is at least ahead of the database's. `untimed` are keys that wait and of which no message has
+    ended yet: the times of the forecast are without them. Without a store, what only rows tell is None, and there is no
+    forecast.
     """
 
     now_ms: int
@@ -57,6 +59,7 @@ class Status:
     last_hour: Throughput | None = None
     last_day: Throughput | None = None
     forecast: tuple[Hour, ...] = ()
+    untimed: tuple[str, ...] = ()
     levels: tuple[int, ...] = ()
     """How many messages wait 2^i seconds at a time, where the broker knows of no set before they are due."""
 
@@ -147,7 +150,8 @@ def _with_store(broker: StoredBroker, patience_s: float | None) -> Status:
         decides_ms = database.now_ms()
         skew_ms, told_ns = clocks.skew(decides_ms, before_ms, _wall_clock_ms()), time.monotonic_ns()
         found = figures.waiting(database, decides_ms)
-        hour, day = measure(database, decides_ms, (HOUR_MS, DAY_MS))
+        pairs = [(one.queue, one.key) for one in found.counts.waiting]
+        (hour, day), ran_ms = measure(database, decides_ms, (HOUR_MS, DAY_MS), pairs)
     pauses, workers, server, broker_skew_ms = broker.pauses(), None, None, None
     try:
         before_ms = decides_ms + (time.monotonic_ns() - told_ns) // 1_000_000
@@ -160,8 +164,7 @@ def _with_store(broker: StoredBroker, patience_s: float | None) -> Status:
         server = _away(broker, error)
     server.durability = report.durability(database)
     counts = found.counts
-    ready = sum(each.ready for each in counts.waiting)
-    rate_per_s = max(hour.busiest_per_s, day.busiest_per_s)
+    capacity = None if workers is None else Capacity(teams_of(workers), ran_ms)
     return Status(
         now_ms=decides_ms,
         clock_skew_ms=skew_ms,
@@ -182,7 +185,8 @@ def _with_store(broker: StoredBroker, patience_s: float | None) -> Status:
         ),
         last_hour=hour,
         last_day=day,
-        forecast=forecast(decides_ms, ready, found.pending_by_hour, found.known_until_ms, rate_per_s),
+        forecast=forecast(found, capacity),
+        untimed=tuple(sorted({key for _, key in pairs} - ran_ms.keys())),
     )
 
 

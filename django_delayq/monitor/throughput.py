@@ -1,4 +1,4 @@
-"""How much was done of late, and how late it started: counted where that is quick, else estimated from samples."""
+"""How much was done of late, how late it started, how long it ran: counted where that is quick, else sampled."""
 
 import math
 from bisect import bisect_left
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from django_delayq.store import figures
+from django_delayq.store import ended
 from django_delayq.store.database import Database
-from django_delayq.store.figures import BURST_MS, MINUTE_MS, Finished, Minute, Sample
+from django_delayq.store.ended import BURST_MS, MINUTE_MS, Finished, Minute, Sample
+from django_delayq.store.figures import Pair
 
 MOST_COUNTED = 30_000
 """So many messages are counted, the last ones. Of what finished before, as much is known as fell in windows."""
@@ -57,19 +58,23 @@ Window = tuple[int, int, float]
 """After, up to, and how long a while it stands for, in ms."""
 
 
-def measure(database: Database, now_ms: int, spans_ms: Sequence[int]) -> list[Throughput]:
-    """What finished in each of the spans of whole hours up to `now_ms`, in two statements."""
-    newest = figures.finished(database, now_ms, max(spans_ms), MOST_COUNTED + 1)
+def measure(
+    database: Database, now_ms: int, spans_ms: Sequence[int], pairs: Sequence[Pair]
+) -> tuple[list[Throughput], dict[str, float]]:
+    """What finished in each of the spans of whole hours up to `now_ms`, and how long messages of each key ran of late,
+    in ms; in two statements."""
+    newest = ended.finished(database, now_ms, max(spans_ms), MOST_COUNTED + 1)
     windows = windows_before(newest.after_ms, [now_ms - span_ms for span_ms in spans_ms], Random(now_ms))
     stepped = [(max(newest.after_ms, now_ms - span_ms), now_ms, _step(newest, span_ms)) for span_ms in spans_ms]
-    some, of_windows = figures.samples(
-        database, stepped, [(after, until) for after, until, _ in windows], MOST_OF_A_WINDOW
+    some, of_windows, ran_ms = ended.samples(
+        database, stepped, [(after, until) for after, until, _ in windows], MOST_OF_A_WINDOW, pairs
     )
     sampled = list(zip(windows, of_windows, strict=True))
-    return [
+    spans = [
         throughput(now_ms, span_ms, newest, late.late_ms, [one for one in sampled if one[0][0] >= now_ms - span_ms])
         for span_ms, late in zip(spans_ms, some, strict=True)
     ]
+    return spans, ran_ms
 
 
 def throughput(

@@ -40,6 +40,8 @@ class Dialect:
     """An UPDATE of `delayq_ready` by a given table `held`, whose `pk` is of the row."""
     given: Callable[[str, given.Columns, given.Rows], tuple[str, list[Any]]]
     """See given.py."""
+    most_selects: int = 1_000
+    """So many SELECTs are one by UNION."""
 
     def due(self, delay_ms: int, at_ms: int | None) -> tuple[str, int]:
         """The due time by the clock of the statement, and its one parameter."""
@@ -85,6 +87,7 @@ DIALECTS = {
         unless_there=_UNLESS_THERE,
         update_held=_UPDATE_HELD,
         given=given.on_sqlite,
+        most_selects=500,
     ),
     "mysql": Dialect(  # and MariaDB. A time in the zone of the session would be ambiguous for an hour a year
         now=f"({_US} DIV 1000)",

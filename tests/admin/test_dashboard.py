@@ -8,11 +8,13 @@ from urllib.parse import urlencode
 
 import pytest
 from django.db import connections
+from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from django_delayq.brokers.base import Pause, RunInfo, Verb, WorkerInfo
+from django_delayq.admin import panels
+from django_delayq.brokers.base import HandsInfo, Pause, RunInfo, Verb, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import FinishMessage
 from django_delayq.store import StoredBroker, figures
@@ -22,6 +24,7 @@ INDEX = "/admin/delayq/"
 FIGURES = url("readymessage", "dashboard")
 VIEW = ("view_readymessage", "view_errormessage")
 MOST_QUERIES = 10
+DAY_MS = 86_400_000
 
 
 def tiles(response: Any) -> dict[str, str]:
@@ -70,17 +73,25 @@ def test_a_worker_tells_what_it_runs_and_for_how_long(
     assert "order:42" not in page(staff("view_errormessage").get(INDEX))
 
 
+def working(broker: StoredBroker, database: str, *more_keys: str) -> None:
+    """A live worker with one hand, and a message of its key that ran for a second."""
+    finish(broker, "done")
+    FinishMessage.objects.using(database).update(started_at=F("ended_at") - 1_000)
+    keys = ["order.close", *more_keys]
+    hands = [HandsInfo(1, dict.fromkeys(keys, 1))]
+    broker.announce(WorkerInfo("host:1", ["default"], keys, 0, broker.counts().now_ms, hands=hands))
+
+
 def test_what_falls_due_is_told_by_the_hour(broker: StoredBroker, superuser: Client, database: str) -> None:
-    finish(broker, *(f"done {i}" for i in range(10)))
-    done = FinishMessage.objects.using(database)
-    done.update(ended_at=max(row.ended_at for row in done))  # in one stretch of ten seconds, and no other
+    working(broker, database)
     at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
     for i in range(20):
         send(f"pending {i}", delay=None, at=at)
     shown = page(superuser.get(INDEX))
     row = r'<td class="delayq-number">20</td><td class="delayq-number">20s</td>'
     assert re.search(row, shown)
-    assert "Times are for 1 messages a second, which the workers did" in shown
+    assert "Times are for the live workers, which run up to 1 messages at once." in shown
+    assert "Left out" not in shown
     assert shown.count('<svg class="delayq-chart" role="img" aria-label="Messages') == 2
 
 
@@ -97,14 +108,12 @@ def test_what_takes_the_focus_has_an_id_by_which_an_update_keeps_it(broker: Stor
 def test_only_a_number_that_was_counted_in_part_has_a_plus(
     broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "MOST", 5)
-    monkeypatch.setattr(figures, "LEAST", 5)
-    finish(broker, *(f"done {i}" for i in range(10)))
-    done = FinishMessage.objects.using(database)
-    done.update(ended_at=max(row.ended_at for row in done))
+    monkeypatch.setattr(figures, "MOST_PENDING", 3)
+    monkeypatch.setattr(figures, "LEAST", 2)
+    working(broker, database)
     at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
     for i in range(9):
-        send(f"pending {i}", delay=None, at=at)
+        send(f"pending {i}", delay=None, at=at + timedelta(seconds=i))
     send("ready")
     shown = tiles(response := superuser.get(INDEX))
     assert (shown["Waiting"], shown["Due now"], shown["Running"]) == ("6+", "1", "0")
@@ -112,11 +121,33 @@ def test_only_a_number_that_was_counted_in_part_has_a_plus(
     assert '<td class="delayq-number">5+</td><td class="delayq-number">5s+</td>' in page(response)
 
 
-def test_without_anything_finished_no_time_to_drain_is_told(broker: StoredBroker, superuser: Client) -> None:
+def test_a_few_slow_messages_in_a_day_are_no_alarm(broker: StoredBroker, superuser: Client, database: str) -> None:
+    working(broker, database)
+    FinishMessage.objects.using(database).update(ended_at=F("ended_at") - 10 * DAY_MS)
+    for i in range(3):
+        send(f"pending {i}", delay="1h")
+    assert "delayq-over" not in page(superuser.get(INDEX))
+
+
+def test_without_a_live_worker_no_time_to_drain_is_told(broker: StoredBroker, superuser: Client) -> None:
+    finish(broker, "done")
     send("a", delay="1h")
     shown = page(superuser.get(INDEX))
-    assert "How long it takes is not known: nothing finished in the last day." in shown
-    assert "rain" not in shown.split("</main>")[0].split("Due in the next hours")[1].split("</section>")[0]
+    assert "No worker is alive, so nothing is drained." in shown
+    assert '<td class="delayq-number">1</td><td class="delayq-number">no worker</td>' in shown
+    assert 'class="delayq-over"' in shown
+
+
+def test_what_the_times_leave_out_is_named(broker: StoredBroker, superuser: Client, database: str) -> None:
+    working(broker, database, "new")
+    send("a", key="new", delay="1h")
+    send("b", key="nobody asks for it", delay="1h")
+    shown = text_of(superuser.get(INDEX))
+    assert "Left out, since none has ended yet: new, nobody asks for it." in shown
+    assert "Left out, since no live worker asks for it: default nobody asks for it." in shown
+    for i in range(panels.NAMES):
+        send(f"c {i}", key=f"a new one {i}", delay="1h")
+    assert f"a new one {panels.NAMES - 1}…" in text_of(superuser.get(INDEX))
 
 
 @pytest.mark.parametrize("address", [INDEX, FIGURES])

@@ -9,13 +9,14 @@ from django.core.management import call_command
 from django.db.models import F
 
 from django_delayq import Send, send_delay_message, send_delay_messages
-from django_delayq.brokers.base import Verb, WorkerInfo
+from django_delayq.brokers.base import HandsInfo, Verb, WorkerInfo
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.fields import to_epoch_ms
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.monitor import Lateness, status, throughput
+from django_delayq.monitor import Drain, Lateness, status, throughput
 from django_delayq.store import StoredBroker
 from tests.brokers.rig import settlement
+from tests.commands.support import delayq
 from tests.store.support import claim
 
 HOUR_MS = 3_600_000
@@ -78,16 +79,27 @@ def test_many_are_estimated(broker: StoredBroker, database: str, monkeypatch: py
     assert hour.lateness == Lateness(20, 20, 20)
 
 
-def test_the_forecast_holds_what_falls_due_against_the_busiest_rate(broker: StoredBroker, database: str) -> None:
-    finish(broker, database, *(f"done {i}" for i in range(20)))
+def test_the_forecast_tells_how_long_the_live_workers_take(broker: StoredBroker, database: str) -> None:
+    finish(broker, database, "a", "b")
+    FinishMessage.objects.using(database).update(started_at=F("ended_at") - 2_000)
+    broker.announce(WorkerInfo("w", ["default"], ["k"], 0, 0, hands=[HandsInfo(4, {"k": 4})]))
     send(database, "ready")
     at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
     send_delay_messages(Send("k", 1, at=at) for _ in range(40))
     seen = status()
     assert sum(hour.due for hour in seen.forecast) == 40
-    assert seen.forecast[0].drain_ms == 500
-    assert [hour.drain_ms for hour in seen.forecast if hour.due] == [20_000]
+    assert seen.forecast[0].drain == Drain(500)
+    assert [hour.drain for hour in seen.forecast if hour.due] == [Drain(20_000)]
     assert all(hour.complete for hour in seen.forecast)
+    assert seen.untimed == ()
+
+
+def test_a_key_of_which_nothing_has_ended_is_named(broker: StoredBroker, database: str) -> None:
+    finish(broker, database, "a")
+    send(database, "b")
+    send_delay_message("new", 1)
+    assert status().untimed == ("new",)
+    assert "how long these take is not known, none has ended yet: new" in delayq("status")
 
 
 @pytest.mark.parametrize("error", [BrokerUnavailable("nobody there"), BrokerRefused("wrong password")])

@@ -11,9 +11,9 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import SetCount, Verb
 from django_delayq.fields import to_epoch_ms
-from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker, figures
-from django_delayq.store.figures import HOUR_MS, Finished, Minute, Sample, Waiting, finished, samples, waiting
+from django_delayq.store.figures import HOUR_MS, HOURS, Waiting, waiting
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 
@@ -64,32 +64,80 @@ def test_what_is_pending_is_told_by_the_hour(broker: StoredBroker, database: str
         send(database, id, at=full_hour + timedelta(minutes=minutes, seconds=1))
     seen = look(broker)
     hour_ms = to_epoch_ms(full_hour)
-    assert (seen.pending_by_hour, seen.known_until_ms) == ({hour_ms: 2, hour_ms + HOUR_MS: 1}, None)
+    pair = ("default", "k")
+    assert seen.pending_by_hour == {hour_ms: {pair: 2}, hour_ms + HOUR_MS: {pair: 1}}
+    assert seen.known_until_ms is None
+
+
+def test_what_is_due_after_the_hours_is_told_as_one(broker: StoredBroker, database: str) -> None:
+    send(database, "a", delay=f"{HOURS + 1}h")
+    send(database, "b", delay="30d")
+    seen = look(broker)
+    now_ms = seen.counts.now_ms
+    assert seen.pending_by_hour == {now_ms - now_ms % HOUR_MS + HOURS * HOUR_MS: {("default", "k"): 2}}
 
 
 def test_large_sets_are_counted_in_part_and_say_so(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "MOST", 20)
+    monkeypatch.setattr(figures, "MOST_PENDING", 20)
     monkeypatch.setattr(figures, "MOST_DUE", 16)
     monkeypatch.setattr(figures, "LEAST", 5)
     send_delay_messages(Send("k", 1, id=f"{i:02}", delay=3600 + i) for i in range(30))
-    send_delay_messages(Send("l", 1, delay=3600) for _ in range(9))
+    send_delay_messages(Send("l", 1, delay=7200) for _ in range(4))
     many, few = look(broker).counts.waiting
-    assert (many.pending, many.pending_capped, many.ready_capped) == (10, True, False)
-    assert (few.pending, few.pending_capped) == (9, False)
+    assert (many.pending, many.pending_capped, many.ready_capped) == (25, True, False)
+    assert (few.pending, few.pending_capped) == (4, False)
     ReadyMessage.objects.using(database).filter(key="k").update(due_at=F("due_at") - 2 * HOUR_MS)
     many, few = look(broker).counts.waiting
     assert (many.ready, many.ready_capped, many.pending_capped) == (8, True, False)
 
 
+def test_a_large_set_is_told_by_the_hour_beside_small_ones(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "MOST_PENDING", 50)
+    monkeypatch.setattr(figures, "LEAST", 2)
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
+    send_delay_messages(Send("many", 1, at=hour + timedelta(seconds=i)) for i in range(41))
+    send_delay_messages(Send(f"few {i}", 1, at=hour + timedelta(minutes=i)) for i in range(9))
+    send_delay_messages(Send("many", 1, at=hour + timedelta(days=1, seconds=i)) for i in range(100))
+    seen = look(broker)
+    assert seen.pending_by_hour[to_epoch_ms(hour)]["default", "many"] == 41
+    assert sum(seen.pending_by_hour[to_epoch_ms(hour)].values()) == 50
+    assert seen.known_until_ms == to_epoch_ms(hour + timedelta(days=1))
+
+
+def test_very_many_at_one_instant_are_counted_as_far_as_others_are(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "MOST_PENDING", 50)
+    monkeypatch.setattr(figures, "LEAST", 2)
+    at = datetime.now(UTC).replace(minute=30, second=0, microsecond=0) + timedelta(hours=2)
+    send_delay_messages(Send("many", 1, at=at) for _ in range(99))
+    send_delay_messages(Send("few", 1, at=at) for _ in range(1))
+    send_delay_messages(Send("few", 1, at=at - timedelta(minutes=1)) for _ in range(9))
+    few, many = look(broker).counts.waiting
+    assert (few.pending, few.pending_capped) == (10, False)
+    assert (many.pending, many.pending_capped) == (40, True)
+
+
 def test_hours_are_known_as_far_as_was_counted(
     broker: StoredBroker, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
-    monkeypatch.setattr(figures, "MOST", 5)
-    monkeypatch.setattr(figures, "LEAST", 5)
+    monkeypatch.setattr(figures, "MOST_PENDING", 5)
+    monkeypatch.setattr(figures, "LEAST", 2)
     send_delay_messages(Send("k", 1, id=str(i), delay=3600 + i) for i in range(9))
-    assert look(broker).known_until_ms == sorted(ms for ms in _due_ms(database).values())[4]
+    assert look(broker).known_until_ms == sorted(ms for ms in _due_ms(database).values())[5]
+
+
+def test_more_queues_and_keys_are_counted_than_a_database_takes_in_one_statement(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "MOST_PENDING", 1)
+    monkeypatch.setattr(figures, "LEAST", 1)
+    send_delay_messages(Send(f"key {i}", 1, delay="1h") for i in range(figures.MOST_PAIRS))
+    assert [one.pending for one in look(broker).counts.waiting] == [1] * figures.MOST_PAIRS
 
 
 def test_the_number_of_statements_does_not_grow_with_the_number_of_keys(broker: StoredBroker, database: str) -> None:
@@ -110,38 +158,6 @@ def test_a_queue_and_a_key_are_data(broker: StoredBroker, database: str, names: 
     send(database, "a", key=key, queue=queue)
     (seen,) = look(broker).counts.waiting
     assert seen == SetCount(queue, key, 0, 1, seen.next_due_ms)
-
-
-@pytest.fixture
-def ended(broker: StoredBroker, database: str) -> None:
-    """Three messages that finished at 60, 69 and 130 s, and one that was cancelled at 100 s."""
-    send(database, "a", "b", "c", "cancelled")
-    broker.cancel(["cancelled"])
-    broker.settle([settlement(claimed, Verb.FINISH) for claimed in claim(broker)])
-    rows = FinishMessage.objects.using(database)
-    for id, ended_ms in (("a", 60_000), ("b", 69_000), ("c", 130_000), ("cancelled", 100_000)):
-        rows.filter(message_id=id).update(due_at=ended_ms - 100, started_at=ended_ms - 90, ended_at=ended_ms)
-
-
-@pytest.mark.usefixtures("ended")
-def test_what_finished_is_given_by_the_minute_as_far_back_as_was_read(broker: StoredBroker) -> None:
-    first, second = Minute(1, 1), Minute(2, 2)
-    assert finished(broker.database, 130_000, 100_000, 10) == Finished(30_000, {0: first, 1: second})
-    assert finished(broker.database, 130_000, 70_000, 10) == Finished(60_000, {0: first, 1: Minute(1, 1)})  # after it
-    assert finished(broker.database, 130_000, 100_000, 3) == Finished(69_000, {0: first, 1: Minute(1, 1)})
-    assert finished(broker.database, 59_000, 10_000, 10) == Finished(49_000)
-
-
-@pytest.mark.usefixtures("ended")
-def test_windows_tell_how_many_finished_in_them_and_how_late_the_last_had_started(broker: StoredBroker) -> None:
-    _, windows = samples(broker.database, [], [(59_999, 69_000), (60_000, 69_000), (70_000, 120_000)], 1)
-    assert windows == [Sample(2, [10]), Sample(1, [10]), Sample()]
-
-
-@pytest.mark.usefixtures("ended")
-def test_every_nth_message_tells_how_late_it_had_started(broker: StoredBroker) -> None:
-    (all_, some), _ = samples(broker.database, [(0, 130_000, 1), (0, 130_000, 1_000_000)], [], 1)
-    assert (all_, some) == (Sample(0, [10, 10, 10]), Sample())
 
 
 def _due_ms(database: str) -> dict[str, int]:

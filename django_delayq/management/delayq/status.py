@@ -83,6 +83,8 @@ def _write_figures(write: Write, seen: Status) -> None:
     for hour in seen.forecast:
         if hour.due:
             write(f"due from {to_words(hour.starts_ms, seen.now_ms)}: {_hour_words(hour)}")
+    if seen.untimed:
+        write(f"how long these take is not known, none has ended yet: {', '.join(seen.untimed)}")
 
 
 def _counted(seen: Status, name: str, number: int) -> str:
@@ -99,8 +101,10 @@ def _throughput_words(throughput: Throughput) -> str:
 
 
 def _hour_words(hour: Hour) -> str:
-    due, least = (str(hour.due), "") if hour.complete else (f"{hour.due} or more", "at least ")
-    return due if hour.drain_ms is None else f"{due}, {least}{to_text(hour.drain_ms)} to drain"
+    due = str(hour.due) if hour.complete else f"{hour.due} or more"
+    if hour.drain.ms is None:
+        return f"{due}, no worker for them" if hour.drain.unserved else due
+    return f"{due}, {'at least ' if hour.drain.at_least else ''}{to_text(hour.drain.ms)} to drain"
 
 
 def _skew_words(skew_ms: int | None, decides: str) -> str:

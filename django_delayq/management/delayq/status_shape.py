@@ -33,6 +33,7 @@ def status_shape(seen: Status) -> dict[str, Any]:
         "last_hour": _throughput_shape(seen.last_hour),
         "last_day": _throughput_shape(seen.last_day),
         "forecast": [_hour_shape(each) for each in seen.forecast],
+        "untimed": list(seen.untimed),
         "levels": list(seen.levels),
         "waiting": [_waiting_shape(each) for each in seen.waiting],
         "pauses": [pause_shape(each) for each in seen.pauses],
@@ -58,7 +59,9 @@ def _hour_shape(hour: Hour) -> dict[str, Any]:
         **instant("starts", hour.starts_ms),
         "due": hour.due,
         "complete": hour.complete,
-        "drain_ms": hour.drain_ms,
+        "drain_ms": hour.drain.ms,
+        "drain_at_least": hour.drain.at_least,
+        "unserved": hour.drain.unserved,
     }
 
 

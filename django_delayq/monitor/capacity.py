@@ -1,0 +1,94 @@
+"""How long live workers take for messages: by what those of each key took, and by how many run at once."""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from django_delayq.brokers.base import HandsInfo, WorkerInfo
+from django_delayq.store.figures import Pair
+
+LEAST_MS = 0.2
+"""What a message costs its worker however quick the handler is: to be claimed and settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How long some messages take.
+
+    `ms` is None where that is not known: no live worker asks for them (`unserved`), or no message of their keys has
+    ended yet. `at_least`: that is so of some of them, which are left out, or there are more messages than were counted.
+    """
+
+    ms: int | None
+    at_least: bool = False
+    unserved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """So many workers that serve the same queues and keys, with as many hands."""
+
+    size: int
+    queues: frozenset[str]
+    keys: frozenset[str]
+    hands: Sequence[HandsInfo]
+
+    def serves(self, pair: Pair) -> bool:
+        """Whether they run messages of this queue and key."""
+        queue, key = pair
+        return queue in self.queues and key in self.keys
+
+    def at_once(self, keys: Collection[str]) -> int:
+        """How many messages of these keys they run at once: no hand is counted twice, and a worker has one at least."""
+        of_each = sum(min(hands.most, sum(hands.keys.get(key, 0) for key in keys)) for hands in self.hands)
+        return self.size * max(of_each, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The live workers, and how long a message of each key ran of late: the mean, all its attempts together."""
+
+    teams: Sequence[Team]
+    ran_ms: Mapping[str, float]
+
+    def drain(self, load: Mapping[Pair, float]) -> Drain:
+        """How long so many messages take: as long as the key, the queue or all workers that have most to do."""
+        served = {pair: number for pair, number in load.items() if any(team.serves(pair) for team in self.teams)}
+        timed = [key for _, key in served if key in self.ran_ms]
+        if load and not timed:
+            return Drain(None, unserved=not served)
+        drain_ms = max((self._part_ms(served, part) for part in _parts(served)), default=0)
+        return Drain(math.ceil(drain_ms), at_least=len(timed) < len(load))
+
+    def _part_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> float:
+        """How long these take when there is nothing else to do."""
+        workers = hands = 0
+        for team in self.teams:
+            keys = {key for queue, key in part if team.serves((queue, key))}
+            if keys:
+                workers, hands = workers + team.size, hands + team.at_once(keys)
+        work_ms = sum(load[queue, key] * self.ran_ms.get(key, 0) for queue, key in part)
+        return max(work_ms / hands, sum(load[pair] for pair in part) * LEAST_MS / workers)
+
+
+def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:
+    """Workers that are alike, as one: of many, most are."""
+    alike: dict[tuple[object, ...], list[WorkerInfo]] = defaultdict(list)
+    for worker in workers:
+        alike[(*worker.queues, *worker.keys, repr(worker.hands))].append(worker)
+    return [
+        Team(len(each), frozenset(first.queues), frozenset(first.keys), first.hands)
+        for each in alike.values()
+        for first in each[:1]
+    ]
+
+
+def _parts(pairs: Iterable[Pair]) -> Collection[Collection[Pair]]:
+    """The pairs of each key, whose concurrency holds over its queues; those of each queue; and all."""
+    parts: dict[tuple[str, ...], list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        queue, key = pair
+        for part in (("key", key), ("queue", queue), ()):
+            parts[part].append(pair)
+    return parts.values()
