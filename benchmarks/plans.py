@@ -99,7 +99,8 @@ def _fill(site: StoredSite, count: int) -> None:
 def store_uses(using: str) -> dict[str, Callable[[], object]]:
     """What the store asks, by name."""
     database, clock = Database("default", using), MemoryBroker(Alias("clock"))
-    wants = [Want(COMMON_QUEUE, COMMON_KEY, BATCH), Want(RARE_QUEUE, RARE_KEY, BATCH)]
+    pairs = [(COMMON_QUEUE, COMMON_KEY), (RARE_QUEUE, RARE_KEY)]
+    wants = [Want(queue, key, BATCH) for queue, key in pairs]
     now_ms = database.now_ms()
     due = ReadyMessage.objects.using(using).filter(due_at__lte=now_ms, key=COMMON_KEY, token=None)
     alarms = [Alarm(COMMON_QUEUE, COMMON_KEY, str(pk)) for pk in due.values_list("pk", flat=True)[:BATCH]]
@@ -129,7 +130,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "suspects due": lambda: claims.suspects_due(database),
         "upkeep": lambda: reclaims.reclaim_lapsed(database),
         "figures": lambda: figures.waiting(database, now_ms),
-        "throughput": lambda: throughput.measure(database, now_ms, [60_000, 3_600_000]),
+        "throughput": lambda: throughput.measure(database, now_ms, [60_000, 3_600_000], pairs),
         "peek": lambda: looks.peek(database, COMMON_QUEUE, 20, None),
         "peek of a key": lambda: looks.peek(database, RARE_QUEUE, 20, RARE_KEY),
         "errors": lambda: looks.errors(database, 20, 0),

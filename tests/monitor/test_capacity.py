@@ -48,6 +48,12 @@ def test_a_queue_takes_as_long_as_the_workers_that_serve_it() -> None:
     assert both == Drain(20_000)
 
 
+def test_keys_of_several_queues_share_the_hands_of_a_worker() -> None:
+    both = worker("w", HandsInfo(1, {"k": 1, "l": 1}), queues=("bulk", "default"))
+    load = {("bulk", "k"): 10, ("default", "l"): 10}
+    assert Capacity(teams_of([both]), {"k": 1_000, "l": 1_000}).drain(load) == Drain(20_000)
+
+
 def test_each_message_costs_its_worker_the_least_time_however_quick_its_handler_is() -> None:
     assert drain({"k": 10_000}, {"k": 0.0}, worker("w", FOUR)) == Drain(round(10_000 * LEAST_MS))
     assert drain({"k": 10_000}, {"k": 0.0}, worker("a", FOUR), worker("b", FOUR)) == Drain(round(5_000 * LEAST_MS))
