@@ -16,10 +16,9 @@ def stored_aliases() -> list[str]:
 
 
 def alias_of(request: HttpRequest) -> str:
-    """The alias that the address names, else the first."""
-    names = stored_aliases()
+    """The alias that the address names, with a store or not, else the first that has one."""
     named = request.GET.get(PARAMETER)
-    return named if named in names else names[0]
+    return named if named in alias_names() else stored_aliases()[0]
 
 
 def query_of(alias: str) -> str:

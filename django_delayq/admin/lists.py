@@ -45,7 +45,8 @@ class MessageAdmin(BoundedAdmin):
     list_display_links = ("message_id",)
     search_fields = ("message_id", "tag")
     search_help_text = gettext_lazy(
-        "An id or a tag, or the start of one with a star: order:42*. A value in the payload: data.order=42"
+        "An id or a tag, or the start of one with a star: order:42*. "
+        'A value in the payload: data.order=42, data."a.b"=42'
     )
     moves: tuple[Move, ...] = ()
     not_in_lists: tuple[str, ...] = ("data", "history")  # may be large, and no column shows them

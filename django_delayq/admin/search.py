@@ -16,7 +16,8 @@ SEARCHED = 10_000
 """Where a page searches in payloads it looks at so many rows, in the order of the list, and shows `limits.FOUND` at
 most. What is done to all that match looks at every one."""
 
-_IN_DATA = re.compile(r"data((?:\.[^.=]+)*)=(.*)", re.DOTALL)
+_PART = r'"(?:[^"\\]|\\.)*"|[^.="][^.=]*'
+_IN_DATA = re.compile(rf"data((?:\.(?:{_PART}))*)=(.*)", re.DOTALL)
 _LAST = "\U0010ffff"
 _NAMES = ("message_id", "tag")
 
@@ -110,7 +111,7 @@ def _looked_at(rows: QuerySet[Any], text: str, most: int | None = None) -> Itera
     in_data = _IN_DATA.fullmatch(text)
     if in_data is None:
         raise ValueError(f"{text!r} asks for nothing in a payload.")
-    path, value = [part for part in in_data[1].split(".") if part], _as_compared(in_data[2])
+    path, value = [_name(part) for part in re.findall(rf"\.({_PART})", in_data[1])], _as_compared(in_data[2])
     # A list or an object may stand there with other spaces, or in another order.
     needle = "" if value[:1] in {"[", "{"} else json.dumps(value, ensure_ascii=False)[1:-1]
     candidate = Case(When(data__contains=needle, then="data"), default=Value(""), output_field=TextField())
@@ -126,6 +127,14 @@ def _has(data: str, path: list[str], text: str) -> bool:
     for part in path:
         value = _inner(value, part)
     return _as_text(value) == text
+
+
+def _name(part: str) -> str:
+    """A part of a path: a name that has a dot is written as JSON writes a text."""
+    try:
+        return str(loads(part)) if part.startswith('"') else part
+    except ValueError:
+        return part
 
 
 def _inner(value: Any, part: str) -> Any:

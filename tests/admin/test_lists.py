@@ -126,7 +126,7 @@ def test_failed_messages_are_listed_newest_first_with_their_error(broker: Stored
     ("text", "ids"),
     [
         ("order:1", ["order:1"]),
-        ("order:*", ["order:1", "order:2"]),
+        ("order:*", ["order:1", "order:2", "order:3"]),
         ("customer:9", ["order:2"]),
         ("customer:*", ["order:2", "other"]),
         ("order", []),
@@ -138,6 +138,11 @@ def test_failed_messages_are_listed_newest_first_with_their_error(broker: Stored
         ('data={"paid":false,  "order":42}', ["order:1"]),
         ('data.lines=[{"name":"Ünit \\"1\\""}]', ["order:2"]),
         ("data=[plain", []),
+        ('data."order.id"=7', ["order:3"]),
+        ('data."a=\\"b\\"".0.c=8', ["order:3"]),
+        ("data.order.id=7", []),
+        ('data."order.id=7', []),
+        ('data."\\x"=7', []),
     ],
 )
 def test_search_finds_ids_tags_and_values_in_payloads(
@@ -145,6 +150,7 @@ def test_search_finds_ids_tags_and_values_in_payloads(
 ) -> None:
     send("order:1", {"order": 42, "paid": False})
     send("order:2", {"order": 43, "paid": True, "lines": [{"name": 'Ünit "1"'}]}, tag="customer:9")
+    send("order:3", {"order.id": 7, 'a="b"': [{"c": 8}]})
     send("other", "plain", tag="customer:8")
     assert set(shown_ids(superuser.get(url("readymessage"), {"q": text}))) == set(ids)
 
@@ -277,6 +283,17 @@ def test_a_wrong_value_in_an_address_goes_back_to_the_whole_list(
 def test_keys_that_wait_are_offered_without_a_handler(broker: StoredBroker, superuser: Client) -> None:
     send("a", key="of another service")
     assert "?key=of+another+service" in page(superuser.get(url("readymessage")))
+
+
+def test_an_alias_without_a_store_has_no_rows_and_is_not_another_one(
+    broker: StoredBroker, superuser: Client, stored_delayq: dict[str, Any], settings: Settings
+) -> None:
+    send("a")
+    settings.DELAYQ = {"default": stored_delayq, "plain": {**stored_delayq, "STORE": None}}
+    response = superuser.get(url("readymessage"), {"alias": "plain"})
+    assert shown_ids(response) == []
+    assert "There is no store, so no message is kept here" in text_of(response)
+    assert shown_ids(superuser.get(url("readymessage"), {"alias": "unknown"})) == ["a"]
 
 
 def test_each_alias_is_shown_from_its_own_database(

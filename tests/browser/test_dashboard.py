@@ -26,6 +26,17 @@ def test_figures_are_updated_in_place_and_keep_the_focus(page: Page, site: Site,
     assert faults == []
 
 
+def test_a_table_stays_where_it_was_scrolled_to_on_a_phone(page: Page, site: Site, faults: list[str]) -> None:
+    page.set_viewport_size({"width": 320, "height": 640})
+    site.send("a", key="nobody asks for this key, which has a long name")
+    page.goto(INDEX)
+    page.locator("#delayq-queues-table").evaluate("table => table.scrollTo(50, 0)")
+    site.send("b", key="nobody asks for this one either")
+    expect(page.get_by_text("nobody asks for this one either")).to_be_visible(timeout=PATIENCE_MS)
+    assert page.locator("#delayq-queues-table").evaluate("table => table.scrollLeft") == 50
+    assert faults == []
+
+
 def test_a_queue_is_paused_seen_as_paused_and_resumed(page: Page, site: Site, faults: list[str]) -> None:
     site.worker()
     page.goto(INDEX)

@@ -10,13 +10,15 @@
   const said = document.getElementById("delayq-said");
   let timer = 0;
 
-  // What has an id keeps the focus, and stays unfolded.
+  // What has an id keeps the focus, stays unfolded, and where it was scrolled to.
   function replace(old, fresh) {
     const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
     for (const open of old.querySelectorAll("details[open][id]")) {
       fresh.querySelector("#" + CSS.escape(open.id))?.setAttribute("open", "");
     }
+    const scrolled = Array.from(old.querySelectorAll("[id]"), (part) => [part.id, part.scrollLeft]).filter(([, left]) => left);
     old.replaceWith(fresh);
+    for (const [id, left] of scrolled) document.getElementById(id)?.scrollTo({ left, behavior: "instant" });
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   }
 
