@@ -105,14 +105,15 @@ class MemoryBroker:
         with self._changed:
             claims = Claims([], [], self._now_ms(), None)
             wants = [want for want in wants if want.count > 0]
-            filled = [self._claim_set(want, claims, lease_ms, worker) for want in wants]
+            token = next(self._tokens)
+            filled = [self._claim_set(want, claims, token, lease_ms, worker) for want in wants]
             claims.next_due_ms = earliest(*(self._places.next_due((want.queue, want.key)) for want in wants))
             claims.left = claims.next_due_ms is not None and claims.next_due_ms <= claims.now_ms
             # A set that filled its hands is not waited for: waiting would end at once for what is left in it.
             self._wanted = [(want.queue, want.key) for want, full in zip(wants, filled, strict=True) if not full]
             return claims
 
-    def _claim_set(self, want: Want, claims: Claims, lease_ms: int, worker: str) -> bool:
+    def _claim_set(self, want: Want, claims: Claims, token: int, lease_ms: int, worker: str) -> bool:
         """Whether the set gave all that hands are free for."""
         name = (want.queue, want.key)
         room = BATCH - len(claims.messages) - len(claims.alarms)
@@ -125,7 +126,7 @@ class MemoryBroker:
                 self._places.running_alarms.put((*name, member), claims.now_ms + lease_ms)
                 claims.alarms.append(Alarm(*name, member))
             else:
-                claims.messages.append(self._lease(self._places.entries[member], lease_ms, worker))
+                claims.messages.append(self._lease(self._places.entries[member], token, lease_ms, worker))
         return len(due) >= want.count
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
@@ -135,11 +136,10 @@ class MemoryBroker:
             due = [self._places.entries[id] for _due_ms, id in self._places.suspects.due(claims.now_ms, BATCH)]
             suspect = next((entry for entry in due if entry.set_name in wanted), None)
             if suspect is not None:
-                claims.messages.append(self._lease(suspect, lease_ms, worker))
+                claims.messages.append(self._lease(suspect, next(self._tokens), lease_ms, worker))
             return claims
 
-    def _lease(self, entry: Entry, lease_ms: int, worker: str) -> Claimed:
-        token = next(self._tokens)
+    def _lease(self, entry: Entry, token: int, lease_ms: int, worker: str) -> Claimed:
         self._places.put_running(entry, token, worker, self._now_ms() + lease_ms)
         header = replace(entry.header)
         return Claimed(entry.id, token, entry.due_ms, header, entry.body, entry.failures, entry.crashes)
