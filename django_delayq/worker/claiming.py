@@ -54,7 +54,8 @@ class Claiming:
         self.wanted = False
         """Whether a hand was free at the last claim."""
         self.left_out = False
-        """Whether limits kept something from it that the next may give, though nothing new falls due."""
+        """Whether it left out a lane, or limits kept something from it: the broker, which waits for what was claimed,
+        knows nothing of that."""
 
     @property
     def spent(self) -> bool:
@@ -94,6 +95,7 @@ class Claiming:
         for step in steps:
             asked = {lane: self._ask(lane, hands, round_, is_ahead) for lane, hands in self._lanes}
             self.wanted = any(asked.values())
+            self.left_out |= not all(asked.values())
             if not self.wanted:
                 break
             found |= self._claim_of(step, asked, round_)
@@ -103,9 +105,7 @@ class Claiming:
         return found
 
     def _ask(self, lane: Lane, hands: Hands, round_: Round, is_ahead: bool) -> int:
-        room = self._limiting.room(lane)
-        self.left_out |= room == 0
-        wanted = min(round_.want(lane, hands), self._room(), room)
+        wanted = min(round_.want(lane, hands), self._room(), self._limiting.room(lane))
         return wanted if is_ahead else min(wanted, max(lane.at_once(hands.free), 1))
 
     def _claim_of(self, queues: Sequence[str], asked: Mapping[Lane, int], round_: Round) -> bool:

@@ -55,7 +55,9 @@ class Loop:
         """Turn until there is a reason to stop. Nothing that the broker does ends it."""
         backoff = waits()
         while not self._stopping.is_set():
-            self._woken.clear()
+            if self._woken.is_set():
+                self._woken.clear()  # only here, where a claim follows: a wake-up may come at any time
+                self._may_find = True
             idle = not self._held() and not self._claiming.busy and not self._suspects.busy
             if idle and self._claiming.spent:
                 return

@@ -118,8 +118,9 @@ class SyncHands:
         with self._changed:
             self._called -= 1
         with self._make_work(self._turns) as work:
-            while (lane := self._take_lane()) is not None:
-                self._leave(lane, *work(lane))
+            lane = self._take_lane()
+            while lane is not None:
+                lane = self._leave(lane, *work(lane))
 
     def _take_lane(self) -> Lane | None:
         with self._changed:
@@ -131,15 +132,19 @@ class SyncHands:
                         self._line_up(lane)  # calls the next hand, if there is more than one can do
                         return lane
                 self._idle += 1
+                if any(lane.unmet and lane.active < lane.concurrency for lane in self.lanes):
+                    self._wake()  # not before it counts as free: then it would be claimed for as if it were not
                 self._changed.wait()
                 self._called -= 1  # who calls a hand counts it as idle no more
             return None
 
-    def _leave(self, lane: Lane, count: int, seconds: float) -> None:
+    def _leave(self, lane: Lane, count: int, seconds: float) -> Lane | None:
+        """Leave a lane, for the next."""
         with self._changed:
             lane.active -= 1
             if count:
                 lane.note_run(count, seconds)
             self._line_up(lane)
-        if lane.unmet:
-            self._wake()
+            if lane.unmet and self._ready:
+                self._wake()
+            return self._take_lane()

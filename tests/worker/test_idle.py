@@ -3,6 +3,7 @@
 import pytest
 
 from django_delayq.brokers.base import Pause
+from django_delayq.limits import Limits
 from django_delayq.worker import pauses, upkeep
 from tests.worker.rig import Rig, WatchedBroker, make_handler
 
@@ -12,7 +13,12 @@ class Knowing(WatchedBroker):
 
     def wait(self, timeout: float) -> bool:
         super().wait(timeout)
-        return self._until_due() <= 0
+        may_find = self._until_due() <= 0
+        self.at_end_of_wait()
+        return may_find
+
+    def at_end_of_wait(self) -> None:
+        """What happens when it has been decided."""
 
     @property
     def pauses_heard(self) -> int:
@@ -48,4 +54,23 @@ def test_what_is_paused_no_more_is_claimed_also_where_nobody_told(rig: Rig, monk
     rig.broker.until(lambda: rig.broker.upkeeps > 2)
     rig.broker.resume("default", None)
     rig.until_gone("a")
+    rig.stop()
+
+
+def test_a_lane_that_a_claim_left_out_is_claimed_for_though_the_broker_knows_of_nothing(rig: Rig) -> None:
+    limited = make_handler(lambda message: None, limits=Limits(interval_us=20_000))
+    rig.send("a", "b", "c")
+    rig.start(limited, make_handler(lambda message: None, "idle"))
+    rig.until_gone("a", "b", "c")
+    rig.stop()
+
+
+def test_a_wake_up_that_comes_just_when_a_wait_has_ended_is_followed_by_a_claim(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = rig.start(make_handler(lambda message: None))
+    rig.broker.until(lambda: rig.broker.upkeeps > 2)
+    claims = rig.broker.claims
+    monkeypatch.setattr(rig.broker, "at_end_of_wait", worker._loop._woken.set)
+    rig.broker.until(lambda: rig.broker.claims > claims)
     rig.stop()

@@ -125,6 +125,24 @@ def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig:
     hands.close(PATIENCE_S)
 
 
+def test_a_hand_that_frees_counts_as_free_when_it_calls_for_a_lane_that_found_none(rig: Rig) -> None:
+    left, other = make_lane("left"), make_lane("other")
+    wanted: list[int] = []
+
+    def run(lease: Lease) -> Settlement | None:
+        assert hands.want(other) == 0  # this hand is the only one
+        left.unmet = False  # a claim has found nothing more of its own lane
+        return None
+
+    hands, told = hands_of(rig, [left, other], lambda: nullcontext(run), most=1)
+    hands._wake = lambda: wanted.append(hands.want(other))
+    fill(left)
+    hands.offer(left)
+    assert told.waiting.acquire(timeout=PATIENCE_S)
+    assert wanted == [1]
+    hands.close(PATIENCE_S)
+
+
 def test_nothing_is_claimed_behind_a_hand_that_stalls(rig: Rig, gate: threading.Event) -> None:
     slow, other = make_lane("slow"), make_lane("other")
     started = threading.Event()
