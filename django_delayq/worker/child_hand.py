@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic, sleep
+from time import monotonic
 
 from django_delayq.brokers.base import BATCH, Settlement
 from django_delayq.errors import HandlerTimeout
@@ -19,6 +19,7 @@ from django_delayq.worker.outcome import Outcome
 from django_delayq.worker.turns import Turns
 
 RESTART_PAUSE_S = 1.0
+"""How long a hand rests whose child can't take messages: the next may fail as well."""
 
 
 @contextmanager
@@ -93,8 +94,8 @@ class ChildHand:
         """Settle what a child that is no more has left: it ran the first, the others have not started."""
         if isinstance(ending, ChildUnavailableError | OSError):
             logger.error("A child process can't run messages (%s); starting another.", ending)
-            sleep(RESTART_PAUSE_S)
-            batch.release()
+            batch.release()  # at once: another worker's children may be able to
+            self._turns.rest(RESTART_PAUSE_S)
         elif batch.left:
             batch.end_first(self._settlement_of(batch.left[0], ending), monotonic())
             batch.put_back()

@@ -1,5 +1,6 @@
 """A hand's turn in a lane: what it takes there, and how that ends. Threads take, run and end one message at a time."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
@@ -36,7 +37,7 @@ class Turns:
         self._offer = offer
         self.may_stay = may_stay
         """Whether no other lane waits for a hand that is in this one."""
-        self._stopping = False
+        self._stopping = threading.Event()
 
     def take(self, lane: Lane) -> Lease | None:
         """The next lease of a lane; None where nothing waits. What may not start any more is given back."""
@@ -88,15 +89,19 @@ class Turns:
 
     def put_back(self, lane: Lane, leases: Sequence[Lease]) -> None:
         """Let other hands run what this one took and did not start; a worker that stops gives it back."""
-        if self._stopping:
+        if self._stopping.is_set():
             self.release(leases)
         else:
             lane.leases.extendleft(reversed(leases))
             self._offer(lane)
 
+    def rest(self, seconds: float) -> None:
+        """Have the hand take nothing for a while, but for a worker that stops."""
+        self._stopping.wait(seconds)
+
     def stop(self) -> None:
-        """What is put back is given back, from now on."""
-        self._stopping = True
+        """What is put back is given back, from now on, and no hand rests."""
+        self._stopping.set()
 
 
 @contextmanager

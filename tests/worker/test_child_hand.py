@@ -189,6 +189,16 @@ def test_a_child_that_can_not_take_a_message_costs_it_nothing(bench: Bench) -> N
     assert bench.run_one("only the parent knows it") == (Verb.RELEASE, "")
 
 
+def test_what_a_child_can_not_take_is_given_back_before_its_hand_rests_and_a_stop_ends_the_rest(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_hand, "RESTART_PAUSE_S", 10 * PATIENCE_S)
+    bench.fill(a="only the parent knows it")
+    with bench.working():
+        until(lambda: bench.told.verbs == {"a": Verb.RELEASE})
+        bench.turns.stop()
+
+
 def test_a_child_that_is_never_ready_costs_its_messages_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
