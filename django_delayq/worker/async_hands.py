@@ -17,6 +17,7 @@ from django_delayq.worker import attempt
 from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections, health_checks_are_on
 from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.guard import guarded
+from django_delayq.worker.heirs import hand_on
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outcome import Outcome
@@ -95,7 +96,7 @@ class AsyncHands:
                 lease = lane.leases.popleft()
             except IndexError:
                 return
-            if len(lane.leases) <= lane.low:
+            if lane.waiting <= lane.low:
                 lane.low = -1
                 self._wake()
             if not lease.is_held():
@@ -112,6 +113,8 @@ class AsyncHands:
             settlement = await self._attempt(loop, lease)
             seconds = monotonic() - lease.started_at
             lane.note_run(1, seconds)
+            lease.ended = True
+            self._settling.release(hand_on(lease))
             if settlement is None:
                 self._leases.remove([lease])
             else:

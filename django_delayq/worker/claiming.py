@@ -72,7 +72,7 @@ class Claiming:
         """Whether a message waits or runs, or has been refused by a limit and comes again soon."""
         if self._limiting.waits() and not self.spent:
             return True
-        return bool(self._behind) or any(lane.leases or lane.active for lane, _ in self._lanes)
+        return bool(self._behind) or any(lane.waiting or lane.active for lane, _ in self._lanes)
 
     @property
     def next_at(self) -> float | None:
@@ -237,8 +237,9 @@ class Claiming:
         self.left_out |= bool(refused)
         kept = [lease for lease in kept if lease not in refused]
         self._kept += len(kept)
-        self._behind += [lease for lease in kept if lease.claimed.id in running]
-        lane.leases.extend(lease for lease in kept if lease.claimed.id not in running)
+        let_start = [lease for lease in kept if lease.asks_for is None]
+        self._behind += [lease for lease in let_start if lease.claimed.id in running]
+        lane.leases.extend(lease for lease in let_start if lease.claimed.id not in running)
         hands.offer(lane)
         return len(kept)
 

@@ -1,6 +1,7 @@
 """What waits in this process: a lease for each claimed message, a lane for each handler, and how much a lane wants."""
 
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,10 @@ class Lease:
     """Stops the handler, where that can be done."""
     ask: Ask | None = None
     """By which it got what the limits of its handler ask for."""
+    hand_on_until: float = 0.0
+    """How long its slot may be handed on."""
+    asks_for: Ask | None = None
+    """What it waits for among the heirs of its lane, or waited for there: then it is started from there."""
 
     def is_held(self) -> bool:
         """Whether this process may still act on the message."""
@@ -87,6 +92,10 @@ class Lane:
     """The (queue, key) pairs that it claims from."""
     concurrency: int
     leases: deque[Lease] = field(default_factory=deque)
+    heirs: deque[Lease] = field(default_factory=deque)
+    """What may not start before a slot is handed on to it: see heirs.py."""
+    handing: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a slot changes hands."""
     active: int = 0
     """How many hands are in the lane."""
     ended: int = 0
@@ -106,30 +115,43 @@ class Lane:
 
         Hands that are busy count only while they move: behind a handler that stalls nothing is heaped up.
         """
-        if self.handler.at_most_once or self.handler.limits is not None:  # what has got its turn starts
+        if self.handler.at_most_once or not self._may_wait:  # what has got its turn starts
             return self.at_once(free)
         hands = min(self.concurrency - self.active, free)
-        waiting = len(self.leases)
-        per_hand = self._per_hand()
+        waiting = self.waiting
+        per_hand = self.per_hand
         if self.moves:
             hands += self.active
         wanted = hands * per_hand - waiting
         return wanted if wanted * 2 >= hands * per_hand else 0  # half a run at least: small claims cost as much
 
     @property
+    def waiting(self) -> int:
+        """How many messages wait here."""
+        return len(self.leases) + len(self.heirs)
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether any message may wait here: there is no limit, or only one by which each takes over from another."""
+        limits = self.handler.limits
+        return limits is None or (limits.interval_us is None and limits.concurrency_key is None)
+
+    @property
     def moves(self) -> bool:
         """Whether its hands get on since the last claim, with a handler so fast that they leave it in a moment."""
-        return self._per_hand() > 1 and (self.ended != self.seen[0] or len(self.leases) < self.seen[1])
+        return self.per_hand > 1 and (self.ended != self.seen[0] or self.waiting < self.seen[1])
 
     def note_stall(self) -> None:
         """Something has waited for a hand for too long: until one gets on, none is expected."""
-        self.seen = (self.ended, len(self.leases))
+        self.seen = (self.ended, self.waiting)
 
     def at_once(self, free: int) -> int:
         """How many more messages would start at once, with `free` threads or tasks that none waits for."""
         return max(min(self.concurrency - self.active, free) - len(self.leases), 0)
 
-    def _per_hand(self) -> int:
+    @property
+    def per_hand(self) -> int:
+        """How many messages are a moment's work for a hand."""
         if self.once or self.mean_s is None:
             return 1
         return int(min(max(RUN_S / max(self.mean_s, 1e-6), 1), MOST_PER_HAND))
@@ -139,7 +161,7 @@ class Lane:
         if self.handler.at_most_once or self.handler.limits is not None:  # they are for hands that are free
             return 1
         to_come = min(self.concurrency, hands) - self.active
-        return min(self._per_hand(), -(-len(self.leases) // max(to_come + 1, 1)))
+        return min(self.per_hand, -(-len(self.leases) // max(to_come + 1, 1)))
 
     def note_run(self, count: int, seconds: float) -> None:
         """Count `count` messages that took `seconds` in all."""
@@ -150,10 +172,10 @@ class Lane:
 
     def note_claim(self, *, filled: bool, left: bool, once: bool) -> None:
         """Remember where the lane stood when it was last claimed for, and what the claim gave and left behind."""
-        waiting = len(self.leases)
+        waiting = self.waiting
         self.seen = (self.ended, waiting)
         self.once = once
-        self.low = waiting // 2 if filled and self._per_hand() > 1 else -1
+        self.low = waiting // 2 if filled and self.per_hand > 1 else -1
         self.unmet = filled or left
 
 
@@ -164,8 +186,12 @@ def wants_of(lane: Lane, count: int, at_once: int) -> list[Want]:
 
 def take_unstarted(lane: Lane, claimed_before: float) -> list[Lease]:
     """Take out the leases that were claimed before then and that no hand has started."""
+    with lane.handing:
+        return [*_take_older(lane.leases, claimed_before), *_take_older(lane.heirs, claimed_before)]
+
+
+def _take_older(leases: deque[Lease], claimed_before: float) -> list[Lease]:
     taken = []
-    leases = lane.leases
     while leases:
         try:
             lease = leases.popleft()
@@ -180,11 +206,16 @@ def take_unstarted(lane: Lane, claimed_before: float) -> list[Lease]:
 
 def take_paused(lane: Lane, is_paused: Callable[[str, str], bool]) -> list[Lease]:
     """Take out the leases of paused queues and keys that no hand has started."""
+    with lane.handing:
+        return [*_take_paused(lane.leases, is_paused), *_take_paused(lane.heirs, is_paused)]
+
+
+def _take_paused(leases: deque[Lease], is_paused: Callable[[str, str], bool]) -> list[Lease]:
     taken = []
-    for lease in list(lane.leases):
+    for lease in list(leases):
         header = lease.claimed.header
         if header is not None and is_paused(header.queue, header.key):
             with contextlib.suppress(ValueError):  # a hand was faster
-                lane.leases.remove(lease)
+                leases.remove(lease)
                 taken.append(lease)
     return taken

@@ -1,13 +1,15 @@
 """The limits over all workers: what is claimed starts when the broker lets it, else it goes back for a while."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 
 from django_delayq import codec
 from django_delayq.brokers.base import BATCH, Ask, Broker, Refusal
 from django_delayq.errors import DataMismatch
 from django_delayq.limits import Limits
+from django_delayq.worker.heirs import HAND_ON_S, line_up, room_for_heirs
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage
@@ -44,8 +46,9 @@ class Limiting:
             return 0
         if limits.max_concurrency is None or limits.concurrency_key is not None:
             return BATCH
-        held = sum(lease.ask is not None and lease.lane.handler is lane.handler for lease in self._leases.held())
-        return max(limits.max_concurrency - held, 0)
+        holders = [lease for lease in self._leases.held() if lease.ask and lease.lane.handler is lane.handler]
+        free = max(limits.max_concurrency - len(holders), 0)
+        return free + room_for_heirs(lane) if holders and limits.interval_us is None else free
 
     @property
     def next_at(self) -> float | None:
@@ -59,22 +62,70 @@ class Limiting:
         return bool(self._refused) or monotonic() < self._last_at
 
     def admit(self, lane: Lane, leases: Sequence[Lease]) -> dict[Lease, int]:
-        """Those of the leases that may not start now, each with the ms after which to ask again. Others have slots."""
+        """Those of the leases that may not start now, each with the ms after which to ask again.
+
+        Others have slots, or wait in the lane for one that is handed on.
+        """
         limits = lane.handler.limits
-        if limits is None:
+        if limits is None or not leases:
             return {}
         asks = {lease: ask for lease in leases if (ask := _ask_of(lease, limits)) is not None}
-        if not asks:
-            return {}
-        answers = dict(zip(asks, self._acquire(list(asks.values())), strict=True))
-        for lease, ask in asks.items():
-            lease.ask = None if answers[lease] else ask
-        refusals = {lease: refusal for lease, refusal in answers.items() if refusal}
+        likely, others = self._parted(lane, self._line_up(lane, asks, of_full=True))
+        refusals = self._ask_for(likely)
+        left = self._line_up(lane, {lease: ask for lease, ask in asks.items() if lease in refusals or lease in others})
+        refusals = _shared(refusals, left)
+        refusals |= self._ask_for({lease: ask for lease, ask in left.items() if lease not in refusals})
         self._leave_alone(lane, refusals.values())
         refused = {lease: refusal.wait_ms for lease, refusal in refusals.items()}
         self._note_settled()
         self._refused |= refused
         return refused
+
+    def _parted(self, lane: Lane, asks: Mapping[Lease, Ask]) -> tuple[dict[Lease, Ask], dict[Lease, Ask]]:
+        """Those that may find a slot, as far as is known here, and the others."""
+        if not room_for_heirs(lane):
+            return dict(asks), {}
+        taken = self._taken(lane)
+        likely: dict[Lease, Ask] = {}
+        others: dict[Lease, Ask] = {}
+        for lease, ask in asks.items():
+            taken[ask.value] += 1
+            is_likely = ask.most is None or ask.interval_us is not None or taken[ask.value] <= ask.most
+            (likely if is_likely else others)[lease] = ask
+        return likely, others
+
+    def _taken(self, lane: Lane) -> Counter[str]:
+        """How many slots of each value a lane has."""
+        return Counter(lease.ask.value for lease in self._holders(lane) if lease.ask)
+
+    def _ask_for(self, asks: Mapping[Lease, Ask]) -> dict[Lease, Refusal]:
+        """Those that are refused. Others have slots."""
+        sent_at = monotonic()
+        refusals = {}
+        for lease, refusal in zip(asks, self._acquire(list(asks.values())) if asks else (), strict=True):
+            if refusal:
+                refusals[lease] = refusal
+            else:
+                lease.ask = asks[lease]
+                lease.hand_on_until = sent_at + min(HAND_ON_S, self._leases.hold_s)
+        return refusals
+
+    def _line_up(self, lane: Lane, asks: Mapping[Lease, Ask], *, of_full: bool = False) -> dict[Lease, Ask]:
+        """Have those take over that can, `of_full` only from values of which no slot can be free. Gives the others."""
+        if not asks or lane.per_hand == 1:
+            return dict(asks)
+        running, holders, taken = self._leases.running_ids(), self._holders(lane), self._taken(lane)
+        return {
+            lease: ask
+            for lease, ask in asks.items()
+            if lease.claimed.id in running
+            or (of_full and taken[ask.value] < (ask.most or BATCH))
+            or not line_up(lease, ask, holders)
+        }
+
+    def _holders(self, lane: Lane) -> list[Lease]:
+        """Those that have slots in a lane."""
+        return [lease for lease in self._leases.held() if lease.lane is lane and lease.ask is not None]
 
     def _acquire(self, asks: Sequence[Ask]) -> Sequence[Refusal | None]:
         try:
@@ -97,6 +148,12 @@ class Limiting:
             settled = [lease for lease in self._refused if lease not in held]
             waits_s = [(self._refused.pop(lease) + ROUNDED_MS) / 1000 for lease in settled]
             self._last_at = max([self._last_at, *(monotonic() + wait_s for wait_s in waits_s)])
+
+
+def _shared(refusals: Mapping[Lease, Refusal], asks: Mapping[Lease, Ask]) -> dict[Lease, Refusal]:
+    """Who would be refused as another of its value was comes again with it."""
+    of_value = {ask.value: refusals[lease] for lease, ask in asks.items() if lease in refusals}
+    return {lease: refusals.get(lease, of_value[ask.value]) for lease, ask in asks.items() if ask.value in of_value}
 
 
 def _ask_of(lease: Lease, limits: Limits) -> Ask | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from django_delayq.brokers.base import BATCH, Ask, Broker, pages
 from django_delayq.errors import DelayqError
+from django_delayq.worker.heirs import give_up
 from django_delayq.worker.lanes import Lease
 
 
@@ -19,7 +20,8 @@ def renew_slots(broker: Broker, leases: Iterable[Lease], lease_ms: int) -> None:
 
 def give_back_slots(broker: Broker, leases: Iterable[Lease]) -> bool:
     """Free them; whether there were any. What can't be freed lapses."""
-    asks = _slots_of(leases)
+    given_up = (give_up(lease) for lease in leases if lease.ask is not None)
+    asks = [ask for ask in given_up if ask is not None and ask.most is not None]
     with contextlib.suppress(DelayqError):
         for page in pages(asks, BATCH):
             broker.give_back(page)

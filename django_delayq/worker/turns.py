@@ -9,6 +9,7 @@ from django_delayq.brokers.base import Settlement
 from django_delayq.safe_logs import logger
 from django_delayq.worker.attempt import at_most_once
 from django_delayq.worker.hands import Run, Work
+from django_delayq.worker.heirs import hand_on
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.settling import Settling
@@ -47,7 +48,7 @@ class Turns:
                 lease = leases.popleft()
             except IndexError:  # another hand was faster
                 break
-            if len(leases) <= lane.low:
+            if lane.waiting <= lane.low:
                 lane.low = -1
                 self._wake()
             if not lease.lost and lease.held_until > monotonic():
@@ -58,6 +59,7 @@ class Turns:
     def end(self, lease: Lease, settlement: Settlement | None, ended_at: float) -> None:
         """Tell how a lease ended; None leaves it to lapse."""
         lease.ended = True
+        self._settling.release(hand_on(lease))
         if settlement is None:
             self._leases.remove([lease])
         else:

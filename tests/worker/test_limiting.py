@@ -13,8 +13,10 @@ from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import Ask, Refusal
 from django_delayq.limits import Limits
 from django_delayq.message import State
-from django_delayq.worker import upkeep
+from django_delayq.worker import limiting, upkeep
+from django_delayq.worker.claiming import Claiming
 from django_delayq.worker.settling import Settling
+from tests.servers.cluster import until
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 ONE = Limits(max_concurrency=1)
@@ -61,6 +63,36 @@ def test_one_worker_claims_nothing_that_would_find_no_slot(rig: Rig) -> None:
     rig.start(make_handler(lambda message: None, limits=ONE))
     rig.until_gone(*ids)
     assert rig.broker.counts().totals["released"] == 0
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_slot_is_handed_on_to_what_waits_for_it_here_and_nobody_is_asked(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    monkeypatch.setattr(limiting, "HAND_ON_S", 600)
+    monkeypatch.setattr(Claiming.release_unstarted, "__defaults__", (600.0,))
+    rig, held = Rig(lease_ms=600_000), threading.Event()  # so that no slot is renewed
+
+    def handle(message: Message[Any]) -> None:
+        if message.id == "held":
+            held.set()
+            gate.wait(PATIENCE_S)
+
+    async def ahandle(message: Message[Any]) -> None:
+        await asyncio.to_thread(handle, message)
+
+    worker = rig.start(make_handler(ahandle if is_async else handle, limits=ONE))
+    (lane,) = (lane for lane, _ in worker._claiming._lanes)
+    lane.mean_s = 0.001  # it is known to be fast
+    rig.send("held")
+    assert held.wait(PATIENCE_S)
+    rig.send("a", "b")
+    until(lambda: len(lane.heirs) == 2)
+    acquires = rig.broker.acquires
+    gate.set()
+    rig.until_gone("held", "a", "b")
+    assert rig.broker.acquires == acquires
+    rig.stop()
 
 
 def hold(rig: Rig, gate: threading.Event, limits: Limits) -> None:
