@@ -7,7 +7,7 @@ import pytest
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.scripts import load
 from django_delayq.message import State
-from tests.brokers.rig import LEASE_MS, Rig, redis_rig
+from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig
 from tests.servers import Server
 
 KEYS = Keys("delayq")
@@ -19,7 +19,8 @@ def reclaim_as_if(server: Server, expected_ms: int) -> int:
     names = (KEYS.running, KEYS.msg, KEYS.state, KEYS.suspect, KEYS.error, KEYS.sets, KEYS.timer, KEYS.count)
     keys = [*names, KEYS.epoch, KEYS.wait("q:k")]
     with server.client() as client:
-        reply = client.eval(load("reclaim").source, len(keys), *keys, LEASE_MS, KEYS.channel, expected_ms)
+        kept = OPTIONS.error_retention, OPTIONS.error_max
+        reply = client.eval(load("reclaim").source, len(keys), *keys, LEASE_MS, KEYS.channel, expected_ms, *kept)
     return int(reply[1])
 
 

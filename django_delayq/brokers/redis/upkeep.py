@@ -80,23 +80,24 @@ class Watch:
         """One round trip, but where a lapsed message's wait set must be named first."""
         asked = time.monotonic()
         expected = "" if self._clock is None else str(self._now_ms())
-        reclaim: list[Argument] = [lease_ms, self._keys.channel, expected]
+        kept = options.error_retention, _own_share(options)
+        arguments = lease_ms, self._keys.channel, expected, *kept
         upkept = Upkept(0)
         missing: list[str] = []
         while True:
-            reply, dropped = yield [_reclaim_call(self._keys, reclaim, missing), _trim_call(self._keys, options)]
+            (reply,) = yield [_reclaim_call(self._keys, arguments, missing)]
             self._clock = int(reply[0]), asked
             upkept.now_ms = int(reply[0])
             upkept.reclaimed += reply[1]
             upkept.buried += _read_buried(reply[2])
             upkept.ghosts += [id.decode(errors="replace") for id in reply[3]]
-            upkept.dropped += dropped
             upkept.suspects_due = reply[4]
             upkept.next_lease_end_ms = int(reply[5]) if int(reply[5]) >= 0 else None
-            here, seen_on, rebuilt_on = reply[6:9]
+            upkept.dropped += reply[6]
+            here, seen_on, rebuilt_on = reply[7:10]
             upkept.lost_record = upkept.lost_record or self._lost_record(here, seen_on)
             upkept.alarms_lost = here != rebuilt_on
-            more = [name.decode() for name in dict.fromkeys(reply[9:])]
+            more = [name.decode() for name in dict.fromkeys(reply[10:])]
             if not more or set(more) <= set(missing):
                 break
             missing = more
@@ -124,7 +125,7 @@ def _read_buried(parts: list[Reply]) -> list[BuriedInfo]:
     return buried
 
 
-def _reclaim_call(keys: Keys, arguments: list[Argument], names: list[str]) -> Call:
+def _reclaim_call(keys: Keys, arguments: Sequence[Argument], names: Sequence[str]) -> Call:
     fixed = (
         keys.running,
         keys.msg,
@@ -139,7 +140,6 @@ def _reclaim_call(keys: Keys, arguments: list[Argument], names: list[str]) -> Ca
     return Call(load("reclaim"), [*fixed, *(keys.wait(name) for name in names)], arguments)
 
 
-def _trim_call(keys: Keys, options: Options) -> Call:
-    names = (keys.error, keys.msg, keys.state, keys.count)
-    own_share = -(-options.error_max // min(options.shards, options.old_shards or options.shards))
-    return Call(load("trim"), names, (options.error_retention, own_share))
+def _own_share(options: Options) -> int:
+    """How many errors each shard may keep."""
+    return -(-options.error_max // min(options.shards, options.old_shards or options.shards))

@@ -1,10 +1,11 @@
--- uses: guard record sets bury reclaim epoch
--- reclaim: running -> ready, for leases that ran out; an at-most-once message -> error.
+-- uses: guard record sets bury reclaim trim epoch
+-- reclaim: running -> ready, for leases that ran out; an at-most-once message -> error. And forgets old errors.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets
 -- ARGV  1 lease in ms 2 channel 3 what the caller's clock expects `now` to be, or ''
+--       4 how long errors are kept, in ms 5 how many
 -- Gives now, how many were reclaimed, those buried (id, header, failures, why: one after the other), ids without a body, due
--- suspects, next lease end or -1, whose data these are, were when last seen, and were when their alarms were last rebuilt;
--- then names of wait sets to call again with: what belongs there was left alone.
+-- suspects, next lease end or -1, errors dropped, whose data these are, were when last seen, and were when their alarms were
+-- last rebuilt; then names of wait sets to call again with: what belongs there was left alone.
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
 local sets, missing, reclaimed, buried, ghosts = own_wait_sets(10), {}, 0, {}, {}
 local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'rebuilt', 'jumped', 'upkept', 'grace')
@@ -35,5 +36,6 @@ end
 local from = #lapsed > 0 and #lapsed < 1000 and now + 1 or '-inf' -- what is left of these is not for this version
 local next_end = redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local suspects = redis.call('ZCOUNT', KEYS[4], '-inf', now)
-return { now, reclaimed, buried, ghosts, suspects, tonumber(next_end or -1), here, epoch[1] or '', epoch[2] or '',
+local dropped = trim(KEYS[5], KEYS[2], KEYS[3], KEYS[8], ARGV[4], ARGV[5])
+return { now, reclaimed, buried, ghosts, suspects, tonumber(next_end or -1), dropped, here, epoch[1] or '', epoch[2] or '',
   unpack(missing) }
