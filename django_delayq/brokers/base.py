@@ -285,8 +285,8 @@ class Broker(Protocol):
         once; what moves while the pages are read may be given twice, or not at all: `find_alarms` knows.
         """
 
-    def announce(self, worker: WorkerInfo) -> None:
-        """A worker's heartbeat; forgotten 60 s after the last."""
+    def announce(self, worker: WorkerInfo) -> list[Pause]:
+        """A worker's heartbeat; forgotten 60 s after the last. Gives what `pauses` would."""
 
     def retire(self, worker: str) -> None:
         """Take a worker's heartbeat back when it stops."""

@@ -324,9 +324,10 @@ class StoredBroker:
         """Mend the differences of an audit that have one right answer. Gives what was mended, in words."""
         return audit.repair(self.database, self.clock, self.store.horizon)
 
-    def announce(self, worker: WorkerInfo) -> None:
+    def announce(self, worker: WorkerInfo) -> list[Pause]:
         if not self.degraded.on:
             self.clock.announce(worker)
+        return self.pauses()
 
     def retire(self, worker: str) -> None:
         self.clock.retire(worker)

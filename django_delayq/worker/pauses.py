@@ -1,24 +1,20 @@
-"""What is paused, as one worker knows it: read before the first claim, every 5 s, and at once when it is told."""
+"""What is paused, as one worker knows it: read before the first claim and at once when it is told, and given with each
+answer to a heartbeat, for one whose connection for being told was broken."""
 
 from collections.abc import Sequence
-from time import monotonic
 
 from django_delayq.brokers.base import Broker, Pause, covering, earliest
 from django_delayq.message import from_ms
 from django_delayq.safe_logs import logger
 
-READ_EVERY_S = 5.0
-"""A worker that is told of each change needs no more; it is for one whose connection for that was broken."""
-
 
 class Pauses:
-    """The pauses that the last read gave, without those that ended since."""
+    """The pauses that the broker gave last, without those that ended since."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._known: list[Pause] = []
         self._heard = -1
-        self._read_at = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._known)
@@ -40,17 +36,17 @@ class Pauses:
     def read_due(self) -> None:
         """Read them when that is due. It stays due until it has worked, and meanwhile nothing is to be claimed."""
         heard = self._broker.pauses_heard  # before the read: what is told meanwhile is read by the next
-        if heard == self._heard and monotonic() < self._read_at:
+        if heard == self._heard:
             return
-        self._take(self._broker.pauses())
+        self.take(self._broker.pauses())
         self._heard = heard
-        self._read_at = monotonic() + READ_EVERY_S
 
     def end(self, now_ms: int) -> None:
         """Drop those that have ended by now."""
-        self._take([pause for pause in self._known if pause.holds(now_ms)])
+        self.take([pause for pause in self._known if pause.holds(now_ms)])
 
-    def _take(self, pauses: list[Pause]) -> None:
+    def take(self, pauses: list[Pause]) -> None:
+        """These are in force now, and no others."""
         before, self._known = self._known, pauses
         for pause in pauses:
             if pause not in before:

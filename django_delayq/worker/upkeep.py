@@ -17,7 +17,8 @@ from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.unrun import Unrun
 
 EVERY_S = 1.0
-ANNOUNCE_EVERY_S = 5.0
+ANNOUNCE_EVERY_S = 7.0
+"""A worker counts as alive for 15 s after a heartbeat: one may be lost."""
 LEAST_PAUSE_S = 0.05
 MOST_RUNS = 32
 """A heartbeat tells of at most so many handlers that run: it is read by every dashboard."""
@@ -69,7 +70,7 @@ class Upkeep:
     def _announce(self, info: WorkerInfo) -> None:
         """A broker that takes nothing may still give messages (RabbitMQ with an alarm): that ends no turn."""
         try:
-            self._broker.announce(info)
+            self._pauses.take(self._broker.announce(info))
         except DelayqError as error:
             self._outage.begin("announcing", error)
         else:

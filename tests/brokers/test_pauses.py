@@ -66,12 +66,13 @@ def test_a_pause_ends_by_itself_at_its_time_and_not_before(rig: Rig) -> None:
     assert not rig.broker.resume("mail", None)
 
 
-def test_the_heartbeats_of_workers_drop_no_pause_in_force(rig: Rig) -> None:
+def test_a_heartbeat_drops_no_pause_in_force_and_is_answered_with_them(rig: Rig) -> None:
     rig.broker.pause(Pause("mail", None, "x"))
     rig.broker.pause(Pause("text", None, "y", now_ms(rig) + HOUR))
     rig.advance(HOUR // 2)
-    rig.broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
-    assert [pause.queue for pause in rig.broker.pauses()] == ["mail", "text"]
+    answer = rig.broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+    assert [pause.queue for pause in answer] == ["mail", "text"]
+    assert rig.broker.pauses() == answer
     assert [worker.name for worker in rig.broker.workers()] == ["w"]
 
 

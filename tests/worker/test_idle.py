@@ -4,7 +4,7 @@ import pytest
 
 from django_delayq.brokers.base import Pause
 from django_delayq.limits import Limits
-from django_delayq.worker import pauses, upkeep
+from django_delayq.worker import upkeep
 from tests.worker.rig import Rig, WatchedBroker, make_handler
 
 
@@ -47,7 +47,7 @@ def test_a_worker_claims_nothing_where_its_broker_knows_of_nothing(rig: Rig) -> 
 
 
 def test_what_is_paused_no_more_is_claimed_also_where_nobody_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pauses, "READ_EVERY_S", 0)
+    monkeypatch.setattr(upkeep, "ANNOUNCE_EVERY_S", 0)
     rig.broker.pause(Pause("default", None, "x"))
     rig.start(make_handler(lambda message: None))
     rig.send("a")

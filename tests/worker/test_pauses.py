@@ -27,8 +27,8 @@ def note(got: list[str]) -> Any:
 
 @pytest.fixture
 def told_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers read the pauses when they are told, and not every few seconds."""
-    monkeypatch.setattr(pauses, "READ_EVERY_S", 3_600)
+    """Workers learn of pauses when they are told, and not by every few seconds' heartbeat."""
+    monkeypatch.setattr(upkeep, "ANNOUNCE_EVERY_S", 3_600)
 
 
 @pytest.mark.parametrize("pause", [Pause("default", None, "x"), Pause(None, "k", "x"), Pause("default", "k", "x")])
@@ -102,13 +102,15 @@ def test_a_pause_and_a_resume_reach_every_worker_that_runs(rig: Rig) -> None:
     rig.until_gone("during")
 
 
-def test_a_pause_that_nobody_was_told_of_is_read_before_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pauses, "READ_EVERY_S", 0)
+def test_a_pause_that_nobody_was_told_of_comes_with_the_next_heartbeat(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "ANNOUNCE_EVERY_S", 0)
     rig.start(make_handler(lambda message: None))
     rig.broker.until(lambda: rig.broker.claims)
     rig.broker._meta.pause(Pause("default", None, "x"), rig.broker.counts().now_ms)
-    seen = rig.broker.reads
-    rig.broker.until(lambda: rig.broker.reads > seen + 1)
+    upkeeps = rig.broker.upkeeps
+    rig.broker.until(lambda: rig.broker.upkeeps > upkeeps + 1)
     rig.send("a")
     upkeeps = rig.broker.upkeeps
     rig.broker.until(lambda: rig.broker.upkeeps > upkeeps + 1)

@@ -321,9 +321,11 @@ class MemoryBroker:
         with self._changed:
             return looks.page_of_alarms(self._places, (queue, key), after, count)
 
-    def announce(self, worker: WorkerInfo) -> None:
+    def announce(self, worker: WorkerInfo) -> list[Pause]:
         with self._changed:
-            self._meta.announce(worker, self._now_ms())
+            now_ms = self._now_ms()
+            self._meta.announce(worker, now_ms)
+            return self._meta.pauses(now_ms)
 
     def retire(self, worker: str) -> None:
         with self._changed:

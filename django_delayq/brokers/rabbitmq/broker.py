@@ -184,8 +184,8 @@ class RabbitMQBroker(Receiver):
     def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
         raise Unsupported("RabbitMQ can't list its alarms.")
 
-    def announce(self, worker: WorkerInfo) -> None:
-        self._publisher.change(lambda entries: meta.announce(entries, worker, self._clock.now_ms()))
+    def announce(self, worker: WorkerInfo) -> list[Pause]:
+        return self._publisher.change(lambda entries: meta.announce(entries, worker, self._clock.now_ms()))
 
     def retire(self, worker: str) -> None:
         self._give_back()

@@ -34,10 +34,11 @@ def workers_of(entries: Entries, now_ms: int) -> list[WorkerInfo]:
     return [info for info in entries.workers.values() if info.seen_ms >= now_ms - HEARTBEAT_MS]
 
 
-def announce(entries: Entries, worker: WorkerInfo, now_ms: int) -> None:
-    """A heartbeat. Those of workers that died are forgotten."""
+def announce(entries: Entries, worker: WorkerInfo, now_ms: int) -> list[Pause]:
+    """A heartbeat. Those of workers that died are forgotten. Gives the pauses in force."""
     young = {name: info for name, info in entries.workers.items() if info.seen_ms >= now_ms - FORGOTTEN_MS}
     entries.workers = {**young, worker.name: replace(worker, seen_ms=now_ms)}
+    return pauses_of(entries, now_ms)
 
 
 def retire(entries: Entries, worker: str) -> None:

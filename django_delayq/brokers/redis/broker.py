@@ -305,9 +305,13 @@ class RedisBroker:
         """Let processes in that don't know `old_shards`, if nothing is left by them. How far it is then."""
         return self._run(renumber.end(self._shards), LOOK_BUDGET)
 
-    def announce(self, worker: WorkerInfo) -> None:
-        said = together([self._layout.agree(), self._owners.announce(worker)])
-        self._links.run(if_there(said, []))  # else with the next: it must not keep a worker from the other nodes
+    def announce(self, worker: WorkerInfo) -> list[Pause]:
+        said: list[Operation[list[Pause] | None]] = [self._owners.announce(worker), self._layout.agree()]
+        nothing: list[list[Pause] | None] = [None, None]
+        told, _ = self._links.run(if_there(together(said), nothing))
+        if told is not None:  # else said with the next: it must not keep a worker from the other nodes
+            self._pauses = told
+        return self._pauses
 
     def retire(self, worker: str) -> None:
         self._run(_one(plain("HDEL", self._shards.first.meta, f"worker:{worker}")))

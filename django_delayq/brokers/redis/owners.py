@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from django_delayq import codec
-from django_delayq.brokers.figures import WorkerInfo
+from django_delayq.brokers.figures import Pause, WorkerInfo
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.looks import read_workers
+from django_delayq.brokers.redis.pauses import read_pauses
 from django_delayq.brokers.redis.scripts import Call, Operation, load
 
 FIRST_S = 1.0
@@ -38,8 +39,8 @@ class Owners:
         self._own: WorkerInfo | None = None
         self._last_seen: dict[str, float] = {}  # by the monotonic clock, of those that look for all that this one does
 
-    def announce(self, worker: WorkerInfo) -> Operation[None]:
-        """A heartbeat. Its answer tells of the others."""
+    def announce(self, worker: WorkerInfo) -> Operation[list[Pause]]:
+        """A heartbeat. Its answer tells of the others, and of the pauses in force."""
         said = asdict(worker)
         del said["seen_ms"]
         meta = self._shards[0].meta
@@ -51,6 +52,7 @@ class Owners:
             for other in read_workers(int(now_ms), fields)
             if other.name != worker.name and _serves_all(other, worker)
         }
+        return read_pauses(int(now_ms), fields)
 
     @property
     def are_several(self) -> bool:

@@ -27,7 +27,11 @@ def resume(keys: Keys, queue: str | None, key: str | None) -> Operation[bool]:
 def pauses(keys: Keys) -> Operation[list[Pause]]:
     """Those in force, by queue and key."""
     clock, fields = yield [beside(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
-    now_ms = clock_ms(clock)
+    return read_pauses(clock_ms(clock), fields)
+
+
+def read_pauses(now_ms: int, fields: list[bytes]) -> list[Pause]:
+    """Those in force, by queue and key, of all fields of the meta hash."""
     found = {name: pause for name, value in pairs(fields) if (pause := _read(name, value)) and pause.holds(now_ms)}
     return [found[name] for name in sorted(found)]
 
