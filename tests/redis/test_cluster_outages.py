@@ -3,18 +3,21 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
 from django_delayq.brokers.base import Header, Put, Verb, Want, WorkerInfo
+from django_delayq.brokers.redis import owners
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.errors import BrokerUnavailable, SendError
 from tests import servers
 from tests.brokers.rig import LEASE_MS, Rig, ids, rig_on, settlement
 from tests.servers import ClusterServers, Server
+from tests.servers.cluster import until
 
 SHARDS = Shards("delayq", 3)
 MANY = [f"{n:02}" for n in range(30)]
@@ -109,6 +112,23 @@ def test_the_others_go_on_and_its_own_run_once_it_is_back(
     assert sorted(ids(rig.claim_all())) == sorted([others[0], *of(gone)])
     assert rig.broker.upkeep(lease_ms=LEASE_MS).away == ""
     assert rig.broker.audit().differences == []
+
+
+def test_who_can_not_tell_its_heartbeat_asks_everywhere_at_once(
+    cluster: ClusterServers, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "FIRST", 0)  # of several, none looks before long
+    rig.claim()
+    until(lambda: rig.broker.pauses_heard > 0)
+    assert rig.broker.begin_rebuild(60_000)
+    assert rig.broker.end_rebuild()
+    rig.broker.announce(replace(WORKER, name="other"))
+    rig.broker.announce(WORKER)
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    cluster.owner(SHARDS.first.meta).freeze()
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).away == ""  # it need not look yet
+    rig.broker.announce(WORKER)
+    assert "away" in rig.broker.upkeep(lease_ms=LEASE_MS).away
 
 
 def test_one_that_hangs_is_waited_for_once(

@@ -11,6 +11,7 @@ import redis
 
 from django_delayq.brokers.base import Want, WorkerInfo
 from django_delayq.brokers.redis import owners
+from django_delayq.brokers.redis.looks import HEARTBEAT_MS
 from django_delayq.brokers.redis.owners import Owners
 from django_delayq.brokers.redis.scripts import Replies
 from django_delayq.brokers.redis.shards import Shards
@@ -71,9 +72,11 @@ class Workers:
 def workers(
     redis_cluster: ClusterServers, clients: list[redis.Redis], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Workers]:
-    """Four, who know of no other yet. Who is not the first looks again in an hour, if nothing has it look before."""
-    for name in ("NEXT_S", "OTHERS_S"):
-        monkeypatch.setattr(owners, name, 3_600)
+    """Four, who know of no other yet. At each shard one is first, which looks now and then; the others look again in an
+    hour, if nothing has them look before."""
+    monkeypatch.setattr(owners, "FIRST", 1)
+    monkeypatch.setattr(owners, "FIRST_S", 1.0)
+    monkeypatch.setattr(owners, "OTHERS_S", 3_600)
     options = replace(OPTIONS, shards=SHARDS)
     at = dict(zip(redis_cluster.primaries, clients, strict=True))
     with ExitStack() as opened:
@@ -113,7 +116,7 @@ def test_what_a_worker_looked_at_that_left_or_died_others_do(workers: Workers) -
     workers.rigs["a"].broker.retire("a")
     workers.tell("b", "c", "d")
     assert sum(workers.looks("b", "c", "d").values()) == SHARDS
-    workers.rigs["a"].advance(int(owners.OTHERS_S * 1000))  # since the heartbeat of b
+    workers.rigs["a"].advance(HEARTBEAT_MS)  # since the heartbeat of b
     workers.tell("c", "d")
     assert sum(workers.looks("c", "d").values()) == SHARDS
 
@@ -122,8 +125,20 @@ def test_one_that_is_heard_of_no_more_counts_no_more_also_where_no_heartbeat_can
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers.tell(*NAMES)
-    monkeypatch.setattr(owners, "OTHERS_S", 0)
+    monkeypatch.setattr(owners, "HEARTBEAT_MS", 0)
     assert workers.looks("a") == {"a": SHARDS}
+
+
+def test_one_that_does_not_hear_what_is_published_looks_at_all_shards(
+    workers: Workers, clients: list[redis.Redis], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers.tell(*NAMES)
+    with monkeypatch.context() as patch:
+        patch.setattr("django_delayq.brokers.redis.cluster.Cluster.connect", _fail)
+        for client in clients:
+            client.client_kill_filter(_type="pubsub")
+        until(lambda: workers.looks("a") == {"a": SHARDS})
+    until(lambda: workers.looks("a") != {"a": SHARDS})
 
 
 def test_one_that_does_not_look_for_the_same_keys_leaves_them_to_no_other(workers: Workers) -> None:
@@ -134,11 +149,11 @@ def test_one_that_does_not_look_for_the_same_keys_leaves_them_to_no_other(worker
 
 @pytest.mark.parametrize(
     ("lease_ms", "spans_s"),
-    [(1_500, {1.0}), (9_000, {1.0, 2.0, 6.0}), (15_000, {1.0, 4.0, 10.0}), (10**6, {1.0, 4.0, 10.0})],
+    [(1_500, {1.0, 3.0}), (9_000, {2.0, 18.0}), (15_000, {4.0, 30.0}), (10**6, {4.0, 30.0})],
 )
-def test_the_next_two_look_before_it_seems_that_nobody_got_through(lease_ms: int, spans_s: set[float]) -> None:
+def test_the_first_look_before_it_seems_that_nobody_got_through(lease_ms: int, spans_s: set[float]) -> None:
     shards = Shards("delayq", 100).all
-    known = Owners(shards, lambda key: key)
+    known = Owners(shards, lambda key: key, lambda: True)
     said = [(f"worker:{name}", f"1\x1f{json.dumps(asdict(WorkerInfo(name, [], [], 0, 0)))}") for name in NAMES]
     told = known.announce(WorkerInfo("a", [], [], 0, 0))
     next(told)
@@ -165,7 +180,7 @@ def test_the_mark_of_a_shard_is_no_earlier_than_the_next_look_of_any(
     workers.find_nothing()
     at = dict(zip(redis_cluster.primaries, clients, strict=True))
     marks = [int(at[redis_cluster.owner(keys.timer)].hget(keys.timer, "q:k") or 0) for keys in ALL]
-    assert min(marks) > workers.rigs["a"].now_us() / 1000 + owners.NEXT_S * 1000 - 60_000
+    assert min(marks) > workers.rigs["a"].now_us() / 1000 + owners.OTHERS_S * 1000 - 60_000
 
 
 def test_a_message_that_nobody_was_told_of_is_found_by_the_first_who_calls_the_others(

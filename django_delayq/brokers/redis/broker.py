@@ -86,7 +86,7 @@ class RedisBroker:
         self._location = parse_location(alias.location)
         self._links = Links(self._location)
         self._sleeper = Sleeper(self._links, [keys.channel for keys in self._shards.all])
-        self._owners = Owners(self._shards.all, self._links.place_of)
+        self._owners = Owners(self._shards.all, self._links.place_of, self._sleeper.hears)
         self._search = Search(self._shards, self._slots, self._sleeper, self._owners)
         self._rounds = Rounds(alias, self._shards.all, self._search, self._owners)
 
@@ -309,7 +309,9 @@ class RedisBroker:
         said: list[Operation[list[Pause] | None]] = [self._owners.announce(worker), self._layout.agree()]
         nothing: list[list[Pause] | None] = [None, None]
         told, _ = self._links.run(if_there(together(said), nothing))
-        if told is not None:  # else said with the next: it must not keep a worker from the other nodes
+        if told is None:  # said with the next: it must not keep a worker from the other nodes, which may be away too
+            self._rounds.ask_all()
+        else:
             self._pauses = told
         return self._pauses
 

@@ -31,7 +31,7 @@ falls due all the time looks cost the same at any number."""
 LONGEST_S = 1.0
 """How long one serves at most."""
 
-SLACK_S = 0.5
+SLACK_S = 1.0
 """How much longer than until the next look a sleep may last: so that it is the look that comes first."""
 
 _Place = tuple[int, str]

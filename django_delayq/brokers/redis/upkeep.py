@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from django_delayq.brokers.base import BuriedInfo, Upkept
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.merging import merge_upkept
-from django_delayq.brokers.redis.owners import FIRST_S, Owners
+from django_delayq.brokers.redis.owners import ALONE_S, Owners
 from django_delayq.brokers.redis.records import unpack_message
 from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply, load
@@ -64,10 +64,10 @@ class Watch:
         while its node is away or has lost its alarms."""
         if self._clock is None or not isinstance(self.told, Upkept):
             return True
-        if span_s <= FIRST_S or (has_alarms and self.told.alarms_lost):
+        if span_s <= ALONE_S or (has_alarms and self.told.alarms_lost):
             return True
         age_s, end_ms = time.monotonic() - self._clock[1], self.told.next_lease_end_ms
-        return age_s >= span_s - FIRST_S / 2 or (end_ms is not None and end_ms <= self._now_ms())
+        return age_s >= span_s - ALONE_S / 2 or (end_ms is not None and end_ms <= self._now_ms())
 
     @property
     def still(self) -> Upkept | Passing:

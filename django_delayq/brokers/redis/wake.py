@@ -126,6 +126,10 @@ class Sleeper:
                 self._dues[shard] = min(self._dues[shard], int(due) / 1000 + self._offsets[shard])
                 self._changed.notify_all()
 
+    def hears(self) -> bool:
+        """Whether what is published is heard now, as far as is known."""
+        return self._listener is not None and self._listener.hears
+
     def heard_at(self, name: str) -> float:
         """When something was last published for a wait set, as far as this claims from it, by the monotonic clock."""
         return self._heard_at.get(name.encode(), 0.0)
@@ -144,6 +148,7 @@ class _Listener:
 
     def __init__(self, sleeper: Sleeper) -> None:
         self._sleeper = sleeper
+        self.hears = False
         self._stopping = threading.Event()
         self._subscribed = threading.Event()
         self._connection: AbstractConnection | None = None
@@ -162,10 +167,12 @@ class _Listener:
         while not self._stopping.is_set():
             try:
                 self._connection = self._sleeper.subscribe()
+                self.hears = True
                 self._subscribed.set()
                 self._sleeper.hear_anew()
                 self._listen(self._connection)
             except (redis.RedisError, OSError, DelayqError, ValueError):
+                self.hears = False
                 self._stopping.wait(1)
 
     def _listen(self, connection: AbstractConnection) -> None:
