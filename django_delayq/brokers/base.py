@@ -160,10 +160,10 @@ class Broker(Protocol):
         """As `claim`, for at most one message that was held by workers that died twice."""
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool | None]:
-        """End leases. False where the lease was lost: then nothing was changed. None where it can't be told yet, since
-        another transaction holds the row: ask again. Repeating a call is harmless, but answers False for what it did
-        the first time; where a lost reply made the broker itself repeat it, True is answered for all, since nobody can
-        tell any more."""
+        """End leases. False where the lease was lost: then nothing was changed. None where it can't be told yet: ask
+        again. Another transaction holds the row, or the message may come back from a lost connection. Repeating a call
+        is harmless, but answers False for what it did the first time; where a lost reply made the broker itself repeat
+        it, True is answered for all, since nobody can tell any more."""
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         """Forget claimed alarms, and hold others for rows that wait again, also in the place of claimed ones.

@@ -12,6 +12,7 @@ from pytest_django import Settings
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Claimed, Header, Put, Settlement, Verb, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.brokers.rabbitmq.leases import ADRIFT_S
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing, delayed, new_note
 from django_delayq.conf import Alias
@@ -22,8 +23,8 @@ from tests.servers import RabbitMQServer
 WANT = [Want("q", "k", 10)]
 
 
-def claim(broker: RabbitMQBroker) -> Claimed:
-    while not (messages := broker.claim(WANT, lease_ms=60_000, worker="w").messages):
+def claim(broker: RabbitMQBroker, wants: Sequence[Want] = WANT) -> Claimed:
+    while not (messages := broker.claim(wants, lease_ms=60_000, worker="w").messages):
         broker.wait(1)
     (message,) = messages
     return message
@@ -34,6 +35,14 @@ def wait_until_fetched(broker: RabbitMQBroker) -> None:
     while (claims := broker.claim(WANT, lease_ms=60_000, worker="w")).next_due_ms is None:
         assert claims.messages == []  # else it was due before it was looked for, and this would wait for ever
         broker.wait(1)
+
+
+def fetch(broker: RabbitMQBroker, count: int) -> None:
+    """Have it so many messages, and do nothing about the last one."""
+    with broker._receiving([("q", "k")]):
+        broker._inbox.consume(("q", "k"), 1)
+        while len(broker._inbox._unacknowledged) < count:
+            broker._inbox.flush()
 
 
 def claim_suspect(broker: RabbitMQBroker) -> Claimed:
@@ -47,32 +56,108 @@ def finish(claimed: Claimed) -> Settlement:
     return Settlement(claimed.id, claimed.token, Verb.FINISH, "q", "k")
 
 
-def test_a_claimed_message_comes_again_and_its_old_lease_is_lost(broker: RabbitMQBroker) -> None:
-    broker.put([Put("a", Header("q", "k"), b"1")])
-    first = claim(broker)
+def settle(broker: RabbitMQBroker, settlement: Settlement) -> bool | None:
+    """The answer, as soon as it can be told; meanwhile nothing is given."""
+    while (answer := broker.settle([settlement])[0]) is None:
+        assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == []
+        assert broker.claim_suspect(WANT, lease_ms=60_000, worker="w").messages == []
+    return answer
+
+
+def crash(server: RabbitMQServer, times: int = 1) -> None:
+    """Workers die that have claimed the only message."""
+    for _ in range(times):
+        with closing(RabbitMQBroker(Alias("default", location=server.url))) as broker:
+            claim(broker)
+            broker._link.drop()
+
+
+def nothing_is_left(broker: RabbitMQBroker) -> bool:
+    """Whether no message comes any more, and none waits."""
+    while waiting := [each for each in broker.counts().waiting if each.ready]:
+        assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == [], waiting
+    return not broker.claim(WANT, lease_ms=60_000, worker="w").messages
+
+
+@pytest.mark.parametrize("verb", [Verb.FINISH, Verb.RETRY, Verb.SNOOZE, Verb.BURY, Verb.CRASH])
+def test_a_lease_goes_on_whose_message_comes_again_to_its_process(broker: RabbitMQBroker, verb: Verb) -> None:
+    broker.put([Put("a", Header("q", "k", at_most_once=verb is Verb.FINISH), b"1")])
+    claimed = claim(broker)
     broker._link.drop()
-    again = claim(broker)
-    assert (again.id, again.crashes, again.failures) == ("a", 1, 0)
-    assert broker.settle([finish(first), finish(again)]) == [False, True]
+    assert broker.renew([("a", claimed.token)], 60_000) != [False]
+    assert settle(broker, Settlement("a", claimed.token, verb, "q", "k", error="no")) is True
+    if verb is Verb.BURY:
+        assert [info.id for info in broker.errors(10)] == ["a"]
+    elif verb is not Verb.FINISH:
+        again = claim(broker)
+        assert (again.failures, again.crashes) == (verb is Verb.RETRY, verb is Verb.CRASH)
+        assert broker.settle([finish(again)]) == [True]
+    assert nothing_is_left(broker)
 
 
-def test_a_suspect_comes_again_to_the_process_that_had_it(broker: RabbitMQBroker) -> None:
+def test_a_lease_goes_on_though_nobody_asks_for_more(broker: RabbitMQBroker) -> None:
     broker.put([Put("a", Header("q", "k"), b"1")])
-    for _ in range(2):
-        claim(broker)
+    claimed = claim(broker)
+    broker._link.drop()
+    while (held := broker.renew([("a", claimed.token)], 60_000)) == [None]:  # as where every hand is busy
+        broker.upkeep(lease_ms=60_000)
+    assert held == [True]
+
+
+def test_a_lease_is_lost_whose_message_goes_to_another_process(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    now = 0.0
+    alias = Alias("default", location=rabbitmq_server.url)
+    with closing(RabbitMQBroker(alias, monotonic=lambda: now)) as lost:
+        broker.put([Put("a", Header("q", "k"), b"1")])
+        first = claim(lost)
+        lost._link.drop()
+        again = claim(broker)
+        assert (again.id, again.crashes, again.failures) == ("a", 1, 0)
+        assert lost.settle([finish(first)]) == [None]
+        now += ADRIFT_S
+        assert lost.upkeep(lease_ms=60_000).reclaimed == 0
+        assert lost.renew([("a", first.token)], 60_000) == [False]
+        assert lost.settle([finish(first)]) == [False]
+    assert broker.settle([finish(again)]) == [True]
+
+
+def test_what_comes_again_too_late_runs_again(rabbitmq_server: RabbitMQServer) -> None:
+    now = 0.0
+    alias = Alias("default", location=rabbitmq_server.url)
+    with (
+        closing(RabbitMQBroker(alias, monotonic=lambda: now)) as broker,
+        closing(RabbitMQBroker(alias)) as other,
+    ):
+        broker.put([Put("a", Header("q", "k"), b"1")])
+        first = claim(broker)
         broker._link.drop()
-    first = claim_suspect(broker)
+        fetch(other, 1)
+        assert broker.settle([finish(first)]) == [None]
+        now += ADRIFT_S
+        broker.upkeep(lease_ms=60_000)
+        other._link.drop()
+        again = claim(broker)
+        assert again.crashes == 1
+        assert broker.settle([finish(first), finish(again)]) == [False, True]
+
+
+def test_a_suspect_comes_again_to_the_process_that_had_it(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    crash(rabbitmq_server, 2)
+    claimed = claim_suspect(broker)
+    assert (claimed.id, claimed.crashes) == ("a", 2)
     broker._link.drop()
-    again = claim_suspect(broker)
-    assert (again.id, again.crashes) == ("a", 2)
-    assert broker.settle([finish(first), finish(again)]) == [False, True]
+    assert settle(broker, finish(claimed)) is True
     assert broker.upkeep(lease_ms=60_000).suspects_due == 0
 
 
 def test_it_is_kept_while_nothing_can_be_published(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
     broker.put([Put("a", Header("q", "k"), b"1")])
-    claim(broker)
-    broker._link.drop()
+    crash(rabbitmq_server)
     with rabbitmq_server.memory_full(), pytest.raises(BrokerUnavailable, match="takes no messages"):
         claim(broker)
     assert claim(broker).crashes == 1
@@ -120,23 +205,23 @@ def test_what_must_not_start_twice_and_was_not_begun_survives_its_connections(ra
         with broker._receiving():
             pass
         rabbitmq_server.cut()  # before anything came again
-        started: list[str] = []
-        ended = 0
-        while ended < 3:
+        started = [begun.id]
+        while len(started) < 3:
             with suppress(BrokerUnavailable):  # it has to find out
                 claimed = broker.claim(hands, lease_ms=60_000, worker="w").messages
                 started += [message.id for message in claimed]
                 broker.settle([finish(message) for message in claimed])
-                ended = len(started) + len(broker.errors(10))
             now += 1.0  # what comes again is held anew
-        assert [info.id for info in broker.errors(10)] == [begun.id]
-    assert sorted([begun.id, *started]) == ["a", "b", "c"]
+        assert settle(broker, finish(begun)) is True
+        assert broker.errors(10) == []
+    assert sorted(started) == ["a", "b", "c"]
 
 
-def test_what_must_not_start_twice_and_was_lost_is_told_of_once(broker: RabbitMQBroker) -> None:
+def test_what_must_not_start_twice_and_was_lost_is_told_of_once(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
     broker.put([Put("a", Header("q", "k", at_most_once=True), b"1")])
-    claim(broker)
-    broker._link.drop()
+    crash(rabbitmq_server)
     while not broker.errors(10):
         assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == []
     ((told,), none) = (broker.upkeep(lease_ms=60_000).buried for _ in range(2))
@@ -144,21 +229,19 @@ def test_what_must_not_start_twice_and_was_lost_is_told_of_once(broker: RabbitMQ
     assert "must not start twice" in told.error
 
 
-def test_of_two_copies_of_what_must_not_start_twice_a_process_starts_one(broker: RabbitMQBroker) -> None:
+@pytest.mark.parametrize("once", [True, False])
+def test_of_two_copies_a_process_starts_one(broker: RabbitMQBroker, once: bool) -> None:
     now_ms = broker._clock.now_ms()
-    note = new_note(Put("a", Header("q", "k", at_most_once=True), b"1"), now_ms, now_ms)
-    for _ in range(2):  # as for want of a confirm
-        broker._publisher.publish([delayed(broker._names, note, b"1", 0, broker._clock)])
-    hands = [Want("q", "k", 2, at_once=1)]
-    started = 0
-    while not started or not ((box := broker._inbox.boxes["q", "k"]).ready or box.held):
-        started += len(broker.claim(hands, lease_ms=60_000, worker="w").messages)
-    broker._link.drop()  # one has begun, and nobody can tell which
-    while not broker.errors(1):
-        started += len(broker.claim(hands, lease_ms=60_000, worker="w").messages)
-    while broker._inbox.boxes["q", "k"].ready or broker.counts().waiting[0].ready:
-        started += len(broker.claim(hands, lease_ms=60_000, worker="w").messages)
-    assert started == 1
+    note = new_note(Put("a", Header("q", "k", at_most_once=once), b"1"), now_ms, now_ms)
+    copy = delayed(broker._names, note, b"1", 0, broker._clock)
+    broker._publisher.publish([copy])
+    begun = claim(broker)
+    broker._publisher.publish([copy])  # as for want of a confirm
+    fetch(broker, 2)
+    broker._link.drop()  # nobody can tell which has begun
+    assert settle(broker, finish(begun)) is True
+    assert nothing_is_left(broker)
+    assert broker.errors(1) == []
 
 
 def test_what_may_have_been_given_back_is_not_claimed_here(
@@ -193,22 +276,21 @@ def test_what_may_have_been_given_back_is_not_claimed_here(
     assert taken == ["a"]
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
 def test_what_could_not_be_settled_at_first_takes_one_place_and_not_two(
-    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, is_cut: bool
 ) -> None:
     broker.put([Put("a", Header("q", "k"), b"1")])
-    claimed = claim(broker)
+    claimed = claim(broker, [Want("q", "k", 1)])  # it is sent no more
     retry = Settlement("a", claimed.token, Verb.RETRY, "q", "k", error="no")
     with rabbitmq_server.memory_full(), pytest.raises(BrokerUnavailable):
         broker.settle([retry])  # the server has it in its buffer, and takes it when it can
-    assert broker.settle([retry]) == [True]
+    if is_cut:
+        broker._link.drop()
+    assert settle(broker, retry) is True
     again = claim(broker)
     assert again.failures == 1
-    (waiting,) = broker.counts().waiting
-    while waiting.ready:
-        assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == []
-        (waiting,) = broker.counts().waiting
-    assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == []
+    assert nothing_is_left(broker)
 
 
 def test_the_queue_of_errors_is_made_again_for_what_is_buried(

@@ -1,13 +1,21 @@
-"""What this process has claimed. A lease is a message that is not acknowledged on a connection that lives."""
+"""What this process has claimed. A lease is a message that is not acknowledged.
+
+One whose connection is lost is adrift: its message goes to whoever comes first. If that is this process, nobody else
+has begun it, and the lease goes on; else it is lost.
+"""
 
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
 from django_delayq.brokers.base import Alarm, Claimed
 from django_delayq.brokers.rabbitmq.boxes import Arrival
+from django_delayq.brokers.rabbitmq.names import SetName
+
+ADRIFT_S = 2.0
+"""How long a message is waited for on a new connection, before its lease is lost."""
 
 REMEMBERED = 10_000
 """Of so many messages a worker knows that it has had them, should they be delivered once more."""
@@ -29,23 +37,56 @@ class Leases:
     def __init__(self) -> None:
         self._tokens = count(secrets.randbits(62))
         self._messages: dict[int, Lease] = {}
+        self._adrift: dict[str, Lease] = {}  # by uid: those of the messages whose connection was lost
+        self._adrift_until = 0.0
         self._alarms: dict[tuple[str, str, str], list[Lease]] = {}
-        self._seen: OrderedDict[str, bool] = OrderedDict()  # uid -> whether its lease ended here
+        self._seen: OrderedDict[str, bool] = OrderedDict()  # uid -> whether it is held here, or was to its end
 
-    def lose_all(self) -> None:
-        """The connection is gone, and with it every lease."""
-        self._messages, self._alarms = {}, {}
+    def set_adrift(self, now: float) -> None:
+        """The connection is gone. Alarms are lost with it: their rows have the leases."""
+        self._adrift = {lease.arrival.note.uid: lease for lease in self._messages.values()}
+        self._adrift_until = now + ADRIFT_S
+        for uid in self._adrift:
+            self._remember(uid, spare=False)
+        self._alarms = {}
+
+    def is_adrift(self, lease: Lease) -> bool:
+        """Whether nobody can tell yet whose it is."""
+        return lease.arrival.note.uid in self._adrift
+
+    def take_up(self, arrival: Arrival, until: float) -> bool:
+        """Whether a lease goes on that was adrift, since its message is here again."""
+        lease = self._adrift.pop(arrival.note.uid, None)
+        if lease is None:
+            return False
+        arrival.following = lease.arrival.following
+        lease.arrival, lease.until = arrival, until
+        self._remember(arrival.note.uid, spare=True)
+        return True
+
+    def lose_adrift(self, now: float) -> None:
+        """What has not come again by now is another's."""
+        if now >= self._adrift_until:
+            for lease in self._adrift.values():
+                del self._messages[lease.token]
+            self._adrift = {}
+
+    def sets(self) -> Counter[SetName]:
+        """How many messages are leased of each set."""
+        return Counter(lease.arrival.set_name for lease in self._messages.values())
 
     def is_double(self, arrival: Arrival) -> bool:
         """Whether this process has had this very publishing: it was sent again for want of a confirm.
 
-        What comes again since a connection was lost is none, unless its lease had ended, or it must not start twice.
+        What comes again since a connection was lost is none, unless it is spare, or must not start twice. Nor is that
+        with which a lease goes on.
         """
-        may_start = arrival.again and not self.is_over(arrival) and not arrival.note.header.at_most_once
-        return arrival.note.uid in self._seen and not may_start
+        uid = arrival.note.uid
+        may_start = arrival.again and not self.is_spare(arrival) and not arrival.note.header.at_most_once
+        return uid in self._seen and uid not in self._adrift and not may_start
 
-    def is_over(self, arrival: Arrival) -> bool:
-        """Whether its lease ended here, and the acknowledgement was lost with the connection."""
+    def is_spare(self, arrival: Arrival) -> bool:
+        """Whether another copy of it is held here; or was to its end, and the acknowledgement may have been lost."""
         return self._seen.get(arrival.note.uid, False)
 
     def lease(self, arrival: Arrival, until: float) -> Claimed:
@@ -53,7 +94,7 @@ class Leases:
         lease = Lease(arrival, next(self._tokens), until)
         self._messages[lease.token] = lease
         note = arrival.note
-        self._remember(note.uid, over=False)
+        self._remember(note.uid, spare=True)
         header = None if arrival.is_foreign else note.header
         return Claimed(note.id, lease.token, note.due_ms, header, arrival.body, note.failures, note.crashes)
 
@@ -71,7 +112,6 @@ class Leases:
     def end(self, lease: Lease) -> None:
         """A lease on a message is over."""
         del self._messages[lease.token]
-        self._remember(lease.arrival.note.uid, over=True)
 
     def end_alarm(self, alarm: Alarm) -> list[Arrival]:
         """The leases on an alarm are over."""
@@ -79,7 +119,7 @@ class Leases:
 
     def lapsed(self, now: float) -> list[Lease]:
         """Those on messages that have run out."""
-        return [lease for lease in self._messages.values() if lease.until <= now]
+        return [lease for lease in self._here() if lease.until <= now]
 
     def lapsed_alarms(self, now: float) -> Iterator[Arrival]:
         """Take out the alarms whose leases have run out."""
@@ -89,14 +129,18 @@ class Leases:
 
     def interrupted(self) -> list[Lease]:
         """Those whose handlers were told to stop."""
-        return [lease for lease in self._messages.values() if lease.interrupted]
+        return [lease for lease in self._here() if lease.interrupted]
 
     def next_end(self) -> float | None:
         """When the first one runs out."""
-        ends = [lease.until for lease in self._messages.values()]
+        ends = [lease.until for lease in self._here()]
         return min(ends + [leases[0].until for leases in self._alarms.values()], default=None)
 
-    def _remember(self, uid: str, over: bool) -> None:
-        self._seen[uid] = over
+    def _here(self) -> Iterator[Lease]:
+        """Those on messages that are not adrift."""
+        return (lease for lease in self._messages.values() if not self.is_adrift(lease))
+
+    def _remember(self, uid: str, spare: bool) -> None:
+        self._seen[uid] = spare
         while len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)

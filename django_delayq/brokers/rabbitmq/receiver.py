@@ -116,7 +116,7 @@ class Receiver:
                 claims.alarms.append(self._leases.lease_alarm(arrival, until))
             elif self._leases.is_double(arrival):
                 self._inbox.acknowledge([arrival.tag])
-            else:
+            elif not self._leases.take_up(arrival, until):
                 claims.messages.append(self._leases.lease(arrival, until))
 
     def _next_due_ms(self, names: Sequence[SetName], claims: Claims) -> int | None:
@@ -136,15 +136,17 @@ class Receiver:
                     break
         return claims
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool | None]:
         check_batch(settlements)
         with self._receiving():
-            answers: list[bool] = []
+            answers: list[bool | None] = []
             ends: dict[Lease, Outgoing | None] = {}
             for settlement in settlements:
                 lease = self._leases.find(settlement.id, settlement.token)
                 if lease is None or lease in ends:
                     answers.append(False)
+                elif self._leases.is_adrift(lease):
+                    answers.append(None)
                 elif settlement.verb is Verb.INTERRUPT:
                     answers.append(not lease.interrupted)
                     lease.until = self._clock.monotonic() + INTERRUPTED_S
@@ -185,7 +187,7 @@ class Receiver:
     def _packed(self, alarms: Sequence[Alarm]) -> list[Outgoing]:
         return [outgoing.alarm(self._names, alarm, self._clock) for alarm in alarms]
 
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool | None]:
         check_batch(leases)
         with self._receiving():
             self._take_in()
@@ -195,7 +197,7 @@ class Receiver:
             for lease in found:
                 if lease is not None:
                     lease.until = until
-            return [lease is not None for lease in found]
+            return [None if lease and self._leases.is_adrift(lease) else lease is not None for lease in found]
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
         with self._receiving(self._inbox.boxes) as connection:
@@ -240,10 +242,12 @@ class Receiver:
         self._leaving.clear()
 
     def _recover(self, upkept: Upkept | None = None) -> None:
-        """Put where they belong the messages of connections that were lost."""
+        """Go on with the leases of messages that lost connections had, or put them where they belong."""
+        until = self._clock.monotonic() + self._options.lease / 1000
+        self._inbox.lost = [each for each in self._inbox.lost if not self._leases.take_up(each, until)]
         lost = list(self._inbox.lost)
         if lost:
-            ends = [(each, None if self._leases.is_over(each) else self._lapsed(each)) for each in lost]
+            ends = [(each, None if self._leases.is_spare(each) else self._lapsed(each)) for each in lost]
             self._replace(ends)
             del self._inbox.lost[: len(lost)]  # not before: what could not be published is tried again
             self._untold += self._buried_of(ends)
@@ -254,6 +258,7 @@ class Receiver:
 
     def _lapse(self, upkept: Upkept) -> None:
         now = self._clock.monotonic()
+        self._leases.lose_adrift(now)
         leases = self._leases.lapsed(now)[:BATCH]
         ends = {lease: self._after_lapse(lease.arrival, lease.interrupted) for lease in leases}
         self._end(ends)
@@ -333,16 +338,25 @@ class Receiver:
     def _receiving(self, sets: Collection[SetName] = ()) -> Iterator[Connection]:
         """The connection that consumes. The queues of these sets are there."""
         with self._link.using() as connection:
-            is_new = not self._inbox.is_on(connection)
-            if is_new:
+            if not self._inbox.is_on(connection):
                 self._forget()
-            if is_new or sets:
                 self._publisher.declare(sets)
-            if is_new:
                 self._inbox.attach(connection)
-                self._leases.lose_all()
+                self._leases.set_adrift(self._clock.monotonic())
                 self._leaving.clear()
+                self._call_back()
+            elif sets:
+                self._publisher.declare(sets)
             yield connection
+
+    def _call_back(self) -> None:
+        """Ask for the messages of leases that are adrift, though no hand may be free: before others have them."""
+        for name, count in self._leases.sets().items():
+            queue = self._names.ready(*name)
+            if not self._silence.covers(queue):
+                self._publisher.declare([name])
+                with self._silence.using(queue):
+                    self._inbox.consume(name, min(count, BATCH))
 
     def _forget(self) -> None:
         """Queues, and what was in them, may be gone."""
