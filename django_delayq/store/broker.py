@@ -63,6 +63,7 @@ class StoredBroker:
         self._limits = Limits(self.database, clock, self.degraded)
         self._is_fit = False
         self._looked_to = reclaims.START
+        self._heard_in_vain = False  # by the last claim: all its alarms were stale
         self.alarms_lost = False
         """Whether the last upkeep found that the clock may have lost alarms."""
 
@@ -98,10 +99,13 @@ class StoredBroker:
     # The worker's moves
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        self._heard_in_vain = False
         if self.degraded.on:
             with self.database.available():
                 return self._feed.claim(wants, lease_ms, worker)
-        return self._claim_by_clock(wants, lease_ms, worker)[0]
+        found, heard = self._claim_by_clock(wants, lease_ms, worker)
+        self._heard_in_vain = heard and not found.messages
+        return found
 
     def claim_all(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         """As `claim`, and of the tables what the clock was not told of, or has lost.
@@ -132,7 +136,7 @@ class StoredBroker:
             rows = claims.claim(self.database, found.alarms, wants, lease_ms, worker)
         # What a clock that can't be asked does not tell of may be on its way.
         may_be_left = found.left or Capability.ALARMS not in self.clock.capabilities
-        self.unfed.note(wants, rows.messages, left=may_be_left)
+        self.unfed.note(wants, found.alarms, rows.messages, left=may_be_left)
         self._forget(rows.over, rows.again)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
         messages = [*found.messages, *rows.messages]
@@ -215,6 +219,8 @@ class StoredBroker:
         return self.clock.end_rebuild()
 
     def wait(self, timeout: float) -> bool:
+        if self._heard_in_vain:  # the clock gave all that was wanted, and waits for other sets: more may be behind it
+            return True
         return self._feed.wait(timeout) if self.degraded.on else self.clock.wait(timeout)
 
     def wake(self) -> None:

@@ -16,10 +16,18 @@ class Unfed:
     def __init__(self) -> None:
         self._sets: set[tuple[str, str]] = set()
 
-    def note(self, wants: Sequence[Want], messages: Iterable[Claimed], *, left: bool) -> None:
-        """What a claim wanted, what came, and whether something due was `left` behind."""
+    def note(self, wants: Sequence[Want], alarms: Iterable[Alarm], messages: Iterable[Claimed], *, left: bool) -> None:
+        """What a claim wanted, the alarms that came, the messages of these, and whether more is due that was `left`.
+
+        Then a set that gave any alarm is not short: what is missing may be behind stale ones.
+        """
+        heard = Counter((alarm.queue, alarm.key) for alarm in alarms)
         given = Counter((one.header.queue, one.header.key) for one in messages if one.header)
-        short = (want for want in wants if given[want.queue, want.key] < (min(want.count, 1) if left else want.count))
+        short = (
+            want
+            for want in wants
+            if (heard[want.queue, want.key] < min(want.count, 1) if left else given[want.queue, want.key] < want.count)
+        )
         self._sets = {(want.queue, want.key) for want in short}
 
     def wants(self) -> list[Want]:

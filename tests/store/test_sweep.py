@@ -66,16 +66,17 @@ def test_without_a_hungry_key_nothing_is_looked_for(broker: StoredBroker, redis_
     assert sweep(broker.database, broker.clock, []) == 0
 
 
-@pytest.mark.parametrize(("left", "short"), [(False, ["b", "some"]), (True, ["b"])])
+@pytest.mark.parametrize(("left", "short"), [(False, ["b", "some", "stale"]), (True, ["b"])])
 def test_a_key_is_unfed_from_a_claim_that_came_short_until_one_that_fills_it(left: bool, short: list[str]) -> None:
     unfed = Unfed()
-    wants = [Want("default", key, count) for key, count in {"a": 1, "b": 1, "some": 2, "busy": 0}.items()]
+    wants = [Want("default", key, count) for key, count in {"a": 1, "b": 1, "some": 2, "stale": 1, "busy": 0}.items()]
+    heard = [Alarm("default", key, "1") for key in ("a", "some", "stale")]
     given = [Claimed("id", 1, 0, Header("default", key), b"1") for key in ("a", "some")]
-    unfed.note(wants, given, left=left)
+    unfed.note(wants, heard, given, left=left)
     assert sorted(want.key for want in unfed.wants()) == short
-    unfed.note(wants, [], left=left)
-    assert sorted(want.key for want in unfed.wants()) == ["a", "b", "some"]
-    unfed.note(wants[:1], [], left=left)
+    unfed.note(wants, [], [], left=left)
+    assert sorted(want.key for want in unfed.wants()) == ["a", "b", "some", "stale"]
+    unfed.note(wants[:1], [], [], left=left)
     assert [want.key for want in unfed.wants()] == ["a"], "the others are paused, or have no hand free"
 
 

@@ -1,0 +1,33 @@
+"""Alarms of rows that are gone, or run already: they hold up none of what is behind them."""
+
+from django_delayq import send_delay_message
+from django_delayq.brokers.base import Alarm, Want
+from django_delayq.store import StoredBroker
+from tests.store.support import LEASE_MS, alarms
+
+HAND = [Want("default", "k", 1)]
+GONE = [Alarm("default", "k", f"{10**12 + n}") for n in range(5)]
+
+
+def _sleep_until_nothing_wakes(broker: StoredBroker) -> None:
+    """Claim and wait, as a worker does."""
+    while broker.wait(0):
+        assert broker.claim(HAND, lease_ms=LEASE_MS, worker="w").messages == []
+
+
+def test_a_claim_of_stale_alarms_alone_is_followed_by_the_next_one(broker: StoredBroker) -> None:
+    _sleep_until_nothing_wakes(broker)
+    broker.put_alarms(GONE)
+    broker.wait(0.01)  # due times are rounded up
+    send_delay_message("k", 1, id="a")
+    broker.wait(0.01)
+    while not broker.claim(HAND, lease_ms=LEASE_MS, worker="w").messages:
+        assert broker.wait(0)
+    assert alarms(broker) == 0
+
+
+def test_a_worker_sleeps_when_the_stale_alarms_are_gone(broker: StoredBroker) -> None:
+    broker.put_alarms(GONE)
+    while alarms(broker):
+        broker.claim(HAND, lease_ms=LEASE_MS, worker="w")
+    _sleep_until_nothing_wakes(broker)
