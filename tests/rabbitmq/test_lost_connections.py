@@ -143,6 +143,39 @@ def test_what_comes_again_too_late_runs_again(rabbitmq_server: RabbitMQServer) -
         assert broker.settle([finish(first), finish(again)]) == [False, True]
 
 
+def put_anew(server: RabbitMQServer) -> None:
+    """Another worker is sent the only message, and puts it where it belongs."""
+    with closing(RabbitMQBroker(Alias("default", location=server.url))) as other:
+        fetch(other, 1)
+        with other._receiving():
+            other._inbox.cancel(other._inbox.boxes["q", "k"])  # it takes no more
+        assert other.upkeep(lease_ms=60_000).reclaimed == 1
+
+
+def test_a_lease_goes_on_whose_message_another_process_has_put_anew(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    claimed = claim(broker)
+    broker._link.drop()
+    put_anew(rabbitmq_server)
+    assert settle(broker, finish(claimed)) is True
+    assert nothing_is_left(broker)
+
+
+def test_a_lease_does_not_go_on_whose_message_another_process_may_have_begun(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    claimed = claim(broker)
+    broker._link.drop()
+    put_anew(rabbitmq_server)
+    crash(rabbitmq_server)
+    again = claim_suspect(broker)
+    assert again.crashes == 2
+    assert broker.settle([finish(claimed), finish(again)]) == [None, True]
+
+
 def test_a_suspect_comes_again_to_the_process_that_had_it(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
@@ -242,6 +275,28 @@ def test_of_two_copies_a_process_starts_one(broker: RabbitMQBroker, once: bool) 
     assert settle(broker, finish(begun)) is True
     assert nothing_is_left(broker)
     assert broker.errors(1) == []
+
+
+def test_a_second_copy_that_others_have_put_anew_is_dropped(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    now_ms = broker._clock.now_ms()
+    copy = delayed(broker._names, new_note(Put("a", Header("q", "k"), b"1"), now_ms, now_ms), b"1", 0, broker._clock)
+    broker._publisher.publish([copy])
+    claimed = claim(broker, [Want("q", "k", 1)])  # it is sent no more
+    broker._publisher.publish([copy])
+    crash(rabbitmq_server)
+    put_anew(rabbitmq_server)
+    assert nothing_is_left(broker)
+    assert broker.settle([finish(claimed)]) == [True]
+
+
+def test_a_lease_that_lapsed_is_put_anew_for_the_process_that_had_it(broker: RabbitMQBroker) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    while not broker.claim(WANT, lease_ms=0, worker="w").messages:
+        broker.wait(1)
+    assert broker.upkeep(lease_ms=0).reclaimed == 1
+    assert claim(broker).crashes == 1
 
 
 def test_what_may_have_been_given_back_is_not_claimed_here(

@@ -5,12 +5,24 @@ from django_delayq.brokers.base import Header
 from django_delayq.brokers.rabbitmq.notes import NOTE, Note, pack, unpack
 
 NOTE_OF_ALL = Note(
-    "a", Header("q", "k", True, 1, 2, 3, "vip", "trace", 4, 5), 6, 7, "clock", 8.5, 1, 2, "no", "Traceback", 9, "uid"
+    "a",
+    Header("q", "k", True, 1, 2, 3, "vip", "trace", 4, 5),
+    6,
+    7,
+    "clock",
+    8.5,
+    1,
+    2,
+    "no",
+    "Traceback",
+    9,
+    "uid",
+    "x",
 )
 FROZEN = (
     '{"id":"a","header":{"queue":"q","key":"k","at_most_once":true,"expires_ms":1,"max_attempts":2,"timeout_ms":3,'
     '"tag":"vip","trace_id":"trace","sent_ms":4,"scheduled_ms":5},"due_ms":6,"hold_ms":7,"clock":"clock","due_s":8.5,'
-    '"failures":1,"crashes":2,"error":"no","detail":"Traceback","buried_ms":9,"uid":"uid"}'
+    '"failures":1,"crashes":2,"error":"no","detail":"Traceback","buried_ms":9,"uid":"uid","after":"x"}'
 )
 
 

@@ -1,7 +1,8 @@
 """What this process has claimed. A lease is a message that is not acknowledged.
 
 One whose connection is lost is adrift: its message goes to whoever comes first. If that is this process, nobody else
-has begun it, and the lease goes on; else it is lost.
+has begun it, and the lease goes on. So it does where another process has put the message anew, and this one is the
+first to have that. Else it is lost.
 """
 
 import secrets
@@ -56,12 +57,13 @@ class Leases:
 
     def take_up(self, arrival: Arrival, until: float) -> bool:
         """Whether a lease goes on that was adrift, since its message is here again."""
-        lease = self._adrift.pop(arrival.note.uid, None)
+        note = arrival.note
+        lease = self._adrift.pop(note.uid if arrival.again else note.after or note.uid, None)
         if lease is None:
             return False
         arrival.following = lease.arrival.following
         lease.arrival, lease.until = arrival, until
-        self._remember(arrival.note.uid, spare=True)
+        self._remember(note.uid, spare=True)
         return True
 
     def lose_adrift(self, now: float) -> None:
@@ -79,9 +81,11 @@ class Leases:
         """Whether this process has had this very publishing: it was sent again for want of a confirm.
 
         What comes again since a connection was lost is none, unless it is spare, or must not start twice. Nor is that
-        with which a lease goes on.
+        with which a lease goes on. What took the place of one copy is a double of another that is held here, or was.
         """
         uid = arrival.note.uid
+        if not arrival.again and self._seen.get(arrival.note.after):
+            return True
         may_start = arrival.again and not self.is_spare(arrival) and not arrival.note.header.at_most_once
         return uid in self._seen and uid not in self._adrift and not may_start
 

@@ -25,7 +25,8 @@ class Note:
     """All that a broker knows of a message.
 
     `hold_ms` is what was left of its delay for when it arrives. `due_s` is when it is due by the monotonic clock of the
-    machine that sent it, `clock`: whoever has the same one need not be as late as it arrived.
+    machine that sent it, `clock`: whoever has the same one need not be as late as it arrived. `after` is the uid of the
+    copy that came again from a lost connection, and this one took its place.
     """
 
     id: str  # AMQP's own message id takes 255 bytes at most
@@ -40,6 +41,7 @@ class Note:
     detail: str = ""
     buried_ms: int = 0
     uid: str = field(default_factory=new_uid)
+    after: str = ""
 
     @property
     def set_name(self) -> SetName:
@@ -47,7 +49,7 @@ class Note:
 
     def anew(self, **changes: Any) -> "Note":
         """A changed copy, for another publishing."""
-        return replace(self, uid=new_uid(), **changes)
+        return replace(self, uid=new_uid(), **{"after": "", **changes})
 
 
 def pack(note: Note, body: bytes, kind: str = MESSAGE) -> Message:

@@ -247,7 +247,10 @@ class Receiver:
         self._inbox.lost = [each for each in self._inbox.lost if not self._leases.take_up(each, until)]
         lost = list(self._inbox.lost)
         if lost:
-            ends = [(each, None if self._leases.is_spare(each) else self._lapsed(each)) for each in lost]
+            ends = [
+                (each, None if self._leases.is_spare(each) else self._lapsed(each, after=each.note.uid))
+                for each in lost
+            ]
             self._replace(ends)
             del self._inbox.lost[: len(lost)]  # not before: what could not be published is tried again
             self._untold += self._buried_of(ends)
@@ -277,8 +280,8 @@ class Receiver:
             return again(self._names, arrival, 0, self._clock)
         return self._lapsed(arrival)
 
-    def _lapsed(self, arrival: Arrival) -> Outgoing:
-        return lapsed(self._names, arrival, self._hold_ms(arrival), self._clock.now_ms())
+    def _lapsed(self, arrival: Arrival, after: str = "") -> Outgoing:
+        return lapsed(self._names, arrival, self._hold_ms(arrival), self._clock.now_ms(), after)
 
     def _back(self, arrivals: Iterable[Arrival]) -> list[End]:
         return [(arrival, again(self._names, arrival, self._hold_ms(arrival), self._clock)) for arrival in arrivals]

@@ -41,7 +41,7 @@ def bury(names: Names, arrival: Arrival, error: str, now_ms: int, detail: str = 
     return buried(names, note, arrival.body)
 
 
-def lapsed(names: Names, arrival: Arrival, hold_ms: int, now_ms: int) -> Outgoing:
+def lapsed(names: Names, arrival: Arrival, hold_ms: int, now_ms: int, after: str) -> Outgoing:
     """What takes the place of a message whose worker died or could not renew: a crash is counted, at most two.
 
     `hold_ms` is what it is to be held for, if it may be that the worker still held it: nobody can tell.
@@ -49,7 +49,7 @@ def lapsed(names: Names, arrival: Arrival, hold_ms: int, now_ms: int) -> Outgoin
     if reason := _why_buried(arrival):
         return bury(names, arrival, reason, now_ms)
     crashes = min(arrival.note.crashes + 1, SUSPECT_CRASHES)
-    return back(names, arrival.note.anew(crashes=crashes), arrival.body, hold_ms)
+    return back(names, arrival.note.anew(crashes=crashes, after=after), arrival.body, hold_ms)
 
 
 def told_of(arrival: Arrival) -> BuriedInfo:
