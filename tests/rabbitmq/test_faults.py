@@ -176,7 +176,7 @@ def test_what_was_published_and_not_confirmed_is_sent_again_and_runs_once(
     (waiting,) = broker.counts().waiting
     assert waiting.ready == 3
     given: list[str] = []
-    while waiting.ready:
+    while waiting.ready or len(given) < 2:  # what is ready no more may be on its way
         claims = broker.claim([Want("q", "k", 10)], lease_ms=60_000, worker="w")
         given += [message.id for message in claims.messages]
         (waiting,) = broker.counts().waiting
