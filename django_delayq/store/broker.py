@@ -63,7 +63,7 @@ class StoredBroker:
         self._limits = Limits(self.database, clock, self.degraded)
         self._is_fit = False
         self._looked_to = reclaims.START
-        self._heard_in_vain = False  # by the last claim: all its alarms were stale
+        self._heard_in_vain = False  # by the last claim: all its alarms were stale, and more may be behind them
         self.alarms_lost = False
         """Whether the last upkeep found that the clock may have lost alarms."""
 
@@ -219,9 +219,7 @@ class StoredBroker:
         return self.clock.end_rebuild()
 
     def wait(self, timeout: float) -> bool:
-        if self._heard_in_vain:  # the clock gave all that was wanted, and waits for other sets: more may be behind it
-            return True
-        return self._feed.wait(timeout) if self.degraded.on else self.clock.wait(timeout)
+        return self._heard_in_vain or (self._feed if self.degraded.on else self.clock).wait(timeout)
 
     def wake(self) -> None:
         self._feed.wake()
