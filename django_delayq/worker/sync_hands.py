@@ -50,14 +50,15 @@ class SyncHands:
     def free(self) -> int:
         """How many hands, those not started included, no message waits for."""
         with self._changed:
-            waits = sum(min(len(lane.leases), lane.concurrency - lane.active) for lane in self._ready)
-            return self._most - self.running - max(waits - self._called, 0)
+            return self._most - self.running - max(sum(map(_awaited_hands, self._ready)) - self._called, 0)
 
     def want(self, lane: Lane) -> int:
         """How many messages to claim now for a lane."""
         with self._changed:
             lane.unmet = True  # until the claim has answered: a hand that frees meanwhile asks for another
-            return lane.want(self._most - self.running or self._turn_of(lane))
+            for_others = sum(_awaited_hands(other) for other in self._ready if other is not lane)
+            free = self._most - self.running + self._called - for_others  # and those on their way to what waits in it
+            return lane.want(max(free, 0) or self._turn_of(lane))
 
     def _turn_of(self, lane: Lane) -> int:
         """A hand for a lane that has nothing, though all are busy: one that moves comes round to it in a moment.
@@ -148,3 +149,8 @@ class SyncHands:
             if lane.unmet and self._ready:
                 self._wake()
             return self._take_lane()
+
+
+def _awaited_hands(lane: Lane) -> int:
+    """How many hands what waits in a lane can do with."""
+    return min(len(lane.leases), lane.concurrency - lane.active)

@@ -104,6 +104,18 @@ def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: t
     hands.close(PATIENCE_S)
 
 
+def test_a_hand_on_its_way_has_its_message_and_one_beside_it_is_for_the_next_of_the_lane(rig: Rig) -> None:
+    first, later = make_lane("first", concurrency=2), make_lane("later", concurrency=2)
+    hands, told = hands_of(rig, [first, later], lambda: nullcontext(lambda lease: None), most=2)
+    with told:  # the hand that is called gets nowhere
+        fill(first)
+        hands.offer(first)
+        assert (hands.want(first), hands.want(later)) == (1, 1)
+        fill(first)
+        assert (hands.want(first), hands.want(later)) == (0, 0)
+    hands.close(PATIENCE_S)
+
+
 def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig: Rig, gate: threading.Event) -> None:
     fast, other = make_lane("fast"), make_lane("other")
     ended = threading.Event()
