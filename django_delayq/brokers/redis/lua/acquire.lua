@@ -1,4 +1,4 @@
--- uses: record line
+-- uses: clock line
 -- acquire: which leased messages of one limit may start now. ../limits.py says what is worked out here, and why.
 -- KEYS  1 slots 2 line 3 turn
 -- ARGV  1 the most slots or nothing 2 lease in ms 3 µs between two starts or nothing; then the tokens

@@ -1,4 +1,4 @@
--- uses: record sets
+-- uses: clock sets
 -- A look: alarms of one wait set, in one atomic look, since they move between its places.
 -- KEYS  1 running 2 the wait set
 -- ARGV  members (US pk)

@@ -1,4 +1,4 @@
--- uses: guard record
+-- uses: guard clock
 -- A worker's heartbeat; forgets those that were not heard of for a minute, and pauses that have ended.
 -- KEYS  1 meta
 -- ARGV  1 field ('worker:<name>') 2 what it says of itself

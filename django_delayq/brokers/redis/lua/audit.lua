@@ -1,4 +1,4 @@
--- uses: guard record sets
+-- uses: guard clock sets
 -- The totals and the sets in one atomic look.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 error 6 count 7 keys 8.. the wait sets
 -- ARGV  none

@@ -1,4 +1,4 @@
--- uses: guard record bury
+-- uses: guard clock record bury
 -- bury: running -> error, with the reason in one line and the detail (a traceback).
 -- KEYS  1 running 2 msg 3 state 4 error 5 count
 -- ARGV  per message: id, token, failures to add (0 or 1), error in one line, detail

@@ -1,4 +1,4 @@
--- uses: guard numbers record sets call lease
+-- uses: guard numbers clock record sets call describe lease
 -- claim of one suspect: due, of a wanted set, alone. Its worker runs it in a child process.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 (none) 6 call slot 7 count
 -- ARGV  1 token (and number) 2 lease in ms 3 worker 4 numbers 5.. the names of the wanted sets

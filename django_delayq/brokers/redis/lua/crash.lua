@@ -1,4 +1,4 @@
--- uses: guard record sets bury
+-- uses: guard clock record sets bury
 -- crash: the child process that ran it died. running -> ready, or suspect at two; the third -> error.
 -- KEYS  1 running 2 state 3 suspect 4 keys 5 timer 6 count 7 the wait set 8 msg 9 error
 -- ARGV  1 channel; then per message: id, token, error in one line

@@ -1,4 +1,4 @@
--- uses: guard record
+-- uses: guard clock record
 -- interrupt: stays running, for 1 s at most: its process is about to end. The lapse that follows counts no crash.
 -- KEYS  1 running 2 state
 -- ARGV  per message: id, token

@@ -1,4 +1,4 @@
--- uses: guard record sets sleep
+-- uses: guard clock sets sleep
 -- Which of many wait sets have something due: asked before a claim that would have to name too many, and along with upkeep.
 -- Raises their wake-up marks, as a claim that finds nothing does.
 -- KEYS  1 keys 2 timer

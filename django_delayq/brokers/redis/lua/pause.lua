@@ -1,4 +1,4 @@
--- uses: record
+-- uses: clock
 -- pause: a field of meta, "paused US until or nothing US reason"; every worker is told.
 -- KEYS  1 meta
 -- ARGV  1 field ('pause:<queue>:<key>') 2 until US reason 3 channel 4 what is said there

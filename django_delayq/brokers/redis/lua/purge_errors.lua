@@ -1,4 +1,4 @@
--- uses: guard record
+-- uses: guard
 -- purge: error -> gone.
 -- KEYS  1 error 2 msg 3 state 4 count
 -- ARGV  entries (id US token)

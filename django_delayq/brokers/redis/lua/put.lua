@@ -1,4 +1,4 @@
--- uses: guard numbers record sets call conflict
+-- uses: guard numbers clock record sets call conflict
 -- send: none -> pending, for messages of one wait set; for an id that waits already, what on_conflict says.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 keys 6 timer 7 count 8 call slot 9 the wait set 10.. where others wait
 -- ARGV  1 number 2 on_conflict 3 channel 4 numbers; then per message: id, flags and due, expires US options RS body

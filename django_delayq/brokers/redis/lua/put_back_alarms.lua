@@ -1,4 +1,4 @@
--- uses: guard record sets hold_alarms
+-- uses: guard clock sets hold_alarms
 -- Hold alarms of one wait set in the place of those claimed.
 -- KEYS  1 keys 2 timer 3 the wait set 4 running
 -- ARGV  as in put_alarms.lua

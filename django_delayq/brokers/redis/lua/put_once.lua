@@ -1,4 +1,4 @@
--- uses: guard numbers record sets call
+-- uses: guard numbers clock sets call
 -- send by a job: none -> pending, for messages of one wait set. An id that waits or runs, or that the job's ledger has, is
 -- left as it is, whatever became of its message: so a job that is run again sends nothing twice.
 -- KEYS  1 msg 2 keys 3 timer 4 count 5 call slot 6 the wait set 7 job (its ledger)

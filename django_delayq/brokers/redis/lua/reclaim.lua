@@ -1,4 +1,4 @@
--- uses: guard record sets bury reclaim trim epoch
+-- uses: guard clock record sets bury reclaim trim epoch
 -- reclaim: running -> ready, for leases that ran out; an at-most-once message -> error. And forgets old errors.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets
 -- ARGV  1 lease in ms 2 channel 3 what the caller's clock expects `now` to be, or ''

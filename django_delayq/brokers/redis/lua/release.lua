@@ -1,4 +1,4 @@
--- uses: guard record sets back
+-- uses: guard clock record sets back
 -- release: running -> ready, in its old place; with a delay -> pending, due after it. It was not started, or a stop
 -- interrupted it: nothing is counted.
 return put_back('released', function(state, delay)

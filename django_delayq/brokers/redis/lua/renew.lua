@@ -1,4 +1,4 @@
--- uses: guard record
+-- uses: guard clock record
 -- Make leases end later.
 -- KEYS  1 running 2 state
 -- ARGV  1 lease in ms; then per lease: id, token

@@ -1,4 +1,4 @@
--- uses: guard numbers record sets call waiting
+-- uses: guard numbers clock record sets call waiting
 -- reschedule: pending|ready -> pending, due anew; its expiry moves with it.
 -- KEYS  as in cancel.lua
 -- ARGV  1 number 2 numbers 3 due ('+n': n ms from now; else an instant) 4 channel 5.. the ids

@@ -1,4 +1,4 @@
--- uses: guard numbers record sets
+-- uses: guard numbers clock record sets
 -- rescue: error -> ready, counts anew. Refused while its id waits or runs.
 -- KEYS  1 msg 2 state 3 error 4 keys 5 timer 6 count 7.. wait sets
 -- ARGV  1 channel 2 numbers 3.. entries (id US token)

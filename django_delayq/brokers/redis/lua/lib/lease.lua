@@ -1,17 +1,5 @@
 -- Leasing, shared by claim and claim_suspect. KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call slot 7 count
 
--- Four values per message, appended to `reply`: member, due, message, state. An alarm's member carries its set: US queue
--- US key US pk.
-local function describe(members, dues, reply)
-  if #members == 0 then return reply end
-  local messages, states = redis.call('HMGET', KEYS[2], unpack(members)), redis.call('HMGET', KEYS[3], unpack(members))
-  for i, member in ipairs(members) do
-    local n, due = #reply, dues[i] or read_state(states[i]).due
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = member, due, messages[i] or '', states[i] or ''
-  end
-  return reply
-end
-
 -- Lease what `described` lists and was just taken out of its set. Drops places without a body: nothing to run there.
 local function lease(described, token, ends, worker)
   local running, states, ids = {}, {}, {}

@@ -1,16 +1,7 @@
--- The time, and what a message and a state hold (records.py writes and reads the same bytes).
+-- What a message and a state hold (records.py writes and reads the same bytes).
 -- message: 1 US queue US key US flags US sent US scheduled US expires US options RS body
 --          Of every later format the fields up to `scheduled` are the same: see docs/internals/structures.md.
 -- state:   token US failures US crashes US due US worker US error
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local now_up = clock[2] % 1000 > 0 and now + 1 or now -- due times are rounded up: early by 1 ms is early
-
--- '+n' is n ms from now; anything else is an instant, and the past means now.
-local function due_from(text)
-  if string.sub(text, 1, 1) == '+' then return now_up + tonumber(text) end
-  return math.max(tonumber(text), now)
-end
 
 -- The name of its wait set ('queue:key') and its flags; nothing for what is not ours.
 local function read_header(message)
