@@ -9,7 +9,7 @@ from collections.abc import Sequence
 os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.spark_demo.settings"
 
 import django
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 
 from example_project.spark_demo.settings import DEPARTURES, LAKE, VAR
 
@@ -69,4 +69,11 @@ def _told(what: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CommandError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.returncode)
+    except KeyboardInterrupt:
+        sys.stderr.write("The demo was stopped.\n")
+        sys.exit(130)

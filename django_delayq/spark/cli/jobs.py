@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from django_delayq.conf import get_alias
 from django_delayq.spark.cli import archive, campaign, compact, reconcile, report, schedule
 from django_delayq.spark.errors import SparkError, reason_of
+from django_delayq.spark.interrupts import held_back, without_tracebacks
 from django_delayq.spark.session import build_session
 
 
@@ -44,16 +45,32 @@ _LOG_LEVELS = ("OFF", "FATAL", "ERROR", "WARN")
 def run_job(name: str, options: dict[str, Any], write: Callable[[str], None]) -> int:
     """Run a job on a session of its own, or on that of `spark-submit`. Gives its exit code; raises `SparkError`.
 
-    On a terminal Spark shows how far it is.
+    On a terminal Spark shows how far it is. A Ctrl-C stops the session, and so what its processes still do.
     """
     get_alias(options["using"])  # an alias that there is not need not wait for Java to start
+    with without_tracebacks():
+        try:
+            spark = _session(name, options)
+            return JOBS[name].run(spark, options, write)
+        except (PySparkException, Py4JError) as error:
+            raise SparkError(reason_of(error)) from error
+        except KeyboardInterrupt:
+            _stop()
+            raise
+
+
+def _session(name: str, options: dict[str, Any]) -> SparkSession:
     progress = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
-    try:
+    with held_back():
         spark = build_session(f"delayq {name}", master=options["master"], config=progress)
         _quieten(spark, options["verbosity"])
-        return JOBS[name].run(spark, options, write)
-    except (PySparkException, Py4JError) as error:
-        raise SparkError(reason_of(error)) from error
+    return spark
+
+
+def _stop() -> None:
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        spark.stop()
 
 
 def _quieten(spark: SparkSession, verbosity: int) -> None:

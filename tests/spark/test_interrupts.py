@@ -1,0 +1,85 @@
+"""Ctrl-C in a terminal ends a job in a line, and nothing of it lives on."""
+
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.docs.site import ROOT
+from tests.spark.conftest import QUICK_START
+from tests.spark.support import STORED
+
+PATIENCE_S = 120
+STOPPED = "CommandError: Stopped. What was done is whole, and the same job run again does the rest."
+ENDLESS = "reflect('java.io.File', 'createTempFile', 'looked-at', '') = reflect('java.lang.Thread', 'sleep', 3600000L)"
+"""As a filter: the first row that is looked at leaves a file, and then nothing goes on."""
+
+
+def until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def options(spark_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """What a job's process has in its environment, whose Java puts temporary files into `tmp_path`."""
+    java = f"{QUICK_START['spark.driver.extraJavaOptions']} -Djava.io.tmpdir={tmp_path}"
+    settings = {**QUICK_START, "spark.driver.extraJavaOptions": java}
+    (tmp_path / "spark-defaults.conf").write_text("\n".join(f"{name} {value}" for name, value in settings.items()))
+    env = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    return {**env, **spark_env, "SPARK_CONF_DIR": str(tmp_path)}
+
+
+@contextmanager
+def scheduling(options: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A `schedule` that never ends, in a process group of its own, as a shell starts it."""
+    (tmp_path / "rows.csv").write_text("id,on\n1,2096-11-21\n2,2096-11-21\n")
+    rows = ["--from", str(tmp_path / "rows.csv"), "--where", ENDLESS, "--id", "id", "--master", "local[2]"]
+    plan = ["--using", STORED, "--key", "note", "--due", "on || ' 09:00'", "--zone", "UTC"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "django", "delayq_spark", "schedule", *plan, *rows],
+        cwd=ROOT,
+        env=options,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def starts_java(process: subprocess.Popen[str]) -> bool:
+    return bool(psutil.Process(process.pid).children())
+
+
+@pytest.mark.parametrize("amid", ["the start of Java", "its rows"])
+def test_a_job_that_is_interrupted_says_so_in_a_line_and_leaves_nothing_running(
+    options: dict[str, str], tmp_path: Path, amid: str
+) -> None:
+    faulthandler.cancel_dump_traceback_later()  # on a busy machine Java's start may take longer than any other test
+    with scheduling(options, tmp_path) as process:
+        until(lambda: starts_java(process) if amid == "the start of Java" else any(tmp_path.glob("looked-at*")))
+        started = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGINT)
+        told, _ = process.communicate(timeout=PATIENCE_S)
+        _, alive = psutil.wait_procs(started, timeout=PATIENCE_S)
+    assert process.returncode == 130, told
+    assert told.rstrip().endswith(STOPPED)
+    assert "Traceback" not in told, told
+    assert "Exception" not in told, told
+    assert alive == []
