@@ -100,6 +100,13 @@ def test_quiet_hours_that_end_on_a_weekend_are_followed_by_it(spark: SparkSessio
     assert due_and_moved(spark, friday_night, **rules) == expected
 
 
+def test_a_row_is_counted_under_the_rule_that_moved_it_and_no_other(spark: SparkSession) -> None:
+    thursday_night, saturday_noon = ("2026-11-19 23:00", "UTC"), ("2026-11-21 12:00", "UTC")
+    found, moved = due_and_moved(spark, thursday_night, saturday_noon, quiet=(time(21), time(8)), business_days=True)
+    assert found == ["2026-11-20 08:00:00", "2026-11-23 12:00:00"]
+    assert moved == {"quiet hours": 1, "business days": 1}
+
+
 def test_spreading_stays_in_its_window_and_is_the_same_at_each_run(spark: SparkSession) -> None:
     times = [("2026-11-21 12:00", "UTC")] * 200
     spread = due(spark, *times, spread_s=600)

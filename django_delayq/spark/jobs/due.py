@@ -23,6 +23,7 @@ REASONS = (CLOCK_CHANGE, QUIET, BUSINESS, SPREAD, RATE)
 _LONGEST_HOLIDAY = 60
 _LOCAL, _FIRST, _UTC = "_local", "_first", "_utc"
 _ZONE = "_zone"
+_WHY = "_why_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
     rows = rows.withColumn(_FIRST, f.col(_FIRST).try_cast("timestamp_ntz")).withColumn(_LOCAL, f.col(_FIRST))
     reasons: list[Column] = []
     for reason, moved in _local_moves(plan):
-        before = f"_before_{len(reasons)}"
-        rows = rows.withColumn(before, f.col(_LOCAL)).withColumn(_LOCAL, moved)
-        reasons.append(_why(reason, f.col(before) != f.col(_LOCAL)))
+        why = f"{_WHY}{len(reasons)}"  # a column, since the rules that follow change the local time
+        rows = rows.withColumn(why, _why(reason, moved != f.col(_LOCAL))).withColumn(_LOCAL, moved)
+        reasons.append(f.col(why))
     rows = rows.withColumn(_UTC, f.convert_timezone(f.col(_ZONE), f.lit("UTC"), f.col(_LOCAL)))
     skipped = f.convert_timezone(f.lit("UTC"), f.col(_ZONE), f.col(_UTC)) != f.col(_LOCAL)
     reasons.append(_why(CLOCK_CHANGE, skipped))
@@ -74,7 +75,7 @@ def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
         rows = rows.withColumn(DUE, f.timestamp_micros(f.unix_micros(f.col(DUE)) + seconds * 1_000_000))
         reasons.append(_why(SPREAD, seconds > 0))
     rows = rows.withColumn(MOVED, f.array_compact(f.array(*reasons)))
-    return rows.drop(*(name for name in rows.columns if name.startswith("_before_") or name in (_FIRST, _LOCAL, _UTC)))
+    return rows.drop(*(name for name in rows.columns if name.startswith(_WHY) or name in (_FIRST, _LOCAL, _UTC)))
 
 
 def in_quiet_hours(plan: Plan) -> Column:
