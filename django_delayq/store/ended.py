@@ -90,7 +90,7 @@ def samples(
         sample = some[i] if kind == _NTH else of_windows[i]
         sample.finished += counted
         if kind != _NUMBER and value is not None:
-            sample.late_ms.append(value)
+            sample.late_ms.append(int(value))  # a Decimal where a sum is in the same UNION
     return some, of_windows, {key: total_ms[key] / number for key, number in ran.items() if number}
 
 

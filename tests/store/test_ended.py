@@ -57,6 +57,13 @@ def test_windows_tell_how_many_finished_in_them_and_how_late_the_last_had_starte
 
 
 @pytest.mark.usefixtures("some_ended")
+def test_lateness_is_in_whole_ms_beside_how_long_messages_ran(broker: StoredBroker) -> None:
+    stepped, windows, ran = samples(broker.database, [(0, 200_000, 1)], [(0, 200_000)], 1, [("default", "k")])
+    assert ran == {"k": 90}
+    assert {type(late_ms) for one in (*stepped, *windows) for late_ms in one.late_ms} == {int}
+
+
+@pytest.mark.usefixtures("some_ended")
 def test_every_nth_message_tells_how_late_it_had_started(broker: StoredBroker) -> None:
     (all_, some), _, _ = samples(broker.database, [(0, 130_000, 1), (0, 130_000, 1_000_000)], [], 1, [])
     assert (all_, some) == (Sample(0, [10, 10, 10]), Sample())
