@@ -53,7 +53,7 @@ class Capacity:
     ran_ms: Mapping[str, float]
 
     def drain(self, load: Mapping[Pair, float]) -> Drain:
-        """How long so many messages take: as long as the key, the queue or all workers that have most to do."""
+        """How long so many messages take: as long as the pair, key or queue that has most to do, or as all."""
         served = {pair: number for pair, number in load.items() if any(team.serves(pair) for team in self.teams)}
         timed = [key for _, key in served if key in self.ran_ms]
         if load and not timed:
@@ -85,10 +85,11 @@ def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:
 
 
 def _parts(pairs: Iterable[Pair]) -> Collection[Collection[Pair]]:
-    """The pairs of each key, whose concurrency holds over its queues; those of each queue; and all."""
-    parts: dict[tuple[str, ...], list[Pair]] = defaultdict(list)
+    """Each pair, the pairs of each key, whose concurrency holds over its queues, those of each queue, and all; once
+    each, as most keys are in one queue."""
+    parts: dict[tuple[str | None, str | None], list[Pair]] = defaultdict(list)
     for pair in pairs:
         queue, key = pair
-        for part in (("key", key), ("queue", queue), ()):
+        for part in (pair, (None, key), (queue, None), (None, None)):
             parts[part].append(pair)
-    return parts.values()
+    return dict.fromkeys(map(tuple, parts.values()))

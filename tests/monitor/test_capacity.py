@@ -48,6 +48,13 @@ def test_a_queue_takes_as_long_as_the_workers_that_serve_it() -> None:
     assert both == Drain(20_000)
 
 
+def test_a_key_of_one_queue_has_the_hands_of_the_workers_that_serve_that_queue() -> None:
+    hands, ran_ms = HandsInfo(5, {"k": 1, "l": 4}), {"k": 1_000.0, "l": 1_000.0}
+    others = [worker(f"other {i}", hands, queues=("bulk",)) for i in range(9)]
+    load = {("default", "k"): 100, ("default", "l"): 1, ("bulk", "k"): 1}
+    assert Capacity(teams_of([worker("w", hands), *others]), ran_ms).drain(load) == Drain(100_000)
+
+
 def test_keys_of_several_queues_share_the_hands_of_a_worker() -> None:
     both = worker("w", HandsInfo(1, {"k": 1, "l": 1}), queues=("bulk", "default"))
     load = {("bulk", "k"): 10, ("default", "l"): 10}
