@@ -37,6 +37,17 @@ def test_a_table_stays_where_it_was_scrolled_to_on_a_phone(page: Page, site: Sit
     assert faults == []
 
 
+@pytest.mark.usefixtures("site")
+def test_the_table_of_the_hours_ahead_scrolls_for_itself_on_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 320, "height": 640})
+    send_delay_message("close", {"order": 2}, delay="2h")
+    page.goto(INDEX)
+    page.locator("#delayq-forecast-summary").click()
+    expect(page.get_by_role("region", name="Due in the next hours")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    assert violations(page) == []
+
+
 def test_a_queue_is_paused_seen_as_paused_and_resumed(page: Page, site: Site, faults: list[str]) -> None:
     site.worker()
     page.goto(INDEX)
