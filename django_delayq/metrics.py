@@ -47,7 +47,7 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "capped": ("1 where there may be more pending or ready messages than were counted", _SET),
     "paused": ("1 where workers start nothing of what waits", _SET),
     "finished": ("Messages that finished in the span up to now; only with a store", _SPAN),
-    "busiest_per_second": ("The highest rate of any ten seconds of the span; only with a store", _SPAN),
+    "busiest_per_second": ("The highest rate of ten seconds of the span; only with a store", _SPAN),
     "lateness_seconds": ("How late messages of the span had started; only with a store", (*_SPAN, "quantile")),
     "drain_seconds": ("How long what is due until the full hour takes; only with a store", ("alias",)),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from django_delayq.store import ended
+from django_delayq.store import ended, ran
 from django_delayq.store.database import Database
 from django_delayq.store.ended import BURST_MS, MINUTE_MS, Finished, Minute, Sample
 from django_delayq.store.figures import Pair
@@ -36,8 +36,8 @@ class Lateness:
 class Throughput:
     """The messages that finished in the `span_ms` up to now.
 
-    `parts` are their numbers in equal parts of the span, oldest first. `busiest_per_s` is the highest rate of any ten
-    seconds: what the workers are known to manage. `lateness` is None when nothing finished. All are `estimated` where
+    `parts` are their numbers in equal parts of the span, oldest first. `busiest_per_s` is the highest rate of
+    ten seconds, one after another back from now. `lateness` is None when nothing finished. All are `estimated` where
     counting would take long.
     """
 
@@ -63,18 +63,19 @@ def measure(
 ) -> tuple[list[Throughput], dict[str, float]]:
     """What finished in each of the spans of whole hours up to `now_ms`, and how long messages of each key ran of late,
     in ms; in two statements."""
-    newest = ended.finished(database, now_ms, max(spans_ms), MOST_COUNTED + 1)
+    newest, ran_of_common = ended.finished(database, now_ms, max(spans_ms), MOST_COUNTED + 1)
+    rare = [pair for pair in pairs if pair not in ran_of_common]
     windows = windows_before(newest.after_ms, [now_ms - span_ms for span_ms in spans_ms], Random(now_ms))
     stepped = [(max(newest.after_ms, now_ms - span_ms), now_ms, _step(newest, span_ms)) for span_ms in spans_ms]
-    some, of_windows, ran_ms = ended.samples(
-        database, stepped, [(after, until) for after, until, _ in windows], MOST_OF_A_WINDOW, pairs
+    some, of_windows, ran_of_rare = ended.samples(
+        database, stepped, [(after, until) for after, until, _ in windows], MOST_OF_A_WINDOW, rare
     )
     sampled = list(zip(windows, of_windows, strict=True))
     spans = [
         throughput(now_ms, span_ms, newest, late.late_ms, [one for one in sampled if one[0][0] >= now_ms - span_ms])
         for span_ms, late in zip(spans_ms, some, strict=True)
     ]
-    return spans, ran_ms
+    return spans, ran.means_ms(ran_of_common | ran_of_rare, pairs)
 
 
 def throughput(

@@ -8,8 +8,9 @@ from django.db.models import F
 from django_delayq import send_delay_message
 from django_delayq.brokers.base import Verb
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker, ended
+from django_delayq.store import StoredBroker, ran
 from django_delayq.store.ended import Finished, Minute, Sample, finished, samples
+from django_delayq.store.ran import Ran
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 
@@ -27,7 +28,16 @@ def end(broker: StoredBroker, verb: Verb, **settled: Any) -> None:
 
 
 def ran_ms(broker: StoredBroker, *pairs: tuple[str, str]) -> dict[str, float]:
-    return samples(broker.database, [], [], 1, pairs)[2]
+    """As the dashboard asks: of what is common at once, and of the rest by queue and key."""
+    common = finished(broker.database, 0, 0, 1)[1]
+    rare = samples(broker.database, [], [], 1, [pair for pair in pairs if pair not in common])[2]
+    return ran.means_ms(common | rare, pairs)
+
+
+@pytest.fixture(params=[1, ran.ENOUGH], ids=["common", "rare"])
+def enough(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long messages ran is told by the last that ended of all, or by a look of each queue and key."""
+    monkeypatch.setattr(ran, "ENOUGH", request.param)
 
 
 @pytest.fixture
@@ -43,11 +53,15 @@ def some_ended(broker: StoredBroker, database: str) -> None:
 
 @pytest.mark.usefixtures("some_ended")
 def test_what_finished_is_given_by_the_minute_as_far_back_as_was_read(broker: StoredBroker) -> None:
-    first, second = Minute(1, 1), Minute(2, 2)
-    assert finished(broker.database, 130_000, 100_000, 10) == Finished(30_000, {0: first, 1: second})
-    assert finished(broker.database, 130_000, 70_000, 10) == Finished(60_000, {0: first, 1: Minute(1, 1)})  # after it
-    assert finished(broker.database, 130_000, 100_000, 3) == Finished(69_000, {0: first, 1: Minute(1, 1)})
-    assert finished(broker.database, 59_000, 10_000, 10) == Finished(49_000)
+    def found(now_ms: int, span_ms: int, most: int) -> Finished:
+        return finished(broker.database, now_ms, span_ms, most)[0]
+
+    one, two, together = Minute(1, 1), Minute(2, 1), Minute(2, 2)
+    assert found(130_000, 100_000, 10) == Finished(30_000, {0: one, 1: two})
+    assert found(130_000, 70_000, 10) == Finished(60_000, {0: one, 1: one})  # after it
+    assert found(130_000, 100_000, 3) == Finished(69_000, {0: one, 1: one})
+    assert found(69_500, 10_000, 10) == Finished(59_500, {0: together})
+    assert found(59_000, 10_000, 10) == Finished(49_000)
 
 
 @pytest.mark.usefixtures("some_ended")
@@ -58,8 +72,8 @@ def test_windows_tell_how_many_finished_in_them_and_how_late_the_last_had_starte
 
 @pytest.mark.usefixtures("some_ended")
 def test_lateness_is_in_whole_ms_beside_how_long_messages_ran(broker: StoredBroker) -> None:
-    stepped, windows, ran = samples(broker.database, [(0, 200_000, 1)], [(0, 200_000)], 1, [("default", "k")])
-    assert ran == {"k": 90}
+    stepped, windows, of_pairs = samples(broker.database, [(0, 200_000, 1)], [(0, 200_000)], 1, [("default", "k")])
+    assert of_pairs == {("default", "k"): Ran(3, 270)}
     assert {type(late_ms) for one in (*stepped, *windows) for late_ms in one.late_ms} == {int}
 
 
@@ -69,6 +83,7 @@ def test_every_nth_message_tells_how_late_it_had_started(broker: StoredBroker) -
     assert (all_, some) == (Sample(0, [10, 10, 10]), Sample())
 
 
+@pytest.mark.usefixtures("enough")
 def test_how_long_a_message_ran_is_the_mean_of_those_of_its_key(broker: StoredBroker, database: str) -> None:
     send(database, "a", "b")
     end(broker, Verb.FINISH)
@@ -80,6 +95,7 @@ def test_how_long_a_message_ran_is_the_mean_of_those_of_its_key(broker: StoredBr
     assert ran_ms(broker, ("mail", "k")) == {}
 
 
+@pytest.mark.usefixtures("enough")
 def test_a_message_ran_for_as_long_as_all_its_attempts(broker: StoredBroker, database: str) -> None:
     send(database, "fails twice, then finishes", "fails four times")
     end(broker, Verb.FINISH)
@@ -94,6 +110,7 @@ def test_a_message_ran_for_as_long_as_all_its_attempts(broker: StoredBroker, dat
     assert ran_ms(broker, ("default", "k")) == {"k": 3_500}
 
 
+@pytest.mark.usefixtures("enough")
 def test_what_never_ran_does_not_count(broker: StoredBroker, database: str) -> None:
     send(database, "cancelled")
     broker.cancel(["cancelled"])
@@ -103,14 +120,34 @@ def test_what_never_ran_does_not_count(broker: StoredBroker, database: str) -> N
     assert ran_ms(broker, ("default", "k")) == {}
 
 
+@pytest.mark.usefixtures("enough")
 def test_the_last_ones_tell_how_long_messages_run(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ended, "RAN", 2)
+    monkeypatch.setattr(ran, "MOST", 2)
     send(database, "a", "b", "c", "d")
     end(broker, Verb.FINISH)
     rows = FinishMessage.objects.using(database)
-    for id, ended_ms, ran in (("a", 1_000_000, 90_000), ("b", 2_000_000, 3_000), ("c", 3_000_000, 1_000)):
-        rows.filter(message_id=id).update(ended_at=ended_ms, started_at=ended_ms - ran)
+    for id, ended_ms, took_ms in (("a", 1_000_000, 90_000), ("b", 2_000_000, 3_000), ("c", 3_000_000, 1_000)):
+        rows.filter(message_id=id).update(ended_at=ended_ms, started_at=ended_ms - took_ms)
     rows.filter(message_id="d").update(ended_at=4_000_000, outcome="cancelled")
     assert ran_ms(broker, ("default", "k")) == {"k": 2_000}
+
+
+def test_what_is_common_is_told_by_the_last_that_ended_and_the_rest_by_its_own_last(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ran, "LAST", 2)
+    monkeypatch.setattr(ran, "ENOUGH", 2)
+    send(database, "a", "b", "c", "d")
+    end(broker, Verb.FINISH)
+    send(database, "buried")
+    end(broker, Verb.BURY)
+    rows = FinishMessage.objects.using(database)
+    for number, id in enumerate(("a", "b", "c", "d")):
+        ended_ms = 2_000_000 + number
+        rows.filter(message_id=id).update(ended_at=ended_ms, started_at=ended_ms - 1_000)
+    rows.filter(message_id__in=("a", "b")).update(key="rare", started_at=F("ended_at") - 7_000)
+    ErrorMessage.objects.using(database).update(ended_at=1_000_000, started_at=0)
+    assert finished(broker.database, 0, 0, 1)[1] == {("default", "k"): Ran(2, 2_000)}
+    assert ran_ms(broker, ("default", "k"), ("default", "rare")) == {"k": 1_000, "rare": 7_000}
