@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from django.db import connections
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from django_delayq.admin import jobs
 from django_delayq.admin.actions import AT_ONCE
 from django_delayq.models import ErrorMessage, ReadyMessage
+from tests.browser.test_on_call import violations
 from tests.scale import scaled
 from tests.worker.processes import Site
 
@@ -32,14 +33,7 @@ def test_another_worker_goes_on_with_a_job_and_counts_each_message_once(
 ) -> None:
     failed = ErrorMessage.objects.using(database)
     fail(database)
-    page.goto("/admin/delayq/errormessage/?key=order.close")
-    page.locator("#action-toggle").check()
-    page.get_by_role("button", name=re.compile(f"Select all {FAILED}")).click()
-    page.get_by_label("Action:").select_option(label="Run again")
-    page.get_by_role("button", name="Go").click()
-    expect(page.get_by_text("A worker does this in the background")).to_be_visible()
-    page.get_by_role("button", name="Run again").click()
-    expect(page.get_by_text("It goes on.")).to_be_visible()
+    start(page)
     expect(page.get_by_role("progressbar")).to_be_visible()
     with endless(database, FAILED):
         worker = site.worker()
@@ -55,6 +49,38 @@ def test_another_worker_goes_on_with_a_job_and_counts_each_message_once(
     assert not failed.exists()
     assert ReadyMessage.objects.using(database).filter(key="order.close").count() == FAILED
     assert faults == []
+
+
+def test_axe_finds_nothing_on_the_progress_of_a_job(page: Page, database: str) -> None:
+    fail(database)
+    start(page)
+    page.route(page.url, without_refresh)
+    page.goto(page.url)
+    expect(page.get_by_role("progressbar")).to_be_visible()
+    found = {}
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        found[scheme] = violations(page)
+    assert {scheme: rules for scheme, rules in found.items() if rules} == {}
+
+
+def start(page: Page) -> None:
+    """Have all that failed run again in the background."""
+    page.goto("/admin/delayq/errormessage/?key=order.close")
+    page.locator("#action-toggle").check()
+    page.get_by_role("button", name=re.compile(f"Select all {FAILED}")).click()
+    page.get_by_label("Action:").select_option(label="Run again")
+    page.get_by_role("button", name="Go").click()
+    expect(page.get_by_text("A worker does this in the background")).to_be_visible()
+    page.get_by_role("button", name="Run again").click()
+    expect(page.get_by_text("It goes on.")).to_be_visible()
+
+
+def without_refresh(route: Route) -> None:
+    """Serve the page so that it does not load itself again while axe looks at it."""
+    response = route.fetch()
+    headers = {name: value for name, value in response.headers.items() if name != "refresh"}
+    route.fulfill(response=response, headers=headers)
 
 
 @contextmanager
