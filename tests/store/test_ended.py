@@ -137,7 +137,7 @@ def test_the_last_ones_tell_how_long_messages_run(
 def test_what_is_common_is_told_by_the_last_that_ended_and_the_rest_by_its_own_last(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ran, "LAST", 2)
+    monkeypatch.setattr(ran, "LAST", 3)
     monkeypatch.setattr(ran, "ENOUGH", 2)
     send(database, "a", "b", "c", "d")
     end(broker, Verb.FINISH)
@@ -147,7 +147,8 @@ def test_what_is_common_is_told_by_the_last_that_ended_and_the_rest_by_its_own_l
     for number, id in enumerate(("a", "b", "c", "d")):
         ended_ms = 2_000_000 + number
         rows.filter(message_id=id).update(ended_at=ended_ms, started_at=ended_ms - 1_000)
-    rows.filter(message_id__in=("a", "b")).update(key="rare", started_at=F("ended_at") - 7_000)
+    rows.filter(message_id="a").update(key="rare", started_at=F("ended_at") - 5_000)
+    rows.filter(message_id="b").update(key="rare", started_at=F("ended_at") - 9_000)
     ErrorMessage.objects.using(database).update(ended_at=1_000_000, started_at=0)
     assert finished(broker.database, 0, 0, 1)[1] == {("default", "k"): Ran(2, 2_000)}
     assert ran_ms(broker, ("default", "k"), ("default", "rare")) == {"k": 1_000, "rare": 7_000}
