@@ -3,13 +3,16 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django_delayq.brokers.base import HandsInfo, WorkerInfo
+from django_delayq.limits import Limits
 from django_delayq.store.figures import Pair
 
 LEAST_MS = 0.2
 """What a message costs its worker however quick the handler is: to be claimed and settled."""
+
+NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +50,35 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The live workers, and how long a message of each key ran of late: the mean, all its attempts together."""
+    """The live workers, how long a message of each key ran of late (the mean, all its attempts together), and the
+    limits over all workers that keys have here."""
 
     teams: Sequence[Team]
     ran_ms: Mapping[str, float]
+    limits: Mapping[str, Limits] = field(default_factory=dict)
 
-    def drain(self, load: Mapping[Pair, float]) -> Drain:
-        """How long so many messages take: as long as the pair, key or queue that has most to do, or as all."""
+    def times_ms(self, load: Mapping[Pair, float]) -> dict[Pair, float | None]:
+        """How long so many messages take of each pair that a live worker serves: as long as the pair, its key, its
+        queue or all have to do, whichever most. None: no message of its key has ended yet."""
         served = {pair: number for pair, number in load.items() if any(team.serves(pair) for team in self.teams)}
-        timed = [key for _, key in served if key in self.ran_ms]
-        if load and not timed:
-            return Drain(None, unserved=not served)
-        drain_ms = max((self._part_ms(served, part) for part in _parts(served)), default=0)
-        return Drain(math.ceil(drain_ms), at_least=len(timed) < len(load))
+        times_ms = dict.fromkeys(served, 0.0)
+        for part in _parts(served):
+            part_ms = self._part_ms(served, part)
+            for pair in part:
+                times_ms[pair] = max(times_ms[pair], part_ms)
+        return {pair: ms if pair[1] in self.ran_ms else None for pair, ms in times_ms.items()}
+
+    def drain(self, load: Mapping[Pair, float], times_ms: Mapping[Pair, float | None]) -> Drain:
+        """How long all of it takes, of the times that each pair takes."""
+        known = [ms for ms in times_ms.values() if ms is not None]
+        if load and not known:
+            return Drain(None, unserved=not times_ms)
+        at_least = len(known) < len(load) or any(self._may_wait(key) for _, key in load)
+        return Drain(math.ceil(round(max(known, default=0), 3)), at_least)  # a part of a message is no ms more
+
+    def _may_wait(self, key: str) -> bool:
+        """Whether messages of a key wait for one another by what their data say, which is not known here."""
+        return self._limits_of({key}).concurrency_key is not None
 
     def _part_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> float:
         """How long these take when there is nothing else to do."""
@@ -68,8 +87,17 @@ class Capacity:
             keys = {key for queue, key in part if team.serves((queue, key))}
             if keys:
                 workers, hands = workers + team.size, hands + team.at_once(keys)
+        number = sum(load[pair] for pair in part)
         work_ms = sum(load[queue, key] * self.ran_ms.get(key, 0) for queue, key in part)
-        return max(work_ms / hands, sum(load[pair] for pair in part) * LEAST_MS / workers)
+        limits = self._limits_of({key for _, key in part})
+        if limits.max_concurrency is not None and limits.concurrency_key is None:
+            hands = min(hands, limits.max_concurrency)
+        starts_ms = number * (limits.interval_us or 0) / 1000
+        return max(work_ms / hands, starts_ms, number * LEAST_MS / workers)
+
+    def _limits_of(self, keys: Collection[str]) -> Limits:
+        """Those of one key; several have none together."""
+        return self.limits.get(*keys, NO_LIMITS) if len(keys) == 1 else NO_LIMITS
 
 
 def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:

@@ -28,19 +28,20 @@ def forecast(waiting: Waiting, capacity: Capacity | None) -> tuple[Hour, ...]:
     """
     now_ms, known_until_ms = waiting.counts.now_ms, waiting.known_until_ms
     left: Mapping[Pair, float] = {(one.queue, one.key): one.ready for one in waiting.counts.waiting if one.ready}
-    is_whole = not any(one.ready_capped for one in waiting.counts.waiting)
+    is_whole = not (waiting.more_sets or any(one.ready_capped for one in waiting.counts.waiting))
     hours = []
     for number in range(HOURS):
         full_ms = now_ms - now_ms % HOUR_MS + number * HOUR_MS
         ends_ms, starts_ms = full_ms + HOUR_MS, max(full_ms, now_ms)
         due = waiting.pending_by_hour.get(full_ms, {})
         load = _sum(left, due)
-        drain = capacity.drain(load) if capacity else Drain(None)
-        complete = known_until_ms is None or known_until_ms >= ends_ms
+        times_ms = capacity.times_ms(load) if capacity else {}
+        drain = capacity.drain(load, times_ms) if capacity else Drain(None)
+        complete = not waiting.more_sets and (known_until_ms is None or known_until_ms >= ends_ms)
         is_whole &= complete
         at_least = drain.ms is not None and (drain.at_least or not is_whole)
         hours.append(Hour(starts_ms, sum(due.values()), complete, replace(drain, at_least=at_least)))
-        left = _left(load, drain, ends_ms - starts_ms)
+        left = _left(load, times_ms, ends_ms - starts_ms)
     return tuple(hours)
 
 
@@ -48,10 +49,13 @@ def _sum(left: Mapping[Pair, float], due: Mapping[Pair, int]) -> Mapping[Pair, f
     return {pair: left.get(pair, 0) + due.get(pair, 0) for pair in left.keys() | due.keys()}
 
 
-def _left(load: Mapping[Pair, float], drain: Drain, span_ms: int) -> Mapping[Pair, float]:
-    """What an hour does not finish, of each queue and key the same part."""
-    if drain.unserved:
-        return load
-    if drain.ms is None or drain.ms <= span_ms:
-        return {}
-    return {pair: number * (1 - span_ms / drain.ms) for pair, number in load.items()}
+def _left(load: Mapping[Pair, float], times_ms: Mapping[Pair, float | None], span_ms: int) -> Mapping[Pair, float]:
+    """What an hour does not finish: all of what nobody asks for, and of what nobody knows how long it takes."""
+    left = {}
+    for pair, number in load.items():
+        taken_ms = times_ms.get(pair)
+        if taken_ms is None:
+            left[pair] = number
+        elif taken_ms > span_ms:
+            left[pair] = number * (1 - span_ms / taken_ms)
+    return left

@@ -10,6 +10,7 @@ from django_delayq.brokers.base import Broker, Capability, Info, Pause, ServerRe
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.durations import to_text
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.handlers import handlers_by_key
 from django_delayq.monitor.capacity import Capacity, teams_of
 from django_delayq.monitor.forecast import Hour, forecast
 from django_delayq.monitor.patience import within
@@ -35,7 +36,8 @@ class Status:
 
     Large numbers are counted in part. With a store `capped` tells that there may be more waiting, ready or running, and
     the `totals` are left to the audit. `in_part` names those of `error`, `errors_last_hour` and `retried` (waits or
-    runs after a failure) that were counted as far as they are at all: there may be more. `broker_skew_ms` is how far
+    runs after a failure) that were counted as far as they are at all: there may be more; and `waiting` where there are
+    more queues and keys. `broker_skew_ms` is how far
     the broker's clock is at least ahead of the database's. `untimed` are keys that wait and of which no message has
     ended yet: the times of the forecast are without them. Without a store, what only rows tell is None, and there is no
     forecast.
@@ -76,12 +78,12 @@ class Status:
     @property
     def capped(self) -> bool:
         """Whether there may be more of what waits and runs."""
-        return any(each.capped for each in self.waiting)
+        return "waiting" in self.in_part or any(each.capped for each in self.waiting)
 
     @property
     def ready_capped(self) -> bool:
         """Whether there may be more of what is due: of what is ready, and of what runs."""
-        return any(each.ready_capped for each in self.waiting)
+        return "waiting" in self.in_part or any(each.ready_capped for each in self.waiting)
 
     @property
     def parked(self) -> tuple[WaitingSet, ...]:
@@ -164,7 +166,9 @@ def _with_store(broker: StoredBroker, patience_s: float | None) -> Status:
         server = _away(broker, error)
     server.durability = report.durability(database)
     counts = found.counts
-    capacity = None if workers is None else Capacity(teams_of(workers), ran_ms)
+    limits = {key: handler.limits for key, handler in handlers_by_key(database.alias).items() if handler.limits}
+    capacity = None if workers is None else Capacity(teams_of(workers), ran_ms, limits)
+    in_part = _in_part(figures.MOST, error=counts.error, errors_last_hour=found.errors_last_hour, retried=found.retried)
     return Status(
         now_ms=decides_ms,
         clock_skew_ms=skew_ms,
@@ -180,9 +184,7 @@ def _with_store(broker: StoredBroker, patience_s: float | None) -> Status:
         broker_away=workers is None,
         broker_skew_ms=broker_skew_ms,
         retried=found.retried,
-        in_part=_in_part(
-            figures.MOST, error=counts.error, errors_last_hour=found.errors_last_hour, retried=found.retried
-        ),
+        in_part=in_part | {"waiting"} if found.more_sets else in_part,
         last_hour=hour,
         last_day=day,
         forecast=forecast(found, capacity),

@@ -20,6 +20,8 @@ MOST = 30_000
 """So many rows are counted in one look, of what was buried and of what was retried; an index has them."""
 MOST_PENDING = 50_000
 """So many that are not due, the nearest of all queues and keys."""
+MOST_OF_A_PILE = 200_000
+"""And so many that are due at the one instant at which these end, shared out among the queues and keys."""
 MOST_DUE = 10_000
 """So many that are due, shared out among the queues and keys. They cost more: the rows themselves tell whether they
 run."""
@@ -30,7 +32,7 @@ MOST_PAIRS = 200
 Pair = tuple[str, str]
 """A queue and a key."""
 
-_NEAR, _LATER, _DUE = range(3)
+_NEAR, _PILE, _LATER, _DUE = range(4)
 _NEVER_MS = 2**62
 _OF_SET = 'delayq_ready WHERE alias = %s AND queue = %s AND "key" = %s'
 
@@ -40,7 +42,8 @@ class Waiting:
     """What waits, runs and is buried. `retried` waits or runs after a failure.
 
     `pending_by_hour` is how many messages of each queue and key fall due in the `HOURS` that begin at these epoch ms,
-    and, last, after them: complete up to `known_until_ms` (None: complete).
+    and, last, after them: complete up to `known_until_ms` (None: complete). `more_sets`: there are more queues and keys
+    than `MOST_PAIRS`, of which nothing is told.
     """
 
     counts: Counts
@@ -48,6 +51,7 @@ class Waiting:
     errors_last_hour: int
     pending_by_hour: dict[int, dict[Pair, int]] = field(default_factory=dict)
     known_until_ms: int | None = None
+    more_sets: bool = False
 
 
 def waiting(database: Database, now_ms: int) -> Waiting:
@@ -57,13 +61,15 @@ def waiting(database: Database, now_ms: int) -> Waiting:
     Suspects that were rescheduled count as pending.
     There are no totals: the audit counts them.
     """
-    sets = [SetCount(queue, key, 0, 0, None) for queue, key in waiting_pairs(database, MOST_PAIRS)]
+    pairs = waiting_pairs(database, MOST_PAIRS + 1)
+    sets = [SetCount(queue, key, 0, 0, None) for queue, key in pairs[:MOST_PAIRS]]
     error, errors_last_hour, retried, known_until_ms = _counted(database, now_ms)
     found = Waiting(Counts(now_ms, [], 0, 0, error), retried, errors_last_hour, known_until_ms=known_until_ms)
-    most_due = max(MOST_DUE // max(len(sets), 1), LEAST)
-    rows = for_each(database, *_pending(database, sets, found), _due(database, sets, now_ms, most_due))
-    _count_pending(sets, [row for row in rows if row[0] != _DUE], found)
-    _count_more(sets, [row for row in rows if row[0] == _LATER], found)
+    found.more_sets = len(pairs) > MOST_PAIRS
+    most_due, most_of_a_pile = (max(most // max(len(sets), 1), LEAST) for most in (MOST_DUE, MOST_OF_A_PILE))
+    pending = _pending(database, sets, found, most_of_a_pile)
+    rows = for_each(database, *pending, _due(database, sets, now_ms, most_due))
+    _count_pending(sets, [row for row in rows if row[0] != _DUE], most_of_a_pile, found)
     _count_due(sets, [row for row in rows if row[0] == _DUE], most_due, found.counts)
     found.counts.waiting = [one for one in sets if one.pending or one.ready]
     return found
@@ -86,20 +92,28 @@ def _counted(database: Database, now_ms: int) -> tuple[int, int, int, int | None
     return error, errors_last_hour, retried, beyond_ms
 
 
-def _pending(database: Database, sets: Sequence[SetCount], found: Waiting) -> list[Look]:
-    """What of each set is due before `known_until_ms`, and the next `LEAST` after that, by the hour."""
+def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_of_a_pile: int) -> list[Look]:
+    """What of each set is due before `known_until_ms`, at it, and the next `LEAST` after it, by the hour."""
     now_ms, until_ms = found.counts.now_ms, found.known_until_ms
     hour = f"{database.dialect.least}(due_at - due_at %% {HOUR_MS}, {now_ms - now_ms % HOUR_MS + HOURS * HOUR_MS})"
-    by_hour = f"count(*), {hour}, min(due_at), max(due_at), 0, 0 FROM"
+    by_hour = f"count(*), {hour}, min(due_at), 0, 0, 0 FROM"
     near = f"SELECT {_NEAR}, {{i}}, {by_hour} {_OF_SET} AND due_at > %s AND due_at < %s GROUP BY {hour}"
+    pile = (
+        f"SELECT {_PILE}, {{i}}, {by_hour} (SELECT due_at FROM {_OF_SET} AND due_at = %s LIMIT %s) AS pile"
+        f" GROUP BY {hour}"
+    )
     later = (
-        f"SELECT {_LATER}, {{i}}, {by_hour} (SELECT due_at FROM {_OF_SET} AND due_at >= %s ORDER BY due_at LIMIT %s)"
+        f"SELECT {_LATER}, {{i}}, {by_hour} (SELECT due_at FROM {_OF_SET} AND due_at > %s ORDER BY due_at LIMIT %s)"
         f" AS later GROUP BY {hour}"
     )
     of = [(database.alias, one.queue, one.key) for one in sets]
     if until_ms is None:
         return [(near, [(*each, now_ms, _NEVER_MS) for each in of])]
-    return [(near, [(*each, now_ms, until_ms) for each in of]), (later, [(*each, until_ms, LEAST) for each in of])]
+    return [
+        (near, [(*each, now_ms, until_ms) for each in of]),
+        (pile, [(*each, until_ms, most_of_a_pile) for each in of]),
+        (later, [(*each, until_ms, LEAST) for each in of]),
+    ]
 
 
 def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -> Look:
@@ -118,34 +132,17 @@ def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -
     return due, [(database.alias, one.queue, one.key, now_ms, most) for one in sets]
 
 
-def _count_pending(sets: Sequence[SetCount], rows: Sequence[Row], found: Waiting) -> None:
-    for _, i, number, hour_ms, first_ms, *_ in rows:
-        _add_pending(sets[i], number, hour_ms, found)
-        sets[i].next_due_ms = earliest(sets[i].next_due_ms, first_ms)
-
-
-def _add_pending(one: SetCount, number: int, hour_ms: int, found: Waiting) -> None:
-    one.pending += number
-    hour = found.pending_by_hour.setdefault(hour_ms, {})
-    hour[one.queue, one.key] = hour.get((one.queue, one.key), 0) + number
-
-
-def _count_more(sets: Sequence[SetCount], later: Sequence[Row], found: Waiting) -> None:
-    """Mark the sets of which there may be more. Where one of them has very many at one instant, which `MOST_PENDING`
-    then ends amid, those of them that were not counted are its own."""
-    numbers: Counter[int] = Counter()
-    last: dict[int, Row] = {}
-    for row in later:
-        numbers[row[1]] += row[2]
-        last[row[1]] = max(row, last.get(row[1], row), key=lambda each: each[5])
-    capped = [i for i, number in numbers.items() if number >= LEAST]
-    for i in capped:
-        sets[i].pending_capped = True
-    piles = [last[i] for i in capped if last[i][5] == found.known_until_ms]
-    if len(piles) == 1:
-        ((_, i, _, hour_ms, *_),) = piles
-        known = sum(sum(due.values()) for hour, due in found.pending_by_hour.items() if hour <= hour_ms)
-        _add_pending(sets[i], max(MOST_PENDING - known, 0), hour_ms, found)
+def _count_pending(sets: Sequence[SetCount], rows: Sequence[Row], most_of_a_pile: int, found: Waiting) -> None:
+    later = Counter[int]()
+    for kind, i, number, hour_ms, first_ms, *_ in rows:
+        one, hour = sets[i], found.pending_by_hour.setdefault(hour_ms, {})
+        one.pending += number
+        one.next_due_ms = earliest(one.next_due_ms, first_ms)
+        hour[one.queue, one.key] = hour.get((one.queue, one.key), 0) + number
+        later[i] += number if kind == _LATER else 0
+        one.pending_capped |= later[i] >= LEAST or (kind == _PILE and number >= most_of_a_pile)
+    if not any(one.pending_capped for one in sets):
+        found.known_until_ms = None
 
 
 def _count_due(sets: Sequence[SetCount], rows: Sequence[Row], most: int, counts: Counts) -> None:

@@ -18,14 +18,18 @@ LOOKED = 2_000
 """That is in so many rows of a table, shared out among these queues and keys; in `MOST` of each at least."""
 
 _FINISHED = (
-    "SELECT {names} ended_at, CASE outcome WHEN 'finished' THEN (ended_at - started_at) * (failures + 1) END AS ran_ms"
-    " FROM delayq_finish WHERE alias = %s{of} ORDER BY ended_at DESC LIMIT %s"
+    "SELECT {names} ended_at, CASE WHEN outcome <> 'finished' THEN NULL"
+    " WHEN started_at < ended_at THEN (ended_at - started_at) * (failures + 1) WHEN started_at >= ended_at THEN 0 END"
+    " AS ran_ms FROM delayq_finish WHERE alias = %s{of} ORDER BY ended_at DESC LIMIT %s"
 )
 _BURIED = (
-    "SELECT {names} ended_at, (ended_at - started_at) * CASE WHEN failures > 0 THEN failures ELSE 1 END AS ran_ms"
-    " FROM delayq_error WHERE alias = %s{of} ORDER BY ended_at DESC LIMIT %s"
+    "SELECT {names} ended_at, CASE"
+    " WHEN started_at < ended_at THEN (ended_at - started_at) * CASE WHEN failures > 0 THEN failures ELSE 1 END"
+    " WHEN started_at >= ended_at THEN 0 END"
+    " AS ran_ms FROM delayq_error WHERE alias = %s{of} ORDER BY ended_at DESC LIMIT %s"
 )
-"""Each attempt counts as long as the last. What was cancelled, or expired, ran for no time: NULL."""
+"""Each attempt counts as long as the last. What was cancelled, or expired, ran for no time: NULL.
+What seems to have ended before it started, by a clock that was set back, took none; MariaDB refuses the product."""
 
 
 @dataclass(frozen=True, slots=True)

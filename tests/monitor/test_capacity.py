@@ -3,7 +3,9 @@
 import pytest
 
 from django_delayq.brokers.base import HandsInfo, WorkerInfo
+from django_delayq.limits import Limits
 from django_delayq.monitor.capacity import LEAST_MS, Capacity, Drain, teams_of
+from django_delayq.store.figures import Pair
 
 HALF_A_MINUTE = 30_000.0
 
@@ -13,7 +15,11 @@ def worker(name: str, *hands: HandsInfo, queues: tuple[str, ...] = ("default",))
 
 
 def drain(load: dict[str, int], ran_ms: dict[str, float], *workers: WorkerInfo, queue: str = "default") -> Drain:
-    return Capacity(teams_of(workers), ran_ms).drain({(queue, key): number for key, number in load.items()})
+    return drained(Capacity(teams_of(workers), ran_ms), {(queue, key): number for key, number in load.items()})
+
+
+def drained(capacity: Capacity, load: dict[Pair, int]) -> Drain:
+    return capacity.drain(load, capacity.times_ms(load))
 
 
 FOUR = HandsInfo(32, {"k": 4, "l": 4})
@@ -44,21 +50,21 @@ def test_a_queue_takes_as_long_as_the_workers_that_serve_it() -> None:
     ran_ms, one_hand = {"k": 1_000.0, "l": 1_000.0}, HandsInfo(1, {"k": 1, "l": 1})
     workers = worker("w", one_hand, queues=("bulk",)), worker("other", one_hand)
     assert drain({"k": 10, "l": 10}, ran_ms, *workers, queue="bulk") == Drain(20_000)
-    both = Capacity(teams_of(workers), ran_ms).drain({("bulk", "k"): 10, ("bulk", "l"): 10, ("default", "k"): 1})
-    assert both == Drain(20_000)
+    load = {("bulk", "k"): 10, ("bulk", "l"): 10, ("default", "k"): 1}
+    assert drained(Capacity(teams_of(workers), ran_ms), load) == Drain(20_000)
 
 
 def test_a_key_of_one_queue_has_the_hands_of_the_workers_that_serve_that_queue() -> None:
     hands, ran_ms = HandsInfo(5, {"k": 1, "l": 4}), {"k": 1_000.0, "l": 1_000.0}
     others = [worker(f"other {i}", hands, queues=("bulk",)) for i in range(9)]
     load = {("default", "k"): 100, ("default", "l"): 1, ("bulk", "k"): 1}
-    assert Capacity(teams_of([worker("w", hands), *others]), ran_ms).drain(load) == Drain(100_000)
+    assert drained(Capacity(teams_of([worker("w", hands), *others]), ran_ms), load) == Drain(100_000)
 
 
 def test_keys_of_several_queues_share_the_hands_of_a_worker() -> None:
     both = worker("w", HandsInfo(1, {"k": 1, "l": 1}), queues=("bulk", "default"))
     load = {("bulk", "k"): 10, ("default", "l"): 10}
-    assert Capacity(teams_of([both]), {"k": 1_000, "l": 1_000}).drain(load) == Drain(20_000)
+    assert drained(Capacity(teams_of([both]), {"k": 1_000, "l": 1_000}), load) == Drain(20_000)
 
 
 def test_each_message_costs_its_worker_the_least_time_however_quick_its_handler_is() -> None:
@@ -85,3 +91,24 @@ def test_nothing_takes_no_time() -> None:
 def test_a_worker_that_tells_of_no_hands_has_one(number: int) -> None:
     workers = [WorkerInfo(str(i), ["default"], ["k"], 0, 0) for i in range(number)]
     assert drain({"k": 4}, {"k": 1_000}, *workers) == Drain(4_000 // number)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (Limits(max_concurrency=1), Drain(40_000)),
+        (Limits(max_concurrency=9), Drain(10_000)),
+        (Limits(interval_us=2_000_000), Drain(80_000)),
+        (Limits(max_concurrency=1, concurrency_key="{account}"), Drain(10_000, at_least=True)),
+    ],
+)
+def test_limits_over_all_workers_hold_a_key_up(limits: Limits, expected: Drain) -> None:
+    capacity = Capacity(teams_of([worker("w", FOUR)]), {"k": 1_000}, {"k": limits})
+    assert drained(capacity, {("default", "k"): 40}) == expected
+
+
+def test_a_limit_of_one_key_holds_up_no_other() -> None:
+    capacity = Capacity(teams_of([worker("w", FOUR)]), {"k": 1_000, "l": 1_000}, {"k": Limits(max_concurrency=1)})
+    load = {("default", "k"): 4, ("default", "l"): 4}
+    assert capacity.times_ms(load)["default", "l"] == 1_000
+    assert drained(capacity, load) == Drain(4_000)

@@ -2,7 +2,7 @@
 
 from django_delayq.brokers.base import Counts, HandsInfo, SetCount, WorkerInfo
 from django_delayq.monitor.capacity import Capacity, Drain, teams_of
-from django_delayq.monitor.forecast import forecast
+from django_delayq.monitor.forecast import Hour, forecast
 from django_delayq.store.figures import HOUR_MS, HOURS, Waiting
 
 EIGHT = 1_800_000_000_000  # 2027-01-15T08:00:00Z
@@ -68,3 +68,32 @@ def test_where_more_is_ready_than_was_counted_every_hour_takes_at_least_so_long(
     hours = forecast(waiting(EIGHT, {}, ready=1, ready_capped=True), taking(1_000))
     assert {hour.complete for hour in hours} == {True}
     assert {hour.drain.at_least for hour in hours} == {True}
+
+
+def test_with_more_queues_and_keys_than_are_told_no_hour_is_complete() -> None:
+    found = waiting(EIGHT, {EIGHT: 1})
+    found.more_sets = True
+    hours = forecast(found, taking(1_000))
+    assert {hour.complete for hour in hours} == {False}
+    assert {hour.drain.at_least for hour in hours} == {True}
+
+
+def of_two_keys(
+    by_hour: dict[int, dict[str, int]], ran_ms: dict[str, float], hands: dict[str, int]
+) -> tuple[Hour, ...]:
+    pending = {hour_ms: {("default", key): due for key, due in of.items()} for hour_ms, of in by_hour.items()}
+    worker = WorkerInfo("w", ["default"], list(hands), 0, 0, hands=[HandsInfo(8, hands)])
+    return forecast(Waiting(Counts(EIGHT, [], 0, 0, 0), 0, 0, pending), Capacity(teams_of([worker]), ran_ms))
+
+
+def test_what_is_not_known_to_run_is_left_out_of_each_hour() -> None:
+    hours = of_two_keys({EIGHT: {"k": 60, "new": 1}}, {"k": 1_000}, {"k": 1, "new": 1})
+    assert [hour.drain for hour in hours[:2]] == [Drain(60_000, at_least=True), Drain(None)]
+    hours = of_two_keys({EIGHT: {"k": 5_400, "parked": 1}}, {"k": 1_000, "parked": 1_000}, {"k": 1})
+    assert [hour.drain for hour in hours[1:3]] == [Drain(1_800_000, at_least=True), Drain(None, unserved=True)]
+
+
+def test_a_backlog_of_one_key_grows_by_no_other() -> None:
+    by_hour = {EIGHT: {"k": 7_200, "l": 1_800}, EIGHT + HOUR_MS: {"l": 1_800}, EIGHT + 2 * HOUR_MS: {"l": 1_800}}
+    hours = of_two_keys(by_hour, {"k": 1_000, "l": 1_000}, {"k": 1, "l": 1})
+    assert [hour.drain.ms for hour in hours[:3]] == [7_200_000, 3_600_000, 1_800_000]

@@ -86,7 +86,7 @@ def test_large_sets_are_counted_in_part_and_say_so(
     send_delay_messages(Send("k", 1, id=f"{i:02}", delay=3600 + i) for i in range(30))
     send_delay_messages(Send("l", 1, delay=7200) for _ in range(4))
     many, few = look(broker).counts.waiting
-    assert (many.pending, many.pending_capped, many.ready_capped) == (25, True, False)
+    assert (many.pending, many.pending_capped, many.ready_capped) == (26, True, False)
     assert (few.pending, few.pending_capped) == (4, False)
     ReadyMessage.objects.using(database).filter(key="k").update(due_at=F("due_at") - 2 * HOUR_MS)
     many, few = look(broker).counts.waiting
@@ -108,18 +108,43 @@ def test_a_large_set_is_told_by_the_hour_beside_small_ones(
     assert seen.known_until_ms == to_epoch_ms(hour + timedelta(days=1))
 
 
-def test_very_many_at_one_instant_are_counted_as_far_as_others_are(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("most_of_a_pile", "expected"),
+    [(40, [(10, False), (20, True), (20, True)]), (200, [(10, False), (60, False), (90, False)])],
+)
+def test_what_is_due_at_the_instant_at_which_counting_ends_is_counted_of_each_queue_and_key(
+    broker: StoredBroker,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    most_of_a_pile: int,
+    expected: list[tuple[int, bool]],
 ) -> None:
     monkeypatch.setattr(figures, "MOST_PENDING", 50)
+    monkeypatch.setattr(figures, "MOST_OF_A_PILE", most_of_a_pile * 3 // 2)
     monkeypatch.setattr(figures, "LEAST", 2)
     at = datetime.now(UTC).replace(minute=30, second=0, microsecond=0) + timedelta(hours=2)
-    send_delay_messages(Send("many", 1, at=at) for _ in range(99))
-    send_delay_messages(Send("few", 1, at=at) for _ in range(1))
+    for key, number in (("few", 1), ("many", 60), ("most", 90)):
+        send_delay_messages(Send(key, 1, at=at) for _ in range(number))
     send_delay_messages(Send("few", 1, at=at - timedelta(minutes=1)) for _ in range(9))
-    few, many = look(broker).counts.waiting
-    assert (few.pending, few.pending_capped) == (10, False)
-    assert (many.pending, many.pending_capped) == (40, True)
+    seen = look(broker)
+    assert [(one.pending, one.pending_capped) for one in seen.counts.waiting] == expected
+    is_whole = not any(capped for _, capped in expected)
+    assert (seen.known_until_ms is None) == is_whole
+    (due,) = seen.pending_by_hour.values()
+    assert sum(due.values()) == sum(number for number, _ in expected)
+
+
+def test_more_queues_and_keys_than_are_told_are_told_to_be_there(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "MOST_PAIRS", 2)
+    for key in ("a", "b"):
+        send(database, key, key=key, delay="1h")
+    assert not look(broker).more_sets
+    send(database, "c", key="c", delay="1h")
+    seen = look(broker)
+    assert seen.more_sets
+    assert [one.key for one in seen.counts.waiting] == ["a", "b"]
 
 
 def test_hours_are_known_as_far_as_was_counted(
