@@ -112,8 +112,8 @@ class Loop:
             timeout = min(timeout, ENDING_LOOK_S)
         elif self._claiming.busy:
             timeout = min(timeout, UNSTARTED_LOOK_S)
-        if self._claiming.next_at is not None:
-            timeout = min(timeout, max(self._claiming.next_at - monotonic(), 0))
+        if (next_at := self._claiming.next_at) is not None:  # read once: it is None as soon as it has passed
+            timeout = min(timeout, max(next_at - monotonic(), 0))
         if not self._claiming.wanted:
             # Every hand is busy. The broker would end its wait for what is due and can't be claimed now.
             self._woken.wait(timeout)

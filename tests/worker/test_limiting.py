@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
@@ -250,3 +250,16 @@ def test_an_async_handler_has_the_same_limits(rig: Rig) -> None:
     rig.start(make_handler(handle, limits=ONE_EACH))
     rig.until_gone(*(f"m{n}" for n in range(6)))
     assert most == [1]
+
+
+def test_a_wait_for_a_limit_that_ends_while_it_is_read_ends_no_worker(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = cycle([time.monotonic(), None])
+    monkeypatch.setattr(Claiming, "next_at", property(lambda claiming: next(read)))
+    rig.start(make_handler(lambda message: None))
+    rig.send("a")
+    rig.until_gone("a")
+    rig.send("b")
+    rig.until_gone("b")
+    rig.stop()
