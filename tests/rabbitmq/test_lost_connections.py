@@ -163,6 +163,22 @@ def test_a_lease_goes_on_whose_message_another_process_has_put_anew(
     assert nothing_is_left(broker)
 
 
+def test_a_message_that_goes_on_here_takes_no_hand_of_the_next_one(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    hand = [Want("q", "k", 1)]
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    claimed = claim(broker, hand)
+    broker._link.drop()
+    put_anew(rabbitmq_server)
+    while broker.renew([("a", claimed.token)], 60_000) != [True]:
+        assert broker.claim(hand, lease_ms=60_000, worker="w").messages == []
+    assert broker._wanted == [("q", "k")]  # the hand is still free: the next sleep ends with what comes
+    consumer = broker._inbox.boxes["q", "k"].consumer
+    assert consumer is not None
+    assert not consumer.is_full
+
+
 def test_a_lease_does_not_go_on_whose_message_another_process_may_have_begun(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:

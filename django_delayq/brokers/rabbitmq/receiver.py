@@ -90,12 +90,12 @@ class Receiver:
             for want, name in zip(wants, names, strict=True):
                 room = BATCH - len(claims.messages) - len(claims.alarms)
                 taken = list(self._inbox.take(name, min(want.count, room), want.at_once))
-                self._lease(taken, claims, lease_ms)
+                short = want.count - self._lease(taken, claims, lease_ms)
                 claims.left = claims.left or len(taken) == room < want.count
-                if len(taken) < want.count:
+                if short:
                     self._wanted.append(name)  # a set that filled its hands is not waited for
                 with self._silence.using(self._ready(want)):
-                    self._inbox.consume(name, min(want.count - len(taken), BATCH))
+                    self._inbox.consume(name, min(short, BATCH))
             claims.messages.sort(key=lambda message: message.due_ms)
             claims.left = claims.left or any(self._inbox.boxes[name].ready for name in names)
             claims.next_due_ms = self._next_due_ms(names, claims)
@@ -109,7 +109,9 @@ class Receiver:
         self._inbox.ripen()
         self._recover(upkept)
 
-    def _lease(self, arrivals: Iterable[Arrival], claims: Claims, lease_ms: int) -> None:
+    def _lease(self, arrivals: Iterable[Arrival], claims: Claims, lease_ms: int) -> int:
+        """Gives how many are claimed: a double fills no hand, nor does that with which a lease goes on."""
+        before = len(claims.messages) + len(claims.alarms)
         until = self._clock.monotonic() + lease_ms / 1000
         for arrival in arrivals:
             if arrival.is_alarm:
@@ -118,6 +120,7 @@ class Receiver:
                 self._inbox.acknowledge([arrival.tag])
             elif not self._leases.take_up(arrival, until):
                 claims.messages.append(self._leases.lease(arrival, until))
+        return len(claims.messages) + len(claims.alarms) - before
 
     def _next_due_ms(self, names: Sequence[SetName], claims: Claims) -> int | None:
         if claims.left:
