@@ -32,14 +32,11 @@ from django_delayq.brokers.rabbitmq.locations import HEARTBEAT_S, parse_location
 from django_delayq.brokers.rabbitmq.names import Names, SetName
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing
 from django_delayq.brokers.rabbitmq.publishing import Publisher
-from django_delayq.brokers.rabbitmq.settling import again, lapsed, successor, told_of
+from django_delayq.brokers.rabbitmq.settling import End, after_lapse, again, lapsed, successor, told_of, unclaimed
 from django_delayq.brokers.rabbitmq.silence import Silence
 from django_delayq.brokers.rabbitmq.waker import Waker
 from django_delayq.conf import Alias
 from django_delayq.errors import DelayqError
-
-End = tuple[Arrival, Outgoing | None]
-"""A message that is over here, and what takes its place."""
 
 INTERRUPTED_S = 1.0
 UNWANTED_S = 1.0
@@ -241,7 +238,7 @@ class Receiver:
         while len(self._leaving) < BATCH and (stray := self._inbox.get(self._names.stray)) is not None:
             self._leaving.append(stray)
             self._publisher.mend()  # its queue is to be there, and bound
-        self._replace(self._back(self._leaving))
+        self._replace(unclaimed(self._names, self._leaving, self._clock))
         self._leaving.clear()
 
     def _recover(self, upkept: Upkept | None = None) -> None:
@@ -251,12 +248,12 @@ class Receiver:
         lost = list(self._inbox.lost)
         if lost:
             ends = [
-                (each, None if self._leases.is_spare(each) else self._lapsed(each, after=each.note.uid))
+                (each, None if self._leases.is_spare(each) else lapsed(self._names, each, self._clock, each.note.uid))
                 for each in lost
             ]
             self._replace(ends)
             del self._inbox.lost[: len(lost)]  # not before: what could not be published is tried again
-            self._untold += self._buried_of(ends)
+            self._untold += told_of(self._names, ends)
         if upkept:
             upkept.buried += self._untold
             self._untold.clear()
@@ -266,32 +263,13 @@ class Receiver:
         now = self._clock.monotonic()
         self._leases.lose_adrift(now)
         leases = self._leases.lapsed(now)[:BATCH]
-        ends = {lease: self._after_lapse(lease.arrival, lease.interrupted) for lease in leases}
+        ends = {lease: after_lapse(self._names, lease.arrival, lease.interrupted, self._clock) for lease in leases}
         self._end(ends)
         alarms = list(self._leases.lapsed_alarms(now))
         self._inbox.put_back(alarms)
-        told = self._buried_of((lease.arrival, following) for lease, following in ends.items())
+        told = told_of(self._names, ((lease.arrival, following) for lease, following in ends.items()))
         upkept.buried += told
         upkept.reclaimed += len(ends) + len(alarms) - len(told)
-
-    def _buried_of(self, ends: Iterable[End]) -> list[BuriedInfo]:
-        error = self._names.error
-        return [told_of(arrival) for arrival, following in ends if following and following.routing_key == error]
-
-    def _after_lapse(self, arrival: Arrival, interrupted: bool) -> Outgoing:
-        if interrupted and not arrival.note.header.at_most_once:
-            return again(self._names, arrival, 0, self._clock)
-        return self._lapsed(arrival)
-
-    def _lapsed(self, arrival: Arrival, after: str = "") -> Outgoing:
-        return lapsed(self._names, arrival, self._hold_ms(arrival), self._clock.now_ms(), after)
-
-    def _back(self, arrivals: Iterable[Arrival]) -> list[End]:
-        return [(arrival, again(self._names, arrival, self._hold_ms(arrival), self._clock)) for arrival in arrivals]
-
-    def _hold_ms(self, arrival: Arrival) -> int:
-        """How long it is still to be held."""
-        return max(math.ceil((arrival.ready_at - self._clock.monotonic()) * 1000), 0)
 
     def _give_back(self) -> None:
         """Give back what is held and not claimed, and what was interrupted: a lost connection would count a crash."""
@@ -300,7 +278,7 @@ class Receiver:
                 return
             with self._receiving():
                 self._leaving += self._inbox.everything()
-                self._replace(self._back(self._leaving))
+                self._replace(unclaimed(self._names, self._leaving, self._clock))
                 self._leaving.clear()
                 hold_ms = int(INTERRUPTED_S * 1000)
                 interrupted = self._leases.interrupted()

@@ -1,5 +1,7 @@
 """How a lease ends: what takes the place of the message that is then acknowledged. No I/O."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from django_delayq.brokers.base import FATAL_CRASHES, SUSPECT_CRASHES, BuriedInfo, Settlement, Verb
@@ -11,6 +13,9 @@ from django_delayq.brokers.rabbitmq.outgoing import LONGEST_HOLD_MS, Outgoing, b
 
 LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 NOT_OURS = "its header can't be read: not written by django-delayq"
+
+End = tuple[Arrival, Outgoing | None]
+"""A message that is over here, and what takes its place."""
 
 
 def successor(names: Names, arrival: Arrival, end: Settlement, clock: Clock) -> Outgoing | None:
@@ -41,21 +46,32 @@ def bury(names: Names, arrival: Arrival, error: str, now_ms: int, detail: str = 
     return buried(names, note, arrival.body)
 
 
-def lapsed(names: Names, arrival: Arrival, hold_ms: int, now_ms: int, after: str) -> Outgoing:
+def lapsed(names: Names, arrival: Arrival, clock: Clock, after: str = "") -> Outgoing:
     """What takes the place of a message whose worker died or could not renew: a crash is counted, at most two.
 
-    `hold_ms` is what it is to be held for, if it may be that the worker still held it: nobody can tell.
+    It is held for as long as it still was, if it may be that the worker still held it: nobody can tell.
     """
     if reason := _why_buried(arrival):
-        return bury(names, arrival, reason, now_ms)
+        return bury(names, arrival, reason, clock.now_ms())
     crashes = min(arrival.note.crashes + 1, SUSPECT_CRASHES)
-    return back(names, arrival.note.anew(crashes=crashes, after=after), arrival.body, hold_ms)
+    return back(names, arrival.note.anew(crashes=crashes, after=after), arrival.body, _hold_ms(arrival, clock))
 
 
-def told_of(arrival: Arrival) -> BuriedInfo:
-    """What is told of one that was buried when it lapsed."""
-    note = arrival.note
-    return BuriedInfo(note.id, note.header.queue, note.header.key, note.failures, _why_buried(arrival))
+def after_lapse(names: Names, arrival: Arrival, interrupted: bool, clock: Clock) -> Outgoing:
+    """What takes the place of one whose lease ran out here: where its handler was told to stop, no crash is counted."""
+    if interrupted and not arrival.note.header.at_most_once:
+        return again(names, arrival, 0, clock)
+    return lapsed(names, arrival, clock)
+
+
+def told_of(names: Names, ends: Iterable[End]) -> list[BuriedInfo]:
+    """What is told of those that were buried when they lapsed."""
+    return [_told_of(arrival) for arrival, following in ends if following and following.routing_key == names.error]
+
+
+def unclaimed(names: Names, arrivals: Iterable[Arrival], clock: Clock) -> list[End]:
+    """What takes the place of each that was not claimed: as it was, for what is left of its delay."""
+    return [(arrival, again(names, arrival, _hold_ms(arrival, clock), clock)) for arrival in arrivals]
 
 
 def again(names: Names, arrival: Arrival, hold_ms: int, clock: Clock) -> Outgoing:
@@ -66,6 +82,16 @@ def again(names: Names, arrival: Arrival, hold_ms: int, clock: Clock) -> Outgoin
     if hold_ms > LONGEST_HOLD_MS:
         return delayed(names, note, arrival.body, hold_ms, clock, kind)
     return back(names, note, arrival.body, hold_ms, kind)
+
+
+def _hold_ms(arrival: Arrival, clock: Clock) -> int:
+    """How long it is still to be held."""
+    return max(math.ceil((arrival.ready_at - clock.monotonic()) * 1000), 0)
+
+
+def _told_of(arrival: Arrival) -> BuriedInfo:
+    note = arrival.note
+    return BuriedInfo(note.id, note.header.queue, note.header.key, note.failures, _why_buried(arrival))
 
 
 def _why_buried(arrival: Arrival) -> str:
