@@ -123,6 +123,21 @@ def test_a_lease_is_lost_whose_message_goes_to_another_process(
     assert broker.settle([finish(again)]) == [True]
 
 
+def test_a_worker_that_stops_is_told_that_a_lease_is_another_s(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    now = 0.0
+    with closing(RabbitMQBroker(Alias("default", location=rabbitmq_server.url), monotonic=lambda: now)) as stopping:
+        broker.put([Put("a", Header("q", "k"), b"1")])
+        first = claim(stopping)
+        stopping._link.drop()
+        claim(broker)
+        assert stopping.renew([("a", first.token)], 60_000) == [None]
+        now += ADRIFT_S
+        assert stopping.renew([("a", first.token)], 60_000) == [False]  # it renews, and does no upkeep any more
+        assert stopping.settle([finish(first)]) == [False]
+
+
 def test_what_comes_again_too_late_runs_again(rabbitmq_server: RabbitMQServer) -> None:
     now = 0.0
     alias = Alias("default", location=rabbitmq_server.url)

@@ -105,6 +105,7 @@ class Receiver:
         self._inbox.drain()
         self._inbox.ripen()
         self._recover(upkept)
+        self._leases.lose_adrift(self._clock.monotonic())
 
     def _lease(self, arrivals: Iterable[Arrival], claims: Claims, lease_ms: int) -> int:
         """Gives how many are claimed: a double fills no hand, nor does that with which a lease goes on."""
@@ -261,7 +262,6 @@ class Receiver:
 
     def _lapse(self, upkept: Upkept) -> None:
         now = self._clock.monotonic()
-        self._leases.lose_adrift(now)
         leases = self._leases.lapsed(now)[:BATCH]
         ends = {lease: after_lapse(self._names, lease.arrival, lease.interrupted, self._clock) for lease in leases}
         self._end(ends)
