@@ -123,6 +123,16 @@ def test_a_lease_is_lost_whose_message_goes_to_another_process(
     assert broker.settle([finish(again)]) == [True]
 
 
+def test_a_worker_that_stops_keeps_its_connection_alive(broker: RabbitMQBroker) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    claimed = claim(broker)
+    connection = broker._link.connection
+    assert connection is not None
+    connection.prev_sent, connection.last_heartbeat_sent = connection.bytes_sent, 0  # nothing was sent for long
+    assert broker.renew([("a", claimed.token)], 60_000) == [True]
+    assert connection.last_heartbeat_sent > 0
+
+
 def test_a_worker_that_stops_is_told_that_a_lease_is_another_s(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:

@@ -190,8 +190,9 @@ class Receiver:
 
     def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool | None]:
         check_batch(leases)
-        with self._receiving():
+        with self._receiving() as connection:
             self._take_in()
+            connection.heartbeat_tick()  # who winds down does no upkeep
             self.wake()  # who sleeps on the socket would not hear of what was taken in here
             until = self._clock.monotonic() + lease_ms / 1000
             found = [self._leases.find(id, token) for id, token in leases]
