@@ -85,6 +85,7 @@ def test_what_was_counted_in_part_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     get_broker("default").put([Put(id, Header("mail", id[0]), b"1", delay_ms=60_000) for id in ("a1", "a2", "b1")])
     monkeypatch.setattr(figures, "MOST", 4)
     monkeypatch.setattr(figures, "MOST_PENDING", 1)
+    monkeypatch.setattr(figures, "MOST_OF_A_PILE", 1)
     seen = scraped()
     assert [seen["delayq_capped", "default", key, "mail"] for key in "ab"] == [1, 0]
     counted = ("delayq_in_part", "default")

@@ -13,6 +13,9 @@ from django_delayq.worker.slots import renew_slots
 HOLD = 0.8
 """The part of a lease, from the sending of its last good renewal, after which this process gives it up."""
 
+LONGEST_PAUSE_S = 5.0
+"""Leases are renewed at a third of them, and as often as this: it keeps the connection of a worker that stops alive."""
+
 
 class Leases:
     """The leases held, with one thread that renews them and one that gives up those that can't be renewed.
@@ -87,7 +90,8 @@ class Leases:
             _abandon(lease)
 
     def _renew_forever(self) -> None:
-        pause = self._lease_ms / 3000
+        renew_s = min(self._lease_ms / 3000, LONGEST_PAUSE_S)
+        pause = renew_s
         while not self._closed.wait(pause):
             if not self._held:
                 self._some.clear()
@@ -96,7 +100,7 @@ class Leases:
                 self._some.wait()
                 continue
             renewed = guarded(self._renew)
-            pause = self._lease_ms / 3000 if renewed else self._lease_ms / 20_000
+            pause = renew_s if renewed else min(self._lease_ms / 20_000, renew_s)
 
     def _renew(self) -> bool:
         """Whether every page was renewed. One that can't be must not keep the others from it."""

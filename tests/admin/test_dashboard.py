@@ -116,9 +116,9 @@ def test_only_a_number_that_was_counted_in_part_has_a_plus(
         send(f"pending {i}", delay=None, at=at + timedelta(seconds=i))
     send("ready")
     shown = tiles(response := superuser.get(INDEX))
-    assert (shown["Waiting"], shown["Due now"], shown["Running"]) == ("6+", "1", "0")
-    assert "order.close 5+ 1 " in text_of(response)
-    assert '<td class="delayq-number">5+</td><td class="delayq-number">5s+</td>' in page(response)
+    assert (shown["Waiting"], shown["Due now"], shown["Running"]) == ("7+", "1", "0")
+    assert "order.close 6+ 1 " in text_of(response)
+    assert '<td class="delayq-number">6+</td><td class="delayq-number">6s+</td>' in page(response)
 
 
 def test_a_few_slow_messages_in_a_day_are_no_alarm(broker: StoredBroker, superuser: Client, database: str) -> None:

@@ -138,6 +138,19 @@ def test_a_send_into_a_level_whose_queue_was_deleted_makes_it_again(
     assert broker.counts().levels[4] == 1
 
 
+def test_a_level_that_somebody_has_declared_otherwise_is_told_and_holds_up_no_other(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.open()
+    with rabbitmq_server.client() as client, client.channel() as channel:
+        channel.exchange_delete(Names("delayq").level(5))
+        channel.exchange_declare(Names("delayq").level(5), "direct", durable=True, auto_delete=False)
+    broker._publisher.mend()
+    send(broker, a=1_300)
+    assert "delayq.level.05" in caplog.text
+    assert claim(broker)[0].id == "a"
+
+
 def test_workers_outlive_that_the_queue_of_strays_is_deleted(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from django_delayq import BrokerUnavailable, LeaseLost, Message
 from django_delayq.brokers.base import BATCH, Claimed, Claims, Settlement, Upkept, Verb, Want
 from django_delayq.message import State
+from django_delayq.worker import leases as leases_module
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage
@@ -105,6 +106,18 @@ def test_the_lease_of_a_long_handler_is_renewed(faulty: Rig, held: Held) -> None
     held.go.set()
     faulty.until_gone("a")
     assert broker.counts().totals["reclaimed"] == 0
+
+
+def test_a_long_lease_is_renewed_as_often_as_a_connection_needs_to_be_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases_module, "LONGEST_PAUSE_S", 0.01)
+    rig = Rig(3_600_000, FaultyBroker)
+    leases = Leases(rig.broker, 3_600_000, Outage())
+    lane = Lane(make_handler(lambda message: None), [("default", "k")], 1)
+    leases.add([Lease(Claimed("a", 1, 0, None, b""), lane, 0.0, math.inf, 0.0)])
+    leases.start()
+    broker = broker_of(rig)
+    broker.until(lambda: broker.renewals >= 1)
+    leases.close(PATIENCE_S)
 
 
 class FullPagesRefused(FaultyBroker):

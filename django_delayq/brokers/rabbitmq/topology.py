@@ -1,15 +1,17 @@
 """The exchanges and queues, declared before the first use on each connection: whoever comes first makes them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
 from amqp import Channel, Connection, Message
-from amqp.exceptions import AMQPError, NotFound, ResourceLocked
+from amqp.exceptions import AMQPError, NotFound, PreconditionFailed, ResourceLocked
 
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names, SetName
 from django_delayq.brokers.rabbitmq.notes import PERSISTENT
+from django_delayq.safe_logs import logger
 
 MOST = 2**31 - 1
 ARGUMENTS = {"x-queue-type": "quorum", "x-delivery-limit": MOST}
@@ -54,10 +56,18 @@ class Topology:
         return missing
 
     def repair(self, connection: Connection) -> None:
-        """Declare anew the levels, and what is around them: what is there stays as it is."""
-        with connection.channel() as channel:
-            _declare_base(channel, self._names)
-            _bind_register(channel, self._names)
+        """Declare anew the levels, and what is around them: what is there stays as it is. What has other arguments is
+        told in the log, and holds up none of the rest."""
+        parts: list[Callable[[Channel], object]] = [*_base(self._names), partial(_bind_register, names=self._names)]
+        for declare in parts:
+            try:
+                with connection.channel() as channel:
+                    declare(channel)
+            except PreconditionFailed as error:
+                logger.error(
+                    "RabbitMQ has something of that name with other arguments: %s; delete it: a worker makes it again.",
+                    error.reply_text,
+                )
         self._broken = False
 
 
@@ -71,7 +81,8 @@ def _set_up(connection: Connection, names: Names) -> None:
         with suppress(ResourceLocked), connection.channel() as channel:
             channel.queue_declare(names.set_up, exclusive=True)  # another connection that has it locks us out
             if not _is_there(connection, names):
-                _declare_base(channel, names)
+                for declare in _base(names):
+                    declare(channel)
                 _declare_register(channel, names)
             channel.queue_delete(names.set_up)
         if monotonic() > until:
@@ -87,7 +98,13 @@ def _is_there(connection: Connection, names: Names) -> bool:
     return False
 
 
-def _declare_base(channel: Channel, names: Names) -> None:
+def _base(names: Names) -> list[Callable[[Channel], None]]:
+    """What declares all but the register and the sets, a part each."""
+    levels = [partial(_declare_level, names=names, level=level) for level in range(LEVELS)]
+    return [partial(_declare_around, names=names), *levels]
+
+
+def _declare_around(channel: Channel, names: Names) -> None:
     channel.exchange_declare(names.direct, "direct", durable=True, auto_delete=False)
     channel.exchange_declare(names.stray, "fanout", durable=True, auto_delete=False)
     # Else what is due and finds no queue would hold up all that waits in its level.
@@ -95,8 +112,6 @@ def _declare_base(channel: Channel, names: Names) -> None:
     channel.exchange_declare(names.due, "topic", durable=True, auto_delete=False, arguments=strays)
     _declare_queue(channel, names.stray)
     channel.queue_bind(names.stray, names.stray)
-    for level in range(LEVELS):
-        _declare_level(channel, names, level)
     _declare_queue(channel, names.error)
     channel.queue_bind(names.error, names.direct, names.error)
 
