@@ -69,7 +69,7 @@ def test_a_reschedule_and_a_rescue_wake_too(rig: Rig, published: Published) -> N
     rig.send("a", delay_ms=MINUTE)
     rig.claim()
     published()
-    rig.broker.reschedule(["a"], delay_ms=100)
+    rig.broker.reschedule(["a"], delay_ms=500)  # who sleeps looks again after a second
     assert len(published()) == 1
     rig.broker.rescue(["b"])
     assert len(published()) == 1
