@@ -35,7 +35,8 @@ def is_over_in_time(use: Callable[[], object]) -> bool:
 
 def test_a_hung_server_costs_a_short_put_less_than_the_time_of_others(own_rig: Rig, own_server: Server) -> None:
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: put(own_rig), range(8)))  # several idle connections, each with its own time-out
+        # several idle connections, each with its own time-out
+        list(pool.map(lambda _: put(own_rig, within_s=DEFAULT_S), range(8)))
         own_server.freeze()
         assert is_over_in_time(lambda: put(own_rig))
         own_server.thaw()
@@ -48,7 +49,7 @@ def test_a_hung_server_costs_no_more_where_a_connection_must_be_made(own_rig: Ri
 
 
 def test_a_hung_server_costs_no_more_when_it_takes_in_nothing_any_more(own_rig: Rig, own_server: Server) -> None:
-    put(own_rig)
+    put(own_rig, within_s=DEFAULT_S)
     own_server.freeze()
     many = [Alarm("q", "k", f"{n:01000}") for n in range(BATCH)]  # more than a socket's buffers hold
     assert is_over_in_time(lambda: put(own_rig, *many))
@@ -56,7 +57,7 @@ def test_a_hung_server_costs_no_more_when_it_takes_in_nothing_any_more(own_rig: 
 
 
 def test_an_absent_server_is_tried_for_the_time_given(own_rig: Rig, own_server: Server) -> None:
-    put(own_rig)
+    put(own_rig, within_s=DEFAULT_S)
     own_server.kill()
     assert is_over_in_time(lambda: put(own_rig))
 
@@ -105,7 +106,7 @@ def test_a_lost_reply_is_made_up_for_in_the_time_given(own_server: Server) -> No
 def test_the_connection_that_a_short_put_used_waits_as_long_as_others_afterwards(
     own_rig: Rig, own_server: Server
 ) -> None:
-    put(own_rig)
+    put(own_rig, within_s=DEFAULT_S)
     own_server.freeze()
     with ThreadPoolExecutor(1) as pool:
         settle = pool.submit(own_rig.broker.settle, [Settlement("a", 1, Verb.FINISH, "q", "k")])
