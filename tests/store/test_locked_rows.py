@@ -110,6 +110,8 @@ def test_who_drains_waits_for_a_row_that_another_transaction_holds(broker: Store
     ReadyMessage.objects.using(database).update(token=None, lease_until=None)
     with ExitStack() as held:
         held.enter_context(locked(database, "a"))
-        threading.Timer(0.1, held.close).start()
+        release = threading.Timer(0.1, held.close)
+        release.start()
         found = broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w")
+        release.join()  # else its connection is closed amid its commit
     assert [one.id for one in found.messages] == ["a"]
