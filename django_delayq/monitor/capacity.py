@@ -97,7 +97,10 @@ class Capacity:
 
     def _limits_of(self, keys: Collection[str]) -> Limits:
         """Those of one key; several have none together."""
-        return next((self.limits.get(key, NO_LIMITS) for key in keys if len(keys) == 1), NO_LIMITS)
+        if len(keys) != 1:
+            return NO_LIMITS
+        (key,) = keys
+        return self.limits.get(key, NO_LIMITS)
 
 
 def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:

@@ -177,13 +177,19 @@ def put_anew(server: RabbitMQServer) -> None:
         assert other.upkeep(lease_ms=60_000).reclaimed == 1
 
 
+def claimed_and_put_anew(broker: RabbitMQBroker, server: RabbitMQServer, wants: Sequence[Want] = WANT) -> Claimed:
+    """A message whose connection is lost while it is leased, and that another process has put anew."""
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    claimed = claim(broker, wants)
+    broker._link.drop()
+    put_anew(server)
+    return claimed
+
+
 def test_a_lease_goes_on_whose_message_another_process_has_put_anew(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
-    broker.put([Put("a", Header("q", "k"), b"1")])
-    claimed = claim(broker)
-    broker._link.drop()
-    put_anew(rabbitmq_server)
+    claimed = claimed_and_put_anew(broker, rabbitmq_server)
     assert settle(broker, finish(claimed)) is True
     assert nothing_is_left(broker)
 
@@ -192,10 +198,7 @@ def test_a_message_that_goes_on_here_takes_no_hand_of_the_next_one(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
     hand = [Want("q", "k", 1)]
-    broker.put([Put("a", Header("q", "k"), b"1")])
-    claimed = claim(broker, hand)
-    broker._link.drop()
-    put_anew(rabbitmq_server)
+    claimed = claimed_and_put_anew(broker, rabbitmq_server, hand)
     while broker.renew([("a", claimed.token)], 60_000) != [True]:
         assert broker.claim(hand, lease_ms=60_000, worker="w").messages == []
     assert broker._wanted == [("q", "k")]  # the hand is still free: the next sleep ends with what comes
@@ -207,10 +210,7 @@ def test_a_message_that_goes_on_here_takes_no_hand_of_the_next_one(
 def test_a_lease_does_not_go_on_whose_message_another_process_may_have_begun(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
-    broker.put([Put("a", Header("q", "k"), b"1")])
-    claimed = claim(broker)
-    broker._link.drop()
-    put_anew(rabbitmq_server)
+    claimed = claimed_and_put_anew(broker, rabbitmq_server)
     crash(rabbitmq_server)
     again = claim_suspect(broker)
     assert again.crashes == 2
