@@ -2,8 +2,8 @@
 
 import random
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 
 import pytest
 from amqp import Message
@@ -138,17 +138,27 @@ def test_a_send_into_a_level_whose_queue_was_deleted_makes_it_again(
     assert broker.counts().levels[4] == 1
 
 
+@contextmanager
+def declared_otherwise(server: RabbitMQServer, exchange: str) -> Iterator[None]:
+    """Somebody has this exchange, with arguments that are not ours; and takes it away again."""
+    with server.client() as client, client.channel() as channel:
+        channel.exchange_delete(exchange)
+        channel.exchange_declare(exchange, "direct", durable=True, auto_delete=False)
+        try:
+            yield
+        finally:
+            channel.exchange_delete(exchange)
+
+
 def test_a_level_that_somebody_has_declared_otherwise_is_told_and_holds_up_no_other(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.open()
-    with rabbitmq_server.client() as client, client.channel() as channel:
-        channel.exchange_delete(Names("delayq").level(5))
-        channel.exchange_declare(Names("delayq").level(5), "direct", durable=True, auto_delete=False)
-    broker._publisher.mend()
-    send(broker, a=1_300)
-    assert "delayq.level.05" in caplog.text
-    assert claim(broker)[0].id == "a"
+    with declared_otherwise(rabbitmq_server, Names("delayq").level(5)):
+        broker._publisher.mend()
+        send(broker, a=1_300)
+        assert "delayq.level.05" in caplog.text
+        assert claim(broker)[0].id == "a"
 
 
 def test_workers_outlive_that_the_queue_of_strays_is_deleted(
