@@ -25,6 +25,7 @@ class Patience:
         self._until = self._give_up_at = time.monotonic() + budget
         self._is_short = budget < BUDGET
         self._pause = 0.01
+        self._reason: str | None = None
 
     def begin(self) -> None:
         """Begin a round trip."""
@@ -66,9 +67,11 @@ class Patience:
         """Seconds to wait before the call is repeated. Raises when that can't help, or its time is over."""
         if not isinstance(error, Passing):
             raise error from None
+        if self._reason is None or self.left > 0:  # that our own time ended tells nothing new
+            self._reason = str(error)
         pause = self.next_pause()
         if pause is None:
-            raise self.lost(str(error)) from None
+            raise self.lost(self._reason) from None
         return pause
 
 
