@@ -21,8 +21,8 @@ from django_delayq.monitor import Status, closed_after, status
 PATIENCE_S = 1.0
 """How long a scrape waits for each broker."""
 
-_IN_PART = {"error": "buried", "errors_last_hour": "buried_last_hour", "retried": "retried"}
-"""The figures that may be counted in part, and what they are called here."""
+_IN_PART = {"error": "buried", "errors_last_hour": "buried_last_hour", "retried": "retried", "waiting": "waiting"}
+"""The figures that may be told in part, and what they are called here."""
 
 _SET = ("alias", "queue", "key")
 _SPAN = ("alias", "span")
@@ -36,7 +36,7 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "retried": ("Messages that wait or run after a failure; only with a store", ("alias",)),
     "buried": ("Messages in error", ("alias",)),
     "buried_last_hour": ("Messages that were buried in the last hour", ("alias",)),
-    "in_part": ("1 where a figure was counted as far as it is at all: there may be more", ("alias", "figure")),
+    "in_part": ("1 where a figure tells a part: there may be more", ("alias", "figure")),
     "pending_in_levels": ("Messages that are not due yet, and of which the broker knows no set until then", ("alias",)),
     "clock_skew_seconds": ("How far the clock that decides is ahead of this machine's", ("alias",)),
     "broker_skew_seconds": ("How far the broker's clock is ahead of the database's; only with a store", ("alias",)),
@@ -140,3 +140,4 @@ def _of_a_store(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
                 yield "lateness_seconds", (span, quantile), late_ms / 1000
     if seen.forecast and seen.forecast[0].drain.ms is not None:
         yield "drain_seconds", (), seen.forecast[0].drain.ms / 1000
+        yield "in_part", ("drain_seconds",), seen.forecast[0].drain.at_least

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Header, Pause, Put, Settlement, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import HandsInfo, Header, Pause, Put, Settlement, Verb, Want, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.metrics import DelayqCollector, metrics
 from django_delayq.store import figures
@@ -95,6 +95,30 @@ def test_what_was_counted_in_part_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     seen = scraped()
     assert [seen[*counted, figure] for figure in ("buried", "buried_last_hour", "retried")] == [1, 1, 0]
     assert "error 4+" in delayq("status")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_more_queues_and_keys_than_have_figures_are_told_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "MOST_PAIRS", 1)
+    get_broker("default").put([Put("a", Header("mail", "a"), b"1", delay_ms=60_000)])
+    assert scraped()["delayq_in_part", "default", "waiting"] == 0
+    get_broker("default").put([Put("b", Header("mail", "b"), b"1", delay_ms=60_000)])
+    seen = scraped()
+    assert seen["delayq_in_part", "default", "waiting"] == 1
+    assert ("delayq_pending", "default", "b", "mail") not in seen
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_time_to_drain_that_leaves_something_out_is_told_as_a_part() -> None:
+    broker = get_broker("default")
+    run("default", "done", Verb.FINISH)
+    broker.announce(WorkerInfo("w", ["mail"], ["k", "new"], 0, 0, hands=[HandsInfo(1, {"k": 1, "new": 1})]))
+    broker.put([Put("a", Header("mail", "k"), b"1", at_ms=0)])
+    seen = scraped()
+    assert ("delayq_drain_seconds", "default") in seen
+    assert seen["delayq_in_part", "default", "drain_seconds"] == 0
+    broker.put([Put("b", Header("mail", "new"), b"1", at_ms=0)])
+    assert scraped()["delayq_in_part", "default", "drain_seconds"] == 1
 
 
 def test_a_scrape_from_a_thread_of_its_own_leaves_no_connection_open(settings: Settings, sqlite_database: str) -> None:
