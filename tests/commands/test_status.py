@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import Broker
+from django_delayq.brokers.base import Broker, HandsInfo, WorkerInfo
 from tests.commands.support import Clock, bury, claim, delayq, delayq_json, send, serve
 
 DAY_MS = 86_400_000
@@ -29,6 +29,16 @@ def test_a_key_is_parked_until_a_live_worker_asks_for_it_in_its_queue(broker: Br
     assert [each["parked"] for each in seen["waiting"]] == [False, True]
     assert [worker["name"] for worker in seen["workers"]] == ["host:1"]
     assert "parked keys: 1" in delayq("status")
+
+
+def test_a_worker_tells_how_many_messages_it_runs_at_once(broker: Broker) -> None:
+    hands = [HandsInfo(32, {"order.close": 4}), HandsInfo(100, {"order.remind": 100})]
+    broker.announce(WorkerInfo("host:1", ["default"], ["order.close", "order.remind"], 0, 0, hands=hands))
+    (worker,) = delayq_json("status")["workers"]
+    assert worker["hands"] == [
+        {"most": 32, "keys": {"order.close": 4}},
+        {"most": 100, "keys": {"order.remind": 100}},
+    ]
 
 
 def test_lag_and_next_due_are_those_of_the_oldest_ready_message(clocked_broker: Broker, clock: Clock) -> None:
@@ -92,5 +102,5 @@ def test_the_json_has_one_shape_whatever_there_is(broker: Broker) -> None:
         *("next_due_at", "next_due_ms", "lag_ms", "parked", "paused"),
     ]
     assert list(seen["workers"][0]) == [
-        *("name", "queues", "keys", "running", "runs", "started_at", "started_ms", "seen_at", "seen_ms"),
+        *("name", "queues", "keys", "running", "hands", "runs", "started_at", "started_ms", "seen_at", "seen_ms"),
     ]

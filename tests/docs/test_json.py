@@ -9,7 +9,7 @@ from django.core.management import call_command
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Header, Pause, Put, WorkerInfo
+from django_delayq.brokers.base import HandsInfo, Header, Pause, Put, RunInfo, WorkerInfo
 from tests.docs.tables import codes, tables
 
 QUEUE, KEY, ID = "mail", "order.remind", "one"
@@ -27,7 +27,8 @@ def waiting_message(settings: Settings) -> None:
     """A message, a worker and a pause, on a memory broker of this test."""
     settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
     get_broker().put([Put(ID, Header(QUEUE, KEY), b"1")])
-    get_broker().announce(WorkerInfo("w", [QUEUE], [KEY], 0, 0))
+    runs, hands = [RunInfo(ID, QUEUE, KEY, 0)], [HandsInfo(1, {KEY: 1})]
+    get_broker().announce(WorkerInfo("w", [QUEUE], [KEY], 1, 0, runs=runs, hands=hands))
     get_broker().pause(Pause(QUEUE, None, "x"))
 
 
@@ -44,7 +45,10 @@ def test_status(told: dict[str, list[str]]) -> None:
     assert list(status["states"]) == told["status, states"]
     assert [list(each) for each in status["waiting"]] == [told["status, each of waiting"]]
     assert [list(each) for each in status["pauses"]] == [told["status, explain, each of pauses"]]
-    assert [list(each) for each in status["workers"]] == [told["status, each of workers"]]
+    (worker,) = status["workers"]
+    assert list(worker) == told["status, each of workers"]
+    assert [list(each) for each in worker["hands"]] == [told["status, each of hands"]]
+    assert [list(each) for each in worker["runs"]] == [told["status, each of runs"]]
 
 
 def test_a_message(told: dict[str, list[str]]) -> None:

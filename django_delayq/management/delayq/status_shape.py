@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django_delayq.brokers.base import RunInfo, WorkerInfo
+from django_delayq.brokers.base import HandsInfo, RunInfo, WorkerInfo
 from django_delayq.management.delayq.shapes import pause_shape
 from django_delayq.management.delayq.times import instant
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet
@@ -86,10 +86,15 @@ def _worker_shape(worker: WorkerInfo) -> dict[str, Any]:
         "queues": worker.queues,
         "keys": worker.keys,
         "running": worker.running,
+        "hands": [_hands_shape(each) for each in worker.hands],
         "runs": [_run_shape(each) for each in worker.runs],
         **instant("started", worker.started_ms),
         **instant("seen", worker.seen_ms),
     }
+
+
+def _hands_shape(hands: HandsInfo) -> dict[str, Any]:
+    return {"most": hands.most, "keys": hands.keys}
 
 
 def _run_shape(run: RunInfo) -> dict[str, Any]:
