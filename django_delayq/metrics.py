@@ -49,7 +49,7 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "finished": ("Messages that finished in the span up to now; only with a store", _SPAN),
     "busiest_per_second": ("The highest rate of ten seconds of the span; only with a store", _SPAN),
     "lateness_seconds": ("How late messages of the span had started; only with a store", (*_SPAN, "quantile")),
-    "drain_seconds": ("How long what is due until the full hour takes; only with a store", ("alias",)),
+    "drain_seconds": ("How long what is due until the full hour of UTC takes; only with a store", ("alias",)),
 }
 
 

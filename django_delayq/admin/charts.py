@@ -5,7 +5,7 @@ from django.utils.translation import gettext as _
 
 from django_delayq.admin.panels import drain_of, due_of
 from django_delayq.admin.svg import Bar, bars
-from django_delayq.admin.words import number
+from django_delayq.admin.words import number, time_of_day
 from django_delayq.monitor import Hour, Status
 from django_delayq.store.figures import HOUR_MS
 
@@ -29,13 +29,12 @@ def forecast(seen: Status) -> SafeString | None:
     """What falls due in each of the next hours."""
     if not seen.forecast:
         return None
-    hours = [_hour(place, hour) for place, hour in enumerate(seen.forecast)]
-    return bars(hours, _("Messages that fall due, by the hour"))
+    return bars([_hour(hour) for hour in seen.forecast], _("Messages that fall due, by the hour"))
 
 
-def _hour(place: int, hour: Hour) -> Bar:
-    told = {"hours": place, "number": due_of(hour)}
+def _hour(hour: Hour) -> Bar:
+    told = {"hour": time_of_day(hour.starts_ms), "number": due_of(hour)}
     if hour.drain.ms is None:
-        return Bar(hour.due, _("in %(hours)d h: %(number)s due") % told, "delayq-over" if hour.drain.unserved else "")
-    title = _("in %(hours)d h: %(number)s due, %(time)s to drain") % {**told, "time": drain_of(hour)}
+        return Bar(hour.due, _("from %(hour)s: %(number)s due") % told, "delayq-over" if hour.drain.unserved else "")
+    title = _("from %(hour)s: %(number)s due, %(time)s to drain") % {**told, "time": drain_of(hour)}
     return Bar(hour.due, title, "delayq-over" if hour.drain.ms > HOUR_MS else "")

@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import URLPattern, path
+from django.utils import timezone
 from django.utils.translation import gettext as _, ngettext
 from django.views.decorators.http import require_POST, require_safe
 
@@ -110,7 +111,7 @@ def _look(alias: str) -> Status:
     if found.store is None:
         return status(alias, patience_s=PATIENCE_S)
     with time_limit(found.database):
-        return status(alias, patience_s=PATIENCE_S)
+        return status(alias, patience_s=PATIENCE_S, zone=timezone.get_current_timezone())
 
 
 def _warnings(seen: Status) -> Iterator[str]:

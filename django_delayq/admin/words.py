@@ -1,6 +1,7 @@
 """Numbers, lengths of time and moments as a person reads them on a page."""
 
-from django.utils.formats import number_format
+from django.utils import timezone
+from django.utils.formats import number_format, time_format
 from django.utils.safestring import SafeString
 
 from django_delayq.admin.columns import instant
@@ -32,3 +33,8 @@ def moment(milliseconds: int | None) -> str | SafeString:
         return "–" if milliseconds is None else instant(from_ms(milliseconds))
     except (OverflowError, ValueError):  # someone else wrote it
         return str(milliseconds)
+
+
+def time_of_day(milliseconds: int) -> str:
+    """In the viewer's zone, to the minute."""
+    return time_format(timezone.localtime(from_ms(milliseconds)), "TIME_FORMAT")

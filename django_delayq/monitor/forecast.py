@@ -31,9 +31,9 @@ def forecast(waiting: Waiting, capacity: Capacity | None) -> tuple[Hour, ...]:
     is_whole = not (waiting.more_sets or any(one.ready_capped for one in waiting.counts.waiting))
     hours = []
     for number in range(HOURS):
-        full_ms = now_ms - now_ms % HOUR_MS + number * HOUR_MS
-        ends_ms, starts_ms = full_ms + HOUR_MS, max(full_ms, now_ms)
-        due = waiting.pending_by_hour.get(full_ms, {})
+        began_ms = waiting.hour_began_ms + number * HOUR_MS
+        ends_ms, starts_ms = began_ms + HOUR_MS, max(began_ms, now_ms)
+        due = waiting.pending_by_hour.get(began_ms, {})
         load = _sum(left, due)
         times_ms = capacity.times_ms(load) if capacity else {}
         drain = capacity.drain(load, times_ms) if capacity else Drain(None)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from functools import partial
 
 from django_delayq.brokers import get_broker
@@ -101,15 +102,15 @@ class Status:
         return max((each.lag_ms for each in self.waiting), default=0)
 
 
-def status(using: str = DEFAULT_ALIAS, *, patience_s: float | None = None) -> Status:
-    """Look at everything of an alias once. Changes nothing.
+def status(using: str = DEFAULT_ALIAS, *, patience_s: float | None = None, zone: tzinfo = UTC) -> Status:
+    """Look at everything of an alias once. Changes nothing. The forecast is by the hours of `zone`.
 
     Raises `BrokerUnavailable`, `BrokerRefused` or `Unsupported` where a broker without a store can't tell, or has not
     done so in `patience_s` seconds; and `StoreUnavailable`. The broker of a store may be away.
     """
     broker = get_broker(using)
     if isinstance(broker, StoredBroker):
-        return _with_store(broker, patience_s)
+        return _with_store(broker, patience_s, zone)
     return within(patience_s, partial(_without_store, broker))
 
 
@@ -145,13 +146,13 @@ def _without_store(broker: Broker) -> Status:
     )
 
 
-def _with_store(broker: StoredBroker, patience_s: float | None) -> Status:
+def _with_store(broker: StoredBroker, patience_s: float | None, zone: tzinfo) -> Status:
     database = broker.database
     with database.available():
         before_ms, asked_ns = _wall_clock_ms(), time.monotonic_ns()
         decides_ms = database.now_ms()
         skew_ms, told_ns = clocks.skew(decides_ms, before_ms, _wall_clock_ms()), time.monotonic_ns()
-        found = figures.waiting(database, decides_ms)
+        found = figures.waiting(database, decides_ms, zone)
         pairs = [(one.queue, one.key) for one in found.counts.waiting]
         (hour, day), ran_ms = measure(database, decides_ms, (HOUR_MS, DAY_MS), pairs)
     pauses, workers, server, broker_skew_ms = broker.pauses(), None, None, None

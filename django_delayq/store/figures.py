@@ -4,9 +4,11 @@ counted in part."""
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, timedelta, tzinfo
 from typing import Any
 
 from django_delayq.brokers.base import Counts, SetCount, earliest
+from django_delayq.message import from_ms
 from django_delayq.store.database import Database, Row
 from django_delayq.store.pairs import waiting_pairs
 from django_delayq.store.rows import CRASHES_NOW, FREE
@@ -41,12 +43,13 @@ _OF_SET = 'delayq_ready WHERE alias = %s AND queue = %s AND "key" = %s'
 class Waiting:
     """What waits, runs and is buried. `retried` waits or runs after a failure.
 
-    `pending_by_hour` is how many messages of each queue and key fall due in the `HOURS` that begin at these epoch ms,
-    and, last, after them: complete up to `known_until_ms` (None: complete). `more_sets`: there are more queues and keys
-    than `MOST_PAIRS`, of which nothing is told.
+    The hour that runs began at `hour_began_ms`. `pending_by_hour` is how many messages of each queue and key fall due
+    in the `HOURS` that begin at these epoch ms, and, last, after them: complete up to `known_until_ms` (None: all).
+    `more_sets`: there are more queues and keys than `MOST_PAIRS`, of which nothing is told.
     """
 
     counts: Counts
+    hour_began_ms: int
     retried: int
     errors_last_hour: int
     pending_by_hour: dict[int, dict[Pair, int]] = field(default_factory=dict)
@@ -54,8 +57,8 @@ class Waiting:
     more_sets: bool = False
 
 
-def waiting(database: Database, now_ms: int) -> Waiting:
-    """A look at the rows that are not finished, `now_ms` by the database's clock.
+def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
+    """A look at the rows that are not finished, `now_ms` by the database's clock. Hours are those of `zone`.
 
     Where a number is `MOST`, or one of a set is `…_capped`, there may be more; so of what runs beside what is ready.
     Suspects that were rescheduled count as pending.
@@ -64,7 +67,9 @@ def waiting(database: Database, now_ms: int) -> Waiting:
     pairs = waiting_pairs(database, MOST_PAIRS + 1)
     sets = [SetCount(queue, key, 0, 0, None) for queue, key in pairs[:MOST_PAIRS]]
     error, errors_last_hour, retried, known_until_ms = _counted(database, now_ms)
-    found = Waiting(Counts(now_ms, [], 0, 0, error), retried, errors_last_hour, known_until_ms=known_until_ms)
+    began_ms = hour_began_ms(now_ms, zone)
+    counts = Counts(now_ms, [], 0, 0, error)
+    found = Waiting(counts, began_ms, retried, errors_last_hour, known_until_ms=known_until_ms)
     found.more_sets = len(pairs) > MOST_PAIRS
     most_due, most_of_a_pile = (max(most // max(len(sets), 1), LEAST) for most in (MOST_DUE, MOST_OF_A_PILE))
     pending = _pending(database, sets, found, most_of_a_pile)
@@ -73,6 +78,12 @@ def waiting(database: Database, now_ms: int) -> Waiting:
     _count_due(sets, [row for row in rows if row[0] == _DUE], most_due, found.counts)
     found.counts.waiting = [one for one in sets if one.pending or one.ready]
     return found
+
+
+def hour_began_ms(now_ms: int, zone: tzinfo) -> int:
+    """When the hour began that runs in this zone: some zones are half an hour off the others, or a quarter."""
+    offset = from_ms(now_ms).astimezone(zone).utcoffset() or timedelta()
+    return now_ms - (now_ms + offset // timedelta(milliseconds=1)) % HOUR_MS
 
 
 def _counted(database: Database, now_ms: int) -> tuple[int, int, int, int | None]:
@@ -94,8 +105,8 @@ def _counted(database: Database, now_ms: int) -> tuple[int, int, int, int | None
 
 def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_of_a_pile: int) -> list[Look]:
     """What of each set is due before `known_until_ms`, at it, and the next `LEAST` after it, by the hour."""
-    now_ms, until_ms = found.counts.now_ms, found.known_until_ms
-    hour = f"{database.dialect.least}(due_at - due_at %% {HOUR_MS}, {now_ms - now_ms % HOUR_MS + HOURS * HOUR_MS})"
+    now_ms, began_ms, until_ms = found.counts.now_ms, found.hour_began_ms, found.known_until_ms
+    hour = f"{database.dialect.least}(due_at - (due_at - {began_ms}) %% {HOUR_MS}, {began_ms + HOURS * HOUR_MS})"
     by_hour = f"count(*), {hour}, min(due_at), 0, 0, 0 FROM"
     near = f"SELECT {_NEAR}, {{i}}, {by_hour} {_OF_SET} AND due_at > %s AND due_at < %s GROUP BY {hour}"
     pile = (

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connections
 from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils.formats import date_format
 from pytest_django import Settings
 
 from django_delayq.admin import panels
@@ -93,6 +95,20 @@ def test_what_falls_due_is_told_by_the_hour(broker: StoredBroker, superuser: Cli
     assert "Times are for the live workers, which run up to 1 messages at once." in shown
     assert "Left out" not in shown
     assert shown.count('<svg class="delayq-chart" role="img" aria-label="Messages') == 2
+
+
+@pytest.mark.parametrize("use_tz", [True, False])
+def test_hours_are_those_of_the_viewers_clock(
+    broker: StoredBroker, superuser: Client, database: str, settings: Settings, use_tz: bool
+) -> None:
+    settings.USE_TZ, settings.TIME_ZONE = use_tz, "Asia/Kathmandu"  # UTC+05:45
+    working(broker, database)
+    hour = datetime.now(ZoneInfo("Asia/Kathmandu")).replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
+    for id, minutes in (("before", -1), ("first", 1), ("last", 59)):
+        send(id, delay=None, at=hour + timedelta(minutes=minutes))
+    shown = page(superuser.get(INDEX))
+    assert f"<title>from {date_format(hour, 'TIME_FORMAT')}: 2 due, 2s to drain</title>" in shown
+    assert f"{date_format(hour, 'DATETIME_FORMAT')}</time></th>" in shown
 
 
 def test_what_takes_the_focus_has_an_id_by_which_an_update_keeps_it(broker: StoredBroker, superuser: Client) -> None:

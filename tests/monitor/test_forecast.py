@@ -27,7 +27,7 @@ def waiting(
     """So many of one queue and key."""
     counts = Counts(now_ms, [SetCount(*PAIR, 0, ready, None, ready_capped=ready_capped)], 0, 0, 0)
     by_hour = {hour_ms: {PAIR: due} for hour_ms, due in pending_by_hour.items()}
-    return Waiting(counts, 0, 0, by_hour, known_until_ms)
+    return Waiting(counts, now_ms - now_ms % HOUR_MS, 0, 0, by_hour, known_until_ms)
 
 
 def test_an_hour_tells_what_falls_due_in_it_and_how_long_that_takes() -> None:
@@ -42,6 +42,15 @@ def test_the_first_hour_begins_now_and_has_what_is_ready() -> None:
     first, second, *_ = forecast(waiting(now_ms, {EIGHT: 60}, ready=60), taking(1_000))
     assert (first.starts_ms, first.due, first.drain) == (now_ms, 60, Drain(2 * MINUTE_MS))
     assert second.starts_ms == EIGHT + HOUR_MS
+
+
+def test_hours_are_those_that_were_counted() -> None:
+    found = waiting(EIGHT + 10 * MINUTE_MS, {EIGHT + HOUR_MS // 4: 1})
+    found.hour_began_ms = EIGHT - 3 * HOUR_MS // 4  # as in Kathmandu
+    assert [(hour.starts_ms, hour.due) for hour in forecast(found, None)[:2]] == [
+        (EIGHT + 10 * MINUTE_MS, 0),
+        (EIGHT + HOUR_MS // 4, 1),
+    ]
 
 
 def test_what_an_hour_does_not_finish_is_left_to_the_next() -> None:
@@ -83,7 +92,7 @@ def of_two_keys(
 ) -> tuple[Hour, ...]:
     pending = {hour_ms: {("default", key): due for key, due in of.items()} for hour_ms, of in by_hour.items()}
     worker = WorkerInfo("w", ["default"], list(hands), 0, 0, hands=[HandsInfo(8, hands)])
-    return forecast(Waiting(Counts(EIGHT, [], 0, 0, 0), 0, 0, pending), Capacity(teams_of([worker]), ran_ms))
+    return forecast(Waiting(Counts(EIGHT, [], 0, 0, 0), EIGHT, 0, 0, pending), Capacity(teams_of([worker]), ran_ms))
 
 
 def test_what_is_not_known_to_run_is_left_out_of_each_hour() -> None:

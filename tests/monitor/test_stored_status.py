@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.core.management import call_command
 from django.db.models import F
+from django.utils import timezone
+from pytest_django import Settings
 
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import HandsInfo, Verb, WorkerInfo
@@ -16,7 +18,7 @@ from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.monitor import Drain, Lateness, status, throughput
 from django_delayq.store import StoredBroker
 from tests.brokers.rig import settlement
-from tests.commands.support import delayq
+from tests.commands.support import delayq, delayq_json
 from tests.store.support import claim
 
 HOUR_MS = 3_600_000
@@ -92,6 +94,16 @@ def test_the_forecast_tells_how_long_the_live_workers_take(broker: StoredBroker,
     assert [hour.drain for hour in seen.forecast if hour.due] == [Drain(20_000)]
     assert all(hour.complete for hour in seen.forecast)
     assert seen.untimed == ()
+
+
+def test_the_forecast_is_by_the_hours_of_utc_unless_a_zone_is_asked_for(
+    broker: StoredBroker, settings: Settings
+) -> None:
+    settings.TIME_ZONE = "Asia/Kathmandu"  # UTC+05:45
+    assert {hour.starts_ms % HOUR_MS for hour in status().forecast[1:]} == {0}
+    assert {each["starts_ms"] % HOUR_MS for each in delayq_json("status")["forecast"][1:]} == {0}
+    zoned = status(zone=timezone.get_current_timezone()).forecast
+    assert {hour.starts_ms % HOUR_MS for hour in zoned[1:]} == {HOUR_MS // 4}
 
 
 def test_a_key_of_which_nothing_has_ended_is_named(broker: StoredBroker, database: str) -> None:

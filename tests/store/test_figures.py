@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connections
@@ -13,7 +14,7 @@ from django_delayq.brokers.base import SetCount, Verb
 from django_delayq.fields import to_epoch_ms
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker, figures
-from django_delayq.store.figures import HOUR_MS, HOURS, Waiting, waiting
+from django_delayq.store.figures import HOUR_MS, HOURS, Waiting, hour_began_ms, waiting
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 
@@ -67,6 +68,33 @@ def test_what_is_pending_is_told_by_the_hour(broker: StoredBroker, database: str
     pair = ("default", "k")
     assert seen.pending_by_hour == {hour_ms: {pair: 2}, hour_ms + HOUR_MS: {pair: 1}}
     assert seen.known_until_ms is None
+
+
+def test_hours_are_those_of_a_zone(broker: StoredBroker, database: str) -> None:
+    zone = ZoneInfo("Asia/Kathmandu")  # UTC+05:45
+    full_hour = datetime.now(zone).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    for id, minutes in (("a", 0), ("b", 59), ("c", 60)):
+        send(database, id, at=full_hour + timedelta(minutes=minutes, seconds=1))
+    seen = waiting(broker.database, broker.database.now_ms(), zone)
+    hour_ms = to_epoch_ms(full_hour)
+    pair = ("default", "k")
+    assert seen.pending_by_hour == {hour_ms: {pair: 2}, hour_ms + HOUR_MS: {pair: 1}}
+    assert seen.hour_began_ms == hour_ms - HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("zone", "now", "began"),
+    [
+        ("UTC", "15:15", "15:00"),
+        ("Asia/Kolkata", "15:15", "14:30"),
+        ("America/St_Johns", "15:15", "14:30"),
+        ("Australia/Lord_Howe", "14:59", "14:00"),  # UTC+11 until 15:00,
+        ("Australia/Lord_Howe", "15:15", "14:30"),  # UTC+10:30 from then on
+    ],
+)
+def test_an_hour_began_less_than_an_hour_ago_by_the_clock_of_its_zone(zone: str, now: str, began: str) -> None:
+    now_ms, expected_ms = (to_epoch_ms(datetime.fromisoformat(f"2026-04-04T{each}Z")) for each in (now, began))
+    assert hour_began_ms(now_ms, ZoneInfo(zone)) == expected_ms
 
 
 def test_what_is_due_after_the_hours_is_told_as_one(broker: StoredBroker, database: str) -> None:
