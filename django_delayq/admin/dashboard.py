@@ -81,6 +81,7 @@ def figures_context(request: HttpRequest) -> dict[str, Any]:
         "summary": _summary(seen),
         "warnings": list(_warnings(seen)),
         "tiles": panels.tiles(request, alias, seen),
+        "in_part": panels.is_in_part(seen),
         "throughput": panels.throughput(seen),
         "throughput_chart": charts.throughput(seen),
         "forecast": panels.forecast(seen),

@@ -56,6 +56,11 @@ def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Tile]:
     ]
 
 
+def is_in_part(seen: Status) -> bool:
+    """Whether some number or time has a `+`."""
+    return seen.capped or bool(seen.in_part) or any(not each.complete or each.drain.at_least for each in seen.forecast)
+
+
 def throughput(seen: Status) -> list[tuple[str, ...]]:
     """What finished, a row for each span: how many, how many a second, how late they had started."""
     spans = ((_("Last hour"), seen.last_hour), (_("Last day"), seen.last_day))

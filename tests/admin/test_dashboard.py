@@ -94,6 +94,7 @@ def test_what_falls_due_is_told_by_the_hour(broker: StoredBroker, superuser: Cli
     assert re.search(row, shown)
     assert "Times are for the live workers, which run up to 1 messages at once." in shown
     assert "Left out" not in shown
+    assert "A number with +" not in shown
     assert shown.count('<svg class="delayq-chart" role="img" aria-label="Messages') == 2
 
 
@@ -132,9 +133,21 @@ def test_only_a_number_that_was_counted_in_part_has_a_plus(
         send(f"pending {i}", delay=None, at=at + timedelta(seconds=i))
     send("ready")
     shown = tiles(response := superuser.get(INDEX))
+    assert "A number with + was counted in part" in text_of(response)
     assert (shown["Waiting"], shown["Due now"], shown["Running"]) == ("7+", "1", "0")
     assert "order.close 6+ 1 " in text_of(response)
     assert '<td class="delayq-number">6+</td><td class="delayq-number">6s+</td>' in page(response)
+
+
+def test_more_queues_and_keys_than_are_shown_are_told_to_be_there(
+    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "MOST_PAIRS", 1)
+    send("a", key="a")
+    assert "There are more" not in text_of(superuser.get(INDEX))
+    send("b", key="b")
+    assert "There are more, which are not shown here." in text_of(superuser.get(INDEX))
+    assert tiles(superuser.get(INDEX))["Waiting"] == "1+"
 
 
 def test_a_few_slow_messages_in_a_day_are_no_alarm(broker: StoredBroker, superuser: Client, database: str) -> None:
