@@ -94,7 +94,7 @@ def capacity(seen: Status) -> list[str]:
         % {"hands": number(sum(hands.most for worker in seen.workers for hands in worker.hands))}
     ]
     if seen.untimed:
-        told.append(_("Left out, since none has ended yet: %(keys)s.") % {"keys": _some(seen.untimed)})
+        told.append(_("Left out, since none has run of late: %(keys)s.") % {"keys": _some(seen.untimed)})
     if seen.parked:
         parked = _some([f"{each.queue} {each.key}" for each in seen.parked])
         told.append(_("Left out, since no live worker asks for it: %(parked)s.") % {"parked": parked})

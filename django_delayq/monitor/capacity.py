@@ -19,8 +19,8 @@ NO_LIMITS = Limits()
 class Drain:
     """How long some messages take.
 
-    `ms` is None where that is not known: no live worker asks for them (`unserved`), or no message of their keys has
-    ended yet. `at_least`: that is so of some of them, which are left out, or there are more messages than were counted.
+    `ms` is None where that is not known: no live worker asks for them (`unserved`), or no message of their keys has run
+    of late. `at_least`: that is so of some of them, which are left out, or there are more messages than were counted.
     """
 
     ms: int | None
@@ -59,7 +59,7 @@ class Capacity:
 
     def times_ms(self, load: Mapping[Pair, float]) -> dict[Pair, float | None]:
         """How long so many messages take of each pair that a live worker serves: as long as the pair, its key, its
-        queue or all have to do, whichever most. None: no message of its key has ended yet."""
+        queue or all have to do, whichever most. None: no message of its key has run of late."""
         served = {pair: number for pair, number in load.items() if any(team.serves(pair) for team in self.teams)}
         times_ms = dict.fromkeys(served, 0.0)
         for part in _parts(served):

@@ -38,10 +38,9 @@ class Status:
     Large numbers are counted in part. With a store `capped` tells that there may be more waiting, ready or running, and
     the `totals` are left to the audit. `in_part` names those of `error`, `errors_last_hour` and `retried` (waits or
     runs after a failure) that were counted as far as they are at all: there may be more; and `waiting` where there are
-    more queues and keys. `broker_skew_ms` is how far
-    the broker's clock is at least ahead of the database's. `untimed` are keys that wait and of which no message has
-    ended yet: the times of the forecast are without them. Without a store, what only rows tell is None, and there is no
-    forecast.
+    more queues and keys. `broker_skew_ms` is how far the broker's clock is at least ahead of the database's. `untimed`
+    are keys that wait and of which no message is known to have run: the times of the forecast are without them. Without
+    a store, what only rows tell is None, and there is no forecast.
     """
 
     now_ms: int

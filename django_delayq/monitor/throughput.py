@@ -63,8 +63,8 @@ def measure(
 ) -> tuple[list[Throughput], dict[str, float]]:
     """What finished in each of the spans of whole hours up to `now_ms`, and how long messages of each key ran of late,
     in ms; in two statements."""
-    newest, ran_of_common = ended.finished(database, now_ms, max(spans_ms), MOST_COUNTED + 1)
-    rare = [pair for pair in pairs if pair not in ran_of_common]
+    newest, ran_of_last = ended.finished(database, now_ms, max(spans_ms), MOST_COUNTED + 1)
+    rare = ran.rare(ran_of_last, pairs)
     windows = windows_before(newest.after_ms, [now_ms - span_ms for span_ms in spans_ms], Random(now_ms))
     stepped = [(max(newest.after_ms, now_ms - span_ms), now_ms, _step(newest, span_ms)) for span_ms in spans_ms]
     some, of_windows, ran_of_rare = ended.samples(
@@ -75,7 +75,7 @@ def measure(
         throughput(now_ms, span_ms, newest, late.late_ms, [one for one in sampled if one[0][0] >= now_ms - span_ms])
         for span_ms, late in zip(spans_ms, some, strict=True)
     ]
-    return spans, ran.means_ms(ran_of_common | ran_of_rare, pairs)
+    return spans, ran.means_ms(ran_of_last | ran_of_rare, pairs)
 
 
 def throughput(

@@ -41,7 +41,7 @@ class Sample:
 
 def finished(database: Database, now_ms: int, span_ms: int, most: int) -> tuple[Finished, dict[Pair, Ran]]:
     """What finished in the span up to `now_ms`, of the `most` messages that ended last in it. And how long messages
-    ran of the queues and keys that are common among the last that ended."""
+    ran of the queues and keys of the last that ended."""
     bursts = (
         "SELECT ago, count(CASE WHEN outcome = 'finished' THEN 1 END) AS finished, count(*) AS looked,"
         " min(ended_at) AS oldest FROM (SELECT outcome, ended_at,"
@@ -74,7 +74,7 @@ def samples(
     pairs: Sequence[Pair],
 ) -> tuple[list[Sample], list[Sample], dict[Pair, Ran]]:
     """Of each (after, up to, n) every n-th message, uncounted. And what finished in each window (after, up to), with
-    the lateness of the `most` that ended last. And how long messages of each queue and key ran."""
+    the lateness of the `most` that ended last. And how long messages of each queue and key ran, if any did."""
     ended = "delayq_finish WHERE alias = %s AND ended_at > %s AND ended_at <= %s AND outcome = 'finished'"
     nth = f"SELECT {_NTH}, {{i}}, 0, started_at - due_at FROM {ended} AND id %% %s = 0"
     number = f"SELECT {_NUMBER}, {{i}}, count(*), 0 FROM {ended}"
@@ -90,7 +90,8 @@ def samples(
     looks = (nth, each_nth), (number, each_window), (last, each_last), ran_look
     for kind, i, counted, value in for_each(database, *looks):
         if kind == _RAN:
-            by_pair[pairs[i]] = Ran(counted, int(value or 0))
+            if counted:
+                by_pair[pairs[i]] = Ran(counted, int(value))
             continue
         sample = some[i] if kind == _NTH else of_windows[i]
         sample.finished += counted

@@ -41,16 +41,21 @@ class Ran:
 
 
 def of_the_last(database: Database) -> Look:
-    """Rows of (queue, key, number, total ms), of the queues and keys of which `ENOUGH` are among the `LAST`."""
+    """Rows of (queue, key, number, total ms), of the queues and keys of which some that ran are among the `LAST`."""
     finished, buried = (each.format(names='queue, "key",', of="") for each in (_FINISHED, _BURIED))
     sql = (
         'SELECT queue, "key", count(*) AS number, sum(ran_ms) AS total_ms FROM (SELECT queue, "key", ran_ms,'
         ' row_number() OVER (PARTITION BY queue, "key" ORDER BY ended_at DESC) AS place FROM ('
         f"SELECT * FROM ({finished}) AS finished UNION ALL SELECT * FROM ({buried}) AS buried"
         f" ORDER BY ended_at DESC LIMIT {LAST}) AS ended WHERE ran_ms IS NOT NULL"
-        f') AS newest WHERE place <= {MOST} GROUP BY queue, "key" HAVING count(*) >= {ENOUGH}'
+        f') AS newest WHERE place <= {MOST} GROUP BY queue, "key"'
     )
     return sql, [(database.alias, LAST, database.alias, LAST)]
+
+
+def rare(ran: Mapping[Pair, Ran], pairs: Iterable[Pair]) -> list[Pair]:
+    """The queues and keys of which fewer than `ENOUGH` are among the `LAST`."""
+    return [pair for pair in pairs if pair not in ran or ran[pair].number < ENOUGH]
 
 
 def of_each(database: Database, pairs: Sequence[Pair]) -> Look:

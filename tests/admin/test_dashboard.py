@@ -172,7 +172,7 @@ def test_what_the_times_leave_out_is_named(broker: StoredBroker, superuser: Clie
     send("a", key="new", delay="1h")
     send("b", key="nobody asks for it", delay="1h")
     shown = text_of(superuser.get(INDEX))
-    assert "Left out, since none has ended yet: new, nobody asks for it." in shown
+    assert "Left out, since none has run of late: new, nobody asks for it." in shown
     assert "Left out, since no live worker asks for it: default nobody asks for it." in shown
     for i in range(panels.NAMES):
         send(f"c {i}", key=f"a new one {i}", delay="1h")

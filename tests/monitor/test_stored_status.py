@@ -106,12 +106,14 @@ def test_the_forecast_is_by_the_hours_of_utc_unless_a_zone_is_asked_for(
     assert {hour.starts_ms % HOUR_MS for hour in zoned[1:]} == {HOUR_MS // 4}
 
 
-def test_a_key_of_which_nothing_has_ended_is_named(broker: StoredBroker, database: str) -> None:
+def test_a_key_of_which_nothing_has_run_is_named(broker: StoredBroker, database: str) -> None:
     finish(broker, database, "a")
     send(database, "b")
+    send_delay_message("new", 1, id="cancelled")
+    broker.cancel(["cancelled"])
     send_delay_message("new", 1)
     assert status().untimed == ("new",)
-    assert "how long these take is not known, none has ended yet: new" in delayq("status")
+    assert "how long these take is not known, none has run of late: new" in delayq("status")
 
 
 @pytest.mark.parametrize("error", [BrokerUnavailable("nobody there"), BrokerRefused("wrong password")])

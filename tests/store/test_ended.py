@@ -28,10 +28,10 @@ def end(broker: StoredBroker, verb: Verb, **settled: Any) -> None:
 
 
 def ran_ms(broker: StoredBroker, *pairs: tuple[str, str]) -> dict[str, float]:
-    """As the dashboard asks: of what is common at once, and of the rest by queue and key."""
-    common = finished(broker.database, 0, 0, 1)[1]
-    rare = samples(broker.database, [], [], 1, [pair for pair in pairs if pair not in common])[2]
-    return ran.means_ms(common | rare, pairs)
+    """As the dashboard asks: by the last that ended of all, and of what is rare among them by queue and key."""
+    of_last = finished(broker.database, 0, 0, 1)[1]
+    of_rare = samples(broker.database, [], [], 1, ran.rare(of_last, pairs))[2]
+    return ran.means_ms(of_last | of_rare, pairs)
 
 
 @pytest.fixture(params=[1, ran.ENOUGH], ids=["common", "rare"])
@@ -150,5 +150,21 @@ def test_what_is_common_is_told_by_the_last_that_ended_and_the_rest_by_its_own_l
     rows.filter(message_id="a").update(key="rare", started_at=F("ended_at") - 5_000)
     rows.filter(message_id="b").update(key="rare", started_at=F("ended_at") - 9_000)
     ErrorMessage.objects.using(database).update(ended_at=1_000_000, started_at=0)
-    assert finished(broker.database, 0, 0, 1)[1] == {("default", "k"): Ran(2, 2_000)}
+    assert finished(broker.database, 0, 0, 1)[1] == {
+        ("default", "k"): Ran(2, 2_000),
+        ("default", "rare"): Ran(1, 9_000),
+    }
     assert ran_ms(broker, ("default", "k"), ("default", "rare")) == {"k": 1_000, "rare": 7_000}
+
+
+def test_a_key_of_which_its_own_last_were_all_cancelled_is_told_by_those_that_ran_among_the_last_of_all(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ran, "LOOKED", 2)
+    monkeypatch.setattr(ran, "MOST", 2)
+    send(database, "ran")
+    end(broker, Verb.FINISH)
+    FinishMessage.objects.using(database).update(started_at=F("ended_at") - 4_000, ended_at=F("ended_at") - 1_000)
+    send(database, "cancelled", "cancelled too")
+    broker.cancel(["cancelled", "cancelled too"])
+    assert ran_ms(broker, ("default", "k")) == {"k": 3_000}

@@ -84,7 +84,7 @@ def _write_figures(write: Write, seen: Status) -> None:
         if hour.due:
             write(f"due from {to_words(hour.starts_ms, seen.now_ms)}: {_hour_words(hour)}")
     if seen.untimed:
-        write(f"how long these take is not known, none has ended yet: {', '.join(seen.untimed)}")
+        write(f"how long these take is not known, none has run of late: {', '.join(seen.untimed)}")
 
 
 def _counted(seen: Status, name: str, number: int) -> str:
