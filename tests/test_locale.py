@@ -21,7 +21,7 @@ from tests import servers
 
 PACKAGE = Path(django_delayq.__file__).parent
 LANGUAGES = ["en", "zh_Hans"]
-_ENTRY = re.compile(r'^msgid "(.+)"\n(?:msgid_plural ".*"\n)?((?:msgstr.*\n?)+)', re.MULTILINE)
+_ENTRY = re.compile(r'^(?:msgctxt "(.+)"\n)?msgid "(.+)"\n(?:msgid_plural ".*"\n)?((?:msgstr.*\n?)+)', re.MULTILINE)
 _TEXT = re.compile(r'^msgstr(?:\[\d\])? "(.*)"$', re.MULTILINE)
 _VALUES = re.compile(r"%\(\w+\)[sdgr]")
 
@@ -32,11 +32,11 @@ def catalogue(language: str, package: Path = PACKAGE) -> Path:
 
 
 def entries(language: str, package: Path = PACKAGE) -> dict[str, list[str]]:
-    """The texts of a catalogue, and what they are translated to."""
-    text = catalogue(language, package).read_text()
+    """The texts of a catalogue, as gettext looks for them, and what they are translated to."""
+    text = catalogue(language, package).read_text().replace('\\"', '"')
     return {
-        msgid.replace('\\"', '"'): [each.replace('\\"', '"') for each in _TEXT.findall(translated)]
-        for msgid, translated in _ENTRY.findall(text)
+        "\x04".join(filter(None, (context, msgid))): _TEXT.findall(translated)
+        for context, msgid, translated in _ENTRY.findall(text)
     }
 
 

@@ -15,6 +15,7 @@ from django_delayq.admin.aliases import PARAMETER, alias_of, query_of
 from django_delayq.admin.columns import instant
 from django_delayq.admin.conditions import now_utc
 from django_delayq.admin.groups import HOURS, groups
+from django_delayq.admin.words import listed
 
 HEIGHT = 24
 BAR = 4
@@ -38,6 +39,7 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
     shown = [
         {
             "group": group,
+            "counts": listed(map(str, group.by_hour)),
             "first": instant(group.first),
             "last": instant(group.last),
             "bars": bars(group.by_hour),

@@ -1,21 +1,18 @@
 """The parts of the dashboard, as rows that its templates show."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.http import HttpRequest
 from django.urls import NoReverseMatch
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext as _, pgettext
 
 from django_delayq.admin.access import address, may
-from django_delayq.admin.words import length, moment, number
+from django_delayq.admin.words import length, listed, moment, number, some
 from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo, covering
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, translated
 
 PAUSE = "pause_queue"
-NAMES = 10
-"""So many names are listed in a sentence."""
 
 
 def list_address(request: HttpRequest, model: str, alias: str, **query: str) -> str:
@@ -94,15 +91,11 @@ def capacity(seen: Status) -> list[str]:
         % {"hands": number(sum(hands.most for worker in seen.workers for hands in worker.hands))}
     ]
     if seen.untimed:
-        told.append(_("Left out, since none has run of late: %(keys)s.") % {"keys": _some(seen.untimed)})
+        told.append(_("Left out, since none has run of late: %(keys)s.") % {"keys": some(seen.untimed)})
     if seen.parked:
-        parked = _some([f"{each.queue} {each.key}" for each in seen.parked])
+        parked = some([f"{each.queue} {each.key}" for each in seen.parked])
         told.append(_("Left out, since no live worker asks for it: %(parked)s.") % {"parked": parked})
     return told
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMES]) + ("…" if len(names) > NAMES else "")
 
 
 def due_of(hour: Hour) -> str:
@@ -127,7 +120,7 @@ class SetRow:
     ready: str
     next_due: str | SafeString
     lag: str
-    states: list[str]
+    state: str
     pause_address: str
 
 
@@ -138,7 +131,8 @@ def sets(request: HttpRequest, alias: str, seen: Status) -> list[SetRow]:
 
 
 def _set(request: HttpRequest, alias: str, seen: Status, each: WaitingSet) -> SetRow:
-    reasons = [_("paused: %(reason)s") % {"reason": one.reason} for one in covering(seen.pauses, each.queue, each.key)]
+    pauses = [_("paused: %(reason)s") % {"reason": one.reason} for one in covering(seen.pauses, each.queue, each.key)]
+    parked = [_("parked: no live worker asks for it")] if each.parked else []
     return SetRow(
         each.queue,
         each.key,
@@ -146,8 +140,8 @@ def _set(request: HttpRequest, alias: str, seen: Status, each: WaitingSet) -> Se
         number(each.ready, capped=each.ready_capped),
         moment(each.next_due_ms),
         length(each.lag_ms) if each.lag_ms else "–",
-        ([_("parked: no live worker asks for it")] if each.parked else []) + reasons,
-        "" if reasons else pause_address(request, alias, queue=each.queue, key=each.key),
+        pgettext("between reasons", "; ").join(parked + pauses),
+        "" if pauses else pause_address(request, alias, queue=each.queue, key=each.key),
     )
 
 
@@ -212,7 +206,7 @@ def workers(request: HttpRequest, alias: str, seen: Status) -> list[WorkerRow]:
 def _worker(request: HttpRequest, alias: str, seen: Status, worker: WorkerInfo) -> WorkerRow:
     return WorkerRow(
         worker.name,
-        ", ".join(worker.queues),
+        listed(worker.queues),
         number(worker.running),
         length(max(seen.now_ms - worker.started_ms, 0)),
         [_run(request, alias, seen, each) for each in worker.runs],

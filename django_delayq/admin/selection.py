@@ -14,6 +14,7 @@ from django_delayq.admin.aliases import PARAMETER, alias_of
 from django_delayq.admin.conditions import asked, condition, is_condition, now_utc
 from django_delayq.admin.moves import PAGE, Page, last_pk, next_page
 from django_delayq.admin.search import asks_for_data, find, find_data
+from django_delayq.admin.words import listed
 from django_delayq.conf import get_alias
 from django_delayq.fields import to_epoch_ms
 from django_delayq.message import from_ms
@@ -74,7 +75,7 @@ def selection_of(request: HttpRequest, model: type[MessageRow]) -> Selection:
     if foreign:
         raise ValueError(
             _("The filter %(names)s is the site's own, and can't be repeated in the background: choose fewer messages.")
-            % {"names": ", ".join(foreign)}
+            % {"names": listed(foreign)}
         )
     alias = alias_of(request)
     return Selection(

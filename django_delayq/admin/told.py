@@ -7,8 +7,7 @@ from django.contrib import messages
 from django.http import HttpRequest
 from django.utils.translation import ngettext
 
-NAMED = 10
-"""So many of those that were left are named."""
+from django_delayq.admin.words import some
 
 
 def tell_moved(request: HttpRequest, done: Any, count: int) -> None:
@@ -42,5 +41,4 @@ def tell_changed(request: HttpRequest, ids: Sequence[str]) -> None:
 
 
 def _with_names(said: str, ids: Sequence[str]) -> str:
-    names = ", ".join([*ids[:NAMED], *(["…"] if len(ids) > NAMED else [])])
-    return f"{said} ({names})" if names else said
+    return f"{said} ({some(ids)})" if ids else said

@@ -1,8 +1,11 @@
 """Numbers, lengths of time and moments as a person reads them on a page."""
 
+from collections.abc import Iterable, Sequence
+
 from django.utils import timezone
 from django.utils.formats import number_format, time_format
 from django.utils.safestring import SafeString
+from django.utils.translation import pgettext
 
 from django_delayq.admin.columns import instant
 from django_delayq.durations import to_text
@@ -10,6 +13,9 @@ from django_delayq.message import from_ms
 
 LEAST = 0.01
 """A rate that is lower is only told as such."""
+
+NAMED = 10
+"""So many names are listed in a sentence."""
 
 
 def number(value: float | None, *, capped: bool = False, about: bool = False) -> str:
@@ -38,3 +44,13 @@ def moment(milliseconds: int | None) -> str | SafeString:
 def time_of_day(milliseconds: int) -> str:
     """In the viewer's zone, to the minute."""
     return time_format(timezone.localtime(from_ms(milliseconds)), "TIME_FORMAT")
+
+
+def listed(names: Iterable[str]) -> str:
+    """One after another, as the language of the page does it: Chinese has a comma of its own for that."""
+    return pgettext("between names", ", ").join(names)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first `NAMED`, listed."""
+    return listed(names[:NAMED]) + ("…" if len(names) > NAMED else "")

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils.formats import date_format
 from pytest_django import Settings
 
-from django_delayq.admin import panels
+from django_delayq.admin import words
 from django_delayq.brokers.base import HandsInfo, Pause, RunInfo, Verb, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import FinishMessage
@@ -174,9 +174,9 @@ def test_what_the_times_leave_out_is_named(broker: StoredBroker, superuser: Clie
     shown = text_of(superuser.get(INDEX))
     assert "Left out, since none has run of late: new, nobody asks for it." in shown
     assert "Left out, since no live worker asks for it: default nobody asks for it." in shown
-    for i in range(panels.NAMES):
+    for i in range(words.NAMED):
         send(f"c {i}", key=f"a new one {i}", delay="1h")
-    assert f"a new one {panels.NAMES - 1}…" in text_of(superuser.get(INDEX))
+    assert f"a new one {words.NAMED - 1}…" in text_of(superuser.get(INDEX))
 
 
 @pytest.mark.parametrize("address", [INDEX, FIGURES])

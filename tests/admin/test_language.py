@@ -169,3 +169,18 @@ def test_pausing_and_resuming_are_told_in_it(broker: StoredBroker, superuser: Cl
     shown += [superuser.get(resume), superuser.post(resume, follow=True), superuser.get(reverse("admin:index"))]
     assert text_of(shown[-1]).count(f"队列 '{QUEUE}'") == 2  # what was done lately, at the admin's index
     assert [each for response in shown for each in english(response)] == []
+
+
+def test_lists_are_put_together_as_chinese_does_it(broker: StoredBroker, superuser: Client, database: str) -> None:
+    broker.announce(WorkerInfo(WORKER, [QUEUE, "mail"], ["α", "β"], 0, 0))
+    broker.pause(Pause(None, "γ", "λόγος"))
+    bury(broker, "1", "2", key="α")
+    for id, key in (("1", "α"), ("2", "β"), ("3", "γ")):
+        send(id, key=key)
+    shown = text_of(superuser.get(INDEX))
+    assert f"{QUEUE}、mail" in shown
+    assert "β、γ。" in shown
+    assert re.search("搁置[^；]*；已暂停：λόγος", shown)
+    assert "0、0、2" in page(superuser.get(url("errormessage", "groups")))
+    pks = [pk_of(database, id, ErrorMessage) for id in ("1", "2")]
+    assert "(1、2)" in text_of(confirm(superuser, ErrorMessage, "rescue", pks))
