@@ -32,6 +32,11 @@ def forecast(seen: Status) -> SafeString | None:
     return bars([_hour(hour) for hour in seen.forecast], _("Messages that fall due, by the hour"))
 
 
+def forecast_axis(seen: Status) -> list[str]:
+    """When every third of its bars begins."""
+    return [time_of_day(hour.starts_ms) for hour in seen.forecast[::3]]
+
+
 def _hour(hour: Hour) -> Bar:
     told = {"hour": time_of_day(hour.starts_ms), "number": due_of(hour)}
     if hour.drain.ms is None:

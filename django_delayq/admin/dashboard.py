@@ -87,6 +87,7 @@ def figures_context(request: HttpRequest) -> dict[str, Any]:
         "forecast": panels.forecast(seen),
         "capacity": panels.capacity(seen),
         "forecast_chart": charts.forecast(seen),
+        "forecast_axis": charts.forecast_axis(seen),
         "sets": panels.sets(request, alias, seen),
         "pauses": panels.pauses(request, alias, seen),
         "pause_address": panels.pause_address(request, alias),

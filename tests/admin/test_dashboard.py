@@ -110,6 +110,7 @@ def test_hours_are_those_of_the_viewers_clock(
     shown = page(superuser.get(INDEX))
     assert f"<title>from {date_format(hour, 'TIME_FORMAT')}: 2 due, 2s to drain</title>" in shown
     assert f"{date_format(hour, 'DATETIME_FORMAT')}</time></th>" in shown
+    assert f"<span>{date_format(hour + timedelta(hours=1), 'TIME_FORMAT')}</span>" in shown  # below every third bar
 
 
 def test_what_takes_the_focus_has_an_id_by_which_an_update_keeps_it(broker: StoredBroker, superuser: Client) -> None:
