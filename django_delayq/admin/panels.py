@@ -112,10 +112,11 @@ def drain_of(hour: Hour) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SetRow:
-    """A queue and key that messages wait for."""
+    """A queue and key that messages wait for, and where these are listed."""
 
     queue: str
     key: str
+    address: str
     pending: str
     ready: str
     next_due: str | SafeString
@@ -133,9 +134,11 @@ def sets(request: HttpRequest, alias: str, seen: Status) -> list[SetRow]:
 def _set(request: HttpRequest, alias: str, seen: Status, each: WaitingSet) -> SetRow:
     pauses = [_("paused: %(reason)s") % {"reason": one.reason} for one in covering(seen.pauses, each.queue, each.key)]
     parked = [_("parked: no live worker asks for it")] if each.parked else []
+    stored = seen.last_hour is not None
     return SetRow(
         each.queue,
         each.key,
+        list_address(request, "readymessage", alias, queue=each.queue, key=each.key) if stored else "",
         number(each.pending, capped=each.pending_capped),
         number(each.ready, capped=each.ready_capped),
         moment(each.next_due_ms),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from html import escape
 from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -241,6 +242,22 @@ def test_links_lead_to_lists_that_one_may_see(broker: StoredBroker, staff: Calla
     shown = page(staff("view_readymessage").get(INDEX))
     assert f'href="{url("readymessage", query="?state=ready")}"' in shown
     assert url("errormessage", query="?ended=1h") not in shown
+
+
+def test_a_key_leads_to_what_waits_for_it_in_its_queue(
+    broker: StoredBroker, superuser: Client, staff: Callable[..., Client]
+) -> None:
+    name = "a&b"
+    send("meant", key=name, queue="mail")
+    send("of another queue", key=name)
+    send("of another key", queue="mail")
+    address = url("readymessage", query="?queue=mail&key=a%26b")
+    link = f'href="{escape(address)}"'
+    assert link in page(superuser.get(INDEX))
+    listed = text_of(superuser.get(address))
+    assert "meant" in listed
+    assert "of another" not in listed
+    assert link not in page(staff("view_errormessage").get(INDEX))
 
 
 def test_the_figures_are_only_read(broker: StoredBroker, superuser: Client) -> None:
