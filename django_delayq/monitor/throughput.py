@@ -12,7 +12,7 @@ from django_delayq.store.database import Database
 from django_delayq.store.ended import BURST_MS, MINUTE_MS, Finished, Minute, Sample
 from django_delayq.store.figures import Pair
 
-MOST_COUNTED = 30_000
+MOST_COUNTED = 10_000
 """So many messages are counted, the last ones. Of what finished before, as much is known as fell in windows."""
 WINDOWS = 60
 MOST_OF_A_WINDOW = 50

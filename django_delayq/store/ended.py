@@ -12,7 +12,7 @@ from django_delayq.store.unions import for_each
 MINUTE_MS = 60_000
 BURST_MS = 10_000
 
-_NTH, _NUMBER, _LAST, _RAN, _MINUTE = range(5)
+_NTH, _LAST, _RAN, _MINUTE = range(4)
 
 
 @dataclass(slots=True)
@@ -77,24 +77,21 @@ def samples(
     the lateness of the `most` that ended last. And how long messages of each queue and key ran, if any did."""
     ended = "delayq_finish WHERE alias = %s AND ended_at > %s AND ended_at <= %s AND outcome = 'finished'"
     nth = f"SELECT {_NTH}, {{i}}, 0, started_at - due_at FROM {ended} AND id %% %s = 0"
-    number = f"SELECT {_NUMBER}, {{i}}, count(*), 0 FROM {ended}"
-    late = f"SELECT started_at - due_at AS late FROM {ended} ORDER BY ended_at DESC LIMIT %s"
-    last = f"SELECT {_LAST}, {{i}}, 0, late FROM ({late}) AS last"
+    late = f"count(*) OVER () AS number, started_at - due_at AS late FROM {ended} ORDER BY ended_at DESC LIMIT %s"
+    last = f"SELECT {_LAST}, {{i}}, number, late FROM (SELECT {late}) AS last"
     ran_each, of_each = ran.of_each(database, pairs)
     ran_look = f"SELECT {_RAN}, ran.* FROM ({ran_each}) AS ran", of_each
     each_nth = [(database.alias, *each) for each in stepped]
-    each_window = [(database.alias, *each) for each in windows]
-    each_last = [(*each, most) for each in each_window]
+    each_window = [(database.alias, *each, most) for each in windows]
     some, of_windows = [Sample() for _ in stepped], [Sample() for _ in windows]
     by_pair: dict[Pair, Ran] = {}
-    looks = (nth, each_nth), (number, each_window), (last, each_last), ran_look
-    for kind, i, counted, value in for_each(database, *looks):
+    for kind, i, counted, value in for_each(database, (nth, each_nth), (last, each_window), ran_look):
         if kind == _RAN:
             if counted:
                 by_pair[pairs[i]] = Ran(counted, int(value))
             continue
         sample = some[i] if kind == _NTH else of_windows[i]
-        sample.finished += counted
-        if kind != _NUMBER and value is not None:
+        sample.finished = counted
+        if value is not None:
             sample.late_ms.append(int(value))  # a Decimal where a sum is in the same UNION
     return some, of_windows, by_pair

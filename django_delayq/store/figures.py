@@ -18,13 +18,13 @@ HOUR_MS = 3_600_000
 HOURS = 12
 """What falls due in this hour and the next ones is told by the hour."""
 
-MOST = 30_000
+MOST = 10_000
 """So many rows are counted in one look, of what was buried and of what was retried; an index has them."""
 MOST_PENDING = 50_000
 """So many that are not due, the nearest of all queues and keys."""
 MOST_OF_A_PILE = 200_000
 """And so many that are due at the one instant at which these end, shared out among the queues and keys."""
-MOST_DUE = 10_000
+MOST_DUE = 5_000
 """So many that are due, shared out among the queues and keys. They cost more: the rows themselves tell whether they
 run."""
 LEAST = 500
