@@ -11,10 +11,11 @@ from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Claimed, Header, Put, Settlement, Verb, Want
-from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.brokers.rabbitmq import RabbitMQBroker, register
 from django_delayq.brokers.rabbitmq.leases import ADRIFT_S
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing, delayed, new_note
+from django_delayq.brokers.rabbitmq.receiver import INTERRUPTED_S
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable
 from tests.rabbitmq.conftest import delayq_on
@@ -102,6 +103,40 @@ def test_a_lease_goes_on_though_nobody_asks_for_more(broker: RabbitMQBroker) -> 
     while (held := broker.renew([("a", claimed.token)], 60_000)) == [None]:  # as where every hand is busy
         broker.upkeep(lease_ms=60_000)
     assert held == [True]
+
+
+def test_a_lease_whose_message_could_not_be_asked_for_at_first_goes_on(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    claimed = claim(broker)
+    broker._link.drop()
+    with rabbitmq_server.client() as client, client.channel() as channel:
+        channel.basic_get(Names("delayq").register)
+        monkeypatch.setattr(register, "HELD_S", 0.1)
+        with pytest.raises(BrokerUnavailable, match="is empty"):
+            broker.renew([("a", claimed.token)], 60_000)
+    monkeypatch.undo()
+    while (held := broker.renew([("a", claimed.token)], 60_000)) == [None]:
+        broker.upkeep(lease_ms=60_000)
+    assert held == [True]
+
+
+def test_a_lease_that_was_interrupted_ends_as_soon_though_its_message_comes_again(
+    rabbitmq_server: RabbitMQServer,
+) -> None:
+    now = 0.0
+    alias = Alias("default", location=rabbitmq_server.url)
+    with closing(RabbitMQBroker(alias, monotonic=lambda: now)) as broker:
+        broker.put([Put("a", Header("q", "k"), b"1")])
+        claimed = claim(broker)
+        assert broker.settle([Settlement("a", claimed.token, Verb.INTERRUPT, "q", "k")]) == [True]
+        broker._link.drop()
+        while broker.upkeep(lease_ms=60_000).next_lease_end_ms is None:  # it has not come yet
+            pass
+        now += INTERRUPTED_S
+        assert broker.upkeep(lease_ms=60_000).reclaimed == 1
+        assert claim(broker).crashes == 0
 
 
 def test_a_lease_is_lost_whose_message_goes_to_another_process(

@@ -62,7 +62,9 @@ class Leases:
         if lease is None:
             return False
         arrival.following = lease.arrival.following
-        lease.arrival, lease.until = arrival, until
+        lease.arrival = arrival
+        if not lease.interrupted:  # else it is to end soon
+            lease.until = until
         self._remember(note.uid, spare=True)
         return True
 

@@ -53,7 +53,7 @@ class Receiver:
         self._publisher = Publisher(location, self._names)
         self._clock = Clock(wall, monotonic)
         self._link = Link(location, self._names.prefix, HEARTBEAT_S)
-        self._silence = Silence(location, self._names.prefix)
+        self._silence = Silence(location, self._names)
         self._inbox = Inbox(self._names, self._clock, self._forget)
         self._leases = Leases()
         self._leaving: list[Arrival] = []  # to be given back, and not claimed any more
@@ -72,11 +72,11 @@ class Receiver:
         return self._inbox.news
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        wants = [want for want in wants if want.count > 0 and not self._silence.covers(self._ready(want))]
+        wants = [want for want in wants if want.count > 0 and not self._silence.covers((want.queue, want.key))]
         names = [(want.queue, want.key) for want in wants]
         with self._receiving(names):
             for want, name in zip(wants, names, strict=True):
-                with self._silence.using(self._ready(want)):
+                with self._silence.using(name):
                     self._inbox.consume(name, min(want.count, BATCH))
             self._take_in()
             if not any(self._inbox.boxes[name].ready for name in names):
@@ -91,15 +91,12 @@ class Receiver:
                 claims.left = claims.left or len(taken) == room < want.count
                 if short:
                     self._wanted.append(name)  # a set that filled its hands is not waited for
-                with self._silence.using(self._ready(want)):
+                with self._silence.using(name):
                     self._inbox.consume(name, min(short, BATCH))
             claims.messages.sort(key=lambda message: message.due_ms)
             claims.left = claims.left or any(self._inbox.boxes[name].ready for name in names)
             claims.next_due_ms = self._next_due_ms(names, claims)
             return claims
-
-    def _ready(self, want: Want) -> str:
-        return self._names.ready(want.queue, want.key)
 
     def _take_in(self, upkept: Upkept | None = None) -> None:
         self._inbox.drain()
@@ -324,24 +321,26 @@ class Receiver:
         """The connection that consumes. The queues of these sets are there."""
         with self._link.using() as connection:
             if not self._inbox.is_on(connection):
-                self._forget()
-                self._publisher.declare(sets)
-                self._inbox.attach(connection)
-                self._leases.set_adrift(self._clock.monotonic())
-                self._leaving.clear()
-                self._call_back()
+                self._begin_on(connection, sets)
             elif sets:
                 self._publisher.declare(sets)
             yield connection
 
-    def _call_back(self) -> None:
-        """Ask for the messages of leases that are adrift, though no hand may be free: before others have them."""
-        for name, count in self._leases.sets().items():
-            queue = self._names.ready(*name)
-            if not self._silence.covers(queue):
-                self._publisher.declare([name])
-                with self._silence.using(queue):
-                    self._inbox.consume(name, min(count, BATCH))
+    def _begin_on(self, connection: Connection, sets: Collection[SetName]) -> None:
+        """What the last connection had is gone. The messages of its leases are asked for, though no hand may be free:
+        before others have them.
+
+        What may fail and leave this connection as it is comes first: it is done again at the next use.
+        """
+        self._forget()
+        leased = {name: count for name, count in self._leases.sets().items() if not self._silence.covers(name)}
+        self._publisher.declare({*sets, *leased})
+        self._inbox.attach(connection)
+        self._leases.set_adrift(self._clock.monotonic())
+        self._leaving.clear()
+        for name, count in leased.items():
+            with self._silence.using(name):
+                self._inbox.consume(name, min(count, BATCH))
 
     def _forget(self) -> None:
         """Queues, and what was in them, may be gone."""

@@ -12,6 +12,7 @@ from amqp.exceptions import NotFound
 
 from django_delayq.brokers.rabbitmq.link import FAULTS, Link
 from django_delayq.brokers.rabbitmq.locations import Location
+from django_delayq.brokers.rabbitmq.names import Names, SetName
 from django_delayq.safe_logs import logger
 
 AGAIN_S = 30.0
@@ -19,40 +20,41 @@ AGAIN_S = 30.0
 
 
 class Silence:
-    """Knows which queues don't answer. `prefix` is that of their names."""
+    """Knows which (queue, key) pairs have a queue that does not answer."""
 
-    def __init__(self, location: Location, prefix: str) -> None:
+    def __init__(self, location: Location, names: Names) -> None:
         self._location = location
-        self._prefix = prefix
-        self._doubted: set[str] = set()
-        self._ask_at: dict[str, float] = {}
+        self._names = names
+        self._doubted: set[SetName] = set()
+        self._ask_at: dict[SetName, float] = {}
 
     @contextmanager
-    def using(self, queue: str) -> Iterator[None]:
-        """For what concerns this queue alone. A fault in it is a reason to doubt the queue."""
+    def using(self, name: SetName) -> Iterator[None]:
+        """For what concerns this set's queue alone. A fault in it is a reason to doubt the queue."""
         try:
             yield
         except FAULTS:
-            self._doubted.add(queue)
+            self._doubted.add(name)
             raise
 
-    def covers(self, queue: str) -> bool:
-        """Whether to leave this queue alone. May wait for its answer, and raises when the server itself is away."""
-        if queue not in self._doubted or monotonic() < self._ask_at.get(queue, 0):
-            return queue in self._doubted
+    def covers(self, name: SetName) -> bool:
+        """Whether to leave this set alone. May wait for its queue, and raises when the server itself is away."""
+        if name not in self._doubted or monotonic() < self._ask_at.get(name, 0):
+            return name in self._doubted
+        queue = self._names.ready(*name)
         if self._answers(queue):
-            self._doubted.discard(queue)
-            if self._ask_at.pop(queue, None):
+            self._doubted.discard(name)
+            if self._ask_at.pop(name, None):
                 logger.info("RabbitMQ's queue %r answers again.", queue)
             return False
-        if queue not in self._ask_at:
+        if name not in self._ask_at:
             logger.error(
                 "RabbitMQ's queue %r does not answer: it has no leader. What waits there waits on, other queues are"
                 " served; it is asked again every %g s. See that most of its nodes run; if its node died while the"
                 " queue was made, delete the queue, and it is made anew.",
                 queue, AGAIN_S,
             )  # fmt: skip
-        self._ask_at[queue] = monotonic() + AGAIN_S
+        self._ask_at[name] = monotonic() + AGAIN_S
         return True
 
     def _answers(self, queue: str) -> bool:
@@ -60,7 +62,7 @@ class Silence:
 
         Where one comes meanwhile, it goes back with the connection.
         """
-        link = Link(self._location, self._prefix)
+        link = Link(self._location, self._names.prefix)
         try:
             with link.using() as connection:
                 channel = connection.channel()
