@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 
-from django_delayq.brokers.base import BATCH, Broker, Settlement, Verb
+from django_delayq.brokers.base import BATCH, Broker, Capability, Settlement, Verb
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.safe_logs import logger
 from django_delayq.worker import attempt
@@ -35,6 +35,8 @@ class Settling:
         self._passed_over: list[Ended] = []
         self._refused: list[Ended] = []
         self._refused_until = 0.0
+        can_look = Capability.CONFLICTS in broker.capabilities
+        self._who_tells = " (delayq explain tells of it)" if can_look else ""
         self.counts: Counter[Verb] = Counter()
         """How many leases ended in which way."""
         self._some = threading.Event()
@@ -121,14 +123,14 @@ class Settling:
         refused, self._refused = self._refused, []
         for lease, settlement in refused:
             if lease.held_until <= monotonic():
-                _tell_refused(lease, settlement, repeated=False)
+                self._tell_refused(lease, settlement, repeated=False)
             else:
                 self._settle([(lease, settlement)])
 
     def _send(self, batch: list[Ended]) -> None:
         backoff = waits()
         repeated = False
-        while batch := _without_lost(batch):
+        while batch := self._without_lost(batch):
             try:
                 settled = self._broker.settle([settlement for _, settlement in batch])
             except BrokerUnavailable as error:  # what ended must be told, however late
@@ -148,33 +150,31 @@ class Settling:
                 if was_held:
                     self.counts[Verb.BURY if buries(lease, settlement) else settlement.verb] += 1
                 elif was_held is False:
-                    _tell_refused(lease, settlement, repeated)
+                    self._tell_refused(lease, settlement, repeated)
             return
 
+    def _without_lost(self, batch: list[Ended]) -> list[Ended]:
+        """What may be settled. That a lease could not be renewed in time is no reason: the broker knows whose it is."""
+        held = []
+        for lease, settlement in batch:
+            if lease.lost and not settlement.finished_pk:
+                self._tell_refused(lease, settlement, repeated=False)
+            else:
+                held.append((lease, settlement))
+        return held
 
-def _without_lost(batch: list[Ended]) -> list[Ended]:
-    """What may be settled. That a lease could not be renewed in time is no reason: the broker knows whose it is."""
-    held = []
-    for lease, settlement in batch:
-        if lease.lost and not settlement.finished_pk:
-            _tell_refused(lease, settlement, repeated=False)
-        else:
-            held.append((lease, settlement))
-    return held
-
-
-def _tell_refused(lease: Lease, settlement: Settlement, repeated: bool) -> None:
-    claimed = lease.claimed
-    if settlement.verb is Verb.RELEASE:
-        return  # nothing was done that another could do twice
-    extra = {"id": claimed.id, "key": settlement.key, "queue": settlement.queue, "token": claimed.token}
-    if repeated:
-        logger.warning(
-            "Message %r (%s): its %s was sent twice since an answer was lost; the second found it settled, or lost.",
-            claimed.id, settlement.key, settlement.verb.value, extra=extra,
+    def _tell_refused(self, lease: Lease, settlement: Settlement, repeated: bool) -> None:
+        claimed = lease.claimed
+        if settlement.verb is Verb.RELEASE:
+            return  # nothing was done that another could do twice
+        extra = {"id": claimed.id, "key": settlement.key, "queue": settlement.queue, "token": claimed.token}
+        if repeated:
+            logger.warning(
+                "Message %r (%s): its %s was sent twice since an answer was lost; the second found it settled or lost.",
+                claimed.id, settlement.key, settlement.verb.value, extra=extra,
+            )  # fmt: skip
+            return
+        logger.error(
+            "overrun: message %r (%s) ended after its lease was lost; its %s is refused%s.",
+            claimed.id, settlement.key, settlement.verb.value, self._who_tells, extra=extra,
         )  # fmt: skip
-        return
-    logger.error(
-        "overrun: message %r (%s) ended after its lease was lost; its %s is refused (delayq explain tells of it).",
-        claimed.id, settlement.key, settlement.verb.value, extra=extra,
-    )  # fmt: skip
