@@ -20,6 +20,7 @@ from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable
 from tests.rabbitmq.conftest import delayq_on
 from tests.servers import RabbitMQServer
+from tests.worker.processes import PATIENCE_S
 
 WANT = [Want("q", "k", 10)]
 
@@ -156,6 +157,12 @@ def test_a_lease_is_lost_whose_message_goes_to_another_process(
         assert lost.renew([("a", first.token)], 60_000) == [False]
         assert lost.settle([finish(first)]) == [False]
     assert broker.settle([finish(again)]) == [True]
+
+
+def test_a_sleep_ends_whose_connection_was_lost_before(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
+    broker.claim(WANT, lease_ms=60_000, worker="w")
+    broker._link.drop()  # another thread's fault
+    assert broker.wait(PATIENCE_S)
 
 
 def test_a_worker_that_stops_keeps_its_connection_alive(broker: RabbitMQBroker) -> None:

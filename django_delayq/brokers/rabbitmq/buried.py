@@ -10,6 +10,7 @@ from django_delayq.brokers.base import Info
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.notes import Note, unpack
 from django_delayq.brokers.rabbitmq.outgoing import back
+from django_delayq.brokers.rabbitmq.topology import waiting
 from django_delayq.message import State
 
 MOST_READ = 1_000
@@ -31,7 +32,7 @@ def _taken(connection: Connection, names: Names) -> Iterator[tuple[Channel, list
         channel.confirm_select()
         channel.basic_qos(0, MOST_READ, False)
         taken: list[Message] = []
-        wanted = min(channel.queue_declare(names.error, passive=True).message_count, MOST_READ)
+        wanted = min(waiting(channel, names.error), MOST_READ)
         tag = channel.basic_consume(names.error, callback=taken.append)
         until = monotonic() + LOOK_S
         with suppress(TimeoutError):  # another look has some of them
@@ -77,7 +78,7 @@ def purge(connection: Connection, names: Names, ids: Sequence[str]) -> list[bool
 def trim(connection: Connection, names: Names, oldest_ms: int, most: int) -> int:
     """Remove the oldest ones: those buried before then, and those beyond `most`. At most 100 at once."""
     with connection.channel() as channel:
-        left = channel.queue_declare(names.error, passive=True).message_count
+        left = waiting(channel, names.error)
         for removed in range(100):
             message = channel.basic_get(names.error)
             if message is None:

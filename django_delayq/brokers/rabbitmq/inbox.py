@@ -27,6 +27,7 @@ from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import Names, SetName
 from django_delayq.brokers.rabbitmq.notes import ALARM, Note, unpack
 from django_delayq.brokers.rabbitmq.outgoing import LONGEST_HOLD_MS
+from django_delayq.brokers.rabbitmq.topology import waiting
 from django_delayq.safe_logs import logger
 
 REMEMBERED = 10_000
@@ -57,7 +58,8 @@ class Inbox:
         self._on_cancel = on_cancel
         self._numbers = count()
         self._connection: Connection | None = None
-        self._channel: Channel | None = None
+        self._channel: Channel
+        self._sockets: list[socket.socket] = []  # that of the connection, which py-amqp would connect anew when asked
         self._unacknowledged: dict[int, Consumer | None] = {}  # by tag, in the order of delivery
         self._unclaimed: set[str] = set()  # the uids of what lost connections had, and was not claimed here
         self.boxes: dict[SetName, Box] = {}
@@ -80,6 +82,7 @@ class Inbox:
         self._unclaimed.update(arrival.note.uid for box in self.boxes.values() for arrival in box.empty())
         self._unacknowledged, self.boxes, self.lost = {}, {}, []
         self._told_of_early = False
+        self._sockets = [connection.sock]
         self._channel = connection.channel()
         queue = f"{self._names.news}.{secrets.token_urlsafe(9)}"
         self._channel.queue_declare(queue, exclusive=True, auto_delete=True)
@@ -106,8 +109,8 @@ class Inbox:
 
     def _consume(self, box: Box, credit: int) -> None:
         consumer = Consumer(box, f"{next(self._numbers)}", min(credit, 65_535))
-        self._on_channel.basic_qos(0, consumer.credit, False)
-        self._on_channel.basic_consume(
+        self._channel.basic_qos(0, consumer.credit, False)
+        self._channel.basic_consume(
             self._names.ready(*box.name),
             consumer_tag=consumer.tag,
             callback=lambda message: self._on_message(consumer, message),
@@ -118,14 +121,9 @@ class Inbox:
     def cancel(self, box: Box) -> None:
         """Have the server send no more, as soon as nothing is under way: it waits a moment for that."""
         self.drain()  # its queue may be gone
-        until = monotonic() + ARRIVAL_S
-        while box.consumer is not None and not box.consumer.is_full:
-            left = self.waiting(self._names.ready(*box.name))
-            self.flush()
-            if not left or monotonic() >= until:
-                break
+        self._await([box.name], lambda: box.consumer is None or box.consumer.is_full)
         if box.consumer is not None:
-            self._on_channel.basic_cancel(box.consumer.tag)
+            self._channel.basic_cancel(box.consumer.tag)
             box.consumer = None
 
     def tend_all(self, names: Iterable[SetName]) -> None:
@@ -135,21 +133,26 @@ class Inbox:
                 self.tend(box)
 
     def drain(self) -> None:
-        """Take in what the server has sent, without waiting for more."""
-        connection = self._on_channel.connection
+        """Take in what the server has sent, without waiting for more. What is due by now is ready."""
+        connection = self._channel.connection
         with suppress(TimeoutError):
             while _readable(connection.sock):
                 connection.drain_events(timeout=PART_S)
+        now = self._clock.monotonic()
+        for box in self.boxes.values():
+            box.ripen(now)
 
-    def await_arrivals(self, names: Iterable[SetName]) -> None:
+    def await_arrivals(self, names: Sequence[SetName]) -> None:
         """Wait a moment for what waits at the server for these sets and is about to come."""
+        self._await(names, lambda: any(self.boxes[name].ready for name in names))
+
+    def _await(self, names: Sequence[SetName], is_enough: Callable[[], bool]) -> None:
+        """Take in what comes, for a moment at most, until that is enough or nothing more waits for these sets."""
         until = monotonic() + ARRIVAL_S
-        queues = [self._names.ready(*name) for name in names]
-        while True:
-            left = sum(map(self.waiting, queues))
+        while not is_enough() and monotonic() < until:
+            left = sum(self.waiting(self._names.ready(*name)) for name in names)
             self.flush()
-            self.ripen()
-            if not left or any(box.ready for box in self.boxes.values()) or monotonic() >= until:
+            if not left:
                 return
 
     def flush(self) -> None:
@@ -158,18 +161,12 @@ class Inbox:
         A queue that says that nothing waits may have sent it a moment before; what answers the next question comes
         behind that.
         """
-        self._on_channel.basic_qos(0, 1, False)  # asked for its answer: each consumer was given its own before
+        self._channel.basic_qos(0, 1, False)  # asked for its answer: each consumer was given its own before
         self.drain()
 
     def waiting(self, queue: str) -> int:
         """How many messages a queue has that nobody was sent."""
-        return int(self._on_channel.queue_declare(queue, passive=True).message_count)
-
-    def ripen(self) -> None:
-        """Make ready what is due by now."""
-        now = self._clock.monotonic()
-        for box in self.boxes.values():
-            box.ripen(now)
+        return waiting(self._channel, queue)
 
     def take(self, name: SetName, most: int, at_once: int) -> Iterator[Arrival]:
         """Take out what is ready, earliest first. What must not wait for a hand ends it, behind the first `at_once`."""
@@ -186,7 +183,7 @@ class Inbox:
         An empty queue is not asked for one. It may have no leader, where its node died while it was made: then nothing
         would answer, and a worker would serve no other queue either.
         """
-        message = self._on_channel.basic_get(queue) if self.waiting(queue) else None
+        message = self._channel.basic_get(queue) if self.waiting(queue) else None
         if message is None:
             return None
         self._unacknowledged[message.delivery_tag] = None
@@ -201,14 +198,14 @@ class Inbox:
                 break
             last = tag
         if last:
-            self._on_channel.basic_ack(last, multiple=True)
+            self._channel.basic_ack(last, multiple=True)
         for tag in sorted(ended):
             consumer = self._unacknowledged.pop(tag, None)
             if consumer is not None:
                 consumer.unacknowledged -= 1
                 consumer.box.taken -= 1
             if tag > last:
-                self._on_channel.basic_ack(tag)
+                self._channel.basic_ack(tag)
 
     def unwanted(self, idle_s: float) -> list[Arrival]:
         """Take out what is ready of sets that nobody has asked for of late, and cancel their consumers.
@@ -256,10 +253,9 @@ class Inbox:
 
         Gives whether there is a reason to claim: `wake`, or a connection that broke meanwhile.
         """
-        connection = self._connection
         try:
-            readable, _, _ = select.select([wake, *([connection.sock] if connection else [])], [], [], timeout)
-        except (OSError, ValueError, AttributeError):
+            readable, _, _ = select.select([wake, *self._sockets], [], [], timeout)
+        except (OSError, ValueError):
             return True
         return wake in readable
 
@@ -267,12 +263,6 @@ class Inbox:
         """When the first that is held of these sets is due."""
         times = [box.held[0][0] for name in names if (box := self.boxes.get(name)) and box.held]
         return min(times, default=None)
-
-    @property
-    def _on_channel(self) -> Channel:
-        if self._channel is None:
-            raise ConnectionError("not connected")
-        return self._channel
 
     def _on_news(self, message: Message) -> None:
         self.news += 1

@@ -6,6 +6,7 @@ from django_delayq.brokers.base import Counts, ServerReport, SetCount
 from django_delayq.brokers.rabbitmq import meta
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names
 from django_delayq.brokers.rabbitmq.register import Entries
+from django_delayq.brokers.rabbitmq.topology import waiting
 from django_delayq.texts import text as _
 
 OLDEST = (3, 10)
@@ -19,18 +20,14 @@ CONSUMER_TIMEOUT_MS = 1_800_000
 def count(connection: Connection, names: Names, entries: Entries, now_ms: int) -> Counts:
     """What waits, by (queue, key) once it is due and by level before, and what runs, as the workers said last."""
     with connection.channel() as channel:
-
-        def waiting(name: str) -> int:
-            return int(channel.queue_declare(name, passive=True).message_count)
-
-        ready = [SetCount(queue, key, 0, waiting(names.ready(queue, key)), None) for queue, key in entries.sets]
+        sets = sorted(entries.sets)
         return Counts(
             now_ms,
-            sorted(ready, key=lambda each: (each.queue, each.key)),
+            [SetCount(*name, 0, waiting(channel, names.ready(*name)), None) for name in sets],
             sum(worker.running for worker in meta.workers_of(entries, now_ms)),
-            sum(waiting(names.suspect(each.queue, each.key)) for each in ready),
-            waiting(names.error),
-            levels=[waiting(names.level(level)) for level in range(LEVELS)],
+            sum(waiting(channel, names.suspect(*name)) for name in sets),
+            waiting(channel, names.error),
+            levels=[waiting(channel, names.level(level)) for level in range(LEVELS)],
         )
 
 

@@ -57,7 +57,8 @@ class Receiver:
         self._inbox = Inbox(self._names, self._clock, self._forget)
         self._leases = Leases()
         self._leaving: list[Arrival] = []  # to be given back, and not claimed any more
-        self._untold: list[BuriedInfo] = []  # buried when they came again, for the next upkeep
+        self._buried: list[BuriedInfo] = []  # since the last upkeep, as their leases had lapsed
+        self._reclaimed = 0  # likewise
         self._waker = Waker()
         self._wanted: list[SetName] = []
         self._has_store = alias.store is not None
@@ -79,9 +80,8 @@ class Receiver:
                 with self._silence.using(name):
                     self._inbox.consume(name, min(want.count, BATCH))
             self._take_in()
-            if not any(self._inbox.boxes[name].ready for name in names):
-                self._inbox.await_arrivals(names)
-                self._recover()
+            self._inbox.await_arrivals(names)
+            self._recover()
             claims = Claims([], [], self._clock.now_ms(), None)
             self._wanted = []
             for want, name in zip(wants, names, strict=True):
@@ -98,10 +98,9 @@ class Receiver:
             claims.next_due_ms = self._next_due_ms(names, claims)
             return claims
 
-    def _take_in(self, upkept: Upkept | None = None) -> None:
+    def _take_in(self) -> None:
         self._inbox.drain()
-        self._inbox.ripen()
-        self._recover(upkept)
+        self._recover()
         self._leases.lose_adrift(self._clock.monotonic())
 
     def _lease(self, arrivals: Iterable[Arrival], claims: Claims, lease_ms: int) -> int:
@@ -201,10 +200,11 @@ class Receiver:
     def upkeep(self, *, lease_ms: int) -> Upkept:
         with self._receiving(self._inbox.boxes) as connection:
             connection.heartbeat_tick()
-            upkept = Upkept(self._clock.now_ms())
-            self._take_in(upkept)
-            self._lapse(upkept)
+            self._take_in()
+            self._lapse()
             self._give_back_misplaced()
+            upkept = Upkept(self._clock.now_ms(), self._reclaimed, self._buried)
+            self._reclaimed, self._buried = 0, []
             upkept.suspects_due = sum(self._inbox.waiting(self._names.suspect(*name)) for name in self._inbox.boxes)
             next_end = self._leases.next_end()
             if next_end is not None:
@@ -240,34 +240,33 @@ class Receiver:
         self._replace(unclaimed(self._names, self._leaving, self._clock))
         self._leaving.clear()
 
-    def _recover(self, upkept: Upkept | None = None) -> None:
+    def _recover(self) -> None:
         """Go on with the leases of messages that lost connections had, or put them where they belong."""
         until = self._clock.monotonic() + self._options.lease / 1000
         self._inbox.lost = [each for each in self._inbox.lost if not self._leases.take_up(each, until)]
-        lost = list(self._inbox.lost)
-        if lost:
-            ends = [
-                (each, None if self._leases.is_spare(each) else lapsed(self._names, each, self._clock, each.note.uid))
-                for each in lost
-            ]
-            self._replace(ends)
-            del self._inbox.lost[: len(lost)]  # not before: what could not be published is tried again
-            self._untold += told_of(self._names, ends)
-        if upkept:
-            upkept.buried += self._untold
-            self._untold.clear()
-            upkept.reclaimed += len(lost)
+        ends = [
+            (each, None if self._leases.is_spare(each) else lapsed(self._names, each, self._clock, each.note.uid))
+            for each in self._inbox.lost
+        ]
+        self._replace(ends)
+        self._inbox.lost.clear()  # not before: what could not be published is tried again
+        self._note_lapsed(ends)
 
-    def _lapse(self, upkept: Upkept) -> None:
+    def _lapse(self) -> None:
         now = self._clock.monotonic()
         leases = self._leases.lapsed(now)[:BATCH]
         ends = {lease: after_lapse(self._names, lease.arrival, lease.interrupted, self._clock) for lease in leases}
         self._end(ends)
         alarms = list(self._leases.lapsed_alarms(now))
         self._inbox.put_back(alarms)
-        told = told_of(self._names, ((lease.arrival, following) for lease, following in ends.items()))
-        upkept.buried += told
-        upkept.reclaimed += len(ends) + len(alarms) - len(told)
+        self._reclaimed += len(alarms)
+        self._note_lapsed([(lease.arrival, following) for lease, following in ends.items()])
+
+    def _note_lapsed(self, ends: Sequence[End]) -> None:
+        """For the next upkeep to tell of."""
+        told = told_of(self._names, ends)
+        self._buried += told
+        self._reclaimed += len(ends) - len(told)
 
     def _give_back(self) -> None:
         """Give back what is held and not claimed, and what was interrupted: a lost connection would count a crash."""

@@ -13,6 +13,7 @@ from amqp.exceptions import NotFound
 from django_delayq.brokers.rabbitmq.link import FAULTS, Link
 from django_delayq.brokers.rabbitmq.locations import Location
 from django_delayq.brokers.rabbitmq.names import Names, SetName
+from django_delayq.brokers.rabbitmq.topology import waiting
 from django_delayq.safe_logs import logger
 
 AGAIN_S = 30.0
@@ -67,7 +68,7 @@ class Silence:
             with link.using() as connection:
                 channel = connection.channel()
                 try:
-                    if not channel.queue_declare(queue, passive=True).message_count:
+                    if not waiting(channel, queue):
                         channel.basic_get(queue)
                 except NotFound:  # it is made anew
                     pass

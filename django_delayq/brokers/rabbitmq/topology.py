@@ -74,6 +74,11 @@ class Topology:
         self._broken = False
 
 
+def waiting(channel: Channel, queue: str) -> int:
+    """How many messages a queue has that nobody was sent."""
+    return int(channel.queue_declare(queue, passive=True).message_count)
+
+
 def _set_up(connection: Connection, names: Names) -> None:
     """Declare all but the sets, unless that was done: to ask is a round trip, to declare are 180.
 
@@ -122,7 +127,7 @@ def _declare_around(channel: Channel, names: Names) -> None:
 def _declare_register(channel: Channel, names: Names) -> None:
     _declare_queue(channel, names.register, **{"x-max-length": 1, "x-overflow": "drop-head"})
     _bind_register(channel, names)
-    if not channel.queue_declare(names.register, passive=True).message_count:  # it outlives the exchange of the news
+    if not waiting(channel, names.register):  # it outlives the exchange of the news
         channel.basic_publish_confirm(Message("{}", delivery_mode=PERSISTENT), names.direct, names.register)
     channel.exchange_declare(names.news, "fanout", durable=True, auto_delete=False)
 
