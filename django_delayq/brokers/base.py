@@ -54,6 +54,9 @@ SUSPECT_CRASHES = 2
 FATAL_CRASHES = 3
 """With so many it is buried."""
 
+LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
+"""Why a message that must not start twice is buried when its lease has run out."""
+
 
 class Capability(StrEnum):
     """What not every broker can do. A verb that needs a missing one raises `Unsupported`."""

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from functools import partial
 
-from django_delayq.brokers.base import BATCH, BuriedInfo
+from django_delayq.brokers.base import BATCH, LAPSED_AT_MOST_ONCE, BuriedInfo
 from django_delayq.history import Ended, PastAttempt, add
 from django_delayq.store.database import Database, marks
 from django_delayq.store.moves import Again, Burial, bury, wait_again
 from django_delayq.store.rows import CRASHED, CRASHES_NOW, ONCE
 
-LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 PAGE = 100
 Position = tuple[int, int]
 """Due time and pk of the row that was looked at last."""

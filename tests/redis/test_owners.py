@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import Want, WorkerInfo
+from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis import owners
-from django_delayq.brokers.redis.looks import HEARTBEAT_MS
 from django_delayq.brokers.redis.owners import Owners
 from django_delayq.brokers.redis.scripts import Replies
 from django_delayq.brokers.redis.shards import Shards

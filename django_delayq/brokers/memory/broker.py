@@ -37,12 +37,11 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.brokers.memory import byid, looks
 from django_delayq.brokers.memory.limits import Limits
-from django_delayq.brokers.memory.meta import Meta
 from django_delayq.brokers.memory.places import Entry, Places, SetName
 from django_delayq.brokers.memory.putting import place
-from django_delayq.brokers.memory.rebuild import Rebuild
 from django_delayq.brokers.memory.settling import settle
 from django_delayq.brokers.memory.upkeep import keep_up
+from django_delayq.brokers.meta import Meta, Mine
 from django_delayq.conf import Alias
 from django_delayq.texts import text as _
 
@@ -60,7 +59,7 @@ class MemoryBroker:
         self._options = alias.options
         self._clock_ms = clock_ms
         self._places = Places()
-        self._rebuild = Rebuild()
+        self._mine = Mine()
         self._tokens = count(1)
         self._meta = Meta()
         self._limits = Limits()
@@ -187,17 +186,19 @@ class MemoryBroker:
         with self._changed:
             self._limits.forget_over(self._now_ms())
             upkept = keep_up(self._places, self._options, self._now_ms())
-            upkept.alarms_lost = self._rebuild.alarms_lost
+            upkept.alarms_lost = not self._meta.built
             self._changed.notify_all()
             return upkept
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         with self._changed:
-            return self._rebuild.begin(self._now_ms(), lock_ms)
+            self._mine.token = self._meta.begin_rebuild(self._mine.token, self._now_ms(), lock_ms)
+            return bool(self._mine.token)
 
     def end_rebuild(self) -> bool:
         with self._changed:
-            return self._rebuild.end(self._now_ms())
+            mine, self._mine.token = self._mine.token, ""
+            return self._meta.end_rebuild(mine, self._now_ms())
 
     def wait(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -275,7 +276,7 @@ class MemoryBroker:
 
     def pauses(self) -> list[Pause]:
         with self._changed:
-            return self._meta.pauses(self._now_ms())
+            return self._meta.pauses_at(self._now_ms())
 
     # Looks
 
@@ -323,9 +324,7 @@ class MemoryBroker:
 
     def announce(self, worker: WorkerInfo) -> list[Pause]:
         with self._changed:
-            now_ms = self._now_ms()
-            self._meta.announce(worker, now_ms)
-            return self._meta.pauses(now_ms)
+            return self._meta.announce(worker, self._now_ms())
 
     def retire(self, worker: str) -> None:
         with self._changed:
@@ -333,7 +332,7 @@ class MemoryBroker:
 
     def workers(self) -> list[WorkerInfo]:
         with self._changed:
-            return self._meta.workers(self._now_ms())
+            return self._meta.workers_at(self._now_ms())
 
     def report(self) -> ServerReport:
         told = _("memory of this process"), _("everything is lost when this process ends")

@@ -1,10 +1,8 @@
 """What time alone does: leases lapse, and errors outlive their retention."""
 
-from django_delayq.brokers.base import BATCH, SUSPECT_CRASHES, BuriedInfo, Upkept, earliest
+from django_delayq.brokers.base import BATCH, LAPSED_AT_MOST_ONCE, SUSPECT_CRASHES, BuriedInfo, Upkept, earliest
 from django_delayq.brokers.memory.places import AlarmName, Entry, Places
 from django_delayq.conf import Options
-
-LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 
 
 def keep_up(places: Places, options: Options, now_ms: int) -> Upkept:

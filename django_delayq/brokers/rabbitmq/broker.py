@@ -1,7 +1,6 @@
 """The verbs of the RabbitMQ broker."""
 
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -26,19 +25,14 @@ from django_delayq.brokers.base import (
     check_batch,
     without_store,
 )
-from django_delayq.brokers.rabbitmq import buried, looks, meta, outgoing
+from django_delayq.brokers.meta import Mine
+from django_delayq.brokers.rabbitmq import buried, looks, outgoing
 from django_delayq.brokers.rabbitmq.locations import parse_location
 from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names
 from django_delayq.brokers.rabbitmq.receiver import Receiver
 from django_delayq.conf import Alias
 from django_delayq.durations import to_text
 from django_delayq.errors import BrokerUnavailable, SendError, Unsupported
-
-
-class _Mine(threading.local):
-    """The token of the rebuild that this thread does: two threads are two callers."""
-
-    token = ""
 
 
 def _needs_store(what: str, instead: str) -> Callable[..., Any]:
@@ -65,7 +59,7 @@ class RabbitMQBroker(Receiver):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(alias, wall, monotonic)
-        self._mine = _Mine()
+        self._mine = Mine()
 
     @classmethod
     def check(cls, alias: Alias) -> None:
@@ -113,13 +107,13 @@ class RabbitMQBroker(Receiver):
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         mine, now_ms = self._mine.token, self._clock.now_ms()
-        self._mine.token = self._publisher.change(lambda entries: meta.begin_rebuild(entries, mine, now_ms, lock_ms))
+        self._mine.token = self._publisher.change(lambda entries: entries.begin_rebuild(mine, now_ms, lock_ms))
         return bool(self._mine.token)
 
     def end_rebuild(self) -> bool:
         mine, self._mine.token = self._mine.token, ""
         now_ms = self._clock.now_ms()
-        return self._publisher.change(lambda entries: meta.end_rebuild(entries, mine, now_ms))
+        return self._publisher.change(lambda entries: entries.end_rebuild(mine, now_ms))
 
     acquire = give_back = _needs_store("A limit over all workers with RabbitMQ", "limit each worker with concurrency=")
 
@@ -145,12 +139,12 @@ class RabbitMQBroker(Receiver):
     # Pauses
 
     def pause(self, pause: Pause) -> None:
-        self._publisher.change(lambda entries: meta.add_pause(entries, pause, self._clock.now_ms()))
+        self._publisher.change(lambda entries: entries.pause(pause, self._clock.now_ms()))
         self._tell_of_pauses()
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         now_ms = self._clock.now_ms()
-        ended = self._publisher.change(lambda entries: meta.remove_pause(entries, queue, key, now_ms))
+        ended = self._publisher.change(lambda entries: entries.resume(queue, key, now_ms))
         self._tell_of_pauses()
         return ended
 
@@ -159,7 +153,7 @@ class RabbitMQBroker(Receiver):
             channel.basic_publish_confirm(Message(""), self._names.news)
 
     def pauses(self) -> list[Pause]:
-        return meta.pauses_of(self._publisher.entries(), self._clock.now_ms())
+        return self._publisher.entries().pauses_at(self._clock.now_ms())
 
     # Looks
 
@@ -185,14 +179,14 @@ class RabbitMQBroker(Receiver):
         raise Unsupported("RabbitMQ can't list its alarms.")
 
     def announce(self, worker: WorkerInfo) -> list[Pause]:
-        return self._publisher.change(lambda entries: meta.announce(entries, worker, self._clock.now_ms()))
+        return self._publisher.change(lambda entries: entries.announce(worker, self._clock.now_ms()))
 
     def retire(self, worker: str) -> None:
         self._give_back()
-        self._publisher.change(lambda entries: meta.retire(entries, worker))
+        self._publisher.change(lambda entries: entries.retire(worker))
 
     def workers(self) -> list[WorkerInfo]:
-        return meta.workers_of(self._publisher.entries(), self._clock.now_ms())
+        return self._publisher.entries().workers_at(self._clock.now_ms())
 
     def report(self) -> ServerReport:
         with self._publisher.looking() as connection:

@@ -3,7 +3,6 @@
 from amqp import Connection
 
 from django_delayq.brokers.base import Counts, ServerReport, SetCount
-from django_delayq.brokers.rabbitmq import meta
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names
 from django_delayq.brokers.rabbitmq.register import Entries
 from django_delayq.brokers.rabbitmq.topology import waiting
@@ -24,7 +23,7 @@ def count(connection: Connection, names: Names, entries: Entries, now_ms: int) -
         return Counts(
             now_ms,
             [SetCount(*name, 0, waiting(channel, names.ready(*name)), None) for name in sets],
-            sum(worker.running for worker in meta.workers_of(entries, now_ms)),
+            sum(worker.running for worker in entries.workers_at(now_ms)),
             sum(waiting(channel, names.suspect(*name)) for name in sets),
             waiting(channel, names.error),
             levels=[waiting(channel, names.level(level)) for level in range(LEVELS)],

@@ -14,7 +14,7 @@ from typing import TypeVar
 from amqp import Channel, Connection, Message
 
 from django_delayq import codec
-from django_delayq.brokers.base import Pause, WorkerInfo
+from django_delayq.brokers.meta import Meta
 from django_delayq.brokers.rabbitmq.names import Names, SetName
 from django_delayq.brokers.rabbitmq.notes import PERSISTENT
 from django_delayq.errors import BrokerUnavailable
@@ -26,16 +26,10 @@ R = TypeVar("R")
 
 
 @dataclass(slots=True)
-class Entries:
+class Entries(Meta):
     """What the register holds."""
 
     sets: list[SetName] = field(default_factory=list)
-    pauses: list[Pause] = field(default_factory=list)
-    workers: dict[str, WorkerInfo] = field(default_factory=dict)
-    built: bool = False
-    """Whether every alarm was put since this register is there."""
-    builder: str = ""
-    builder_until_ms: int = 0
 
 
 class Register:

@@ -4,14 +4,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from django_delayq.brokers.base import FATAL_CRASHES, SUSPECT_CRASHES, BuriedInfo, Settlement, Verb
+from django_delayq.brokers.base import FATAL_CRASHES, LAPSED_AT_MOST_ONCE, SUSPECT_CRASHES, BuriedInfo, Settlement, Verb
 from django_delayq.brokers.rabbitmq.boxes import Arrival
 from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE
 from django_delayq.brokers.rabbitmq.outgoing import LONGEST_HOLD_MS, Outgoing, back, buried, delayed
 
-LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 NOT_OURS = "its header can't be read: not written by django-delayq"
 
 End = tuple[Arrival, Outgoing | None]

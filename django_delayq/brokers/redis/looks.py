@@ -8,6 +8,7 @@ from heapq import nsmallest
 from django_delayq import codec
 from django_delayq.brokers.base import pages
 from django_delayq.brokers.figures import TOTALS, Counts, Header, Info, SetCount, WorkerInfo
+from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis.byid import find_entries
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, Record, as_int, entry_id, is_newer, unpack_message, unpack_state
@@ -20,8 +21,6 @@ PAGE = 200
 
 MOST_NEXT = 1_000
 """How many of the next messages are looked at, in all places of a shard together."""
-
-HEARTBEAT_MS = 15_000
 
 OLDEST_MS = 1_000_000_000_000
 """No due time is as early as that (2001): such a score is someone else's."""
