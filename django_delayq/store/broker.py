@@ -341,11 +341,8 @@ class StoredBroker:
 
     def report(self) -> ServerReport:
         with self.database.available():
-            found = report.of_clock(self.clock, self.degraded, self.database)
-        found.durability = report.durability(self.database)
+            found = report.report(self.clock, self.degraded, self.database)
         if not self._is_fit:  # tables that were there once are not looked for again
             found.problems += report.problems(self.database)
             self._is_fit = not found.problems
-        found.warnings += report.warnings(self.database)
-        found.longest_run_ms = None  # the row is held, not the alarm
         return found

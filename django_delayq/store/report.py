@@ -11,7 +11,16 @@ from django_delayq.store.degraded import Degraded
 from django_delayq.texts import text as _
 
 
-def of_clock(clock: Broker, degraded: Degraded, database: Database) -> ServerReport:
+def report(clock: Broker, degraded: Degraded, database: Database) -> ServerReport:
+    """What the clock says of itself, and what the database makes of that."""
+    found = _of_clock(clock, degraded, database)
+    found.durability = durability(database)
+    found.warnings += warnings(database)
+    found.longest_run_ms = None  # the row is held, not the alarm
+    return found
+
+
+def _of_clock(clock: Broker, degraded: Degraded, database: Database) -> ServerReport:
     """What the clock says of itself, and of its time. That it is away is no reason not to start, once that was told."""
     before_ms = database.now_ms()
     try:

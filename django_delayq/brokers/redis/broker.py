@@ -157,7 +157,7 @@ class RedisBroker:
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool | None]:
         check_batch(settlements)
         # Whoever is refused may end what it runs all the same: its token proves that.
-        held = self._links.run(self._shards.wherever_reached(settlements, _id, settles.settle))
+        held = self._links.run(self._shards.wherever_reached(settlements, attrgetter("id"), settles.settle))
         return self._untold.heard(settlements, held)
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
@@ -330,9 +330,6 @@ class RedisBroker:
 
     def _run_beside(self, key: str, *command: str) -> Reply:
         return self._run(_one(beside(key, *command)))
-
-
-_id = attrgetter("id")
 
 
 def _unknown(puts_: Sequence[Put], reason: str) -> SendError:

@@ -35,7 +35,6 @@ for _, id in ipairs(lapsed) do
 end
 local from = #lapsed > 0 and #lapsed < 1000 and now + 1 or '-inf' -- what is left of these is not for this version
 local next_end = redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-local suspects = redis.call('ZCOUNT', KEYS[4], '-inf', now)
 local dropped = trim(KEYS[5], KEYS[2], KEYS[3], KEYS[8], ARGV[4], ARGV[5])
-return { now, reclaimed, buried, ghosts, suspects, tonumber(next_end or -1), dropped, here, epoch[1] or '', epoch[2] or '',
-  unpack(missing) }
+return { now, reclaimed, buried, ghosts, redis.call('ZCOUNT', KEYS[4], '-inf', now), tonumber(next_end or -1), dropped, here,
+  epoch[1] or '', epoch[2] or '', unpack(missing) }
