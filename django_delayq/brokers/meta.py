@@ -1,4 +1,4 @@
-"""What concerns a delayq as a whole: pauses, heartbeats, and the rebuild of alarms. For brokers that keep it as a value."""
+"""What concerns a delayq as a whole: pauses, heartbeats and the rebuild of alarms, kept as a value."""
 
 import secrets
 import threading

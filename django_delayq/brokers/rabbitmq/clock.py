@@ -33,3 +33,7 @@ class Clock:
     def now_ms(self) -> int:
         """Epoch milliseconds, rounded down."""
         return math.floor(self.wall() * 1000)
+
+    def ms_until(self, instant: float) -> int:
+        """Milliseconds until an instant of the monotonic clock, rounded up; negative when it is over."""
+        return math.ceil((instant - self.monotonic()) * 1000)

@@ -59,7 +59,7 @@ class Inbox:
         self._numbers = count()
         self._connection: Connection | None = None
         self._channel: Channel
-        self._sockets: list[socket.socket] = []  # that of the connection, which py-amqp would connect anew when asked
+        self._sockets: list[int | socket.socket] = []  # asked for its socket, a dropped connection connects anew
         self._unacknowledged: dict[int, Consumer | None] = {}  # by tag, in the order of delivery
         self._unclaimed: set[str] = set()  # the uids of what lost connections had, and was not claimed here
         self.boxes: dict[SetName, Box] = {}
@@ -133,14 +133,11 @@ class Inbox:
                 self.tend(box)
 
     def drain(self) -> None:
-        """Take in what the server has sent, without waiting for more. What is due by now is ready."""
+        """Take in what the server has sent, without waiting for more."""
         connection = self._channel.connection
         with suppress(TimeoutError):
             while _readable(connection.sock):
                 connection.drain_events(timeout=PART_S)
-        now = self._clock.monotonic()
-        for box in self.boxes.values():
-            box.ripen(now)
 
     def await_arrivals(self, names: Sequence[SetName]) -> None:
         """Wait a moment for what waits at the server for these sets and is about to come."""
@@ -152,6 +149,7 @@ class Inbox:
         while not is_enough() and monotonic() < until:
             left = sum(self.waiting(self._names.ready(*name)) for name in names)
             self.flush()
+            self.ripen()
             if not left:
                 return
 
@@ -167,6 +165,12 @@ class Inbox:
     def waiting(self, queue: str) -> int:
         """How many messages a queue has that nobody was sent."""
         return waiting(self._channel, queue)
+
+    def ripen(self) -> None:
+        """Make ready what is due by now."""
+        now = self._clock.monotonic()
+        for box in self.boxes.values():
+            box.ripen(now)
 
     def take(self, name: SetName, most: int, at_once: int) -> Iterator[Arrival]:
         """Take out what is ready, earliest first. What must not wait for a hand ends it, behind the first `at_once`."""
@@ -259,10 +263,12 @@ class Inbox:
             return True
         return wake in readable
 
-    def next_ready_at(self, names: Sequence[SetName]) -> float | None:
-        """When the first that is held of these sets is due."""
-        times = [box.held[0][0] for name in names if (box := self.boxes.get(name)) and box.held]
-        return min(times, default=None)
+    def next_ready_at(self, names: Sequence[SetName]) -> float:
+        """When something of these sets is due, now at the earliest; infinite where nobody knows."""
+        boxes = [box for name in names if (box := self.boxes.get(name))]
+        if self.lost or any(box.ready for box in boxes):
+            return self._clock.monotonic()
+        return min((box.held[0][0] for box in boxes if box.held), default=math.inf)
 
     def _on_news(self, message: Message) -> None:
         self.news += 1

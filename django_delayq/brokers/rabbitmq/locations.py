@@ -44,11 +44,7 @@ class Location:
             heartbeat=heartbeat,
             client_properties={"product": "delayq"},
         )
-        try:
-            connection.connect()
-        except BaseException:
-            connection.collect()
-            raise
+        connection.connect()
         return connection
 
 

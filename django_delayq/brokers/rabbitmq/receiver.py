@@ -100,6 +100,7 @@ class Receiver:
 
     def _take_in(self) -> None:
         self._inbox.drain()
+        self._inbox.ripen()
         self._recover()
         self._leases.lose_adrift(self._clock.monotonic())
 
@@ -120,7 +121,7 @@ class Receiver:
         if claims.left:
             return claims.now_ms
         ready_at = self._inbox.next_ready_at(names)
-        return None if ready_at is None else claims.now_ms + math.ceil((ready_at - self._clock.monotonic()) * 1000)
+        return None if ready_at == math.inf else claims.now_ms + self._clock.ms_until(ready_at)
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         names = [(want.queue, want.key) for want in wants if want.count > 0]
@@ -208,7 +209,7 @@ class Receiver:
             upkept.suspects_due = sum(self._inbox.waiting(self._names.suspect(*name)) for name in self._inbox.boxes)
             next_end = self._leases.next_end()
             if next_end is not None:
-                upkept.next_lease_end_ms = upkept.now_ms + math.ceil((next_end - self._clock.monotonic()) * 1000)
+                upkept.next_lease_end_ms = upkept.now_ms + self._clock.ms_until(next_end)
             upkept.alarms_lost = self._lost_alarms()
         self._publisher.repair_due()
         upkept.dropped = self._trim(upkept.now_ms)
@@ -302,11 +303,7 @@ class Receiver:
     def _next_ready_in_s(self) -> float:
         """How long it is until a claim of what was wanted last may find something; infinite when nobody knows."""
         with self._link.lock:
-            boxes = [box for name in self._wanted if (box := self._inbox.boxes.get(name))]
-            if self._inbox.lost or any(box.ready for box in boxes):
-                return 0
-            ready_at = self._inbox.next_ready_at(self._wanted)
-        return math.inf if ready_at is None else ready_at - self._clock.monotonic()
+            return self._inbox.next_ready_at(self._wanted) - self._clock.monotonic()
 
     def close(self) -> None:
         self.wake()

@@ -1,6 +1,5 @@
 """How a lease ends: what takes the place of the message that is then acknowledged. No I/O."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -85,7 +84,7 @@ def again(names: Names, arrival: Arrival, hold_ms: int, clock: Clock) -> Outgoin
 
 def _hold_ms(arrival: Arrival, clock: Clock) -> int:
     """How long it is still to be held."""
-    return max(math.ceil((arrival.ready_at - clock.monotonic()) * 1000), 0)
+    return max(clock.ms_until(arrival.ready_at), 0)
 
 
 def _told_of(arrival: Arrival) -> BuriedInfo:

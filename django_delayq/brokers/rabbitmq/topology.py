@@ -1,6 +1,5 @@
 """The exchanges and queues, declared before the first use on each connection: whoever comes first makes them."""
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -59,18 +58,17 @@ class Topology:
     def repair(self, connection: Connection) -> None:
         """Declare anew the levels, and what is around them: what is there stays as it is. What has other arguments is
         told in the log, and holds up none of the rest."""
-        left: deque[Callable[[Channel], object]]
-        left = deque([*_base(self._names), partial(_bind_register, names=self._names)])
-        while left:
-            try:
-                with connection.channel() as channel:
-                    while left:
-                        left.popleft()(channel)
-            except PreconditionFailed as error:  # it has ended the channel
-                logger.error(
-                    "RabbitMQ has something of that name with other arguments: %s; delete it: a worker makes it again.",
-                    error.reply_text,
-                )
+        parts: list[Callable[[Channel], object]] = [*_base(self._names), partial(_bind_register, names=self._names)]
+        with connection.channel() as channel:
+            for declare in parts:
+                try:
+                    declare(channel)
+                except PreconditionFailed as error:  # it ends the channel, which py-amqp opens again
+                    logger.error(
+                        "RabbitMQ has something of that name with other arguments: %s; delete it: a worker makes it"
+                        " again.",
+                        error.reply_text,
+                    )
         self._broken = False
 
 
