@@ -205,7 +205,6 @@ class Receiver:
             self._lapse()
             self._give_back_misplaced()
             upkept = Upkept(self._clock.now_ms(), self._reclaimed, self._buried)
-            self._reclaimed, self._buried = 0, []
             upkept.suspects_due = sum(self._inbox.waiting(self._names.suspect(*name)) for name in self._inbox.boxes)
             next_end = self._leases.next_end()
             if next_end is not None:
@@ -213,6 +212,7 @@ class Receiver:
             upkept.alarms_lost = self._lost_alarms()
         self._publisher.repair_due()
         upkept.dropped = self._trim(upkept.now_ms)
+        self._reclaimed, self._buried = 0, []  # not before: what an upkeep that fails has not told the next one tells
         return upkept
 
     def _lost_alarms(self) -> bool:
