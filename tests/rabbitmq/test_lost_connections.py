@@ -345,6 +345,15 @@ def test_what_must_not_start_twice_and_was_lost_is_told_of_once(
     assert "must not start twice" in told.error
 
 
+def test_what_came_again_in_a_claim_is_counted_by_the_next_upkeep(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1")])
+    crash(rabbitmq_server)
+    assert claim(broker).crashes == 1
+    assert [broker.upkeep(lease_ms=60_000).reclaimed for _ in range(2)] == [1, 0]
+
+
 @pytest.mark.parametrize("once", [True, False])
 def test_of_two_copies_a_process_starts_one(broker: RabbitMQBroker, once: bool) -> None:
     now_ms = broker._clock.now_ms()
