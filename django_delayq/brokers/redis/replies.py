@@ -50,7 +50,7 @@ _HINTS = (
     ),
     (
         re.compile(r"NOPERM|no permissions|user executing the script can't"),
-        "give this user the commands and keys that docs/how-to/deploy.md lists",
+        "use the user that docs/how-to/deploy.md lists for this, such as the worker's, or give this one what it lists",
     ),
     (re.compile("cluster support disabled"), "write redis://HOST:PORT/DB in LOCATION"),
 )
