@@ -2,7 +2,7 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from time import monotonic
 
 from django_delayq import codec
@@ -70,29 +70,39 @@ class Limiting:
         if limits is None or not leases:
             return {}
         asks = {lease: ask for lease in leases if (ask := _ask_of(lease, limits)) is not None}
-        likely, others = self._parted(lane, self._line_up(lane, asks, of_full=True))
-        refusals = self._ask_for(likely)
-        left = self._line_up(lane, {lease: ask for lease, ask in asks.items() if lease in refusals or lease in others})
-        refusals = _shared(refusals, left)
-        refusals |= self._ask_for({lease: ask for lease, ask in left.items() if lease not in refusals})
+        refusals = self._refusals(lane, asks)
         self._leave_alone(lane, refusals.values())
         refused = {lease: refusal.wait_ms for lease, refusal in refusals.items()}
         self._note_settled()
         self._refused |= refused
         return refused
 
-    def _parted(self, lane: Lane, asks: Mapping[Lease, Ask]) -> tuple[dict[Lease, Ask], dict[Lease, Ask]]:
-        """Those that may find a slot, as far as is known here, and the others."""
-        if not room_for_heirs(lane):
-            return dict(asks), {}
+    def _refusals(self, lane: Lane, asks: Mapping[Lease, Ask]) -> dict[Lease, Refusal]:
+        """Have each get a slot, or line up for one that is handed on. Gives those that can do neither.
+
+        Nobody is asked for more slots than may be free: who can't find one lines up, first or behind those that do.
+        """
         taken = self._taken(lane)
-        likely: dict[Lease, Ask] = {}
-        others: dict[Lease, Ask] = {}
+        full = {lease: ask for lease, ask in asks.items() if taken[ask.value] >= (ask.most or BATCH)}
+        asks = _without(asks, self._line_up(lane, full))
+        likely = self._likely(lane, asks)
+        refusals = self._ask_for(likely)
+        rest = _without(asks, likely.keys() - refusals.keys())
+        rest = _without(rest, self._line_up(lane, rest))
+        refusals = _shared(refusals, rest)
+        return refusals | self._ask_for(_without(rest, refusals))
+
+    def _likely(self, lane: Lane, asks: Mapping[Lease, Ask]) -> dict[Lease, Ask]:
+        """Those that may find a slot, as far as is known here."""
+        if not room_for_heirs(lane):
+            return dict(asks)
+        taken = self._taken(lane)
+        likely = {}
         for lease, ask in asks.items():
             taken[ask.value] += 1
-            is_likely = ask.most is None or ask.interval_us is not None or taken[ask.value] <= ask.most
-            (likely if is_likely else others)[lease] = ask
-        return likely, others
+            if ask.most is None or ask.interval_us is not None or taken[ask.value] <= ask.most:
+                likely[lease] = ask
+        return likely
 
     def _taken(self, lane: Lane) -> Counter[str]:
         """How many slots of each value a lane has."""
@@ -110,17 +120,13 @@ class Limiting:
                 lease.hand_on_until = sent_at + min(HAND_ON_S, self._leases.hold_s)
         return refusals
 
-    def _line_up(self, lane: Lane, asks: Mapping[Lease, Ask], *, of_full: bool = False) -> dict[Lease, Ask]:
-        """Have those take over that can, `of_full` only from values of which no slot can be free. Gives the others."""
+    def _line_up(self, lane: Lane, asks: Mapping[Lease, Ask]) -> set[Lease]:
+        """Have those take over that can, now or when one ends. Gives these."""
         if not asks or lane.per_hand == 1:
-            return dict(asks)
-        running, holders, taken = self._leases.running_ids(), self._holders(lane), self._taken(lane)
+            return set()
+        running, holders = self._leases.running_ids(), self._holders(lane)
         return {
-            lease: ask
-            for lease, ask in asks.items()
-            if lease.claimed.id in running
-            or (of_full and taken[ask.value] < (ask.most or BATCH))
-            or not line_up(lease, ask, holders)
+            lease for lease, ask in asks.items() if lease.claimed.id not in running and line_up(lease, ask, holders)
         }
 
     def _holders(self, lane: Lane) -> list[Lease]:
@@ -148,6 +154,10 @@ class Limiting:
             settled = [lease for lease in self._refused if lease not in held]
             waits_s = [(self._refused.pop(lease) + ROUNDED_MS) / 1000 for lease in settled]
             self._last_at = max([self._last_at, *(monotonic() + wait_s for wait_s in waits_s)])
+
+
+def _without(asks: Mapping[Lease, Ask], leases: Container[Lease]) -> dict[Lease, Ask]:
+    return {lease: ask for lease, ask in asks.items() if lease not in leases}
 
 
 def _shared(refusals: Mapping[Lease, Refusal], asks: Mapping[Lease, Ask]) -> dict[Lease, Refusal]:
