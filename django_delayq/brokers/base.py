@@ -153,7 +153,8 @@ class Broker(Protocol):
     # The worker's moves
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        """Lease what is due of each wanted set, earliest first, at most `BATCH` in all; never blocks.
+        """Lease what is due of each wanted set, earliest first, at most `BATCH` in all; never blocks. Where a call
+        can't give all that is due, what it gives is of the sets that are wanted first.
 
         Every claim gives its messages a token never used before. Never gives a message before its due time, nor one
         that another lease holds. Without wants nothing is given, and `wait` sleeps until `wake` or a pause ends it.

@@ -109,15 +109,7 @@ class Claiming:
         return wanted if is_ahead else min(wanted, max(lane.at_once(hands.free), 1))
 
     def _claim_of(self, queues: Sequence[str], asked: Mapping[Lane, int], round_: Round) -> bool:
-        wants = [
-            want
-            for lane, hands in self._lanes
-            if asked[lane]
-            for want in wants_of(lane, asked[lane], lane.at_once(hands.free))
-            if not queues or want.queue in queues
-        ]
-        # Claimed also when all is paused: that has the broker sleep for no message, but for word of a resume.
-        wants = [want for want in wants if not self._pauses.cover(want.queue, want.key)]
+        wants = self._wants(queues, asked)
         sent_at = monotonic()
         claims = self._claim(wants)
         given, foreign = self._deal(claims, sent_at, queues)
@@ -143,6 +135,21 @@ class Claiming:
         self._bury(foreign)
         self._unrun.tell(claims.buried, claims.ghosts)
         return found
+
+    def _wants(self, queues: Sequence[str], asked: Mapping[Lane, int]) -> list[Want]:
+        """What to claim of these queues, those that come first and lanes that want little first: one call may not give
+        all that is wanted, and a lane with a backlog would leave nothing for the others.
+
+        Of nothing where all is paused: that has the broker sleep for no message, but for word of a resume.
+        """
+        wants = [
+            want
+            for lane, hands in self._lanes
+            if asked[lane]
+            for want in wants_of(lane, asked[lane], lane.at_once(hands.free))
+            if (not queues or want.queue in queues) and not self._pauses.cover(want.queue, want.key)
+        ]
+        return sorted(wants, key=lambda want: (queues.index(want.queue) if queues else 0, want.count))
 
     def close(self) -> None:
         """Claim no more, and give back what no hand has started. What runs, runs on."""

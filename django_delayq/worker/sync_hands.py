@@ -61,11 +61,17 @@ class SyncHands:
             return lane.want(max(free, 0) or self._turn_of(lane))
 
     def _turn_of(self, lane: Lane) -> int:
-        """A hand for a lane that has nothing, though all are busy: one that moves comes round to it in a moment.
+        """A hand for a lane that has nothing, though all are busy, if one comes round to it in a moment.
 
         Else a lane whose hands always find more would keep them until its backlog is gone.
         """
-        return int(not lane.active and not lane.leases and any(other.active and other.moves for other in self.lanes))
+        return int(not lane.active and not lane.leases and any(map(self._gets_on, self.lanes)))
+
+    def _gets_on(self, lane: Lane) -> bool:
+        """Whether a hand leaves a lane in a moment: it moves, or is still on its way to what was just claimed."""
+        if lane.active:
+            return lane.moves
+        return self._called > 0 and lane in self._ready and lane.per_hand > 1
 
     def offer(self, lane: Lane) -> None:
         """Tell that leases were put into a lane."""

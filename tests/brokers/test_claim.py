@@ -6,7 +6,7 @@ import pytest
 
 from django_delayq.brokers.base import BATCH, Capability, Header, Put, Verb, Want
 from django_delayq.message import State
-from tests.brokers.conftest import REDIS, WITHOUT_STORE, name
+from tests.brokers.conftest import REDIS, SHARDED, WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig, ids, memory_rig
 from tests.scale import scaled
 
@@ -93,6 +93,15 @@ def test_a_full_set_does_not_starve_another(rig: Rig) -> None:
     claims = rig.broker.claim([Want("q", "flood", 10), Want("q", "other", 10)], lease_ms=LEASE_MS, worker="w")
     assert len(claims.messages) == 11
     assert "other" in ids(claims.messages)
+
+
+@pytest.mark.parametrize("rig", ["memory", *REDIS, SHARDED], indirect=True, ids=name)
+def test_what_a_call_can_not_give_all_of_is_given_of_the_sets_wanted_first(rig: Rig) -> None:
+    rig.send(*(f"{n}" for n in range(BATCH)), key="flood")
+    rig.send("other", key="other")
+    claims = rig.broker.claim([Want("q", "other", 1), Want("q", "flood", BATCH)], lease_ms=LEASE_MS, worker="w")
+    assert "other" in ids(claims.messages)
+    assert claims.left
 
 
 def test_queues_and_keys_are_apart(rig: Rig) -> None:

@@ -10,6 +10,7 @@ import pytest
 from django_delayq import Message
 from django_delayq.brokers.base import Claims, Header, Put, Want
 from django_delayq.brokers.redis import RedisBroker
+from django_delayq.brokers.redis.claims import MOST
 from django_delayq.conf import Alias, get_alias
 from django_delayq.handlers import Handler
 from django_delayq.worker import upkeep
@@ -171,14 +172,16 @@ def test_what_becomes_due_in_all_queues_at_once_goes_by_their_order(rig: Rig, mo
 
 
 class RecordingBroker(WatchedBroker):
-    """Notes which queues each claim asks for."""
+    """Notes which queues and keys each claim asks for."""
 
     def __init__(self, alias: Alias) -> None:
         super().__init__(alias)
         self.asked: list[str] = []
+        self.keys: list[list[str]] = []
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         self.asked.append("".join(sorted({want.queue for want in wants})))
+        self.keys.append([want.key for want in wants])
         return super().claim(wants, lease_ms=lease_ms, worker=worker)
 
 
@@ -190,6 +193,16 @@ def test_queues_cost_an_idle_worker_no_calls_of_their_own(monkeypatch: pytest.Mo
     broker.until(lambda: broker.claims >= 8)
     rig.stop()
     assert broker.asked[:8] == ["a", "b", "c", "abcd", *["abcd"] * 4]
+
+
+def test_who_wants_little_is_claimed_for_first() -> None:
+    broker = (rig := Rig(broker_class=RecordingBroker)).broker
+    assert isinstance(broker, RecordingBroker)
+    handlers = [make_handler(noting([]), key, concurrency=most) for key, most in [("b", 9), ("a", 1), ("c", 5)]]
+    rig.start(*handlers)
+    broker.until(lambda: broker.claims)
+    rig.stop()
+    assert broker.keys[0] == ["a", "c", "b"]
 
 
 def test_a_busy_queue_keeps_no_hand_from_a_later_one_that_its_concurrency_leaves(
@@ -224,3 +237,20 @@ def test_redis_gives_queues_in_order_and_by_weight(
     Worker(get_alias(), broker, {"k": make_handler(slow_then_noted(got, monkeypatch))}, options).run()
     broker.close()
     assert "".join(queue[0] for queue in got) == "c" * 6 + "dbdddbdd" + "b" * 4
+
+
+def test_an_earlier_queue_comes_first_where_one_claim_can_not_give_all(redis_delayq: dict[str, Any]) -> None:
+    got: list[str] = []
+
+    async def note(message: Message[Any]) -> None:
+        got.append(message.queue)
+
+    broker = RedisBroker(get_alias())
+    at_ms = broker.counts().now_ms + 300  # when the worker is idle, and asks for both in one call
+    headers = [Header("bulk", "b"), Header("critical", "c")]
+    broker.put([Put(f"{header.key}{n}", header, b"null", at_ms=at_ms) for header in headers for n in range(MOST)])
+    handlers = {header.key: make_handler(note, header.key) for header in headers}
+    options = Options(queues=served_queues("critical,bulk"), max_messages=2 * MOST)
+    Worker(get_alias(), broker, handlers, options).run()
+    broker.close()
+    assert got == ["critical"] * MOST + ["bulk"] * MOST

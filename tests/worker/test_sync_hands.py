@@ -137,6 +137,18 @@ def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig:
     hands.close(PATIENCE_S)
 
 
+def test_a_hand_on_its_way_to_a_fast_lane_comes_round_to_another(rig: Rig) -> None:
+    fast, other = make_lane("fast"), make_lane("other")
+    fast.note_run(100, 0.1)
+    hands, told = hands_of(rig, [fast, other], lambda: nullcontext(lambda lease: None), most=1)
+    with told:  # the hand that is called gets nowhere
+        fill(fast)
+        fast.note_claim(filled=True, left=True, once=False)
+        hands.offer(fast)
+        assert hands.want(other) == 1
+    hands.close(PATIENCE_S)
+
+
 def test_a_hand_that_frees_counts_as_free_when_it_calls_for_a_lane_that_found_none(rig: Rig) -> None:
     left, other = make_lane("left"), make_lane("other")
     wanted: list[int] = []

@@ -23,11 +23,16 @@ class Hands:
                 self._counts[name] += want.count
                 self._at_once[name] += max(want.at_once, 0)
         self.names = frozenset(self._sets)
+        self._ranks = {name: rank for rank, name in enumerate(self._sets)}
         self.left = min(MOST, self._counts.total())
 
     def free(self, name: str) -> int:
         """How many are wanted of a set."""
         return self._counts[name]
+
+    def rank(self, name: str) -> int:
+        """Which of the sets wanted it is: where a call can't give all, the first come first."""
+        return self._ranks[name]
 
     def wants(self) -> list[Want]:
         """All that is wanted, each set once."""

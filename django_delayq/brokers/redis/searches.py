@@ -1,4 +1,5 @@
-"""Claiming over more wait sets than one claim names: look where something is due, then claim there, oldest first.
+"""Claiming over more wait sets than one claim names: look where something is due, then claim there, in the order of
+the wants, of each the oldest first.
 
 A look asks every shard in one round trip. Claims ask one shard first, then two, four, … until every hand is full: a
 backlog costs one call a batch at any number of shards, and what is spread thinly takes few round trips. What a look
@@ -214,10 +215,12 @@ def _longest_ms(span_s: float) -> int:
 
 
 def _most_due(seen: _Seen, hands: Hands, most: int) -> dict[int, list[Want]]:
-    """What to want of so many shards at most, those with the oldest first: in all no more than there are hands."""
+    """What to want of so many shards at most, of each set those with the oldest first: in all no more than there are
+    hands."""
     asked: dict[int, list[str]] = {}
-    for shard, name in sorted(seen.due, key=seen.due.__getitem__):
-        if hands.free(name) and (shard in asked or len(asked) < most) and len(asked.setdefault(shard, [])) < MOST_SETS:
+    places = [place for place in seen.due if hands.free(place[1])]
+    for shard, name in sorted(places, key=lambda place: (hands.rank(place[1]), seen.due[place])):
+        if (shard in asked or len(asked) < most) and len(asked.setdefault(shard, [])) < MOST_SETS:
             asked[shard].append(name)
     sharing = Counter(name for names in asked.values() for name in names)
     nth: Counter[str] = Counter()
