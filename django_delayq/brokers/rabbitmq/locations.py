@@ -44,7 +44,11 @@ class Location:
             heartbeat=heartbeat,
             client_properties={"product": "delayq"},
         )
-        connection.connect()
+        try:
+            connection.connect()
+        except BaseException:
+            connection.collect()
+            raise
         return connection
 
 
