@@ -5,29 +5,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.docs.site import ROOT
 from tests.spark.conftest import QUICK_START
+from tests.spark.processes import PATIENCE_S, started, until
 from tests.spark.support import STORED
 
-PATIENCE_S = 120
 STOPPED = "CommandError: Stopped. What was done is whole, and the same job run again does the rest."
 ENDLESS = "reflect('java.io.File', 'createTempFile', 'looked-at', '') = reflect('java.lang.Thread', 'sleep', 3600000L)"
 """As a filter: the first row that is looked at leaves a file, and then nothing goes on."""
-
-
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -40,27 +30,13 @@ def options(spark_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
     return {**env, **spark_env, "SPARK_CONF_DIR": str(tmp_path)}
 
 
-@contextmanager
-def scheduling(options: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A `schedule` that never ends, in a process group of its own, as a shell starts it."""
+def scheduling(options: dict[str, str], tmp_path: Path) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A `schedule` that never ends."""
     (tmp_path / "rows.csv").write_text("id,on\n1,2096-11-21\n2,2096-11-21\n")
     rows = ["--from", str(tmp_path / "rows.csv"), "--where", ENDLESS, "--id", "id", "--master", "local[2]"]
     plan = ["--using", STORED, "--key", "note", "--due", "on || ' 09:00'", "--zone", "UTC"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "django", "delayq_spark", "schedule", *plan, *rows],
-        cwd=ROOT,
-        env=options,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    command = [sys.executable, "-m", "django", "delayq_spark", "schedule", *plan, *rows]
+    return started(command, options)
 
 
 def starts_java(process: subprocess.Popen[str]) -> bool:
@@ -74,10 +50,10 @@ def test_a_job_that_is_interrupted_says_so_in_a_line_and_leaves_nothing_running(
     faulthandler.cancel_dump_traceback_later()  # on a busy machine Java's start may take longer than any other test
     with scheduling(options, tmp_path) as process:
         until(lambda: starts_java(process) if amid == "the start of Java" else any(tmp_path.glob("looked-at*")))
-        started = psutil.Process(process.pid).children(recursive=True)
+        of_job = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)
         told, _ = process.communicate(timeout=PATIENCE_S)
-        _, alive = psutil.wait_procs(started, timeout=PATIENCE_S)
+        _, alive = psutil.wait_procs(of_job, timeout=PATIENCE_S)
     assert process.returncode == 130, told
     assert told.rstrip().endswith(STOPPED)
     assert "Traceback" not in told, told

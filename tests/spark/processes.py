@@ -1,0 +1,40 @@
+"""Jobs in processes of their own, as a shell starts them."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from tests.docs.site import ROOT
+
+PATIENCE_S = 120
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait for it."""
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@contextmanager
+def started(command: Sequence[str], env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A process group that is no more after the block."""
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
