@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -120,6 +121,21 @@ def test_a_claim_over_many_sets_knows_the_next_due_time(rig: Rig) -> None:
     (placed,) = rig.send("a", key="k50", delay_ms=MINUTE)
     claims = rig.broker.claim([Want("q", f"k{n}", 1) for n in range(100)], lease_ms=LEASE_MS, worker="w")
     assert claims.next_due_ms == placed.due_ms
+
+
+def test_threads_that_claim_at_once_listen_once(rig: Rig, redis_server: Server) -> None:
+    threads = 8
+    together = threading.Barrier(threads)
+
+    def claim() -> None:
+        together.wait()
+        rig.claim()
+
+    with ThreadPoolExecutor(threads) as pool:
+        for claimed in [pool.submit(claim) for _ in range(threads)]:
+            claimed.result()
+    with redis_server.client() as client:
+        assert len(client.client_list(_type="pubsub")) == 1
 
 
 def _fall_asleep(rig: Rig) -> None:

@@ -49,12 +49,14 @@ class Sleeper:
         self._woken = False
         self._heard_at: dict[bytes, float] = {}
         self.pauses_heard = 0
+        self._starting = threading.Lock()
         self._listener: _Listener | None = None
 
     def before_claim(self, names: Iterable[str]) -> None:
         """From here on what is published for these wait sets counts: the claim may be too early to see it."""
-        if self._listener is None:
-            self._listener = _Listener(self)
+        with self._starting:  # of threads that claim at once, one starts it
+            if self._listener is None:
+                self._listener = _Listener(self)
         with self._changed:
             self._names = frozenset(name.encode() for name in names)
             for name in self._names:
