@@ -64,9 +64,11 @@ def redis_cluster(_cluster: ClusterServers) -> ClusterServers:
 
 
 @pytest.fixture
-def cluster_rig(redis_cluster: ClusterServers) -> Rig:
+def cluster_rig(redis_cluster: ClusterServers) -> Iterator[Rig]:
     """A broker on it, with a shard on each node."""
-    return rig_on(redis_cluster)
+    rig = rig_on(redis_cluster)
+    with closing(rig.broker):
+        yield rig
 
 
 @pytest.fixture
@@ -142,10 +144,13 @@ def _rabbitmq_server(_rabbitmq_programs: Path) -> Iterator[RabbitMQServer]:
 
 
 @pytest.fixture
-def rabbitmq_server(_rabbitmq_server: RabbitMQServer) -> RabbitMQServer:
+def rabbitmq_server(_rabbitmq_server: RabbitMQServer, request: pytest.FixtureRequest) -> Iterator[RabbitMQServer]:
     """The shared RabbitMQ of this test process, emptied. Don't freeze or kill it: see `start_rabbitmq`."""
+    failed_before = request.session.testsfailed
     _rabbitmq_server.empty()
-    return _rabbitmq_server
+    yield _rabbitmq_server
+    if request.session.testsfailed > failed_before:  # half-way, it may have left exchanges that no broker can open
+        _rabbitmq_server.reset()
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ def _amid_a_change(rig: Rig) -> Rig:
 
 
 def _audited(rig: Rig) -> Iterator[Rig]:
-    yield rig
-    if Capability.AUDIT in rig.broker.capabilities:
-        assert rig.broker.audit().differences == []
-    rig.broker.close()
+    with closing(rig.broker):  # else an open one of RabbitMQ would take what the next tests send
+        yield rig
+        if Capability.AUDIT in rig.broker.capabilities:
+            assert rig.broker.audit().differences == []

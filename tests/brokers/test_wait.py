@@ -34,9 +34,11 @@ def _sleeper(rig: Rig, *keys: str) -> Iterator[Callable[[], None]]:
     rig.broker.open()
     thread.start()
     assert asleep.wait(LONG_S / 2)
-    yield awake
-    rig.broker.wake()
-    thread.join(LONG_S / 2)
+    try:
+        yield awake
+    finally:
+        rig.broker.wake()
+        thread.join(LONG_S / 2)
 
 
 def test_a_message_that_is_ready_ends_the_wait(rig: Rig) -> None:

@@ -124,47 +124,44 @@ def test_no_node_that_answers_is_an_outage() -> None:
 
 
 def test_a_worker_is_told_what_it_is_on(cluster_rig: Rig) -> None:
-    with closing(cluster_rig.broker) as broker:
-        found = broker.report()
+    found = cluster_rig.broker.report()
     assert found.problems == []
     assert "redis+cluster://" in found.server
 
 
 def test_what_is_published_on_one_node_is_heard_on_all(cluster_rig: Rig) -> None:
-    with closing(cluster_rig.broker) as broker:
-        for id in ("a", "b", "c", "d", "e"):  # on all nodes
-            assert cluster_rig.claim() == []
-            cluster_rig.send(id)
-            broker.wait(30)
-            assert ids(broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w").messages) == [id]
+    broker = cluster_rig.broker
+    for id in ("a", "b", "c", "d", "e"):  # on all nodes
+        assert cluster_rig.claim() == []
+        cluster_rig.send(id)
+        broker.wait(30)
+        assert ids(broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w").messages) == [id]
 
 
 def test_async_sends_reach_every_node_over_several_loops(cluster_rig: Rig, redis_cluster: ClusterServers) -> None:
-    with closing(cluster_rig.broker) as broker:
-        many = [f"{n}" for n in range(20)]
-        for half in (many[:10], many[10:]):
-            placed = asyncio.run(broker.aput([Put(id, Header("q", "k"), b"1") for id in half]))
-            assert [one.id for one in placed if one.created] == half
-        assert sorted(ids(cluster_rig.claim_all())) == sorted(many)
+    many = [f"{n}" for n in range(20)]
+    for half in (many[:10], many[10:]):
+        placed = asyncio.run(cluster_rig.broker.aput([Put(id, Header("q", "k"), b"1") for id in half]))
+        assert [one.id for one in placed if one.created] == half
+    assert sorted(ids(cluster_rig.claim_all())) == sorted(many)
 
 
 def test_scripts_that_a_node_forgot_are_sent_again(cluster_rig: Rig, redis_cluster: ClusterServers) -> None:
-    with closing(cluster_rig.broker):
-        many = [f"{n}" for n in range(20)]
-        cluster_rig.send(*many[:10])
-        for node in redis_cluster.primaries:
-            node.forget_scripts()
-        cluster_rig.send(*many[10:])
-        assert sorted(ids(cluster_rig.claim_all())) == sorted(many)
+    many = [f"{n}" for n in range(20)]
+    cluster_rig.send(*many[:10])
+    for node in redis_cluster.primaries:
+        node.forget_scripts()
+    cluster_rig.send(*many[10:])
+    assert sorted(ids(cluster_rig.claim_all())) == sorted(many)
 
 
 def test_each_node_is_looked_at_before_a_worker_starts(cluster_rig: Rig, redis_cluster: ClusterServers) -> None:
     first = redis_cluster.primaries[0]
-    with closing(cluster_rig.broker) as broker, first.client() as client:
+    with first.client() as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
         client.config_set("cluster-require-full-coverage", "yes")
         try:
-            found = broker.report()
+            found = cluster_rig.broker.report()
         finally:
             client.config_set("maxmemory-policy", "noeviction")
             client.config_set("cluster-require-full-coverage", "no")

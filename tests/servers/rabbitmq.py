@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from time import sleep
+from typing import Any
 
 import amqp
 import trustme
@@ -144,16 +145,24 @@ class RabbitMQServer(PrivateServer):
         return client
 
     def empty(self) -> None:
-        """Delete what belongs to one (queue, key), and empty the rest."""
+        """Delete what belongs to one (queue, key), and empty the rest: each before what it leads into."""
         names = Names("delayq")
         with self.client() as client, suppress(NotFound), client.channel() as channel:
-            message = channel.basic_get(names.register, no_ack=True)
+            register = _taken(channel, names.register)
             channel.basic_publish(amqp.Message("{}"), names.direct, names.register)
-            for queue, key in json.loads(message.body).get("sets", ()) if message else ():
+            for level in reversed(range(LEVELS)):
+                channel.queue_purge(names.level(level))
+            for queue, key in register.get("sets", ()):
                 channel.queue_delete(names.ready(queue, key))
                 channel.queue_delete(names.suspect(queue, key))
-            for name in (*map(names.level, range(LEVELS)), names.stray, names.error):
+            for name in (names.stray, names.error):
                 channel.queue_purge(name)
+
+    def reset(self) -> None:
+        """Start it anew with nothing, whatever was done to it."""
+        self.kill()
+        shutil.rmtree(self.directory / "data")
+        self.start()
 
     def run(self, erlang: str) -> str:
         """What the node answers when it runs this. rabbitmqctl can do the same, and takes seconds for it."""
@@ -172,18 +181,30 @@ class RabbitMQServer(PrivateServer):
     @contextmanager
     def memory_full(self) -> Iterator[None]:
         """Block whoever publishes: the memory alarm."""
-        self.run("vm_memory_monitor:set_vm_memory_high_watermark({absolute, 1})")
-        while "memory" not in self.run("rabbit_alarm:get_alarms()"):
-            sleep(0.01)
         try:
+            self._set_most_memory("{absolute, 1}", is_full=True)
             yield
         finally:
-            self.run("vm_memory_monitor:set_vm_memory_high_watermark(0.4)")
+            self._set_most_memory("0.4", is_full=False)
+
+    def _set_most_memory(self, most: str, is_full: bool) -> None:
+        self.run(f"vm_memory_monitor:set_vm_memory_high_watermark({most})")
+        while ("memory" in self.run("rabbit_alarm:get_alarms()")) is not is_full:
+            sleep(0.01)
 
     def close(self) -> None:
         super().close()
         self._port_mapper.kill()
         self._port_mapper.wait()
+
+
+def _taken(channel: amqp.Channel, register: str) -> dict[str, Any]:
+    """What the register held. A worker that was killed while it had it gives it back in a moment."""
+    for _ in range(100):
+        if message := channel.basic_get(register, no_ack=True):
+            return dict(json.loads(message.body))
+        sleep(0.01)
+    return {}
 
 
 def _definitions() -> dict[str, object]:
