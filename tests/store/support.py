@@ -1,8 +1,7 @@
 """What the tests of the store share."""
 
-import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from django.db import transaction
@@ -11,7 +10,7 @@ from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Claimed, Want
 from django_delayq.store import StoredBroker
 from tests.servers.process import PrivateServer
-from tests.worker.processes import Line, Site
+from tests.worker.processes import Site, site_with
 
 LEASE_MS = 60_000
 WANT = [Want("default", "k", 100)]
@@ -37,19 +36,8 @@ def rolled_back(using: str) -> Iterator[None]:
         transaction.set_rollback(True, using=using)
 
 
-@contextmanager
-def site_on(delayq: dict[str, Any], database_env: dict[str, str], server: PrivateServer) -> Iterator[Site]:
+def site_on(
+    delayq: dict[str, Any], database_env: dict[str, str], server: PrivateServer
+) -> AbstractContextManager[Site]:
     """A site with that store, whose workers run on it, and whose handlers call from beside the server."""
-    path = server.directory / "store-line.sock"
-    path.unlink(missing_ok=True)
-    line = Line(path)
-    env = database_env | {
-        "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
-        "DELAYQ_TEST": json.dumps(delayq | {"DATABASE": "default"}),
-        "DELAYQ_TEST_LINE": str(line.path),
-    }
-    site = Site(get_broker(), env, line)
-    yield site
-    site.close()
-    line.close()
-    path.unlink()
+    return site_with(delayq | {"DATABASE": "default"}, get_broker(), database_env, server.directory)

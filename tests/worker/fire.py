@@ -11,7 +11,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -67,8 +67,7 @@ class Account:
         return ". ".join([f"{told}; {len(self.wrong)} wrong", *self.wrong[:10]])
 
 
-@contextmanager
-def site_on(location: str, env: Mapping[str, str], directory: Path) -> Iterator[Site]:
+def site_on(location: str, env: Mapping[str, str], directory: Path) -> AbstractContextManager[Site]:
     """A site for it, with short leases."""
     alias = {
         "BROKER": "django_delayq.brokers.redis.RedisBroker",
@@ -77,9 +76,7 @@ def site_on(location: str, env: Mapping[str, str], directory: Path) -> Iterator[
         "OPTIONS": {"shards": SHARDS, "lease": f"{LEASE_S}s"},
     }
     broker = RedisBroker(Alias("default", location=location, options=replace(OPTIONS, shards=SHARDS)))
-    with site_with(alias, broker, env, directory) as site:
-        yield site
-    _traces(site).unlink(missing_ok=True)
+    return site_with(alias, broker, env, directory)
 
 
 def burn(site: Site, load: int, mix: Sequence[Hands]) -> Account:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from django_delayq import codec
@@ -192,8 +193,9 @@ class Site:
         return audit.totals
 
     def close(self) -> None:
-        for worker in self._workers:
-            worker.close()
+        with contextlib.ExitStack() as stack:  # each, also where one does not end
+            for worker in self._workers:
+                stack.callback(worker.close)
 
 
 def kill_and_take_over(site: Site) -> None:
@@ -215,16 +217,16 @@ def kill_and_take_over(site: Site) -> None:
 
 @contextlib.contextmanager
 def site_with(alias: Mapping[str, Any], broker: Broker, env: Mapping[str, str], directory: Path) -> Iterator[Site]:
-    """A site whose processes have this alias, with a line in the directory; its workers end with it."""
-    line = Line(directory / "line.sock")
-    own = {
-        "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
-        "DELAYQ_TEST": json.dumps(alias),
-        "DELAYQ_TEST_LINE": str(line.path),
-    }
-    site = Site(broker, {**env, **own}, line)
-    yield site
-    site.close()
-    broker.close()
-    line.close()
-    line.path.unlink()
+    """A site whose processes have this alias, with a line in a directory in this one; its workers end with it."""
+    with (
+        TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as own,  # handlers leave files beside the line
+        contextlib.closing(Line(Path(own, "line.sock"))) as line,
+        contextlib.closing(broker),
+    ):
+        told = {
+            "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
+            "DELAYQ_TEST": json.dumps(alias),
+            "DELAYQ_TEST_LINE": str(line.path),
+        }
+        with contextlib.closing(Site(broker, {**env, **told}, line)) as site:
+            yield site
