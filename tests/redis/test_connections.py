@@ -50,13 +50,14 @@ def test_threads_under_load_go_on_after_their_connections_were_killed(rig: Rig, 
 
 
 def test_a_whole_batch_leaves_over_a_unix_socket_while_the_server_is_at_other_work(
-    rig: Rig, redis_server: Server
+    own_rig: Rig, own_server: Server
 ) -> None:
-    rig.broker.put(put_of("first"))  # there is an idle connection
-    with redis_server.client() as client:
+    own_rig.broker.put(put_of("first"))  # there is an idle connection
+    batch = [Put(f"{n:022}", Header("q", "k"), b'"' + b"x" * 98 + b'"') for n in range(BATCH)]
+    with own_server.client() as client:
         before = client.info("stats")["total_connections_received"]
-        redis_server.freeze()
-        wait = rig.broker.begin_put([Put(f"{n:022}", Header("q", "k"), b'"' + b"x" * 98 + b'"') for n in range(BATCH)])
-        redis_server.thaw()
+        own_server.freeze()
+        wait = own_rig.broker.begin_put(batch)
+        own_server.thaw()
         assert len(wait()) == BATCH
         assert client.info("stats")["total_connections_received"] == before, "it was not sent again"

@@ -216,8 +216,10 @@ def test_a_server_whose_socket_is_gone_is_named_not_doubled(directory: Path, mon
     pid = pid_of(directory)
     (directory / "redis.sock").rename(directory / "away.sock")
     monkeypatch.setattr(embedded, "WAIT_S", 0.05)
-    with pytest.raises(BrokerRefused, match=f"process {pid}"):
-        embedded.start(directory)
-    with pytest.raises(BrokerRefused, match=f"process {pid}"):
-        embedded.stop(directory)
-    (directory / "away.sock").rename(directory / "redis.sock")
+    try:
+        with pytest.raises(BrokerRefused, match=f"process {pid}"):
+            embedded.start(directory)
+        with pytest.raises(BrokerRefused, match=f"process {pid}"):
+            embedded.stop(directory)
+    finally:
+        (directory / "away.sock").rename(directory / "redis.sock")

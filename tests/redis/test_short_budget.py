@@ -97,7 +97,7 @@ def test_a_lost_reply_is_made_up_for_in_the_time_given(own_server: Server) -> No
     with proxy_before(own_server) as network, own_server.client() as client:
         rig = redis_rig(network.url, client)
         lost = network.lose_reply(b"\x1fsome pk")
-        put(rig, Alarm("q", "k", "some pk"), within_s=DEFAULT_S / 2)
+        put(rig, Alarm("q", "k", "some pk"), within_s=DEFAULT_S - SHORT_S)
         assert lost.happened.is_set()
         assert sum(found.pending + found.ready for found in rig.broker.counts().waiting) == 1
         rig.broker.close()

@@ -1,5 +1,6 @@
 """The checks that ask a store's database, and what workers and senders say of the same."""
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,13 @@ def server_of(request: pytest.FixtureRequest) -> Callable[[str], databases.Datab
     return find
 
 
+@pytest.fixture
+def own_log_level(caplog: pytest.LogCaptureFixture) -> None:
+    """The command of the worker sets the level of the log: it is as before at the end."""
+    caplog.set_level(logging.NOTSET, "django_delayq")
+
+
+@pytest.mark.usefixtures("own_log_level")
 def test_without_its_tables_the_check_the_worker_and_a_send_say_what_to_do(empty: str) -> None:
     (message,) = found(empty)
     assert message.id == "delayq.E006"
@@ -179,6 +187,7 @@ def test_the_limits_of_the_database_and_of_its_user_count_too(
     assert "allows 23 in all" in of_user.msg
 
 
+@pytest.mark.usefixtures("own_log_level")
 @pytest.mark.parametrize("pool", [True, {"max_size": 23}, {"min_size": 23}])
 def test_a_pool_with_fewer_connections_than_a_worker_has_threads_is_warned_of_by_the_check_and_the_worker(
     stored: str, settings: Settings, monkeypatch: pytest.MonkeyPatch, pool: Any, capsys: pytest.CaptureFixture[str]
