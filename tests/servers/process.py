@@ -20,7 +20,7 @@ import pytest
 
 START_S = 180  # RabbitMQ needs 8 s of a core, and there may be many for it
 
-# A suite that is killed can't clean up. Where there is no setpriv (it is Linux's), such a server stays.
+# A suite that is killed can't clean up. Where there is no setpriv (it is Linux's), such a process stays.
 DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 

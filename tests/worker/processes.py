@@ -16,6 +16,7 @@ from typing import Any
 
 from django_delayq import codec
 from django_delayq.brokers.base import Broker, Header, Info, Put
+from tests.servers.process import DIES_WITH_US
 
 PATIENCE_S = 60.0
 
@@ -84,13 +85,13 @@ class Line:
 
 
 class WorkerProcess:
-    """One `manage.py run_delayq`."""
+    """One `manage.py run_delayq`, without system checks: they are a seventh of its start, and not what is tested."""
 
     def __init__(self, env: dict[str, str], *arguments: str) -> None:
         self.output: list[str] = []
         self._grown = threading.Condition()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "django", "run_delayq", *arguments],
+            [*DIES_WITH_US, sys.executable, "-m", "django", "run_delayq", "--skip-checks", *arguments],
             env=os.environ | env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
