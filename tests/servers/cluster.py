@@ -72,11 +72,15 @@ class ClusterServers:
 
     @contextmanager
     def moving(self, slot: int, source: Server, target: Server) -> Iterator[None]:
-        """A slot moves (ASK, TRYAGAIN) within the block, and has moved after it."""
+        """A slot moves (ASK, TRYAGAIN) within the block, and has moved after it; where that fails, it stays."""
         with source.client() as here, target.client() as there:
             there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", _id(here))
             here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", _id(there))
-            yield
+            try:
+                yield
+            except BaseException:
+                _let_stay(slot, here, there)
+                raise
             for node in [target, *(node for node in self.primaries if node is not target)]:
                 with node.client() as client:
                     client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", _id(there))
@@ -90,8 +94,7 @@ class ClusterServers:
             try:
                 yield
             finally:
-                for client in (here, there):
-                    client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+                _let_stay(slot, here, there)
 
     def move_keys(self, slot: int, source: Server, target: Server) -> None:
         """Move what is in the slot."""
@@ -126,6 +129,11 @@ class ClusterServers:
         until(lambda: all(_follows(client) for client in clients[PRIMARIES:]))
         for client in clients:
             client.close()
+
+
+def _let_stay(slot: int, *nodes: redis.Redis) -> None:
+    for client in nodes:
+        client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
 
 
 def until(holds: Callable[[], bool]) -> None:
