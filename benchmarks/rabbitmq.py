@@ -41,7 +41,7 @@ def _node() -> Iterator[RabbitMQServer]:
     programs = rabbitmq_programs()
     if programs is None:
         raise SystemExit("The benchmark of RabbitMQ needs its server: apt-get install rabbitmq-server.")
-    with closing(RabbitMQServer(programs)) as server:
+    with closing(RabbitMQServer(programs, wal_sync="datasync")) as server:
         yield server
 
 
