@@ -33,6 +33,14 @@ def test_each_directory_has_one_file_with_all_rows(lake: Lake) -> None:
     assert compact(lake, "finish") == Compacted()
 
 
+def test_what_a_late_task_left_is_no_file_of_the_lake(lake: Lake) -> None:
+    files = lake.files("finish")
+    left = Path(lake.root, "finish/_temporary/0", PLACE)
+    left.mkdir(parents=True)
+    (left / "0.parquet").write_bytes(b"PAR1")
+    assert lake.files("finish") == files
+
+
 def test_what_is_no_parquet_is_named_and_nothing_is_lost(lake: Lake) -> None:
     torn = Path(lake.root, PLACE, "torn.parquet")
     torn.write_bytes(b"PAR1")

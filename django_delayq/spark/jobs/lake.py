@@ -27,11 +27,13 @@ class Lake:
         return f"{self.root.rstrip('/')}/{path}"
 
     def files(self, path: str) -> list[str]:
-        """The Parquet files below a directory, if there is one, in order."""
+        """The Parquet files below a directory, if there is one, in order: those that a reader of it would find, not
+        what a speculative task of Spark that came too late left in `_temporary`."""
         filesystem, root = located(self.root)
         selector = fs.FileSelector(f"{root}/{path}", recursive=True, allow_not_found=True)
         found = (each.path for each in filesystem.get_file_info(selector) if each.type == fs.FileType.File)
-        return sorted(name[len(root) + 1 :] for name in found if name.endswith(".parquet"))
+        below = (name[len(root) + len(path) + 2 :] for name in found if name.endswith(".parquet"))
+        return sorted(f"{path}/{name}" for name in below if "/_" not in f"/{name}")
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file."""
