@@ -7,6 +7,7 @@ from typing import Any
 from django.apps import apps
 from django.contrib.admin.views.main import ERROR_FLAG, IGNORED_PARAMS, PAGE_VAR
 from django.db.models import QuerySet
+from django.forms import BooleanField
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
@@ -89,8 +90,8 @@ def selection_of(request: HttpRequest, model: type[MessageRow]) -> Selection:
 
 
 def is_all(request: HttpRequest) -> bool:
-    """Whether an action is meant for all that match the filter, and not for what is ticked."""
-    return request.POST.get("select_across") == "1"
+    """Whether an action is meant for all that match the filter, and not for what is ticked: as Django reads it."""
+    return BooleanField().to_python(request.POST.get("select_across", "0"))
 
 
 def model_named(name: str) -> type[MessageRow]:

@@ -147,6 +147,24 @@ def test_all_that_match_the_filter_are_moved_and_no_others(
     assert ids_in(database, ErrorMessage) == {"other"}
 
 
+@pytest.mark.parametrize("written", ["1", "on", "x"])
+def test_all_are_meant_where_django_hands_on_all(
+    broker: StoredBroker,
+    registry: None,
+    superuser: Client,
+    database: str,
+    written: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(actions, "AT_ONCE", 2)
+    jobs.register("default")
+    bury(broker, "a", "b", "c")
+    one = pk_of(database, "a", ErrorMessage)
+    shown = text_of(confirm(superuser, ErrorMessage, "rescue", [one], select_across=written))
+    assert "In the background" in shown  # and not at once, with what was ticked as the number to reckon with
+    assert ids_in(database, ErrorMessage) == {"a", "b", "c"}
+
+
 @pytest.fixture
 def job_of_two_pages(
     broker: StoredBroker, registry: None, monkeypatch: pytest.MonkeyPatch, superuser: Client, database: str
