@@ -81,6 +81,8 @@ def test_axe_finds_nothing_on_the_dashboard(page: Page, site: Site, scheme: str)
     site.worker()
     site.send("done", key="close", data={"order": 1})
     assert site.line.next().id == "done"
+    site.send("runs", key="hold")
+    assert site.line.next().id == "runs"
     site.send("parked", key="nobody asks for it")
     send_delay_message("close", {"order": 2}, delay="2h")
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
@@ -88,6 +90,7 @@ def test_axe_finds_nothing_on_the_dashboard(page: Page, site: Site, scheme: str)
     for width, height in ((390, 844), (1280, 900)):
         page.set_viewport_size({"width": width, "height": height})
         page.goto(INDEX)
+        expect(page.get_by_role("link", name="runs", exact=True)).to_be_visible(timeout=PATIENCE_MS)
         found[f"dashboard, {width} wide"] = violations(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.get_by_role("link", name="Pause a queue or a key…").click()
