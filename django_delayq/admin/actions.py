@@ -112,11 +112,14 @@ def action_of(move: Move, permission: str) -> Callable[[Any, HttpRequest, QueryS
 def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move) -> HttpResponse | None:
     """Ask, or do what was confirmed."""
     confirmed = "post" in request.POST
+    count = counted(rows)
+    if count == 0 and stopped_search(request) is None and (is_all(request) or not confirmed):
+        messages.warning(request, _("No message matches any more, so nothing was done."))
+        return None
     form = move.form(request.POST if confirmed else None) if move.form else None
     if not confirmed or (form and not form.is_valid()):
         return _confirmation(model_admin, request, rows, move, form)
     change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
-    count = counted(rows)
     if _is_for_a_worker(request, count):
         return _in_background(model_admin, request, move, change, count)
     _at_once(model_admin, request, rows, move, change)

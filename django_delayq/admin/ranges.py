@@ -39,7 +39,8 @@ class RangeFilter(ListFilter):
         try:
             return queryset.filter(self._condition())
         except ValueError as error:
-            messages.error(request, str(error))
+            if request.method != "POST":  # an action moves nothing then, and comes back to the list, which says it
+                messages.error(request, str(error))
             return queryset.none()
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:

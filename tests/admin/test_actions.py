@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -145,6 +146,17 @@ def test_all_that_match_the_filter_are_moved_and_no_others(
     assert "60 messages." in text_of(ask(superuser, ErrorMessage, "rescue", [one], **options))
     assert "Run again: 60 messages." in text_of(confirm(superuser, ErrorMessage, "rescue", [one], **options))
     assert ids_in(database, ErrorMessage) == {"other"}
+
+
+@pytest.mark.parametrize("step", [partial(ask, follow=True), confirm], ids=["asked", "confirmed"])
+def test_that_nothing_matches_any_more_is_said(
+    broker: StoredBroker, superuser: Client, database: str, step: Callable[..., Any]
+) -> None:
+    bury(broker, "a")
+    one = pk_of(database, "a", ErrorMessage)
+    said = text_of(step(superuser, ErrorMessage, "rescue", [one], all_that_match=True, query="?key=nobody"))
+    assert "No message matches any more, so nothing was done." in said
+    assert ids_in(database, ErrorMessage) == {"a"}
 
 
 @pytest.mark.parametrize("written", ["1", "on", "x"])
