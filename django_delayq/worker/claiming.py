@@ -51,6 +51,7 @@ class Claiming:
         self._kept = 0
         self._closed = False
         self._behind: list[Lease] = []  # their ids run here, by leases of before
+        self._given_at: dict[Lane, float] = {}
         self.wanted = False
         """Whether a hand was free at the last claim."""
         self.left_out = False
@@ -125,6 +126,8 @@ class Claiming:
                 once, others = _parted(leases)
                 kept = self._keep(lane, hands, once, others, most[lane])
                 found |= kept > 0  # what is given back at once would come again at once
+                if leases:
+                    self._given_at[lane] = sent_at
                 if kept and queue:
                     self._order.note(queue, kept)
                 if asked[lane]:
@@ -137,19 +140,21 @@ class Claiming:
         return found
 
     def _wants(self, queues: Sequence[str], asked: Mapping[Lane, int]) -> list[Want]:
-        """What to claim of these queues, those that come first and lanes that want little first: one call may not give
-        all that is wanted, and a lane with a backlog would leave nothing for the others.
+        """What to claim of these queues: those that come first; in each the lanes that were given nothing for longest,
+        and of these who wants little. One call may not give all that is wanted, and lanes with a backlog would leave
+        nothing for the others.
 
         Of nothing where all is paused: that has the broker sleep for no message, but for word of a resume.
         """
+        lanes = sorted(self._lanes, key=lambda each: (self._given_at.get(each[0], 0.0), asked[each[0]]))
         wants = [
             want
-            for lane, hands in self._lanes
+            for lane, hands in lanes
             if asked[lane]
             for want in wants_of(lane, asked[lane], lane.at_once(hands.free))
             if (not queues or want.queue in queues) and not self._pauses.cover(want.queue, want.key)
         ]
-        return sorted(wants, key=lambda want: (queues.index(want.queue) if queues else 0, want.count))
+        return sorted(wants, key=lambda want: queues.index(want.queue)) if queues else wants
 
     def close(self) -> None:
         """Claim no more, and give back what no hand has started. What runs, runs on."""

@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from django_delayq.brokers.redis.claims import MOST
 from django_delayq.conf import Alias, get_alias
 from django_delayq.handlers import Handler
 from django_delayq.worker import upkeep
+from django_delayq.worker.lanes import RUN_S
 from django_delayq.worker.options import Options
 from django_delayq.worker.queues import Order, ServedQueue, served_queues
 from django_delayq.worker.worker import Worker
@@ -203,6 +205,18 @@ def test_who_wants_little_is_claimed_for_first() -> None:
     broker.until(lambda: broker.claims)
     rig.stop()
     assert broker.keys[0] == ["a", "c", "b"]
+
+
+def test_who_was_given_something_last_is_claimed_for_last() -> None:
+    broker = (rig := Rig(broker_class=RecordingBroker)).broker
+    assert isinstance(broker, RecordingBroker)
+    slow = make_handler(lambda message: time.sleep(2 * RUN_S), "a", concurrency=1)  # else it wants many, and is last
+    rig.start(slow, make_handler(noting([]), "b", concurrency=9), make_handler(noting([]), "c", concurrency=5))
+    broker.until(lambda: broker.keys and broker.keys[-1] == ["a", "c", "b"])
+    rig.send("1", key="a")
+    rig.until_gone("1")
+    broker.until(lambda: broker.keys[-1] == ["c", "b", "a"])
+    rig.stop()
 
 
 def test_a_busy_queue_keeps_no_hand_from_a_later_one_that_its_concurrency_leaves(
