@@ -10,26 +10,36 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from importlib import import_module
 from itertools import count, cycle, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
+
+import django
 
 from tests.scale import scaled
 from tests.servers import ClusterServers, Server, redis_binaries
-from tests.worker.fire import MIXES, Account, burn, site_on
 
 LOAD = scaled(50_000)
-ROUNDS = tuple(product(MIXES, ("one Redis", "a Cluster")))
+PLACES = ("one Redis", "a Cluster")
 
 
 def main() -> int:
     """Rounds until the time is over, at least one of each kind. The exit code."""
     end = time.monotonic() + 60 * float(os.environ.get("MINUTES", "10"))
-    for number, (mix, place) in zip(count(1), cycle(ROUNDS)):
-        if number > len(ROUNDS) and time.monotonic() >= end:
+    fire = set_up_fire()
+    rounds = list(product(fire.MIXES, PLACES))
+    for number, (mix, place) in zip(count(1), cycle(rounds)):
+        if number > len(rounds) and time.monotonic() >= end:
             break
         began = time.monotonic()
-        account = _round(place, mix)
+        with (
+            _location(place) as location,
+            TemporaryDirectory() as directory,
+            fire.site_on(location, {}, Path(directory)) as site,
+        ):
+            account = fire.burn(site, LOAD, fire.MIXES[mix])
         sys.stdout.write(f"round {number}, {mix}, {place}, {time.monotonic() - began:.0f} s: {account}.\n")
         sys.stdout.flush()
         if account.wrong:
@@ -37,13 +47,11 @@ def main() -> int:
     return 0
 
 
-def _round(place: str, mix: str) -> Account:
-    with (
-        _location(place) as location,
-        TemporaryDirectory() as directory,
-        site_on(location, {}, Path(directory)) as site,
-    ):
-        return burn(site, LOAD, MIXES[mix])
+def set_up_fire() -> ModuleType:
+    """`tests.worker.fire`: it has parts of the worker, which can't be imported before Django is set up."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+    django.setup()
+    return import_module("tests.worker.fire")
 
 
 @contextmanager

@@ -1,5 +1,8 @@
 """Many workers over many shards: some are killed, one is frozen and one joins, amid a load."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -32,3 +35,10 @@ def test_amid_workers_that_die_join_and_freeze_each_message_runs_once_unless_a_l
     assert account.wrong == []
     assert account.sent == account.finished == LOAD + len(HELD)
     assert account.reclaimed >= 2  # what the first worker held, and the frozen one
+
+
+def test_the_soak_sets_up_what_it_takes_of_the_worker() -> None:
+    env = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    command = "from tests import soak; print(soak.set_up_fire().__name__)"
+    done = subprocess.run([sys.executable, "-c", command], env=env, check=False, capture_output=True, text=True)
+    assert done.stdout == "tests.worker.fire\n", done.stderr
