@@ -118,7 +118,7 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
         return None
     form = move.form(request.POST if confirmed else None) if move.form else None
     if not confirmed or (form and not form.is_valid()):
-        return _confirmation(model_admin, request, rows, move, form)
+        return _confirmation(model_admin, request, rows, move, form, count)
     change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
     if _is_for_a_worker(request, count):
         return _in_background(model_admin, request, move, change, count)
@@ -185,9 +185,13 @@ def _in_background(
 
 
 def _confirmation(
-    model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move, form: forms.Form | None
+    model_admin: Any,
+    request: HttpRequest,
+    rows: QuerySet[Any],
+    move: Move,
+    form: forms.Form | None,
+    count: int | None,
 ) -> HttpResponse:
-    count = counted(rows)
     stopped = stopped_search(request) if is_all(request) else None
     shown = list(rows.defer("data")[:SHOWN])
     context = {
