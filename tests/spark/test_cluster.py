@@ -17,9 +17,10 @@ from django_delayq.conf import get_alias
 from django_delayq.models import ReadyMessage
 from django_delayq.spark.java import java_home
 from tests.docs.site import ROOT
+from tests.servers.cluster import until
 from tests.servers.spark import HOME, SparkMaster, SparkWorker
 from tests.spark.conftest import OF_FEW_ROWS, QUICK_START
-from tests.spark.processes import PATIENCE_S, started, until
+from tests.spark.processes import PATIENCE_S, started
 from tests.spark.support import STORED
 
 BATCH = int(OF_FEW_ROWS["spark.sql.execution.arrow.maxRecordsPerBatch"])

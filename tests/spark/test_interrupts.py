@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.servers.cluster import until
 from tests.spark.conftest import QUICK_START
-from tests.spark.processes import PATIENCE_S, started, until
+from tests.spark.processes import PATIENCE_S, started
 from tests.spark.support import STORED
 
 STOPPED = "CommandError: Stopped. What was done is whole, and the same job run again does the rest."
