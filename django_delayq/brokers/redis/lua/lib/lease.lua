@@ -1,4 +1,6 @@
 -- Leasing, shared by claim and claim_suspect. KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call slot 7 count
+-- Below 128 members of 64 bytes at most Redis keeps a zset as a list, which it scans for each member that it adds.
+local MANY, WIDE = 20, string.rep('\31', 65)
 
 -- Lease what `described` lists and was just taken out of its set. Drops places without a body: nothing to run there.
 local function lease(described, token, ends, worker)
@@ -23,7 +25,12 @@ local function lease(described, token, ends, worker)
       count(KEYS[7], 'orphans', 1)
     end
   end
-  if #running > 0 then redis.call('ZADD', KEYS[1], unpack(running)) end
+  if #ids >= MANY then
+    redis.call('ZADD', KEYS[1], ends, WIDE, unpack(running))
+    redis.call('ZREM', KEYS[1], WIDE)
+  elseif #ids > 0 then
+    redis.call('ZADD', KEYS[1], unpack(running))
+  end
   if #states > 0 then redis.call('HSET', KEYS[3], unpack(states)) end
   remember(KEYS[6], token, ids)
 end
