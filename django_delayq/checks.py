@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage, Error, Info, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from django_delayq.brokers import broker_class, get_broker
+from django_delayq.brokers import STORED_BROKER, broker_class, get_broker
 from django_delayq.brokers.base import Capability
 from django_delayq.codec import fields_of
 from django_delayq.conf import Alias, alias_names, get_alias
@@ -21,8 +21,8 @@ from django_delayq.values import did_you_mean
 
 @register("delayq")
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
-    """E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE, E007 no function that masks, W006
-    `confirm` with a store."""
+    """E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE, E007 no function that masks, E011 a
+    store in a database that does not commit by itself, W006 `confirm` with a store."""
     try:
         names = alias_names()
     except ImproperlyConfigured as error:
@@ -78,6 +78,8 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
             hint=did_you_mean(alias.database, settings.DATABASES).capitalize(),
             id="delayq.E003",
         )
+    elif alias.store is not None:
+        yield from _check_commits(alias)
     yield from _check_mask(alias)
     if alias.store is not None and alias.options.confirm is not None:
         yield Warning(
@@ -86,6 +88,13 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
             "synchronous_commit).",
             id="delayq.W006",
         )
+
+
+def _check_commits(alias: Alias) -> Iterator[CheckMessage]:
+    try:
+        import_string(STORED_BROKER).check(alias)
+    except ImproperlyConfigured as error:
+        yield Error(str(error), hint="Until it does, every use of the store is refused.", id="delayq.E011")
 
 
 def _check_mask(alias: Alias) -> Iterator[CheckMessage]:

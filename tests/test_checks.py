@@ -4,9 +4,12 @@ from typing import Any, TypedDict
 
 import pytest
 from django.core.checks import CheckMessage, run_checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 from pytest_django import Settings
 
 from django_delayq import Message, delay_execute
+from django_delayq.brokers import get_broker
 
 pytestmark = pytest.mark.usefixtures("registry")
 
@@ -100,6 +103,27 @@ def test_limits_that_a_broker_cannot_keep_need_a_store(settings: Settings) -> No
     assert (message.id, message.hint and "STORE" in message.hint) == ("delayq.E008", True)
     settings.DELAYQ = {"default": rabbitmq | {"STORE": {}}}
     assert "delayq.E008" not in [each.id for each in found()]
+
+
+def test_a_store_in_a_database_that_commits_nothing_by_itself_is_refused_by_name(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}, "DATABASE": "other"}}
+    monkeypatch.setitem(connections.settings["other"], "AUTOCOMMIT", False)
+    (message,) = found()
+    assert message.id == "delayq.E011"
+    with pytest.raises(ImproperlyConfigured, match=r'DATABASES\["other"\]\["AUTOCOMMIT"\] is False') as refused:
+        get_broker()
+    assert str(refused.value) == message.msg
+    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": None, "DATABASE": "other"}}
+    assert found() == []
+
+
+def test_a_store_in_a_database_that_is_not_there_is_refused_by_name(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}, "DATABASE": "ohter"}}
+    assert [message.id for message in found()] == ["delayq.E003"]
+    with pytest.raises(ImproperlyConfigured, match="'ohter' is not in DATABASES; .*'other'"):
+        get_broker()
 
 
 def test_every_alias_is_checked(settings: Settings) -> None:

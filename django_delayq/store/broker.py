@@ -6,6 +6,8 @@ from itertools import compress
 from time import monotonic
 
 from asgiref.sync import sync_to_async
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 
 from django_delayq.brokers.base import (
     BATCH,
@@ -43,6 +45,7 @@ from django_delayq.store.feed import Feed, claim_until_none
 from django_delayq.store.limits import Limits
 from django_delayq.store.short_cut import ShortCut
 from django_delayq.store.sweep import Unfed
+from django_delayq.values import did_you_mean
 
 
 class StoredBroker:
@@ -51,6 +54,7 @@ class StoredBroker:
     capabilities = frozenset(Capability) - {Capability.MOVES}  # a shared counter would make every send wait for others
 
     def __init__(self, alias: Alias, store: Store, clock: Broker) -> None:
+        self.check(alias)
         self._alias = alias
         self.clock = clock
         self.store = store
@@ -69,7 +73,20 @@ class StoredBroker:
 
     @classmethod
     def check(cls, alias: Alias) -> None:
-        """The clock's own check is made where its class is named."""
+        """Whether there is its database, and it commits by itself. The clock's own check is made where its class is
+        named."""
+        database = connections.settings.get(alias.database)
+        if database is None:
+            known = did_you_mean(alias.database, connections.settings)
+            raise ImproperlyConfigured(
+                f'DELAYQ["{alias.name}"]["DATABASE"]={alias.database!r} is not in DATABASES; {known}'
+            )
+        if not database["AUTOCOMMIT"]:
+            raise ImproperlyConfigured(
+                f'DATABASES["{alias.database}"]["AUTOCOMMIT"] is False: nothing that the store of '
+                f'DELAYQ["{alias.name}"] does there would be committed. Leave AUTOCOMMIT out, or name in '
+                f'DELAYQ["{alias.name}"]["DATABASE"] another entry of DATABASES, without it.'
+            )
 
     def open(self) -> None:
         self.clock.open()
