@@ -122,7 +122,7 @@ def test_a_store_in_a_database_that_commits_nothing_by_itself_is_refused_by_name
 def test_a_store_in_a_database_that_is_not_there_is_refused_by_name(settings: Settings) -> None:
     settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}, "DATABASE": "ohter"}}
     assert [message.id for message in found()] == ["delayq.E003"]
-    with pytest.raises(ImproperlyConfigured, match="'ohter' is not in DATABASES; .*'other'"):
+    with pytest.raises(ImproperlyConfigured, match=r"'ohter' is not in DATABASES; .*'other'"):
         get_broker()
 
 

@@ -51,7 +51,7 @@ class Claiming:
         self._kept = 0
         self._closed = False
         self._behind: list[Lease] = []  # their ids run here, by leases of before
-        self._given_at: dict[Lane, float] = {}
+        self._kept_at: dict[Lane, float] = {}
         self.wanted = False
         """Whether a hand was free at the last claim."""
         self.left_out = False
@@ -110,7 +110,8 @@ class Claiming:
         return wanted if is_ahead else min(wanted, max(lane.at_once(hands.free), 1))
 
     def _claim_of(self, queues: Sequence[str], asked: Mapping[Lane, int], round_: Round) -> bool:
-        wants = self._wants(queues, asked)
+        lanes = self._in_turn(asked)
+        wants = self._wants(queues, asked, lanes)
         sent_at = monotonic()
         claims = self._claim(wants)
         given, foreign = self._deal(claims, sent_at, queues)
@@ -121,13 +122,11 @@ class Claiming:
                 lane: round_.want(lane, hands) if place else asked[lane] if lane.handler.limits else BATCH
                 for lane, hands in self._lanes
             }
-            for lane, hands in self._lanes:
+            for lane, hands in lanes:
                 leases = given.get((queue, lane), [])
                 once, others = _parted(leases)
                 kept = self._keep(lane, hands, once, others, most[lane])
                 found |= kept > 0  # what is given back at once would come again at once
-                if leases:
-                    self._given_at[lane] = sent_at
                 if kept and queue:
                     self._order.note(queue, kept)
                 if asked[lane]:
@@ -139,14 +138,19 @@ class Claiming:
         self._unrun.tell(claims.buried, claims.ghosts)
         return found
 
-    def _wants(self, queues: Sequence[str], asked: Mapping[Lane, int]) -> list[Want]:
-        """What to claim of these queues: those that come first; in each the lanes that were given nothing for longest,
-        and of these who wants little. One call may not give all that is wanted, and lanes with a backlog would leave
-        nothing for the others.
+    def _in_turn(self, asked: Mapping[Lane, int]) -> list[tuple[Lane, Hands]]:
+        """The lanes in the order in which they are served: those that kept nothing for longest, and of these who wants
+        little. One call may not give all that is wanted, and what it gives may be more than there are hands: lanes with
+        a backlog would leave nothing for the others."""
+        return sorted(self._lanes, key=lambda each: (self._kept_at.get(each[0], 0.0), asked[each[0]]))
+
+    def _wants(
+        self, queues: Sequence[str], asked: Mapping[Lane, int], lanes: Sequence[tuple[Lane, Hands]]
+    ) -> list[Want]:
+        """What to claim of these queues: those that come first; in each as the lanes are in turn.
 
         Of nothing where all is paused: that has the broker sleep for no message, but for word of a resume.
         """
-        lanes = sorted(self._lanes, key=lambda each: (self._given_at.get(each[0], 0.0), asked[each[0]]))
         wants = [
             want
             for lane, hands in lanes
@@ -240,6 +244,8 @@ class Claiming:
         at_once = lane.at_once(hands.free)
         leases = [*once[:at_once], *others]
         kept = leases[: min(self._room(), most)]
+        if kept:
+            self._kept_at[lane] = monotonic()
         surplus = [*leases[len(kept) :], *once[at_once:]]
         running = self._leases.running_ids()
         self._leases.add([*kept, *surplus])

@@ -11,7 +11,7 @@ import pytest
 from django_delayq import Message
 from django_delayq.brokers.base import Claimed, Header, Put, Want
 from django_delayq.message import State
-from django_delayq.worker import loop, upkeep, worker
+from django_delayq.worker import lanes, loop, upkeep, worker
 from django_delayq.worker.claiming import Claiming
 from django_delayq.worker.hands import Work
 from django_delayq.worker.lanes import MOST_PER_HAND, Lane, Lease
@@ -205,6 +205,22 @@ def test_lanes_that_share_a_hand_keep_one_message_that_must_not_start_twice(
     assert sorted(rig.see(id).state for id in ("one", "two")) == [State.READY, State.RUNNING]
     gate.set()
     rig.until_gone("one", "two")
+
+
+def test_a_backlog_of_another_key_takes_not_every_hand_from_what_must_not_start_twice(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "RUN_S", 0)  # a handler is slow: each claim is for a hand that is free
+    started: list[str] = []
+
+    def handler(message: Message[Any]) -> None:
+        started.append(message.id)
+
+    rig.send("once-1", "once-2", key="once", at_most_once=True)
+    rig.send(*(f"busy-{n}" for n in range(20)), key="busy")
+    rig.drain(make_handler(handler, "busy"), make_handler(handler, "once"), threads=1, max_threads=1)
+    assert len(started) == 22
+    assert {"once-1", "once-2"} <= set(started[:6])
 
 
 def test_a_lane_that_is_claimed_ahead_for_takes_no_hand_from_what_must_not_start_twice(rig: Rig) -> None:
