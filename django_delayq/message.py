@@ -41,7 +41,7 @@ MOVES: dict[str, tuple[frozenset[State], frozenset[State]]] = {
     "rescue": (frozenset({State.ERROR}), _WAITING),
     "purge": (_WAITING | {State.ERROR}, frozenset({State.GONE})),
 }
-"""Each move: the states it may start from, the states it may end in. Nothing else is legal: docs/internals/states.md."""
+"""Each move: the states it may start from and end in. Nothing else is legal (docs/internals/states.md)."""
 
 
 def from_ms(milliseconds: int) -> datetime:
