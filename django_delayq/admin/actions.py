@@ -20,7 +20,7 @@ from django_delayq.admin.aliases import alias_of, query_of
 from django_delayq.admin.changed import changed
 from django_delayq.admin.columns import exact
 from django_delayq.admin.forms import RescheduleForm
-from django_delayq.admin.limits import COUNTED, TooSlow, time_limit
+from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
 from django_delayq.admin.log import in_english, log_rows, log_selection
 from django_delayq.admin.moves import LABELS, Change, label_of, last_pk, pages_moved
 from django_delayq.admin.search import stopped_search
@@ -201,8 +201,8 @@ def _confirmation(
         "media": model_admin.media,
         "move": move,
         "form": form,
-        "count": COUNTED if count is None else count,
-        "is_more": count is None,
+        "count": count,
+        "limit": LIMIT_S,
         "stopped": stopped,
         "in_background": _is_for_a_worker(request, count),
         "shown": [(row, _when(row)) for row in shown],

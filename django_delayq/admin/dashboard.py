@@ -129,8 +129,9 @@ def _warnings(seen: Status) -> Iterator[str]:
 def _summary(seen: Status) -> str:
     """What a screen reader is told when it changes."""
     errors = seen.errors_last_hour
-    said_of_errors = ngettext("%(number)d error in the last hour.", "%(number)d errors in the last hour.", errors)
-    return " ".join([said_of_errors % {"number": errors}, _said_of_workers(seen), *_warnings(seen)])
+    said_of_errors = ngettext("%(number)s error in the last hour.", "%(number)s errors in the last hour.", errors)
+    number = panels.errors_last_hour(seen)
+    return " ".join([said_of_errors % {"number": number}, _said_of_workers(seen), *_warnings(seen)])
 
 
 def _said_of_workers(seen: Status) -> str:

@@ -15,7 +15,7 @@ from django_delayq.admin.aliases import PARAMETER, alias_of, query_of
 from django_delayq.admin.columns import instant
 from django_delayq.admin.conditions import now_utc
 from django_delayq.admin.groups import HOURS, groups
-from django_delayq.admin.words import listed
+from django_delayq.admin.words import listed, number
 
 HEIGHT = 24
 BAR = 4
@@ -39,6 +39,7 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
     shown = [
         {
             "group": group,
+            "number": number(group.count, capped=group.is_more),
             "counts": listed(map(str, group.by_hour)),
             "first": instant(group.first),
             "last": instant(group.last),
@@ -67,4 +68,4 @@ def bars(by_hour: Sequence[int]) -> list[Bar]:
     """A bar for each hour, the most as high as the drawing; what there is at all can be seen."""
     most = max(by_hour, default=0)
     heights = [0 if not count else max(2, round(count / most * HEIGHT)) for count in by_hour]
-    return [Bar(number * BAR, HEIGHT - height, height) for number, height in enumerate(heights) if height]
+    return [Bar(hour * BAR, HEIGHT - height, height) for hour, height in enumerate(heights) if height]

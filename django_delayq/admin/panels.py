@@ -42,15 +42,20 @@ def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Tile]:
     def listed(model: str, **query: str) -> str:
         return list_address(request, model, alias, **query) if stored else ""
 
-    errors = number(seen.errors_last_hour, capped="errors_last_hour" in seen.in_part)
     retried = number(seen.retried, capped="retried" in seen.in_part)
+    failed = listed("errormessage", ended="1h")
     return [
         Tile(_("Waiting"), number(seen.pending + seen.ready, capped=seen.capped), listed("readymessage")),
         Tile(_("Due now"), number(seen.ready, capped=seen.ready_capped), listed("readymessage", state="ready")),
         Tile(_("Running"), number(seen.running, capped=seen.ready_capped), listed("readymessage", state="running")),
         Tile(_("Retried"), retried, listed("readymessage", failures="any")),
-        Tile(_("Errors in the last hour"), errors, listed("errormessage", ended="1h"), seen.errors_last_hour > 0),
+        Tile(_("Errors in the last hour"), errors_last_hour(seen), failed, seen.errors_last_hour > 0),
     ]
+
+
+def errors_last_hour(seen: Status) -> str:
+    """How many were buried in the last hour."""
+    return number(seen.errors_last_hour, capped="errors_last_hour" in seen.in_part)
 
 
 def is_in_part(seen: Status) -> bool:

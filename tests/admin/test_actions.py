@@ -159,6 +159,17 @@ def test_that_nothing_matches_any_more_is_said(
     assert ids_in(database, ErrorMessage) == {"a"}
 
 
+def test_a_confirmation_tells_no_number_where_counting_takes_too_long(
+    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(broker, "a")
+    one = pk_of(database, "a", ErrorMessage)
+    monkeypatch.setattr(actions, "counted", lambda rows: None)
+    shown = text_of(ask(superuser, ErrorMessage, "rescue", [one], all_that_match=True))
+    assert "All messages that match the filter: counting them took over 2 s. They are due at once" in shown
+    assert "A worker does this in the background" in shown
+
+
 @pytest.mark.parametrize("written", ["1", "on", "x"])
 def test_all_are_meant_where_django_hands_on_all(
     broker: StoredBroker,

@@ -141,6 +141,16 @@ def test_only_a_number_that_was_counted_in_part_has_a_plus(
     assert '<td class="delayq-number">6+</td><td class="delayq-number">6s+</td>' in page(response)
 
 
+def test_errors_that_were_counted_in_part_are_so_told_to_a_screen_reader_too(
+    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "MOST", 2)
+    bury(broker, "a", "b", "c")
+    shown = superuser.get(INDEX)
+    assert tiles(shown)["Errors in the last hour"] == "2+"
+    assert "2+ errors in the last hour." in text_of(shown)
+
+
 def test_more_queues_and_keys_than_are_shown_are_told_to_be_there(
     broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,7 @@ def test_first_and_last_are_told_in_the_zone_of_the_viewer(
 def test_counts_are_capped(failures: None, superuser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "COUNTED", 2)
     response = superuser.get(url("errormessage", "groups"))
-    assert f"{CARD} over 2" in text_of(response)
+    assert f"{CARD} 2+" in text_of(response)
     assert 'value="Run all of these again"' in page(response)
 
 
