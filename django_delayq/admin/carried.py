@@ -1,6 +1,6 @@
 """Without a store there are no lists: the dashboard shows what the broker carries that somebody may have to see to."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,10 +11,11 @@ from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _, gettext_lazy, ngettext
+from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import address, alias_of, back, check_may, may
 from django_delayq.admin.log import log_selection
+from django_delayq.admin.told import tell_left, tell_moved
 from django_delayq.admin.words import moment
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Capability, Info
@@ -27,10 +28,11 @@ from django_delayq.monitor.carried import LOOKED_THROUGH, PAGE, Page
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What may be done to chosen messages, and which permission that takes."""
+    """What may be done to chosen messages, what is said then, and which permission that takes."""
 
     name: str
     label: Any
+    done: Any
     permission: str
     model: type[MessageRow]
     verb: Callable[[Broker, Sequence[str]], list[bool]]
@@ -68,6 +70,7 @@ class Group:
 RESCUE = Move(
     "rescue",
     gettext_lazy("Run again"),
+    gettext_lazy("Run again"),
     "rescue_message",
     ErrorMessage,
     lambda broker, ids: broker.rescue(ids),
@@ -76,12 +79,18 @@ RESCUE = Move(
 DELETE_ERRORS = Move(
     "delete-errors",
     gettext_lazy("Delete"),
+    gettext_lazy("Deleted for good"),
     "delete_errormessage",
     ErrorMessage,
     lambda broker, ids: broker.purge_errors(ids),
 )
 DELETE_WAITING = Move(
-    "delete-waiting", gettext_lazy("Delete"), "delete_readymessage", ReadyMessage, lambda broker, ids: broker.purge(ids)
+    "delete-waiting",
+    gettext_lazy("Delete"),
+    gettext_lazy("Deleted for good"),
+    "delete_readymessage",
+    ReadyMessage,
+    lambda broker, ids: broker.purge(ids),
 )
 KINDS = ("buried", "retried", "parked")
 _DIGITS = 4
@@ -137,7 +146,7 @@ def carried_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
         raise BadRequest("No such move.")
     check_may(site, request, move.permission)
     check_may(site, request, f"view_{move.model._meta.model_name}")
-    alias, ids = alias_of(request), request.POST.getlist("id")[: 2 * PAGE]
+    alias, ids = alias_of(request), list(dict.fromkeys(request.POST.getlist("id")[: 2 * PAGE]))
     if not ids:
         messages.warning(request, _("No message was chosen."))
         return back(request, alias)
@@ -155,24 +164,17 @@ def carried_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
     except DelayqError as error:
         messages.error(request, translated(error))
     else:
-        _tell(request, move, [id for id, moved in zip(ids, answers, strict=True) if moved], len(ids))
+        _tell(request, move, dict(zip(ids, answers, strict=True)))
     return back(request, alias)
 
 
-def _tell(request: HttpRequest, move: Move, moved: Sequence[str], chosen: int) -> None:
+def _tell(request: HttpRequest, move: Move, answers: Mapping[str, bool]) -> None:
+    moved = [id for id, is_moved in answers.items() if is_moved]
     if moved:
         ids = ", ".join(moved)
-        log_selection(request.user.pk, move.model, ids, f"{move.name}: {len(moved)} of {chosen} messages: {ids}")
-    done = ngettext("Done for %(number)d message.", "Done for %(number)d messages.", len(moved))
-    messages.success(request, done % {"number": len(moved)})
-    left = chosen - len(moved)
-    if left:
-        kept = ngettext(
-            "%(number)d was left as it is: it was somewhere else by then, or its id waits again.",
-            "%(number)d were left as they are: they were somewhere else by then, or their ids wait again.",
-            left,
-        )
-        messages.warning(request, kept % {"number": left})
+        log_selection(request.user.pk, move.model, ids, f"{move.name}: {len(moved)} of {len(answers)} messages: {ids}")
+    tell_moved(request, move.done, len(moved))
+    tell_left(request, [id for id, is_moved in answers.items() if not is_moved], gone=0)
 
 
 def _allowed(request: HttpRequest, *moves: Move) -> list[Move]:

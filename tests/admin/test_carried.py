@@ -150,11 +150,15 @@ def test_the_tiles_count_without_a_store(broker: Broker, superuser: Client) -> N
 
 
 @pytest.mark.parametrize(
-    ("move", "id", "after"),
-    [("rescue", "buried", State.READY), ("delete-errors", "buried", None), ("delete-waiting", "waiting", None)],
+    ("move", "id", "after", "said"),
+    [
+        ("rescue", "buried", State.READY, "Run again: 1 message."),
+        ("delete-errors", "buried", None, "Deleted for good: 1 message."),
+        ("delete-waiting", "waiting", None, "Deleted for good: 1 message."),
+    ],
 )
 def test_messages_are_moved_after_a_question(
-    broker: Broker, superuser: Client, move: str, id: str, after: State | None
+    broker: Broker, superuser: Client, move: str, id: str, after: State | None, said: str
 ) -> None:
     end(broker, "buried", Verb.BURY)
     send(broker, "waiting")
@@ -163,7 +167,7 @@ def test_messages_are_moved_after_a_question(
     assert "1 message." in text_of(asked)
     assert states(broker, "buried", "waiting") == before
     done = superuser.post(MOVE, {"move": move, "id": [id], "sure": "yes"}, follow=True)
-    assert "Done for 1 message." in text_of(done)
+    assert said in text_of(done)
     assert states(broker, id) == [after]
     (entry,) = LogEntry.objects.all()
     assert (entry.object_repr, entry.change_message) == (id, f"{move}: 1 of 1 messages: {id}")
@@ -172,8 +176,16 @@ def test_messages_are_moved_after_a_question(
 def test_what_could_not_be_moved_is_told(broker: Broker, superuser: Client) -> None:
     end(broker, "buried", Verb.BURY)
     done = superuser.post(MOVE, {"move": "rescue", "id": ["buried", "gone"], "sure": "yes"}, follow=True)
-    assert "Done for 1 message." in text_of(done)
-    assert "1 was left as it is" in text_of(done)
+    assert "Run again: 1 message." in text_of(done)
+    assert "1 message was left: it runs, has moved on, or its id waits again. (gone)" in text_of(done)
+
+
+@pytest.mark.parametrize("move", ["rescue", "delete-errors", "delete-waiting"])
+def test_that_nothing_was_moved_is_not_told_as_done(broker: Broker, superuser: Client, move: str) -> None:
+    done = superuser.post(MOVE, {"move": move, "id": ["a", "b"], "sure": "yes"}, follow=True)
+    assert "2 messages were left: they run, have moved on, or their ids wait again. (a, b)" in text_of(done)
+    assert '<li class="success">' not in page(done)
+    assert not LogEntry.objects.exists()
 
 
 @pytest.mark.parametrize(
