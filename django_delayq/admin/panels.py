@@ -131,9 +131,14 @@ class SetRow:
 
 
 def sets(request: HttpRequest, alias: str, seen: Status) -> list[SetRow]:
-    """The queues and keys, where the oldest message is latest first."""
-    late_first = sorted(seen.waiting, key=lambda each: (-each.lag_ms, each.queue, each.key))
-    return [_set(request, alias, seen, each) for each in late_first]
+    """The queues and keys, those that need a person first: what is ready and parked, which no worker will see to; then
+    where the oldest message is latest; then what will be parked when it is due; then by name."""
+    return [_set(request, alias, seen, each) for each in sorted(seen.waiting, key=_need)]
+
+
+def _need(each: WaitingSet) -> tuple[bool, int, bool, str, str]:
+    """The less, the more it needs a person."""
+    return not (each.parked and each.ready), -each.lag_ms, not each.parked, each.queue, each.key
 
 
 def _set(request: HttpRequest, alias: str, seen: Status, each: WaitingSet) -> SetRow:

@@ -19,7 +19,7 @@ from pytest_django import Settings
 from django_delayq.admin import words
 from django_delayq.brokers.base import HandsInfo, Pause, RunInfo, Verb, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
-from django_delayq.models import FinishMessage
+from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker, figures
 from tests.admin.support import bury, claim, finish, page, send, settle, text_of, url
 
@@ -64,6 +64,20 @@ def test_a_queue_tells_what_waits_and_why_it_does_not_run(broker: StoredBroker, 
     assert "parked" not in shown
     assert "mail order.close 1 0" in shown
     assert "paused: the gateway is down" in shown
+
+
+def test_queues_and_keys_that_need_a_person_come_first(broker: StoredBroker, superuser: Client, database: str) -> None:
+    working(broker, database, "late", "later", "a pending")
+    for key in ("late", "later", "z parked"):
+        send(key, key=key)
+    for key in ("a pending", "b pending, parked"):
+        send(key, key=key, delay="1h")
+    for key, minutes in (("late", 10), ("later", 20), ("z parked", 1)):
+        rows = ReadyMessage.objects.using(database).filter(key=key)
+        rows.update(due_at=F("due_at") - minutes * 60_000)
+    (table,) = re.findall(r'id="delayq-queues-table".*?</table>', page(superuser.get(FIGURES)), re.DOTALL)
+    keys = re.findall(r'<th scope="row"><a[^>]*>(.*?)</a>', table)
+    assert keys == ["z parked", "later", "late", "b pending, parked", "a pending"]
 
 
 def test_a_worker_tells_what_it_runs_and_for_how_long(
