@@ -179,3 +179,13 @@ def test_a_worker_with_the_least_permissions_works_on_a_cluster(redis_cluster: C
         assert sorted(ids(claimed)) == [f"{n}" for n in range(9)]
         assert broker.settle([settlement(one, Verb.FINISH) for one in claimed]) == [True] * 9
         assert broker.audit().differences == []
+
+
+def test_what_a_node_forbids_is_told_by_its_name(redis_cluster: ClusterServers) -> None:
+    login = {allow(node, "site", "+cluster|slots") for node in redis_cluster.primaries}.pop()
+    location = redis_cluster.location.replace("://", f"://{login}@")
+    with (
+        closing(RedisBroker(Alias("default", location=location, options=OPTIONS))) as broker,
+        pytest.raises(BrokerRefused, match=r" refused claim\.lua: .*; use the user that docs/how-to/deploy\.md lists"),
+    ):
+        broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w")

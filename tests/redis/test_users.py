@@ -1,6 +1,8 @@
 """The users that the docs tell a site to make can do what they are for, and no more."""
 
+import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 import redis
@@ -8,13 +10,14 @@ from redis.exceptions import NoPermissionError
 
 from django_delayq.brokers.base import Header, Pause, Put, Verb, Want, WorkerInfo
 from django_delayq.brokers.redis import RedisBroker
-from django_delayq.conf import Alias
+from django_delayq.conf import Alias, Options
 from django_delayq.errors import BrokerRefused
 from tests.brokers.rig import LEASE_MS, Rig, redis_rig
 from tests.redis_users import location_of
 from tests.servers import Server
 
 HOUR = 3_600_000
+FIX = "use the user that docs/how-to/deploy.md lists for this, such as the worker's, or give this one what it lists."
 
 
 @pytest.fixture
@@ -47,14 +50,29 @@ def test_a_site_sends_and_moves_what_waits(rig_of: Callable[[str], Rig]) -> None
 def test_a_site_runs_and_rescues_nothing(rig_of: Callable[[str], Rig]) -> None:
     site = rig_of("site")
     site.send("a")
-    for forbidden in (
-        site.claim,
-        lambda: site.broker.upkeep(lease_ms=LEASE_MS),
-        lambda: site.broker.announce(WorkerInfo("w", [], [], 0, 0)),
-        site.broker.counts,
+    for forbidden, name in (
+        (site.claim, "claim.lua"),
+        (lambda: site.broker.upkeep(lease_ms=LEASE_MS), "reclaim.lua"),
+        (lambda: site.broker.announce(WorkerInfo("w", [], [], 0, 0)), "announce.lua"),
+        (site.broker.counts, "ZRANGE"),
     ):
-        with pytest.raises(BrokerRefused, match=r"docs/how-to/deploy\.md"):
+        with pytest.raises(BrokerRefused) as refused:
             forbidden()
+        assert_tells_the_fix(refused.value, name)
+
+
+def test_a_user_for_other_keys_is_told_the_fix(redis_server: Server) -> None:
+    alias = Alias("default", location=location_of(redis_server, "worker"), options=Options(prefix="other"))
+    with closing(RedisBroker(alias)) as broker, pytest.raises(BrokerRefused) as refused:
+        broker.put([Put("a", Header("q", "k"), b"1")])
+    assert_tells_the_fix(refused.value, "agree.lua")
+
+
+def assert_tells_the_fix(refused: BrokerRefused, name: str) -> None:
+    """By the name of what was asked, and not by the hash of a script."""
+    assert f" refused {name}: " in str(refused)
+    assert str(refused).endswith("; " + FIX)
+    assert not re.search(r"[0-9a-f]{40}|user_script|\bERR\b", str(refused))
 
 
 def test_a_worker_runs_what_a_site_sent_and_is_woken_for_it(rig_of: Callable[[str], Rig]) -> None:

@@ -213,7 +213,7 @@ class Cluster:
                 else:  # it waited for nothing, and does again with what is repeated
                     trip.give_up([i], Passing(str(reply)))
             elif isinstance(reply, ResponseError):
-                trip.refuse(i, as_ours(reply, node.server.shown))
+                trip.refuse(i, as_ours(reply, node.server.shown, trip.calls[i].name))
             else:
                 trip.answer(i, reply)
 

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from redis.connection import AbstractConnection
+from redis.exceptions import ResponseError
 
 from django_delayq.brokers.redis.cluster import Cluster
 from django_delayq.brokers.redis.locations import Address, Location
 from django_delayq.brokers.redis.patience import BUDGET as BUDGET, Lost as Lost, Patience
-from django_delayq.brokers.redis.replies import Passing, as_ours, check
+from django_delayq.brokers.redis.replies import Passing, as_ours
 from django_delayq.brokers.redis.scripts import Call, Operation, Replies, proceed
 from django_delayq.brokers.redis.server import FAULTS, Sent, Server
 from django_delayq.errors import BrokerUnavailable
@@ -142,7 +143,9 @@ class OneServer:
                 await asyncio.sleep(patience.pause_after(as_ours(error, self._server.shown)))
 
     def _checked(self, calls: list[Call], replies: list[object]) -> list[object]:
-        check([reply for call, reply in zip(calls, replies, strict=True) if call.keys], self._server.shown)
+        for call, reply in zip(calls, replies, strict=True):
+            if call.keys and isinstance(reply, ResponseError):
+                raise as_ours(reply, self._server.shown, call.name)
         return replies
 
 

@@ -1,8 +1,7 @@
 """What a fault or an error reply of Redis means for us: try again, or mend something first."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from redis.exceptions import (
     AskError,
@@ -17,7 +16,7 @@ from redis.exceptions import (
 )
 
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.texts import text as _
+from django_delayq.texts import Text, text as _
 
 # Redis up to 6.2 wraps what a script's command answered, so the code may stand anywhere in the text.
 # "non local key": of a script whose slot moves to another node.
@@ -33,6 +32,11 @@ _OF_A_CLUSTER: Mapping[type[ResponseError], str] = {
     TryAgainError: "a slot is being moved to another node (TRYAGAIN)",
     ClusterDownError: "the cluster is down (CLUSTERDOWN)",
 }
+_FORBIDDEN = re.compile(r"no permissions|user executing the script can't", re.IGNORECASE)
+# What Redis adds to the words of a script's command: the script's hash and lines, which tell nobody what to mend.
+_OF_A_SCRIPT = re.compile(
+    r"Error running script \(call to f_\w+\): |@?user_script: ?\d+: |\bERR | script: \w+, on @user_script:\d+"
+)
 _HINTS = (
     (
         re.compile(r"unknown command\W+WAITAOF"),
@@ -49,7 +53,7 @@ _HINTS = (
         "check user and password in LOCATION",
     ),
     (
-        re.compile(r"NOPERM|no permissions|user executing the script can't"),
+        _FORBIDDEN,
         "use the user that docs/how-to/deploy.md lists for this, such as the worker's, or give this one what it lists",
     ),
     (re.compile("cluster support disabled"), "write redis://HOST:PORT/DB in LOCATION"),
@@ -60,15 +64,11 @@ class Passing(BrokerUnavailable):
     """A fault that goes away by itself: the same call may be made again."""
 
 
-def check(replies: Sequence[Any], shown: str) -> None:
-    """Raise for the first error among `replies`; `shown` says where the server is, without its password."""
-    for reply in replies:
-        if isinstance(reply, ResponseError):
-            raise as_ours(reply, shown)
+def as_ours(error: Exception, shown: str, asked: str = "") -> Exception:
+    """Our error for one of redis-py's; ours pass unchanged.
 
-
-def as_ours(error: Exception, shown: str) -> Exception:
-    """Our error for one of redis-py's; ours pass unchanged."""
+    `shown` says where the server is, without its password; `asked` what it answered, where it did.
+    """
     text = str(error)
     if isinstance(error, BrokerUnavailable | BrokerRefused):
         return error
@@ -87,8 +87,7 @@ def as_ours(error: Exception, shown: str) -> Exception:
             _("%(server)s has no memory left (maxmemory): give it more. It said: %(said)s", server=at, said=text)
         )
     if isinstance(error, ResponseError | AuthenticationError):
-        hint = next((f"; {hint}" for pattern, hint in _HINTS if pattern.search(text)), "")
-        return BrokerRefused(_("%(server)s refused: %(said)s.", server=at, said=f"{text.rstrip('.')}{hint}"))
+        return BrokerRefused(_refused(at, asked, _with_hint(text)))
     if _UNTRUSTED in text:
         return BrokerRefused(
             _(
@@ -101,3 +100,14 @@ def as_ours(error: Exception, shown: str) -> Exception:
     if isinstance(error, ConnectionError | TimeoutError | OSError):
         return Passing(_("%(server)s is away: %(said)s", server=at, said=text))
     return BrokerRefused(_("%(server)s does not answer as Redis does: %(said)s", server=at, said=text))
+
+
+def _refused(at: Text, asked: str, said: str) -> Text:
+    if asked:
+        return _("%(server)s refused %(asked)s: %(said)s.", server=at, asked=asked, said=said)
+    return _("%(server)s refused: %(said)s.", server=at, said=said)
+
+
+def _with_hint(text: str) -> str:
+    said = (_OF_A_SCRIPT.sub("", text) if _FORBIDDEN.search(text) else text).rstrip(".")
+    return said + next((f"; {hint}" for pattern, hint in _HINTS if pattern.search(text)), "")

@@ -38,6 +38,11 @@ class Call(NamedTuple):
     keys: Sequence[str]
     arguments: Sequence[Argument]
 
+    @property
+    def name(self) -> str:
+        """What people call it: the script's file, or the command."""
+        return f"{self.script.name}.lua" if self.script else str(self.arguments[0])
+
     def command(self, *, with_source: bool) -> tuple[Argument, ...]:
         """The command for the wire; `with_source` for a server that does not have the script yet."""
         if self.script is None:
