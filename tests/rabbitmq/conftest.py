@@ -1,14 +1,13 @@
 """A RabbitMQ broker on a shared node, and sites whose workers use it."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
 from pytest_django import Settings
 
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
-from django_delayq.conf import Alias
+from tests.rabbitmq.support import Clock, broker_on
 from tests.servers import RabbitMQServer
 from tests.store.support import site_on
 from tests.worker.processes import Site
@@ -17,8 +16,14 @@ from tests.worker.processes import Site
 @pytest.fixture
 def broker(rabbitmq_server: RabbitMQServer) -> Iterator[RabbitMQBroker]:
     """A broker that carries messages."""
-    with closing(RabbitMQBroker(Alias("default", location=rabbitmq_server.url))) as broker:
+    with broker_on(rabbitmq_server) as broker:
         yield broker
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """One for brokers whose time a test moves."""
+    return Clock()
 
 
 def delayq_on(server: RabbitMQServer, store: dict[str, Any] | None, lease: str = "2s") -> dict[str, Any]:
