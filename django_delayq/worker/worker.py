@@ -1,7 +1,6 @@
 """One worker put together: its threads, its loop, and how it winds down."""
 
 import contextlib
-import gc
 import os
 import secrets
 import socket
@@ -131,7 +130,6 @@ class Worker:
 
     def run(self) -> bool:
         """Work until there is a reason to stop, then wind down. False when a handler would not end."""
-        gc.freeze()  # the site's code and settings stay for good: no collection needs to go through them again
         self._leases.start()
         self.settling.start()
         if self._relaying is not None:

@@ -1,9 +1,14 @@
 """The command line of run_delayq: what it says, what it refuses, and its exit codes."""
 
+import gc
+import logging
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
+from pytest_django import Settings
 
+from django_delayq import Message, delay_execute
 from django_delayq.management.commands.run_delayq import Command
 from django_delayq.message import State
 from tests.servers import Server
@@ -30,6 +35,28 @@ def test_the_banner_says_what_is_connected_and_served(site: Site, redis_server: 
     assert "run: queue default, thread, 3 at once" in worker.text
     assert "arun: queue default, async, 100 at once" in worker.text
     assert "Durability: " in worker.text
+
+
+def test_no_collection_of_garbage_goes_through_the_site_s_code(site: Site) -> None:
+    site.send("a", key="collect")
+    assert site.worker("--drain").wait() == 0
+    assert site.line.next().what == "frozen"
+
+
+def test_a_process_that_calls_the_command_goes_on_collecting_its_garbage(
+    registry: None, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.NOTSET, "django_delayq")  # the command sets it: it is as before at the end
+    settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
+    ran: list[str] = []
+
+    @delay_execute("k")
+    def run(message: Message[None]) -> None:
+        ran.append(message.id)
+
+    run.send(None, id="a")
+    call_command("run_delayq", drain=True, skip_checks=True, verbosity=0)
+    assert (ran, gc.get_freeze_count()) == (["a"], 0)
 
 
 def test_a_quiet_worker_says_only_what_it_drained(site: Site) -> None:

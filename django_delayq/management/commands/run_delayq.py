@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import gc
 import math
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,12 @@ class Command(BaseCommand):
 
     help = "Runs the handlers of delayed messages that are due, until it is stopped."
     requires_system_checks = "__all__"
+    is_process = False
+    """Whether the process is for this command, and not one that calls it among other things."""
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        self.is_process = True
+        super().run_from_argv(argv)
 
     def add_arguments(self, parser: CommandParser) -> None:
         default = Options()
@@ -93,6 +100,8 @@ class Command(BaseCommand):
         if not is_quiet:
             self.stdout.write("\n".join(banner(alias, report, handlers, options)))
             self.stdout.flush()
+        if self.is_process:
+            gc.freeze()  # the site's code and settings stay for good: no collection needs to go through them again
         return Worker(alias, broker, handlers, options)
 
     def _drain(self, broker: Broker, worker: Worker) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -81,6 +82,12 @@ def close(message: Message[dict[str, int]]) -> None:
 @delay_execute(key="arun")
 async def arun(message: Message[str]) -> None:
     tell(message).close()
+
+
+@delay_execute(key="collect")
+def collect(message: Message[str]) -> None:
+    """Tells whether collections of garbage leave out what was there before."""
+    tell(message, "frozen" if gc.get_freeze_count() else "unfrozen").close()
 
 
 @delay_execute(key="hold")
