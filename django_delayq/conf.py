@@ -16,7 +16,7 @@ DEFAULT_ALIAS = "default"
 BROKER = "django_delayq.brokers.redis.RedisBroker"
 LOCATION = "redis://127.0.0.1:6379/0"
 MOST_SHARDS = 1_000
-"""A worker that waits asks each once a second."""
+"""A worker that waits asks each again and again: on a single server once a second."""
 MOST_ERRORS = 10**9
 """More than a Redis has room for."""
 
