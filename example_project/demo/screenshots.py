@@ -18,6 +18,8 @@ from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
 from django_delayq.models import ErrorMessage  # noqa: E402
 from example_project.demo import look, report  # noqa: E402
 from example_project.demo.waiting import wait_for  # noqa: E402
+from example_project.demo.workers import await_workers  # noqa: E402
+from example_project.shop.delayed import Remind, remind_customer  # noqa: E402
 
 ADDRESS = "127.0.0.1:8765"
 IMAGES = Path(settings.BASE_DIR, "docs", "images")
@@ -41,11 +43,16 @@ def shots() -> list[Shot]:
         Shot("dashboard"),
         Shot("dashboard-dark", scheme="dark"),
         Shot("dashboard-phone", size=PHONE),
-        Shot("list", "readymessage/", size=WIDE),
+        Shot("list", "readymessage/?queue=default", size=WIDE),
         Shot("message", failed),
         Shot("message-dark", failed, scheme="dark"),
         Shot("message-phone", failed, size=PHONE),
     ]
+
+
+def leave_parked() -> None:
+    """A reminder in a queue that no worker serves: something that needs a person."""
+    remind_customer.send(Remind(1, 1), queue="newsletter", id="order:1:remind:newsletter", tag="order:1")
 
 
 def take(browser: Browser, all_shots: list[Shot]) -> None:
@@ -83,9 +90,12 @@ def main() -> int:
         return 1
     all_shots = shots()
     IMAGES.mkdir(exist_ok=True)
-    with look.served(ADDRESS), sync_playwright() as playwright:
+    with look.served(ADDRESS):
+        leave_parked()
+        await_workers(1)
         wait_for("the site", is_served)
-        take(playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"]), all_shots)
+        with sync_playwright() as playwright:
+            take(playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"]), all_shots)
     return 0
 
 
