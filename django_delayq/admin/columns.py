@@ -117,7 +117,7 @@ def next_step(row: ReadyMessage) -> str:
     if row.expires_at is not None and row.expires_at <= now:
         return _("expired: buried when it is claimed")
     if row.due_at <= now:
-        return _("starts at once, late by %(time)s") % {"time": between(row.due_at, now)}
+        return _("waits for a worker, late by %(time)s") % {"time": between(row.due_at, now)}
     again = _("tried again in %(time)s") if row.failures else _("starts in %(time)s")
     return again % {"time": between(now, row.due_at)}
 

@@ -49,6 +49,14 @@ def test_a_row_says_what_waits_for_what(broker: StoredBroker, superuser: Client)
         assert words in shown
 
 
+def test_what_is_due_waits_for_a_worker_which_there_may_not_be(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    send("a")
+    ReadyMessage.objects.using(database).update(due_at=F("due_at") - 90_000)
+    assert "waits for a worker, late by 1m30" in text_of(superuser.get(url("readymessage")))
+
+
 def test_what_runs_is_listed_with_its_worker(broker: StoredBroker, superuser: Client) -> None:
     send("a")
     claim(broker, worker="host:7")
