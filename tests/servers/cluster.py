@@ -136,9 +136,9 @@ def _let_stay(slot: int, *nodes: redis.Redis) -> None:
         client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
 
 
-def until(holds: Callable[[], bool]) -> None:
+def until(holds: Callable[[], bool], patience_s: float = START_S) -> None:
     """Wait for what the nodes agree on by themselves."""
-    end = time.monotonic() + START_S
+    end = time.monotonic() + patience_s
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)

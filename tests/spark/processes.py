@@ -3,10 +3,11 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from tests.docs.site import ROOT
+from tests.servers.cluster import until
 
 PATIENCE_S = 300
 """Seconds for a job to end, amid a suite that has both cores: after an executor was killed another Java starts."""
@@ -30,3 +31,9 @@ def started(command: Sequence[str], env: Mapping[str, str]) -> Iterator[subproce
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def until_amid(process: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
+    """Wait for what happens while the process runs. Fails with what it has said if it ends before."""
+    until(lambda: process.poll() is not None or holds(), PATIENCE_S)
+    assert process.poll() is None, process.communicate()[0]
