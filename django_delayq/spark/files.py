@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import fs, parquet
+from pyspark.sql import DataFrame
 
 from django_delayq.spark.errors import SparkError
 
@@ -53,3 +54,39 @@ def write_whole(path: str, content: str | bytes) -> None:
         except OSError:
             beside.unlink(missing_ok=True)
             raise
+
+
+def write_tables(tables: dict[str, DataFrame]) -> None:
+    """Write rows as Parquet, by directory, in the place of what is there. Raises `SparkError`.
+
+    Whenever this is killed each table is whole or not there, and none is there beside an older one.
+    """
+    for path, rows in tables.items():
+        # To one file: of several, some would be there before the others.
+        rows.repartition(1).write.mode("overwrite").option("compression", "zstd").parquet(_beside(path))
+    for path in reversed(tables):
+        _remove(path)
+    for path in tables:
+        _place(path)
+
+
+def _beside(path: str) -> str:
+    return f"{path.rstrip('/')}.part"
+
+
+def _remove(path: str) -> None:
+    filesystem, place = located(path)
+    with writing(path):
+        if filesystem.get_file_info(place).type == fs.FileType.Directory:
+            filesystem.delete_dir(place)
+
+
+def _place(path: str) -> None:
+    filesystem, beside = located(_beside(path))
+    _, place = located(path)
+    written = filesystem.get_file_info(fs.FileSelector(beside))
+    (file,) = (each.path for each in written if each.path.endswith(".parquet"))
+    with writing(path):
+        filesystem.create_dir(place, recursive=True)
+        filesystem.move(file, f"{place}/rows.parquet")
+        filesystem.delete_dir(beside)

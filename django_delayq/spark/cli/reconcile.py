@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from django_delayq.spark.cli.arguments import rows_of
 from django_delayq.spark.cli.schedule import add_plan, messages_of, plan_of
+from django_delayq.spark.files import write_tables
 from django_delayq.spark.jobs.lake import Lake
 from django_delayq.spark.jobs.reconcile import differences, in_lake_and_table, known, tables_against_broker
 from django_delayq.spark.jobs.schedule import planned
@@ -37,7 +38,7 @@ def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], Non
     if number > _SHOWN:
         write(f"and {number - _SHOWN} more.")
     if options["out"]:
-        found.write.mode("overwrite").parquet(options["out"])
+        write_tables({options["out"]: found})
     at_broker = tables_against_broker(using)
     for line in at_broker:
         write(line)

@@ -4,10 +4,10 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, functions as f
+from pyspark.sql import SparkSession, functions as f
 
 from django_delayq.spark.cli.arguments import instant
-from django_delayq.spark.files import write_whole
+from django_delayq.spark.files import write_tables, write_whole
 from django_delayq.spark.jobs.lake import Lake
 from django_delayq.spark.jobs.page import page
 from django_delayq.spark.jobs.report import ended, failures, figures
@@ -36,8 +36,9 @@ def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], Non
     if options["since"]:
         hour = options["since"].replace(minute=0, second=0, microsecond=0)  # figures are of whole hours
         rows = rows.where(f.col("ended_at") >= f.lit(hour))
-    counted = _kept(spark, figures(rows), f"{options['out']}/figures")
-    failed = _kept(spark, failures(rows), f"{options['out']}/failures")
+    places = [f"{options['out']}/{name}" for name in ("figures", "failures")]
+    write_tables(dict(zip(places, (figures(rows), failures(rows)), strict=True)))
+    counted, failed = map(spark.read.parquet, places)  # so that nothing is computed twice
     total = counted.agg(f.sum("messages")).collect()[0][0] or 0
     write(f"{total} messages; figures in {options['out']}.")
     if options["html"]:
@@ -46,9 +47,3 @@ def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], Non
     if options["admin"]:
         write(f"The admin shows {show(counted, failed, options['using'])} rows.")
     return 0
-
-
-def _kept(spark: SparkSession, rows: DataFrame, path: str) -> DataFrame:
-    """The rows as they are in Parquet now, so that nothing is computed twice."""
-    rows.write.mode("overwrite").option("compression", "zstd").parquet(path)
-    return spark.read.parquet(path)
