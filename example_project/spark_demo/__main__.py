@@ -11,7 +11,8 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.spark_demo.settings"
 import django
 from django.core.management import CommandError, call_command
 
-from example_project.spark_demo.settings import DEPARTURES, LAKE, VAR
+from django_delayq.brokers.redis import embedded
+from example_project.spark_demo.settings import DEPARTURES, LAKE, REDIS_DIR, VAR
 
 PLAN = [
     *(
@@ -29,6 +30,7 @@ PLAN = [
 def main() -> None:
     """Exits with 1 when the last step finds a difference."""
     django.setup()
+    embedded.stop(REDIS_DIR)
     shutil.rmtree(VAR, ignore_errors=True)
     VAR.mkdir(parents=True)
     call_command("migrate", verbosity=0)
@@ -46,7 +48,7 @@ def main() -> None:
         _job("How late it was", "report", *lake, "--out", str(VAR / "report"), "--html", str(_page()), "--admin")
         _job("The file against the messages", "reconcile", *plan, *lake)
     finally:
-        subprocess.run([sys.executable, "-m", "django", "delayq", "stop-embedded"], check=False)
+        embedded.stop(REDIS_DIR)
     _told(f"Zero differences. Look at {_page()} and {VAR / 'forecast.svg'}.")
 
 

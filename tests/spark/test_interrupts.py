@@ -11,9 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.servers.cluster import until
 from tests.spark.conftest import QUICK_START
-from tests.spark.processes import PATIENCE_S, started
+from tests.spark.processes import PATIENCE_S, started, until_amid
 from tests.spark.support import STORED
 
 STOPPED = "CommandError: Stopped. What was done is whole, and the same job run again does the rest."
@@ -44,13 +43,17 @@ def starts_java(process: subprocess.Popen[str]) -> bool:
     return bool(psutil.Process(process.pid).children())
 
 
+def looked_at(tmp_path: Path) -> bool:
+    return any(tmp_path.glob("looked-at*"))
+
+
 @pytest.mark.parametrize("amid", ["the start of Java", "its rows"])
 def test_a_job_that_is_interrupted_says_so_in_a_line_and_leaves_nothing_running(
     options: dict[str, str], tmp_path: Path, amid: str
 ) -> None:
     faulthandler.cancel_dump_traceback_later()  # on a busy machine Java's start may take longer than any other test
     with scheduling(options, tmp_path) as process:
-        until(lambda: starts_java(process) if amid == "the start of Java" else any(tmp_path.glob("looked-at*")))
+        until_amid(process, lambda: starts_java(process) if amid == "the start of Java" else looked_at(tmp_path))
         of_job = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)
         told, _ = process.communicate(timeout=PATIENCE_S)
@@ -60,3 +63,17 @@ def test_a_job_that_is_interrupted_says_so_in_a_line_and_leaves_nothing_running(
     assert "Traceback" not in told, told
     assert "Exception" not in told, told
     assert alive == []
+
+
+def test_the_demo_that_is_interrupted_says_no_more_than_that(options: dict[str, str], tmp_path: Path) -> None:
+    faulthandler.cancel_dump_traceback_later()
+    env = {name: value for name, value in options.items() if not name.startswith(("DJANGO", "DELAYQ"))}
+    with started(
+        [sys.executable, "-m", "example_project.spark_demo"], {**env, "SPARK_DEMO_VAR": str(tmp_path)}
+    ) as demo:
+        until_amid(demo, lambda: starts_java(demo))
+        os.killpg(demo.pid, signal.SIGINT)
+        told, _ = demo.communicate(timeout=PATIENCE_S)
+    assert demo.returncode == 130, told
+    assert told.rstrip().endswith(STOPPED.removeprefix("CommandError: "))
+    assert "Redis" not in told, told
