@@ -12,7 +12,7 @@ from django.utils.module_loading import import_string
 from django_delayq.brokers import STORED_BROKER, broker_class, get_broker
 from django_delayq.brokers.base import Capability
 from django_delayq.codec import fields_of
-from django_delayq.conf import Alias, alias_names, get_alias
+from django_delayq.conf import Alias, alias_names, get_alias, valid_aliases
 from django_delayq.durations import to_ms
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.handlers import DEFAULT_TIMEOUT, Handler, name_of, registered_handlers
@@ -54,15 +54,6 @@ def check_confirm(**kwargs: Any) -> list[CheckMessage]:
             except (BrokerUnavailable, ImproperlyConfigured):
                 continue
     return found
-
-
-def valid_aliases() -> Iterator[Alias]:
-    """The aliases, as far as they can be read."""
-    try:
-        for name in alias_names():
-            yield get_alias(name)
-    except ImproperlyConfigured:
-        return  # E001 tells of it
 
 
 def _check_alias(name: str) -> Iterator[CheckMessage]:

@@ -1,6 +1,6 @@
 """DELAYQ in the settings, as frozen dataclasses. The one place for defaults."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +72,20 @@ def get_alias(name: str = DEFAULT_ALIAS) -> Alias:
 def alias_names() -> list[str]:
     """The configured aliases, in the order of the settings."""
     return list(_configured())
+
+
+def valid_aliases() -> Iterator[Alias]:
+    """The aliases that can be read, in the order of the settings. The system checks say what is wrong with others."""
+    try:
+        names = alias_names()
+    except ImproperlyConfigured:
+        return
+    for name in names:
+        try:
+            alias = get_alias(name)
+        except ImproperlyConfigured:
+            continue
+        yield alias
 
 
 def parse_alias(name: str, configured: object) -> Alias:

@@ -11,8 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Count
 
 from django_delayq.brokers import get_broker
-from django_delayq.checks import valid_aliases
-from django_delayq.conf import Alias
+from django_delayq.conf import Alias, valid_aliases
 from django_delayq.errors import DelayqError, StoreUnavailable
 from django_delayq.handlers import handlers_by_key
 from django_delayq.models import ReadyMessage

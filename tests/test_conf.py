@@ -6,7 +6,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 
-from django_delayq.conf import Alias, Options, Store, alias_names, get_alias, parse_alias
+from django_delayq.conf import Alias, Options, Store, alias_names, get_alias, parse_alias, valid_aliases
 
 
 def test_an_empty_alias_has_the_defaults_of_the_docs() -> None:
@@ -107,6 +107,16 @@ def test_delayq_must_be_a_dict(settings: Settings) -> None:
     settings.DELAYQ = ["default"]
     with pytest.raises(ImproperlyConfigured, match=r"^DELAYQ is list; make it a dict"):
         get_alias()
+
+
+@pytest.mark.parametrize(
+    ("delayq", "names"), [({"a": {}, "b": {"STOER": {}}, "c": None, "d": {}}, ["a", "d"]), (["default"], [])]
+)
+def test_the_aliases_that_can_be_read_come_in_their_order(
+    settings: Settings, delayq: Any, names: list[str]
+) -> None:
+    settings.DELAYQ = delayq
+    assert [alias.name for alias in valid_aliases()] == names
 
 
 def test_changed_settings_are_read_again(settings: Settings) -> None:

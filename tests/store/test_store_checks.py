@@ -61,6 +61,12 @@ def test_waiting_messages_without_a_handler_are_counted_by_key(stored: str) -> N
     assert "purge --key gone" in message.hint
 
 
+def test_an_alias_with_a_wrong_setting_hides_nothing_of_those_after_it(stored: str, settings: Settings) -> None:
+    settings.DELAYQ = {"wrong": {"STOER": {}}, **settings.DELAYQ}
+    send_delay_message("gone", 1)
+    assert [message.id for message in found(stored)] == ["delayq.W003"]
+
+
 def test_only_the_databases_that_are_asked_for_are_asked(stored: str) -> None:
     send_delay_message("gone", 1)
     assert found() == []
