@@ -112,9 +112,7 @@ def test_delayq_must_be_a_dict(settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("delayq", "names"), [({"a": {}, "b": {"STOER": {}}, "c": None, "d": {}}, ["a", "d"]), (["default"], [])]
 )
-def test_the_aliases_that_can_be_read_come_in_their_order(
-    settings: Settings, delayq: Any, names: list[str]
-) -> None:
+def test_the_aliases_that_can_be_read_come_in_their_order(settings: Settings, delayq: Any, names: list[str]) -> None:
     settings.DELAYQ = delayq
     assert [alias.name for alias in valid_aliases()] == names
 

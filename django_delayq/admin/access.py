@@ -1,30 +1,19 @@
 """Who may look at the dashboard and act on it, and the way back to it."""
 
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from django_delayq.admin.aliases import PARAMETER
-from django_delayq.conf import alias_names
-
-
-def alias_of(request: HttpRequest) -> str:
-    """The alias that the address names, with a store or not, else the first."""
-    names = alias_names()
-    named = request.GET.get(PARAMETER)
-    return named if named in names else names[0]
+from django_delayq.admin.aliases import query_of
 
 
 def address(request: HttpRequest, name: str, alias: str, *args: str, **query: str) -> str:
-    """An address on the site that answers the request; the alias is left out where there is only one."""
-    if len(alias_names()) > 1:
-        query[PARAMETER] = alias
+    """An address on the site that answers the request."""
     found = reverse(f"admin:{name}", args=args, current_app=getattr(request, "current_app", None))
-    return f"{found}?{urlencode(query)}" if query else found
+    return found + query_of(alias, **query)
 
 
 def back(request: HttpRequest, alias: str) -> HttpResponse:

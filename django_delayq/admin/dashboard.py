@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib.admin import AdminSite
 from django.core.exceptions import ImproperlyConfigured
@@ -15,8 +14,8 @@ from django.utils.translation import gettext as _, ngettext
 from django.views.decorators.http import require_POST, require_safe
 
 from django_delayq.admin import charts, panels
-from django_delayq.admin.access import address, alias_of, check_may_look
-from django_delayq.admin.aliases import PARAMETER
+from django_delayq.admin.access import address, check_may_look
+from django_delayq.admin.aliases import alias_of, query_of
 from django_delayq.admin.carried import Group, carried_view, groups, is_waiting_unlisted
 from django_delayq.admin.columns import exact
 from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
@@ -54,7 +53,7 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
     alias = context["alias"]
     names = alias_names()
     return context | {
-        "aliases": [(name, f"?{urlencode({PARAMETER: name})}") for name in names] if len(names) > 1 else [],
+        "aliases": [(name, query_of(name)) for name in names] if len(names) > 1 else [],
         "update_address": address(request, "delayq_dashboard", alias),
         "groups": [] if context["trouble"] else _groups(request, alias),
         "waits_unlisted": not context["trouble"] and is_waiting_unlisted(request, alias),

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
@@ -11,7 +10,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from django_delayq.admin.aliases import PARAMETER, alias_of, query_of
+from django_delayq.admin.aliases import alias_of, query_of
 from django_delayq.admin.columns import instant
 from django_delayq.admin.conditions import now_utc
 from django_delayq.admin.groups import HOURS, groups
@@ -44,7 +43,7 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
             "first": instant(group.first),
             "last": instant(group.last),
             "bars": bars(group.by_hour),
-            "address": f"{changelist}?{urlencode({'fingerprint': group.fingerprint, PARAMETER: alias})}",
+            "address": changelist + query_of(alias, fingerprint=group.fingerprint),
         }
         for group in groups(alias, now_utc())
     ]

@@ -12,7 +12,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.utils import timezone, translation
 from django.utils.translation import gettext
 
-from django_delayq.admin.aliases import query_of
+from django_delayq.admin.aliases import opening_alias
 from django_delayq.admin.columns import exact
 from django_delayq.admin.differences import shown_difference
 from django_delayq.models import MessageRow
@@ -96,5 +96,5 @@ def _translated(line: str) -> str:
 
 
 def _id_of(row: MessageRow) -> str:
-    """The admin links an entry to the address made of this; what is not of the first alias needs its own."""
-    return f"{row.alias}:{row.pk}" if query_of(row.alias) else str(row.pk)
+    """The admin links an entry to the address made of this; what pages do not open on names its alias."""
+    return str(row.pk) if row.alias == opening_alias() else f"{row.alias}:{row.pk}"

@@ -1,7 +1,6 @@
 """The page of one message: its story, its payload, what operators did to it, and what may be done now."""
 
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.admin.utils import quote, unquote
@@ -52,7 +51,7 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
         "entries": list(entries_of(row, TABLES, with_payloads=may_view(request))),
         "buttons": admin.buttons(request),
         "edit_address": admin.edit_address(request, row) if can_change else "",
-        "list_address": f"{_address(admin, admin.model, 'changelist')}{query_of(row.alias)}",
+        "list_address": _address(admin, admin.model, "changelist") + query_of(row.alias),
     }
     request.current_app = admin.admin_site.name
     return TemplateResponse(request, "admin/delayq/message.html", context)
@@ -84,6 +83,4 @@ def _same_tag(admin: Any, row: MessageRow) -> Any:
     if not row.tag:
         return
     for model in TABLES:
-        separator = "&" if query_of(row.alias) else "?"
-        query = f"{query_of(row.alias)}{separator}{urlencode({'q': row.tag})}"
-        yield model._meta.verbose_name_plural, f"{_address(admin, model, 'changelist')}{query}"
+        yield model._meta.verbose_name_plural, _address(admin, model, "changelist") + query_of(row.alias, q=row.tag)

@@ -323,6 +323,27 @@ def test_several_aliases_are_shown_one_at_a_time(
     assert tiles(superuser.get(INDEX, {"alias": "unknown"}))["Waiting"] == "1"
 
 
+def test_the_dashboard_and_the_lists_open_on_one_alias_which_their_links_keep(
+    settings: Settings, stored_delayq: dict[str, Any], broker: StoredBroker, superuser: Client
+) -> None:
+    settings.DELAYQ = {"plain": {**stored_delayq, "STORE": None}, "default": stored_delayq, "mail": stored_delayq}
+    send("of default")
+    index = superuser.get(INDEX)
+    assert tiles(index)["Waiting"] == "1"
+    assert 'href="?alias=default" aria-current="page"' in page(index)
+    assert "of default" in text_of(superuser.get(url("readymessage")))
+    assert 'errormessage/groups/?alias=default"' in page(superuser.get(url("errormessage")))
+
+
+def test_a_wrong_alias_leaves_the_pages_of_the_others(
+    settings: Settings, stored_delayq: dict[str, Any], broker: StoredBroker, superuser: Client
+) -> None:
+    settings.DELAYQ = {"wrong": {"STOER": {}}, "default": stored_delayq}
+    send("of default")
+    assert tiles(superuser.get(INDEX))["Waiting"] == "1"
+    assert "of default" in text_of(superuser.get(url("readymessage")))
+
+
 def test_it_works_on_an_admin_site_of_ones_own(broker: StoredBroker, superuser: Client, settings: Settings) -> None:
     settings.ROOT_URLCONF = "tests.admin.own_site"
     send("a")
