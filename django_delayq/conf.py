@@ -58,8 +58,10 @@ class Alias:
     options: Options = Options()
 
 
-def get_alias(name: str = DEFAULT_ALIAS) -> Alias:
-    """The settings of one alias. Raises `ImproperlyConfigured`, naming the value and the fix."""
+def get_alias(name: str | None = None) -> Alias:
+    """The settings of one alias, the default one if none is named. Raises `ImproperlyConfigured`, naming the value and
+    the fix."""
+    name = DEFAULT_ALIAS if name is None else name
     alias = _cache.get(name)
     if alias is None:
         configured = _configured()

@@ -97,6 +97,13 @@ def test_a_wrong_setting_is_named_with_its_fix(configured: Any, message: str) ->
         parse_alias("a", configured)
 
 
+def test_no_name_is_the_default_alias_and_an_empty_one_is_wrong(settings: Settings) -> None:
+    settings.DELAYQ = {"reports": {}, "default": {}}
+    assert get_alias().name == get_alias(None).name == "default"
+    with pytest.raises(ImproperlyConfigured, match="DELAYQ has no alias ''"):
+        get_alias("")
+
+
 def test_an_unknown_alias_is_an_error_that_offers_the_nearest(settings: Settings) -> None:
     settings.DELAYQ = {"reports": {}}
     with pytest.raises(ImproperlyConfigured, match=r"DELAYQ has no alias 'report': did you mean 'reports'\?"):

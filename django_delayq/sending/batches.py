@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from django_delayq.brokers.base import BATCH, Placed, Put
-from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
+from django_delayq.conf import Alias, get_alias
 from django_delayq.errors import SendError, Unsupported
 from django_delayq.sending.ids import new_ids
 from django_delayq.sending.prepare import prepare
@@ -87,7 +87,7 @@ class Batches:
         """Prepare a send. Gives the batch before it when that is full, or is one that it doesn't belong to."""
         if not isinstance(send, Send):
             raise TypeError(f"{shown(send)} is {type(send).__name__}; give Send(...) or handler.prepare(...).")
-        alias = get_alias(self._using or send.using or DEFAULT_ALIAS)
+        alias = get_alias(self._using or send.using)
         put = prepare(send, alias, self._make_id)
         before, batch = None, self._batch
         if batch is None or not self._belongs(batch, alias, send.on_conflict):

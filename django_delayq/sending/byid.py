@@ -7,7 +7,7 @@ from asgiref.sync import sync_to_async
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import BATCH, Broker, pages
-from django_delayq.conf import DEFAULT_ALIAS, get_alias
+from django_delayq.conf import get_alias
 from django_delayq.durations import Duration
 from django_delayq.sending.commit import cancel_waiting, reschedule_waiting
 from django_delayq.sending.due import due_ms
@@ -24,7 +24,7 @@ def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None =
     Returns how many will now never start; those that run, ended or never existed don't count. Raises
     `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
     """
-    alias = get_alias(using or DEFAULT_ALIAS)
+    alias = get_alias(using)
     broker = get_broker(alias.name)
 
     def cancel() -> int:
@@ -37,7 +37,7 @@ def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None =
 
 async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
     """As `cancel_delay_messages`, from async code."""
-    alias = get_alias(using or DEFAULT_ALIAS)
+    alias = get_alias(using)
     if alias.store is not None:
         return await sync_to_async(cancel_delay_messages)(*ids, tag=tag, using=using)
     broker = get_broker(alias.name)
@@ -57,7 +57,7 @@ def reschedule_delay_messages(
 
     Acts and raises as `cancel_delay_messages` does. Returns how many were waiting; others stay as they are.
     """
-    alias = get_alias(using or DEFAULT_ALIAS)
+    alias = get_alias(using)
     delay_ms, at_ms = due_ms(delay, at)
     broker = get_broker(alias.name)
 
@@ -81,7 +81,7 @@ async def areschedule_delay_messages(
     using: str | None = None,
 ) -> int:
     """As `reschedule_delay_messages`, from async code."""
-    alias = get_alias(using or DEFAULT_ALIAS)
+    alias = get_alias(using)
     if alias.store is not None:
         return await sync_to_async(reschedule_delay_messages)(*ids, tag=tag, delay=delay, at=at, using=using)
     delay_ms, at_ms = due_ms(delay, at)

@@ -5,7 +5,7 @@ from typing import Any
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Info
 from django_delayq.codec import decode_data
-from django_delayq.conf import DEFAULT_ALIAS, get_alias
+from django_delayq.conf import get_alias
 from django_delayq.errors import DataMismatch
 from django_delayq.handlers import get_handler
 from django_delayq.message import from_ms
@@ -18,14 +18,14 @@ def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | Non
 
     A send that waits for a commit is not there yet. Raises `BrokerUnavailable` or `BrokerRefused`.
     """
-    alias = get_alias(using or DEFAULT_ALIAS)
+    alias = get_alias(using)
     info = get_broker(alias.name).get(check_name(id, "id"))
     return None if info is None else message_info(alias.name, info)
 
 
 async def aget_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
     """As `get_delay_message`, from async code."""
-    alias = get_alias(using or DEFAULT_ALIAS)
+    alias = get_alias(using)
     info = await get_broker(alias.name).aget(check_name(id, "id"))
     return None if info is None else message_info(alias.name, info)
 

@@ -7,7 +7,7 @@ from asgiref.sync import sync_to_async
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Placed
-from django_delayq.conf import DEFAULT_ALIAS, get_alias
+from django_delayq.conf import get_alias
 from django_delayq.durations import Duration
 from django_delayq.sending.commit import wait_for_commit, waits_for_commit
 from django_delayq.sending.prepare import prepare
@@ -52,7 +52,7 @@ def send_delay_message(
     send = Send(
         key, data, delay, at, id, on_conflict, tag, trace_id, queue, max_attempts, expires, timeout, at_most_once, using
     )
-    alias = get_alias(using or DEFAULT_ALIAS)
+    alias = get_alias(using)
     put = prepare(send, alias)
     if waits_for_commit(alias, on_commit) and wait_for_commit(alias, put, on_conflict):
         return Sent(put.id, None, None)
@@ -66,7 +66,7 @@ async def asend_delay_message(
 ) -> Sent:
     """As `send_delay_message`, from async code. The transaction is the one that `sync_to_async` code sees here."""
     send = Send(key, data, using=using, **when)
-    alias = get_alias(using or DEFAULT_ALIAS)
+    alias = get_alias(using)
     put = prepare(send, alias)
     if waits_for_commit(alias, on_commit) and await sync_to_async(wait_for_commit)(alias, put, send.on_conflict):
         return Sent(put.id, None, None)
