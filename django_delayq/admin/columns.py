@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.conditions import now_utc
+from django_delayq.attempts import max_attempts
 from django_delayq.durations import to_text
 from django_delayq.handlers import get_handler
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
@@ -55,13 +56,8 @@ def between(start: datetime, end: datetime) -> str:
 
 
 def most_attempts(row: MessageRow) -> int | None:
-    """How many attempts a message has: its own number, else that of its handler, if that is known here."""
-    handler = get_handler(row.alias, row.key)
-    if row.at_most_once or (handler and handler.at_most_once):
-        return 1
-    if row.max_attempts is not None:
-        return row.max_attempts
-    return handler.max_attempts if handler else None
+    """How many attempts a message may have, if that is known here."""
+    return max_attempts(row, get_handler(row.alias, row.key))
 
 
 def is_running(row: ReadyMessage) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from django.utils.translation import gettext as _, ngettext
 
+from django_delayq.attempts import max_attempts
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import SUSPECT_CRASHES, AlarmInfo, Broker, Capability, Info, Pause, WorkerInfo, covering
 from django_delayq.conf import DEFAULT_ALIAS
@@ -82,10 +83,7 @@ def _explanation(
 def _max_attempts(info: Info, using: str) -> int | None:
     if info.newer:
         return None
-    handler = get_handler(using, info.header.key)
-    if info.header.at_most_once or (handler and handler.at_most_once):
-        return 1
-    return info.header.max_attempts or (handler.max_attempts if handler else None)
+    return max_attempts(info.header, get_handler(using, info.header.key))
 
 
 def _unless_paused(info: Info, pauses: Sequence[Pause], happens_next: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import DatabaseError, connections, transaction
 
+from django_delayq.attempts import is_at_most_once
 from django_delayq.brokers.base import Claimed, Settlement, Verb
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.durations import Duration, to_ms
@@ -113,7 +114,7 @@ def _deliver(time: Timeline, claimed: Claimed, handler: AnyHandler, deliveries: 
 
 
 def _is_never_repeated(claimed: Claimed, handler: AnyHandler) -> bool:
-    if handler.at_most_once or (claimed.header is not None and claimed.header.at_most_once):
+    if is_at_most_once(claimed.header, handler):
         return True
     return handler.atomic and get_alias(handler.using).store is not None
 

@@ -12,6 +12,7 @@ from typing import Any
 from django.db import transaction
 
 from django_delayq import codec
+from django_delayq.attempts import is_at_most_once, max_attempts
 from django_delayq.brokers.base import Claimed, Settlement, Verb
 from django_delayq.durations import to_text
 from django_delayq.errors import Bury, DataMismatch, Retry, Snooze
@@ -29,7 +30,7 @@ def begin(
     header = claimed.header
     if header is None:
         return bury_foreign(claimed)
-    if at_most_once(claimed, handler) and (claimed.crashes or claimed.failures):
+    if is_at_most_once(claimed.header, handler) and (claimed.crashes or claimed.failures):
         return _bury(claimed, "at_most_once: it was handed out before, and may have run in part")
     if header.expires_ms is not None and header.scheduled_ms + header.expires_ms <= started_ms:
         return _bury(claimed, f"expired {to_text(started_ms - header.scheduled_ms - header.expires_ms)} ago")
@@ -124,7 +125,7 @@ def _end_for(claimed: Claimed, handler: Handler[Any, Any], exception: BaseExcept
 
 def crash(claimed: Claimed, handler: Handler[Any, Any], death: str, started_ms: int) -> Settlement:
     """How the lease of a message ends whose process died."""
-    if at_most_once(claimed, handler):
+    if is_at_most_once(claimed.header, handler):
         settlement = _bury(claimed, f"{death}; at_most_once: it may have run in part")
     else:
         settlement = _end(claimed, Verb.CRASH, error=death)
@@ -144,7 +145,7 @@ def release(claimed: Claimed, delay_ms: int = 0) -> Settlement:
 
 def interrupt(claimed: Claimed, handler: Handler[Any, Any], started_ms: int | None) -> Settlement:
     """The end of what runs while its worker stops: it runs again soon, or never when it must not start twice."""
-    if at_most_once(claimed, handler):
+    if is_at_most_once(claimed.header, handler):
         settlement = _bury(claimed, "at_most_once: interrupted by the stop of its worker; it may have run in part")
     else:
         settlement = _end(claimed, Verb.INTERRUPT)
@@ -153,7 +154,7 @@ def interrupt(claimed: Claimed, handler: Handler[Any, Any], started_ms: int | No
 
 
 def _snooze(claimed: Claimed, handler: Handler[Any, Any], snooze: Snooze) -> Settlement:
-    if at_most_once(claimed, handler):
+    if is_at_most_once(claimed.header, handler):
         return _bury(claimed, "asked to snooze, but at_most_once never starts a second time")
     return _end(claimed, Verb.SNOOZE, snooze.delay_ms)
 
@@ -161,7 +162,8 @@ def _snooze(claimed: Claimed, handler: Handler[Any, Any], snooze: Snooze) -> Set
 def _fail(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException, now_ms: int) -> Settlement:
     error = failure.line(exception)
     attempt = claimed.failures + 1
-    if at_most_once(claimed, handler) or attempt >= _max_attempts(claimed, handler):
+    most = max_attempts(claimed.header, handler)
+    if most is not None and attempt >= most:
         return _bury_failed(claimed, handler, error, exception)
     given = exception.delay_ms if isinstance(exception, Retry) else None
     delay_ms = failure.wait_ms(handler, attempt, exception) if given is None else given
@@ -171,17 +173,6 @@ def _fail(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException
     settlement = _end(claimed, Verb.RETRY, delay_ms, error)
     settlement.detail = failure.traceback_of(exception, handler.func)
     return settlement
-
-
-def at_most_once(claimed: Claimed, handler: Handler[Any, Any]) -> bool:
-    """Whether the message must not start twice, whoever said so."""
-    return handler.at_most_once or (claimed.header is not None and claimed.header.at_most_once)
-
-
-def _max_attempts(claimed: Claimed, handler: Handler[Any, Any]) -> int:
-    if claimed.header is None or claimed.header.max_attempts is None:
-        return handler.max_attempts
-    return claimed.header.max_attempts
 
 
 def _bury(claimed: Claimed, error: str) -> Settlement:

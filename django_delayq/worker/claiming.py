@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
+from django_delayq.attempts import is_at_most_once
 from django_delayq.brokers.base import BATCH, BuriedInfo, Claimed, Claims, Want
 from django_delayq.worker import attempt
 from django_delayq.worker.hands import Hands
@@ -267,7 +268,7 @@ def _parted(leases: list[Lease]) -> tuple[list[Lease], list[Lease]]:
     once: list[Lease] = []
     others: list[Lease] = []
     for lease in leases:
-        (once if attempt.at_most_once(lease.claimed, lease.lane.handler) else others).append(lease)
+        (once if is_at_most_once(lease.claimed.header, lease.lane.handler) else others).append(lease)
     return once, others
 
 

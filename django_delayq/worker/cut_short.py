@@ -1,5 +1,6 @@
 """The end of a handler that was stopped, or told to stop, since its lease is not held any more."""
 
+from django_delayq.attempts import is_at_most_once
 from django_delayq.brokers.base import Settlement
 from django_delayq.safe_logs import logger
 from django_delayq.worker import attempt
@@ -17,7 +18,7 @@ def cut_short(lease: Lease, what: str) -> Settlement | None:
         claimed.id, handler.key, _why(lease), what,
         extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
     )  # fmt: skip
-    if lease.lost or attempt.at_most_once(claimed, handler):
+    if lease.lost or is_at_most_once(claimed.header, handler):
         return None
     return attempt.interrupt(claimed, handler, lease.ms_of(lease.started_at))
 

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterable
 from time import monotonic
 
+from django_delayq.attempts import is_at_most_once
 from django_delayq.brokers.base import Ask
-from django_delayq.worker.attempt import at_most_once
 from django_delayq.worker.lanes import Lane, Lease
 
 HAND_ON_S = 1.0
@@ -24,7 +24,7 @@ def room_for_heirs(lane: Lane) -> int:
 def line_up(lease: Lease, ask: Ask, holders: Iterable[Lease]) -> bool:
     """Have a lease take over from one that has a slot in its lane, now or when it ends. Whether there is such a one."""
     lane = lease.lane
-    if ask.interval_us is not None or at_most_once(lease.claimed, lane.handler):
+    if ask.interval_us is not None or is_at_most_once(lease.claimed.header, lane.handler):
         return False
     with lane.handing:
         passing = [holder for holder in holders if holder.ask and holder.ask.value == ask.value and _may_pass(holder)]

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 
+from django_delayq.attempts import is_at_most_once
 from django_delayq.brokers.base import Settlement
 from django_delayq.safe_logs import logger
-from django_delayq.worker.attempt import at_most_once
 from django_delayq.worker.hands import Run, Work
 from django_delayq.worker.heirs import hand_on
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
@@ -74,7 +74,7 @@ class Turns:
         size = 0 if is_alone else MOST_BYTES // 2  # a child at work may not read: it is told what fits without that
         while len(batch) < most and (lease := self.take(lane)) is not None:
             size += len(lease.claimed.body)
-            is_once = at_most_once(lease.claimed, lane.handler)
+            is_once = is_at_most_once(lease.claimed.header, lane.handler)
             if (batch or not is_alone) and (is_once or size > MOST_BYTES):
                 lane.leases.appendleft(lease)
                 break
