@@ -37,10 +37,9 @@ class Tile:
 
 def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Tile]:
     """The numbers to look at first."""
-    stored = seen.last_hour is not None
 
     def listed(model: str, **query: str) -> str:
-        return list_address(request, model, alias, **query) if stored else ""
+        return list_address(request, model, alias, **query) if seen.stored else ""
 
     retried = number(seen.retried, capped="retried" in seen.in_part)
     failed = listed("errormessage", ended="1h")
@@ -144,11 +143,10 @@ def _need(each: WaitingSet) -> tuple[bool, int, bool, str, str]:
 def _set(request: HttpRequest, alias: str, seen: Status, each: WaitingSet) -> SetRow:
     pauses = [_("paused: %(reason)s") % {"reason": one.reason} for one in covering(seen.pauses, each.queue, each.key)]
     parked = [_("parked: no live worker asks for it")] if each.parked else []
-    stored = seen.last_hour is not None
     return SetRow(
         each.queue,
         each.key,
-        list_address(request, "readymessage", alias, queue=each.queue, key=each.key) if stored else "",
+        list_address(request, "readymessage", alias, queue=each.queue, key=each.key) if seen.stored else "",
         number(each.pending, capped=each.pending_capped),
         number(each.ready, capped=each.ready_capped),
         moment(each.next_due_ms),
@@ -232,5 +230,5 @@ def _run(request: HttpRequest, alias: str, seen: Status, run: RunInfo) -> RunRow
         run.key,
         length(max(seen.now_ms - run.started_ms, 0)),
         run.id if may_see else "",
-        list_address(request, "readymessage", alias, q=run.id) if seen.last_hour is not None else "",
+        list_address(request, "readymessage", alias, q=run.id) if seen.stored else "",
     )

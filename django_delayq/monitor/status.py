@@ -66,6 +66,11 @@ class Status:
     """How many messages wait 2^i seconds at a time, where the broker knows of no set before they are due."""
 
     @property
+    def stored(self) -> bool:
+        """Whether the alias has a store, whose rows may be listed and measured."""
+        return self.last_hour is not None
+
+    @property
     def pending(self) -> int:
         """How many messages are not due yet."""
         return sum(each.pending for each in self.waiting) + sum(self.levels)

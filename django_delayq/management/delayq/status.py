@@ -74,7 +74,7 @@ def _write_figures(write: Write, seen: Status) -> None:
     write(f"parked keys: {len(seen.parked)}")
     write(f"next due: {to_words(seen.next_due_ms, seen.now_ms)}")
     write(f"lag: {_lag_words(seen)}")
-    write(f"clock skew: {_skew_words(seen.clock_skew_ms, 'broker' if seen.last_hour is None else 'database')}")
+    write(f"clock skew: {_skew_words(seen.clock_skew_ms, 'database' if seen.stored else 'broker')}")
     if seen.broker_skew_ms is not None:
         write(f"between the two clocks: {clocks.in_words(seen.broker_skew_ms)}")
     for name, throughput in (("hour", seen.last_hour), ("day", seen.last_day)):
