@@ -1,7 +1,14 @@
 """What comes from outside can't act on a terminal."""
 
-import pytest
+from io import StringIO
 
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError, OutputWrapper
+from django.db import OperationalError
+
+from django_delayq import BrokerUnavailable
+from django_delayq.management.delayq.speaking import speaking
 from django_delayq.management.delayq.terminal import clean, write_table
 
 
@@ -32,3 +39,27 @@ def test_columns_are_as_wide_as_what_is_shown() -> None:
     lines: list[str] = []
     write_table(lines.append, ("A", "B"), [("\x1b", "1"), ("x", "2")])
     assert lines == ["A     B", r"\x1b  1", "x     2"]
+
+
+def test_what_a_command_writes_is_harmless() -> None:
+    out = StringIO()
+    with speaking(OutputWrapper(out), "mail") as write:
+        write("a\x1b[2J\nb")
+    assert out.getvalue() == "a\\x1b[2J\\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (CommandError("no\x1b", returncode=2), r"no\x1b"),
+        (ImproperlyConfigured("no\x1b"), r"no\x1b"),
+        (BrokerUnavailable("away\x1b"), r"mail: away\x1b"),
+        (FileNotFoundError("there is no 'a\x1b'"), r"mail: there is no 'a\x1b'"),
+        (OperationalError("gone\x1b\nDETAIL: (secret)\n"), r"mail: OperationalError: gone\x1b"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_harmless_line(error: Exception, line: str) -> None:
+    with pytest.raises(CommandError) as failure, speaking(OutputWrapper(StringIO()), "mail"):
+        raise error
+    assert str(failure.value) == line
+    assert failure.value.returncode == getattr(error, "returncode", 1)

@@ -3,12 +3,9 @@
 from argparse import ArgumentParser
 from typing import Any, Protocol
 
-from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
-from django.db import DatabaseError, InterfaceError
+from django.core.management.base import BaseCommand, CommandParser, no_translations
 
 from django_delayq.conf import DEFAULT_ALIAS
-from django_delayq.errors import DelayqError
 from django_delayq.management.delayq import (
     audit,
     cancel,
@@ -25,7 +22,8 @@ from django_delayq.management.delayq import (
     stop_embedded,
 )
 from django_delayq.management.delayq.arguments import Options, add_djangos_own
-from django_delayq.management.delayq.terminal import Write, clean, leave_broken_pipe
+from django_delayq.management.delayq.speaking import speaking
+from django_delayq.management.delayq.terminal import Write
 
 
 class Subcommand(Protocol):
@@ -71,20 +69,5 @@ class Command(BaseCommand):
 
     @no_translations  # a command speaks English, whatever the site does
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            SUBCOMMANDS[options["subcommand"]].run(options, self._write)
-            self.stdout.flush()
-        except BrokenPipeError:
-            leave_broken_pipe()
-        except CommandError as error:
-            raise CommandError(clean(str(error)), returncode=error.returncode) from error
-        except ImproperlyConfigured as error:
-            raise CommandError(clean(str(error))) from error
-        except DelayqError as error:
-            raise CommandError(clean(f"{options['using']}: {error}")) from error
-        except (DatabaseError, InterfaceError) as error:  # it may be away; what follows the first line may quote data
-            first_line = str(error).strip().partition("\n")[0]
-            raise CommandError(clean(f"{options['using']}: {type(error).__name__}: {first_line}")) from error
-
-    def _write(self, line: str) -> None:
-        self.stdout.write(clean(line, getattr(self.stdout, "encoding", None) or "utf-8"))
+        with speaking(self.stdout, options["using"]) as write:
+            SUBCOMMANDS[options["subcommand"]].run(options, write)

@@ -3,13 +3,11 @@
 import sys
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, InterfaceError
 
 from django_delayq.conf import DEFAULT_ALIAS
-from django_delayq.errors import DelayqError
 from django_delayq.management.delayq.arguments import add_djangos_own
+from django_delayq.management.delayq.speaking import speaking
 
 
 class Command(BaseCommand):
@@ -36,12 +34,8 @@ class Command(BaseCommand):
         from django_delayq.spark.cli.jobs import run_job
 
         try:
-            code = run_job(options["job_name"], options, self.stdout.write)
-        except (DelayqError, ImproperlyConfigured, OSError) as error:
-            raise CommandError(f"{options['using']}: {error}") from error
-        except (DatabaseError, InterfaceError) as error:  # it may be away; what follows the first line may quote data
-            first_line = str(error).strip().partition("\n")[0]
-            raise CommandError(f"{options['using']}: {type(error).__name__}: {first_line}") from error
+            with speaking(self.stdout, options["using"]) as write:
+                code = run_job(options["job_name"], options, write)
         except KeyboardInterrupt as interrupt:
             stopped = "Stopped. What was done is whole, and the same job run again does the rest."
             raise CommandError(stopped, returncode=130) from interrupt

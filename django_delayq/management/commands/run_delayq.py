@@ -24,7 +24,7 @@ from django_delayq.worker.drain import progress, summary
 from django_delayq.worker.heartbeat import check_path
 from django_delayq.worker.memory import check_limit
 from django_delayq.worker.options import Options
-from django_delayq.worker.queues import ServedQueue, served_queues
+from django_delayq.worker.queues import served_queues
 from django_delayq.worker.reloading import run_reloading
 from django_delayq.worker.shutdown import run_until_signalled
 from django_delayq.worker.start import ask_report
@@ -46,7 +46,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         default = Options()
         add = parser.add_argument
-        add("--queues", type=_queues, default=default.queues, metavar="A,B:N",
+        add("--queues", type=checked(served_queues), default=default.queues, metavar="A,B:N",
             help="serve only these queues, the first before the next; those with a weight, such as "
             "critical,default:3,bulk:1, share by it (default: all, in no order)")  # fmt: skip
         add("--using", default=DEFAULT_ALIAS, metavar="ALIAS", help="the alias in DELAYQ (default: %(default)s)")
@@ -116,13 +116,6 @@ def _check_together(options: dict[str, Any]) -> None:
         if options["reload"] and options[ending]:
             option = "--" + ending.replace("_", "-")
             raise CommandError(f"{option} ends, and --reload starts anew: leave one of them out.", returncode=USAGE)
-
-
-def _queues(text: str) -> tuple[ServedQueue, ...]:
-    try:
-        return served_queues(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _size(text: str) -> int:

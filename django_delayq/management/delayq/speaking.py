@@ -1,0 +1,36 @@
+"""How a command speaks to a terminal: in harmless lines, and of what goes wrong in one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError, OutputWrapper
+from django.db import DatabaseError, InterfaceError
+
+from django_delayq.errors import DelayqError
+from django_delayq.management.delayq.terminal import Write, clean, leave_broken_pipe
+
+
+@contextmanager
+def speaking(stdout: OutputWrapper, using: str) -> Iterator[Write]:
+    """Gives what writes a line. Of an alias, a database, a broker or a file that fails comes a `CommandError`, in one
+    line without a password; and a quiet end with 1 when nobody reads on."""
+    try:
+        yield partial(_write, stdout)
+        stdout.flush()
+    except BrokenPipeError:
+        leave_broken_pipe()
+    except CommandError as error:
+        raise CommandError(clean(str(error)), returncode=error.returncode) from error
+    except ImproperlyConfigured as error:
+        raise CommandError(clean(str(error))) from error
+    except (DelayqError, OSError) as error:
+        raise CommandError(clean(f"{using}: {error}")) from error
+    except (DatabaseError, InterfaceError) as error:  # it may be away; what follows the first line may quote data
+        first_line = str(error).strip().partition("\n")[0]
+        raise CommandError(clean(f"{using}: {type(error).__name__}: {first_line}")) from error
+
+
+def _write(stdout: OutputWrapper, line: str) -> None:
+    stdout.write(clean(line, getattr(stdout, "encoding", None) or "utf-8"))
