@@ -10,9 +10,10 @@ from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import BATCH, Placed
 from django_delayq.conf import Alias
 from django_delayq.sending.batches import Batch, Batches
-from django_delayq.sending.commit import is_in_transaction, waits_for_commit
+from django_delayq.sending.commit import waits_for_commit
 from django_delayq.sending.told import atell_sent, tell_sent
 from django_delayq.sends import Send, SentMany
+from django_delayq.transactions import is_in_transaction, warn_of_others
 from django_delayq.values import check_flag
 
 
@@ -81,6 +82,7 @@ async def asend_delay_messages(
 
 
 def _refuse_in_transaction(alias: Alias) -> None:
+    warn_of_others(alias)
     # TestCase marks its own block, as it does for atomic(durable=True).
     if is_in_transaction(alias) and not getattr(connections[alias.database].atomic_blocks[-1], "_from_testcase", False):
         raise TransactionManagementError(

@@ -1,9 +1,6 @@
 """Sends that wait for the commit of the caller's transaction, since without a store nothing else ties the two."""
 
-import os
-import sys
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -15,9 +12,8 @@ from django_delayq.conf import Alias, get_alias
 from django_delayq.safe_logs import logger
 from django_delayq.sending.told import tell_failed, tell_sent
 from django_delayq.sends import OnConflict
+from django_delayq.transactions import is_in_transaction, warn_of_others
 from django_delayq.values import check_flag, shown
-
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 @dataclass(slots=True, eq=False)
@@ -81,36 +77,13 @@ def waits_for_commit(alias: Alias, on_commit: bool | None) -> bool:
 def wait_for_commit(alias: Alias, put: Put, on_conflict: OnConflict) -> bool:
     """Send `put` after the commit of the open transaction on the alias's database. False when there is none."""
     if not is_in_transaction(alias):
+        warn_of_others(alias)
         return False
     connection = connections[alias.database]
     group = _group_to_join(alias, on_conflict)
     group.append(WaitingSend(alias.name, put, on_conflict, time.monotonic_ns(), group))
     connection.on_commit(group[-1].after_commit, robust=True)
     return True
-
-
-def is_in_transaction(alias: Alias) -> bool:
-    """Whether the alias's database is in `atomic()`; warns when only another database is."""
-    if connections[alias.database].in_atomic_block:
-        return True
-    if len(connections.settings) > 1:
-        for connection in connections.all(initialized_only=True):
-            if connection.in_atomic_block:
-                warnings.warn(
-                    f"A send to {alias.name!r} takes no part in the transaction on database {connection.alias!r}: "
-                    f'only one on {alias.database!r} is joined (DELAYQ["{alias.name}"]["DATABASE"]).',
-                    RuntimeWarning,
-                    stacklevel=_level_of_caller(),
-                )
-    return False
-
-
-def _level_of_caller() -> int:
-    """The `stacklevel`, for who calls this, of the site's line that called into this package."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def waiting_sends(alias: Alias) -> Iterator[WaitingSend]:

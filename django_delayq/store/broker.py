@@ -36,7 +36,6 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.conf import Alias, Store
 from django_delayq.errors import BrokerUnavailable, DelayqError
-from django_delayq.sending.commit import is_in_transaction
 from django_delayq.store import audit, byid, claims, looks, pauses, puts, reclaims, report, rescues, settles
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database, T
@@ -45,6 +44,7 @@ from django_delayq.store.feed import Feed, claim_until_none
 from django_delayq.store.limits import Limits
 from django_delayq.store.short_cut import ShortCut
 from django_delayq.store.sweep import Unfed
+from django_delayq.transactions import warn_of_others
 from django_delayq.values import did_you_mean
 
 
@@ -98,7 +98,7 @@ class StoredBroker:
 
     def put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
         check_batch(puts_)
-        is_in_transaction(self._alias)  # it warns of others, which are not joined
+        warn_of_others(self._alias)
         placed, alarms = puts.put(self.database, puts_, on_conflict)
         self._short_cut.put_after_commit(self.database.connection, alarms)
         return refuse_duplicates(placed, on_conflict)

@@ -15,6 +15,7 @@ from django_delayq import (
     delay_execute,
     get_delay_message,
     reschedule_delay_messages,
+    send_delay_messages,
 )
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.sending import commit
@@ -161,6 +162,12 @@ def test_a_transaction_on_another_database_is_not_joined_but_warned_of(close_ord
         "A send to 'default' takes no part in the transaction on database 'other': "
         'only one on \'default\' is joined (DELAYQ["default"]["DATABASE"]).'
     ]
+    assert warned[0].filename == __file__
+
+
+def test_a_bulk_send_warns_of_another_database_too(close_order: Handler[int, None]) -> None:
+    with transaction.atomic(using="other"), pytest.warns(RuntimeWarning, match="on database 'other'") as warned:
+        assert send_delay_messages([close_order.prepare(5)]).created == 1
     assert warned[0].filename == __file__
 
 
