@@ -1,5 +1,6 @@
 """Delayed messages for Django: never early, never lost, never held twice, and on time. All that is public is here."""
 
+from django_delayq.durations import Duration
 from django_delayq.errors import (
     BrokerRefused,
     BrokerUnavailable,
@@ -16,8 +17,8 @@ from django_delayq.errors import (
     Unsupported,
 )
 from django_delayq.handlers import Handler, delay_execute
-from django_delayq.message import Message
-from django_delayq.retry import Exponential
+from django_delayq.message import Message, State
+from django_delayq.retry import Backoff, Exponential
 from django_delayq.sending.bulk import asend_delay_messages, send_delay_messages
 from django_delayq.sending.byid import (
     acancel_delay_messages,
@@ -27,27 +28,31 @@ from django_delayq.sending.byid import (
 )
 from django_delayq.sending.look import aget_delay_message, get_delay_message
 from django_delayq.sending.one import asend_delay_message, send_delay_message
-from django_delayq.sends import MessageInfo, Send, Sent, SentMany
+from django_delayq.sends import MessageInfo, OnConflict, Send, Sent, SentMany
 
 __all__ = [
+    "Backoff",
     "BrokerRefused",
     "BrokerUnavailable",
     "Bury",
     "DataMismatch",
     "DelayqError",
     "DuplicateMessage",
+    "Duration",
     "Exponential",
     "Handler",
     "HandlerTimeout",
     "LeaseLost",
     "Message",
     "MessageInfo",
+    "OnConflict",
     "Retry",
     "Send",
     "SendError",
     "Sent",
     "SentMany",
     "Snooze",
+    "State",
     "UnknownKey",
     "Unsupported",
     "acancel_delay_messages",

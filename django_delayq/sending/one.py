@@ -50,7 +50,20 @@ def send_delay_message(
     are a `DelayqError`.
     """
     send = Send(
-        key, data, delay, at, id, on_conflict, tag, trace_id, queue, max_attempts, expires, timeout, at_most_once, using
+        key,
+        data,
+        delay=delay,
+        at=at,
+        id=id,
+        on_conflict=on_conflict,
+        tag=tag,
+        trace_id=trace_id,
+        queue=queue,
+        max_attempts=max_attempts,
+        expires=expires,
+        timeout=timeout,
+        at_most_once=at_most_once,
+        using=using,
     )
     alias = get_alias(using)
     put = prepare(send, alias)
