@@ -10,15 +10,14 @@ class DelayqError(Exception):
 class SendError(DelayqError):
     """A send whose outcome is a failure or not known.
 
-    `accepted` messages were taken, in the order given; `unknown` is the batch in flight (sending it again is safe for
-    what still waits); `rest` was not tried. A single send that fails is its own `unknown`.
+    `accepted` messages were taken, in the order given; `unknown` are the ids of the batch in flight (sending it again
+    is safe for what still waits); the rest was not tried. A single send that fails is its own `unknown`.
     """
 
-    def __init__(self, reason: str, accepted: int = 0, unknown: tuple[str, ...] = (), rest: str = "") -> None:
+    def __init__(self, reason: str, accepted: int = 0, unknown: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
         self.accepted = accepted
         self.unknown = unknown
-        self.rest = rest
 
 
 class DuplicateMessage(DelayqError):

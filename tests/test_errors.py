@@ -27,8 +27,8 @@ def test_steering_passes_by_a_handlers_net_for_our_errors() -> None:
 
 
 def test_a_failed_send_says_how_far_it_came() -> None:
-    error = SendError("gone", accepted=2, unknown=("c",), rest="all after the first 3")
-    assert (str(error), error.accepted, error.unknown, error.rest) == ("gone", 2, ("c",), "all after the first 3")
+    error = SendError("gone", accepted=2, unknown=("c",))
+    assert (str(error), error.accepted, error.unknown) == ("gone", 2, ("c",))
 
 
 def test_an_unknown_key_is_a_failed_look_up() -> None:

@@ -80,8 +80,7 @@ class Batches:
             known_until = "1 message was accepted" if accepted == 1 else f"{accepted} messages were accepted"
             if unknown:
                 known_until += ", 1 is unknown" if len(unknown) == 1 else f", {len(unknown)} are unknown"
-            rest = f"all after the first {accepted + len(unknown)}"
-            raise SendError(f"{error} ({known_until}, the rest was not sent.)", accepted, unknown, rest) from error
+            raise SendError(f"{error} ({known_until}, the rest was not sent.)", accepted, unknown) from error
 
     def _add(self, send: Send) -> Batch | None:
         """Prepare a send. Gives the batch before it when that is full, or is one that it doesn't belong to."""
