@@ -35,6 +35,7 @@ from django_delayq.brokers.verbs import (  # part of this contract
     Ask as Ask,
     Claimed as Claimed,
     Claims as Claims,
+    LeaseId as LeaseId,
     Placed as Placed,
     Put as Put,
     Refusal as Refusal,
@@ -175,8 +176,8 @@ class Broker(Protocol):
         At no moment is there none for a row of `again`, whoever dies or claims it meanwhile.
         """
 
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> Sequence[bool | None]:
-        """Make each lease (id, token) end `lease_ms` from now. False where it was lost, None as for `settle`."""
+    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
+        """Make each lease end `lease_ms` from now. False where it was lost, None as for `settle`."""
 
     def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
         """Whether leased messages may start now, by the limits of their keys: None for each that may.

@@ -9,6 +9,9 @@ from django_delayq.brokers.figures import BuriedInfo, Header
 BATCH = 1_000
 """The most messages that one verb call takes or gives."""
 
+LeaseId = tuple[str, int]
+"""What proves a lease: the id of the message, and the token of its claim."""
+
 
 @dataclass(slots=True)
 class Put:

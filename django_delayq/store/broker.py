@@ -21,6 +21,7 @@ from django_delayq.brokers.base import (
     Claims,
     Counts,
     Info,
+    LeaseId,
     OnConflict,
     Pause,
     Placed,
@@ -185,7 +186,7 @@ class StoredBroker:
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         self.clock.drop_alarms(alarms, again)
 
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> Sequence[bool | None]:
+    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
         with self.database.available():
             renewed = settles.renew(self.database, leases, lease_ms)

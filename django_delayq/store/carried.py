@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import Broker, Claims, Settlement
+from django_delayq.brokers.base import Broker, Claims, LeaseId, Settlement
 from django_delayq.errors import DelayqError
-
-Lease = tuple[str, int]
-"""An id and a token."""
 
 
 class Carried:
@@ -14,9 +11,9 @@ class Carried:
 
     def __init__(self, clock: Broker) -> None:
         self._clock = clock
-        self._leases: set[Lease] = set()
+        self._leases: set[LeaseId] = set()
 
-    def __contains__(self, lease: Lease) -> bool:
+    def __contains__(self, lease: LeaseId) -> bool:
         return lease in self._leases
 
     def add(self, found: Claims) -> None:
@@ -33,7 +30,7 @@ class Carried:
         )
         return held
 
-    def renew(self, leases: Sequence[Lease], lease_ms: int) -> Sequence[bool | None]:
+    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         """As the broker's, of carried messages only. While the clock is away none is held, as far as one can tell."""
         if not leases:
             return []

@@ -7,14 +7,11 @@ waited for. Its lease may be as good as ever, so the answer for it is None: ask 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from django_delayq.brokers.base import Alarm, Settlement, Verb
+from django_delayq.brokers.base import Alarm, LeaseId, Settlement, Verb
 from django_delayq.store.database import Database, Sql
 from django_delayq.store.ends import INTERRUPTED_LEASE_MS
 from django_delayq.store.rows import OF_HELD, End
 from django_delayq.store.statements import statements
-
-Lease = tuple[str, int]
-"""The id of a message, and the token."""
 
 
 @dataclass(slots=True)
@@ -53,7 +50,7 @@ def _alarm_after(end: End, settlement: Settlement) -> Alarm | None:
     return Alarm(end.queue, end.key, str(end.pk), waits_ms.get(end.move, 0))
 
 
-def _answer(one: Settlement, ended: dict[Lease, End], passed_over: Collection[Lease]) -> bool | None:
+def _answer(one: Settlement, ended: dict[LeaseId, End], passed_over: Collection[LeaseId]) -> bool | None:
     lease = one.id, one.token
     if one.finished_pk:
         return True
@@ -62,7 +59,7 @@ def _answer(one: Settlement, ended: dict[Lease, End], passed_over: Collection[Le
     return ended.pop(lease, None) is not None
 
 
-def renew(database: Database, leases: Sequence[Lease], lease_ms: int) -> list[bool | None]:
+def renew(database: Database, leases: Sequence[LeaseId], lease_ms: int) -> list[bool | None]:
     """Make leases end later."""
     if not leases:
         return []
@@ -73,7 +70,7 @@ def renew(database: Database, leases: Sequence[Lease], lease_ms: int) -> list[bo
     return [None if lease in passed_over else lease in found for lease in leases]
 
 
-def _passed_over(database: Database, leases: Sequence[Lease]) -> set[Lease]:
+def _passed_over(database: Database, leases: Sequence[LeaseId]) -> set[LeaseId]:
     """Those of the leases that were not found unlocked which stand all the same."""
     if not leases:
         return set()
@@ -82,7 +79,7 @@ def _passed_over(database: Database, leases: Sequence[Lease]) -> set[Lease]:
     return {(id, token) for id, token in rows}
 
 
-def _rows_of(database: Database, leases: Sequence[Lease]) -> Sql:
+def _rows_of(database: Database, leases: Sequence[LeaseId]) -> Sql:
     """The rows `r` of leases, for FROM."""
     held = database.given("held", {"message_id": str, "token": int}, leases)
     return Sql(f"{held.text} {OF_HELD}", [*held.parameters, database.alias])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django_delayq import codec
-from django_delayq.brokers.base import Ask, Claims, Header, Info, Pause, Put, Refusal, Settlement, Upkept, Want
+from django_delayq.brokers.base import Ask, Claims, Header, Info, LeaseId, Pause, Put, Refusal, Settlement, Upkept, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options as AliasOptions
 from django_delayq.handlers import Handler
@@ -87,7 +87,7 @@ class WatchedBroker(MemoryBroker):
         self.tell()
         return settled
 
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> list[bool]:
         held = super().renew(leases, lease_ms)
         self.tell()
         return held

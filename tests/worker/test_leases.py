@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerUnavailable, LeaseLost, Message
-from django_delayq.brokers.base import BATCH, Claimed, Claims, Settlement, Upkept, Verb, Want
+from django_delayq.brokers.base import BATCH, Claimed, Claims, LeaseId, Settlement, Upkept, Verb, Want
 from django_delayq.message import State
 from django_delayq.worker import leases as leases_module
 from django_delayq.worker.lanes import Lane, Lease
@@ -31,7 +31,7 @@ class FaultyBroker(WatchedBroker):
     hung = False
     renewals = 0
 
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> list[bool]:
         if self.away:
             raise BrokerUnavailable("The broker is away.")
         held = super().renew(leases, lease_ms)
@@ -123,7 +123,7 @@ def test_a_long_lease_is_renewed_as_often_as_a_connection_needs_to_be_heard_of(m
 class FullPagesRefused(FaultyBroker):
     """Refuses to renew as many at once as a call takes."""
 
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> list[bool]:
         if len(leases) == BATCH:
             raise BrokerUnavailable("A page was refused.")
         return super().renew(leases, lease_ms)
@@ -144,7 +144,7 @@ def test_a_close_waits_for_the_renewal_that_is_under_way(faulty: Rig, monkeypatc
     leases = Leases(faulty.broker, LEASE_MS, Outage())
     begun, renew = threading.Event(), faulty.broker.renew
 
-    def until_closed(held: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+    def until_closed(held: Sequence[LeaseId], lease_ms: int) -> list[bool]:
         begun.set()
         assert leases._closed.wait(PATIENCE_S)
         return renew(held, lease_ms)

@@ -19,6 +19,7 @@ from django_delayq.brokers.base import (
     Claims,
     Counts,
     Info,
+    LeaseId,
     OnConflict,
     Pause,
     Placed,
@@ -163,7 +164,7 @@ class MemoryBroker:
                 self._places.alarms[alarm.queue, alarm.key].put_earlier(alarm.pk, self._due_ms(alarm.wait_ms))
             self._changed.notify_all()
 
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool]:
+    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> list[bool]:
         check_batch(leases)
         with self._changed:
             held = [self._places.find_held(id, token) for id, token in leases]

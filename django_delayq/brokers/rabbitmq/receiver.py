@@ -15,6 +15,7 @@ from django_delayq.brokers.base import (
     Alarm,
     BuriedInfo,
     Claims,
+    LeaseId,
     Settlement,
     Upkept,
     Verb,
@@ -185,7 +186,7 @@ class Receiver:
     def _packed(self, alarms: Sequence[Alarm]) -> list[Outgoing]:
         return [outgoing.alarm(self._names, alarm, self._clock) for alarm in alarms]
 
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[bool | None]:
+    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> list[bool | None]:
         check_batch(leases)
         with self._receiving() as connection:
             self._take_in()

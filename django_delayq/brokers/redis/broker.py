@@ -17,6 +17,7 @@ from django_delayq.brokers.base import (
     Claims,
     Counts,
     Info,
+    LeaseId,
     OnConflict,
     Pause,
     Placed,
@@ -165,7 +166,7 @@ class RedisBroker:
         check_batch(again)
         self._run(homes.drop_alarms(self._shards, alarms, again))
 
-    def renew(self, leases: Sequence[tuple[str, int]], lease_ms: int) -> Sequence[bool | None]:
+    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
         renewed = self._shards.wherever_reached(
             leases, itemgetter(0), lambda keys, own: settles.renew(keys, own, lease_ms)

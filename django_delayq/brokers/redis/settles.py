@@ -6,7 +6,7 @@ Operations, as `scripts.py` defines them.
 from collections import defaultdict
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import Settlement, Verb, pages
+from django_delayq.brokers.base import LeaseId, Settlement, Verb, pages
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load
 
@@ -42,7 +42,7 @@ class Untold:
     """Leases whose end was told to a node that did not answer: whether it has ended them is not known."""
 
     def __init__(self) -> None:
-        self._leases: set[tuple[str, int]] = set()
+        self._leases: set[LeaseId] = set()
 
     def heard(self, settlements: Sequence[Settlement], held: Sequence[bool | None]) -> Sequence[bool | None]:
         """`held`, with True where a False may be the doing of a call before."""
@@ -86,7 +86,7 @@ def _line(settlement: Settlement) -> str:
     return settlement.error.replace("\x1e", " ").replace("\x1f", " ")
 
 
-def renew(keys: Keys, leases: Sequence[tuple[str, int]], lease_ms: int) -> Operation[list[bool]]:
+def renew(keys: Keys, leases: Sequence[LeaseId], lease_ms: int) -> Operation[list[bool]]:
     """Make leases end `lease_ms` from now."""
     calls = []
     for page in pages(leases, CALL):
