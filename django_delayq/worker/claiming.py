@@ -29,6 +29,7 @@ class Claiming:
     def __init__(
         self,
         claim: Callable[[Sequence[Want]], Claims],
+        *,
         hands_of: HandsOf,
         pauses: Pauses,
         leases: Leases,
@@ -118,9 +119,8 @@ class Claiming:
         given, foreign = self._deal(claims, sent_at, queues)
         found = bool(foreign)
         for place, queue in enumerate(queues or [""]):
-            # What a queue before it left no hand for is given back.
             most = {
-                lane: round_.want(lane, hands) if place else asked[lane] if lane.handler.limits else BATCH
+                lane: _most_to_keep(lane, hands, asked[lane], round_, is_first=place == 0)
                 for lane, hands in self._lanes
             }
             for lane, hands in lanes:
@@ -270,6 +270,13 @@ def _parted(leases: list[Lease]) -> tuple[list[Lease], list[Lease]]:
     for lease in leases:
         (once if is_at_most_once(lease.claimed.header, lease.lane.handler) else others).append(lease)
     return once, others
+
+
+def _most_to_keep(lane: Lane, hands: Hands, asked: int, round_: Round, *, is_first: bool) -> int:
+    """How many a lane keeps of what came of one queue: of a later one, what those before it have left hands for."""
+    if not is_first:
+        return round_.want(lane, hands)
+    return asked if lane.handler.limits else BATCH
 
 
 def _queue_of(claimed: Claimed, queues: Sequence[str]) -> str:

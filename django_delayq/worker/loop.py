@@ -24,10 +24,11 @@ class Loop:
     def __init__(
         self,
         broker: Broker,
-        upkeep: Upkeep,
-        pauses: Pauses,
+        *,
         claiming: Claiming,
         suspects: Claiming,
+        upkeep: Upkeep,
+        pauses: Pauses,
         outage: Outage,
         heartbeat: Heartbeat,
         info: WorkerInfo,
@@ -36,10 +37,10 @@ class Loop:
         drain: bool,
     ) -> None:
         self._broker = broker
-        self._upkeep = upkeep
-        self._pauses = pauses
         self._claiming = claiming
         self._suspects = suspects
+        self._upkeep = upkeep
+        self._pauses = pauses
         self._outage = outage
         self._heartbeat = heartbeat
         self._info = info

@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from time import monotonic, sleep
@@ -59,68 +59,53 @@ class Worker:
         self._broker = broker
         self._shutdown_timeout = options.shutdown_timeout
         self._hurried = threading.Event()
+        lease_ms = alias.options.lease
         outage = Outage()
         self._outcome = Outcome(self.name)
-        self._leases = Leases(broker, alias.options.lease, outage)
+        self._leases = Leases(broker, lease_ms, outage)
         self.settling = Settling(broker, self._leases, outage, self._wake)
-        self._relaying = Relaying(broker, alias.options.lease, outage) if isinstance(broker, StoredBroker) else None
-
-        def make_lanes(*, is_async: bool) -> list[Lane]:
-            chosen = [handler for handler in handlers.values() if handler.is_async is is_async]
-            return lanes_of(chosen, queues, options)
+        self._relaying = Relaying(broker, lease_ms, outage) if isinstance(broker, StoredBroker) else None
+        self._heartbeat = Heartbeat(options.heartbeat_file, systemd.teller())
 
         queues = queues_of(handlers.values(), options)
-        in_threads = partial(one_by_one, partial(in_thread, alias.database, self._outcome))
-        in_children = partial(in_child, self.name, alias.name, self._outcome, options.max_memory)
-        sync_lanes = make_lanes(is_async=False)
-        sync_hands = (
-            self._make_sync_hands(sync_lanes, options.processes, partial(in_children, options.processes))
-            if options.processes
-            else self._make_sync_hands(sync_lanes, options.max_threads, in_threads)
-        )
-        async_hands = AsyncHands(make_lanes(is_async=True), self._leases, self.settling, self._outcome, self._wake)
-        suspect_hands = self._make_sync_hands(lanes_of(handlers.values(), queues, options), 1, partial(in_children, 1))
+        sync_hands, async_hands, suspect_hands = self._make_hands(alias, handlers.values(), queues, options)
         self._sync_hands = [sync_hands, suspect_hands]
         self._hands: list[Hands] = [sync_hands, async_hands, suspect_hands]
 
-        self._heartbeat = Heartbeat(options.heartbeat_file, systemd.teller())
-        lease_ms = alias.options.lease
         pauses = Pauses(broker)
         unrun = Unrun(alias.name, self.name, handlers)
-        limiting = Limiting(broker, self._leases, lease_ms, outage)
+        make_claiming = partial(
+            Claiming,
+            pauses=pauses,
+            leases=self._leases,
+            settling=self.settling,
+            unrun=unrun,
+            limiting=Limiting(broker, self._leases, lease_ms, outage),
+        )
         claim = claim_of(broker) if options.drain else broker.claim
-        self._claiming = Claiming(
+        self._claiming = make_claiming(
             partial(claim, lease_ms=lease_ms, worker=self.name),
-            _by_key([sync_hands, async_hands]),
-            pauses,
-            self._leases,
-            self.settling,
-            unrun,
-            limiting,
-            Order(options.queues),
-            options.max_messages,
+            hands_of=_by_key([sync_hands, async_hands]),
+            order=Order(options.queues),
+            most=options.max_messages,
+        )
+        suspects = make_claiming(
+            partial(_claim_suspect, broker, lease_ms, self.name),
+            hands_of=_by_key([suspect_hands]),
+            order=Order(()),  # a child process runs them, one at a time
         )
         self._loop = Loop(
             broker,
-            Upkeep(broker, alias.name, lease_ms, self._leases.held, pauses, unrun, outage),
-            pauses,
-            self._claiming,
-            Claiming(
-                partial(_claim_suspect, broker, lease_ms, self.name),
-                _by_key([suspect_hands]),
-                pauses,
-                self._leases,
-                self.settling,
-                unrun,
-                limiting,
-                Order(()),  # a child process runs them, one at a time
-            ),
-            outage,
-            self._heartbeat,
-            new_info(self.name, queues, sorted(handlers), hands_infos(handlers, options)),
-            self._leases.__len__,
-            full_of(options.max_memory),
-            options.drain,
+            claiming=self._claiming,
+            suspects=suspects,
+            upkeep=Upkeep(broker, alias.name, lease_ms, self._leases.held, pauses, unrun, outage),
+            pauses=pauses,
+            outage=outage,
+            heartbeat=self._heartbeat,
+            info=new_info(self.name, queues, sorted(handlers), hands_infos(handlers, options)),
+            held=self._leases.__len__,
+            is_full=full_of(options.max_memory),
+            drain=options.drain,
         )
 
     @property
@@ -188,6 +173,23 @@ class Worker:
                 for lease, settlement, was_held in zip(page, settlements, settled, strict=True):
                     if was_held and settlement.verb is Verb.BURY:
                         self._outcome.ended(lease, settlement, None, None)
+
+    def _make_hands(
+        self, alias: Alias, handlers: Collection[Handler[Any, Any]], queues: Sequence[str], options: Options
+    ) -> tuple[SyncHands, AsyncHands, SyncHands]:
+        """For sync handlers, for async ones, and for suspects, whose handlers of either kind run in a child process."""
+        sync_lanes = lanes_of([handler for handler in handlers if not handler.is_async], queues, options)
+        async_lanes = lanes_of([handler for handler in handlers if handler.is_async], queues, options)
+        suspect_lanes = lanes_of(handlers, queues, options)
+        in_threads = partial(one_by_one, partial(in_thread, alias.database, self._outcome))
+        in_children = partial(in_child, self.name, alias.name, self._outcome, options.max_memory)
+        if options.processes:
+            sync_hands = self._make_sync_hands(sync_lanes, options.processes, partial(in_children, options.processes))
+        else:
+            sync_hands = self._make_sync_hands(sync_lanes, options.max_threads, in_threads)
+        async_hands = AsyncHands(async_lanes, self._leases, self.settling, self._outcome, self._wake)
+        suspect_hands = self._make_sync_hands(suspect_lanes, 1, partial(in_children, 1))
+        return sync_hands, async_hands, suspect_hands
 
     def _make_sync_hands(
         self, lanes: Sequence[Lane], most: int, make_work: Callable[[Turns], AbstractContextManager[Work]]
