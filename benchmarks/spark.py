@@ -88,7 +88,7 @@ def _send_plainly() -> None:
 
 def _bulk_create(site: SparkSite, rows: int) -> None:
     from django_delayq.codec import dumps
-    from django_delayq.message import from_ms
+    from django_delayq.instants import from_ms
     from django_delayq.models import ReadyMessage
 
     data, now, due_at = dumps(DATA).decode(), datetime.now(UTC), from_ms(FAR_S * 1000)

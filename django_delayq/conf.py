@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 from django_delayq.durations import to_ms
+from django_delayq.instants import DAY_MS, HOUR_MS
 from django_delayq.sizes import to_bytes
 from django_delayq.values import check_count, check_name, did_you_mean, shown
 
@@ -32,7 +33,7 @@ class Options:
     lease: int = 15_000
     max_data: int = 256 * 1024
     unknown_keys: str = "error"  # or "allow"
-    error_retention: int = 30 * 86_400_000
+    error_retention: int = 30 * DAY_MS
     error_max: int = 100_000
     mask: str | None = None  # the dotted path of the function that masks payloads in the admin
 
@@ -41,9 +42,9 @@ class Options:
 class Store:
     """The `STORE` of one alias. Lengths of time in ms."""
 
-    horizon: int = 3_600_000
+    horizon: int = HOUR_MS
     degraded_after: int = 10_000
-    retention: int | None = 30 * 86_400_000
+    retention: int | None = 30 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)

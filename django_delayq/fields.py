@@ -1,6 +1,6 @@
 """Model fields of the store's tables."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -8,9 +8,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from django_delayq.message import from_ms
-
-_EPOCH = from_ms(0)
+from django_delayq.instants import from_ms, to_epoch_ms
 
 COLLATIONS = {"mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin", "postgresql": "C"}
 """By the database's name: those that compare text by its characters, and spaces at its end like others."""
@@ -19,11 +17,6 @@ COLLATIONS = {"mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin", "post
 def database_name(connection: Any) -> str:
     """Django's name of the vendor, but for MariaDB, which Django calls mysql."""
     return "mariadb" if getattr(connection, "mysql_is_mariadb", False) else str(connection.vendor)
-
-
-def to_epoch_ms(instant: datetime) -> int:
-    """Epoch milliseconds of an aware datetime, rounded down."""
-    return (instant - _EPOCH) // timedelta(milliseconds=1)
 
 
 class InstantField(models.BigIntegerField):  # type: ignore[type-arg]  # not generic at run time

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Never, TypeVar, Unpack
@@ -13,6 +12,7 @@ from django_delayq.codec import decode_data, encode_data
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.durations import Duration, to_ms
 from django_delayq.errors import UnknownKey
+from django_delayq.instants import wall_clock_ms
 from django_delayq.limits import Limits, check_limits
 from django_delayq.message import Message
 from django_delayq.retry import Backoff, Exponential, check_backoff
@@ -77,7 +77,7 @@ class Handler(Generic[T, R]):
 
         `message_fields` are fields of `Message`, such as `attempt=2`.
         """
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_clock_ms()
         fields: dict[str, Any] = {
             "id": "run",
             "due_ms": now_ms,

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 from django_delayq.errors import LeaseLost
+from django_delayq.instants import from_ms as from_ms
 
 T = TypeVar("T")
 
@@ -42,14 +43,6 @@ MOVES: dict[str, tuple[frozenset[State], frozenset[State]]] = {
     "purge": (_WAITING | {State.ERROR}, frozenset({State.GONE})),
 }
 """Each move: the states it may start from and end in. Nothing else is legal (docs/internals/states.md)."""
-
-
-def from_ms(milliseconds: int) -> datetime:
-    """Epoch milliseconds as an aware UTC datetime."""
-    return _EPOCH + timedelta(milliseconds=milliseconds)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _always_held() -> bool:

@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Any, Literal, TypedDict
 
 from django_delayq.durations import Duration
-from django_delayq.message import State, from_ms
+from django_delayq.instants import from_ms
+from django_delayq.message import State
 
 OnConflict = Literal["keep", "replace", "earliest", "latest", "raise"]
 

@@ -23,7 +23,7 @@ from django_delayq.admin.pausing import pause_view, resume_view
 from django_delayq.conf import alias_names, get_alias
 from django_delayq.durations import to_text
 from django_delayq.errors import DelayqError
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms
 from django_delayq.monitor import Status, status, translated
 
 PATIENCE_S = 1.0

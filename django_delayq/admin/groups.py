@@ -8,8 +8,7 @@ from django.db import connections
 
 from django_delayq.admin.limits import TooSlow, time_limit
 from django_delayq.conf import get_alias
-from django_delayq.fields import to_epoch_ms
-from django_delayq.message import from_ms
+from django_delayq.instants import HOUR_MS, from_ms, to_epoch_ms
 
 MOST = 100
 """So many groups are shown, the first by their name."""
@@ -48,7 +47,6 @@ SELECT name,
 FROM fingerprints WHERE name IS NOT NULL
 """  # noqa: S608  constants
 
-_HOUR_MS = 3_600_000
 _BY_HOUR = """
 SELECT {i}, ended_at - %s - (ended_at - %s) %% 3600000 AS since_start_ms, count(*) FROM (
     SELECT ended_at FROM delayq_error WHERE alias = %s AND fingerprint = %s AND ended_at > %s AND ended_at <= %s
@@ -94,7 +92,7 @@ def groups(alias: str, now: datetime) -> list[Group]:
 
 def _by_hour(alias: str, now: datetime, names: Sequence[str]) -> dict[str, list[int]]:
     """How many failed in each of the last hours, oldest first; nothing where counting them takes too long."""
-    start_ms = to_epoch_ms(now) - HOURS * _HOUR_MS
+    start_ms = to_epoch_ms(now) - HOURS * HOUR_MS
     using = get_alias(alias).database
     by_hour: dict[str, list[int]] = {}
     if not names:
@@ -106,7 +104,7 @@ def _by_hour(alias: str, now: datetime, names: Sequence[str]) -> dict[str, list[
             cursor.execute(sql, [value for values in each for value in values])
             for i, since_start_ms, count in cursor.fetchall():
                 hours = by_hour.setdefault(names[i], [0] * HOURS)
-                hours[min(since_start_ms // _HOUR_MS, HOURS - 1)] = count
+                hours[min(since_start_ms // HOUR_MS, HOURS - 1)] = count
     except TooSlow:
         return {}
     return by_hour

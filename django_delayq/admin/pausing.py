@@ -16,7 +16,7 @@ from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Pause
 from django_delayq.durations import to_ms
 from django_delayq.errors import DelayqError
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms
 from django_delayq.models import ReadyMessage
 from django_delayq.monitor import now_ms, translated
 from django_delayq.values import MAX_NAME

@@ -17,8 +17,7 @@ from django_delayq.admin.moves import PAGE, Page, last_pk, next_page
 from django_delayq.admin.search import asks_for_data, find, find_data
 from django_delayq.admin.words import listed
 from django_delayq.conf import get_alias
-from django_delayq.fields import to_epoch_ms
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms, to_epoch_ms
 from django_delayq.models import MessageRow
 
 LOOKED = 2_000

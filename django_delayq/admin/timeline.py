@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.columns import between, exact, is_abandoned, is_running, worker_of
 from django_delayq.history import Ended, PastAttempt, read
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 
 _OUTCOMES = {

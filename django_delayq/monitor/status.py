@@ -12,6 +12,7 @@ from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.durations import to_text
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.handlers import handlers_by_key
+from django_delayq.instants import DAY_MS, HOUR_MS, wall_clock_ms
 from django_delayq.monitor.capacity import Capacity, teams_of
 from django_delayq.monitor.forecast import Hour, forecast
 from django_delayq.monitor.patience import within
@@ -19,9 +20,6 @@ from django_delayq.monitor.throughput import Throughput, measure
 from django_delayq.monitor.waiting import WaitingSet, waiting_sets
 from django_delayq.store import StoredBroker, clocks, figures, report
 from django_delayq.texts import text as _
-
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 
 _ERRORS_PAGE = 100
 _MOST_ERRORS = 1_000
@@ -128,9 +126,9 @@ def now_ms(using: str = DEFAULT_ALIAS) -> int:
 
 
 def _without_store(broker: Broker) -> Status:
-    before_ms = _wall_clock_ms()
+    before_ms = wall_clock_ms()
     counts = broker.counts()
-    skew_ms = clocks.skew(counts.now_ms, before_ms, _wall_clock_ms())
+    skew_ms = clocks.skew(counts.now_ms, before_ms, wall_clock_ms())
     workers, pauses = broker.workers(), broker.pauses()
     errors_last_hour = _errors_since(broker, counts.now_ms - HOUR_MS, counts.error)
     return Status(
@@ -153,9 +151,9 @@ def _without_store(broker: Broker) -> Status:
 def _with_store(broker: StoredBroker, patience_s: float | None, zone: tzinfo) -> Status:
     database = broker.database
     with database.available():
-        before_ms, asked_ns = _wall_clock_ms(), time.monotonic_ns()
+        before_ms, asked_ns = wall_clock_ms(), time.monotonic_ns()
         decides_ms = database.now_ms()
-        skew_ms, told_ns = clocks.skew(decides_ms, before_ms, _wall_clock_ms()), time.monotonic_ns()
+        skew_ms, told_ns = clocks.skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
         found = figures.waiting(database, decides_ms, zone)
         pairs = [(one.queue, one.key) for one in found.counts.waiting]
         (hour, day), ran_ms = measure(database, decides_ms, (HOUR_MS, DAY_MS), pairs)
@@ -232,7 +230,3 @@ def _errors_since(broker: Broker, since_ms: int, most: int) -> int:
 
 def _buried_ms(info: Info) -> int:
     return info.buried_ms or 0
-
-
-def _wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000

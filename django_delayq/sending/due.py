@@ -1,15 +1,13 @@
 """`delay` and `at`, as a caller gives them, into milliseconds."""
 
-import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.utils import timezone
 
 from django_delayq.durations import LONGEST_MS, Duration, to_ms
+from django_delayq.instants import EPOCH, wall_clock_ms
 from django_delayq.values import shown
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def due_ms(delay: Duration | None, at: datetime | None) -> tuple[int, int | None]:
@@ -31,7 +29,7 @@ def _instant_ms(at: datetime) -> int:
         if settings.USE_TZ:
             raise ValueError(f"at={at!r} is naive; give django.utils.timezone.make_aware(at).")
         at = timezone.make_aware(at, timezone.get_default_timezone())
-    milliseconds = -((at - _EPOCH) // timedelta(microseconds=-1000))  # rounded up: never early
-    if milliseconds > time.time_ns() // 1_000_000 + LONGEST_MS:
+    milliseconds = -((at - EPOCH) // timedelta(microseconds=-1000))  # rounded up: never early
+    if milliseconds > wall_clock_ms() + LONGEST_MS:
         raise ValueError(f"at={at!r} is over 100 years from now; give an earlier time.")
     return milliseconds

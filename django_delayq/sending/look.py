@@ -8,7 +8,7 @@ from django_delayq.codec import decode_data
 from django_delayq.conf import get_alias
 from django_delayq.errors import DataMismatch
 from django_delayq.handlers import get_handler
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms
 from django_delayq.sends import MessageInfo
 from django_delayq.values import check_name
 

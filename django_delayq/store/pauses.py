@@ -7,7 +7,7 @@ from django.db.models.expressions import RawSQL
 
 from django_delayq.brokers.base import Pause
 from django_delayq.errors import DelayqError
-from django_delayq.fields import to_epoch_ms
+from django_delayq.instants import to_epoch_ms
 from django_delayq.models import PauseRow
 from django_delayq.store.database import Database
 

@@ -6,8 +6,9 @@ from contextlib import AbstractContextManager
 from django.db.models import F
 
 from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Settlement, Want
-from django_delayq.fields import InstantField, to_epoch_ms
+from django_delayq.fields import InstantField
 from django_delayq.history import NOTHING, moved
+from django_delayq.instants import to_epoch_ms
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.claims import claim

@@ -16,7 +16,8 @@ from django_delayq.brokers.base import Claimed, Settlement, Verb
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.durations import Duration, to_ms
 from django_delayq.handlers import handlers_by_key
-from django_delayq.message import Message, from_ms
+from django_delayq.instants import from_ms
+from django_delayq.message import Message
 from django_delayq.sending.commit import waiting_sends
 from django_delayq.testing.broker import RUN_DUE, AnyHandler
 from django_delayq.testing.timeline import Timeline, timeline

@@ -1,6 +1,5 @@
 """What a worker does once a second beside claiming: upkeep of the broker, heartbeats, a look for overdue handlers."""
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
@@ -9,6 +8,7 @@ from django_delayq import signals
 from django_delayq.brokers.base import Broker, HandsInfo, RunInfo, Upkept, WorkerInfo, earliest
 from django_delayq.durations import to_text
 from django_delayq.errors import DelayqError
+from django_delayq.instants import wall_clock_ms
 from django_delayq.safe_logs import logger
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
@@ -93,7 +93,7 @@ class Upkeep:
 
 def new_info(name: str, queues: Sequence[str], keys: Sequence[str], hands: Sequence[HandsInfo]) -> WorkerInfo:
     """The heartbeat of a worker that starts now."""
-    return WorkerInfo(name, list(queues), list(keys), 0, int(time.time() * 1000), hands=list(hands))
+    return WorkerInfo(name, list(queues), list(keys), 0, wall_clock_ms(), hands=list(hands))
 
 
 def runs_of(leases: Sequence[Lease]) -> list[RunInfo]:

@@ -22,7 +22,8 @@ from django_delayq import (
 )
 from django_delayq.brokers.base import Header, Put, Settlement, Verb, Want
 from django_delayq.brokers.memory import MemoryBroker
-from django_delayq.message import State, from_ms
+from django_delayq.instants import from_ms
+from django_delayq.message import State
 from tests.sending.support import NOW, waiting, waiting_ids
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from django_delayq import Send, cancel_delay_messages, send_delay_messages
 from django_delayq.brokers import get_broker
 from django_delayq.conf import get_alias
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms
 from django_delayq.models import ErrorMessage
 from django_delayq.spark.errors import reason_of
 from django_delayq.spark.read.filters import Wanted

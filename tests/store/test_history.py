@@ -10,7 +10,7 @@ from django_delayq import (
 )
 from django_delayq.brokers.base import Alarm, Claimed, Verb
 from django_delayq.history import Ended, read
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.brokers.rig import settlement

@@ -22,7 +22,7 @@ from django_delayq import (
     send_delay_messages,
 )
 from django_delayq.brokers.base import Verb
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.sending import byid
 from django_delayq.signals import message_sent

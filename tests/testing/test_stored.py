@@ -13,7 +13,7 @@ from pytest_django import Settings
 from django_delayq import cancel_delay_messages
 from django_delayq.brokers.base import Verb
 from django_delayq.history import read
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.testing import DelayqMixin, arun_due, run_due, sent_messages
 from tests.testing.handlers import (

@@ -1,7 +1,7 @@
 """Epoch milliseconds as people and programs read them."""
 
 from django_delayq.durations import to_text
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms
 
 
 def to_iso(milliseconds: int | None) -> str | None:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import BATCH, pages
-from django_delayq.fields import to_epoch_ms
+from django_delayq.instants import to_epoch_ms
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.jobs.lake import UNFINISHED, Lake
 from django_delayq.spark.read.shapes import TABLES

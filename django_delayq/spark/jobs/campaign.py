@@ -6,7 +6,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from django_delayq.conf import get_alias
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms
 from django_delayq.spark.errors import SparkError
 
 

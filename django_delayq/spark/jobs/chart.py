@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
-from django_delayq.message import from_ms
+from django_delayq.instants import HOUR_MS, from_ms
 
 _WIDTH, _HEIGHT, _FOOT = 960, 240, 24
-_HOUR_MS = 3_600_000
 _COLOR = "#417690"
 _FONT_SIZE = 12
 
@@ -67,10 +66,10 @@ def png(hours: Mapping[int, int]) -> bytes:
 
 def _bars(hours: Mapping[int, int]) -> Iterator[_Bar]:
     first, last = _span(hours)
-    width = _WIDTH / ((last - first) // _HOUR_MS + 1)
+    width = _WIDTH / ((last - first) // HOUR_MS + 1)
     highest = max(_highest(hours), 1)
     for hour, count in hours.items():
-        x = (hour - first) // _HOUR_MS * width
+        x = (hour - first) // HOUR_MS * width
         yield _Bar(hour, count, x, max(width * 0.9, 0.5), max(_HEIGHT * count / highest, 1 if count else 0))
 
 
@@ -81,7 +80,7 @@ def _highest(hours: Mapping[int, int]) -> int:
 def _ends(hours: Mapping[int, int]) -> tuple[str, str]:
     """When the picture begins and ends."""
     first, last = _span(hours)
-    return _at(first), f"{_at(last + _HOUR_MS)} UTC"
+    return _at(first), f"{_at(last + HOUR_MS)} UTC"
 
 
 def _span(hours: Mapping[int, int]) -> tuple[int, int]:

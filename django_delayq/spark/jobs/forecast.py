@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, functions as f
 
-from django_delayq.message import from_ms
+from django_delayq.instants import HOUR_MS, from_ms
 from django_delayq.spark.jobs.due import DUE, MOVED, REASONS
 
-_HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
 
 
@@ -32,7 +31,7 @@ class Forecast:
             return ["No rows."]
         first, last = min(self.hours), max(self.hours)
         lines = [
-            f"{self.rows} messages, due from {_at(first)} to {_at(last + _HOUR_MS)} (UTC)",
+            f"{self.rows} messages, due from {_at(first)} to {_at(last + HOUR_MS)} (UTC)",
             f"Peak: {self.peak_per_minute} in the minute from {_at(self.peak_ms)}",
         ]
         lines += [f"Moved by {reason}: {count}" for reason, count in self.moved.items() if count]
@@ -56,7 +55,7 @@ def forecast(rows: DataFrame, quiet: Column) -> Forecast:
         if row.minute is None:
             undue += row.rows
             continue
-        hour = row.minute // _HOUR_MS * _HOUR_MS
+        hour = row.minute // HOUR_MS * HOUR_MS
         hours[hour] = hours.get(hour, 0) + row.rows
         peak, peak_ms = max((peak, peak_ms), (row.rows, row.minute))
         for reason in REASONS:

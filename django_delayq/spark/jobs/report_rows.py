@@ -6,7 +6,7 @@ from django.db import transaction
 from pyspark.sql import DataFrame, Row, functions as f
 
 from django_delayq.brokers.base import BATCH
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms
 from django_delayq.models import ReportRow
 from django_delayq.spark.jobs.archive import database_of
 from django_delayq.spark.jobs.report import COUNTS, QUANTILES, SKETCHES, hour_ms, merged

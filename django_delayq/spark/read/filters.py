@@ -17,9 +17,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StringType, StructType, TimestampType
 
-from django_delayq.message import from_ms
+from django_delayq.instants import EPOCH
 
-_EPOCH = from_ms(0)
 _US = timedelta(microseconds=1)
 _NEVER_NULL = ("pk", "id", "key", "queue", "due_at", "ended_at")
 
@@ -102,5 +101,5 @@ def _ends(value: Any) -> tuple[int, int] | None:
         return value, value
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
-    us = (value - _EPOCH) // _US
+    us = (value - EPOCH) // _US
     return us // 1000, -(-us // 1000)

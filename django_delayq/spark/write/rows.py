@@ -3,7 +3,6 @@
 What most batches have is checked a column at once; where that finds anything unusual, each row tells for itself.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
@@ -17,6 +16,7 @@ from django_delayq.brokers.base import Header, Put
 from django_delayq.conf import Alias
 from django_delayq.durations import LONGEST_MS, to_ms
 from django_delayq.errors import DelayqError
+from django_delayq.instants import wall_clock_ms
 from django_delayq.sending.prepare import addressed, body_of
 from django_delayq.sends import Send
 from django_delayq.spark.write.bodies import by_arrow, reader_of
@@ -113,7 +113,7 @@ def _ids(rows: _Rows, keys: Sequence[Any], options: WriteOptions) -> list[str]:
 
 def _dues(rows: _Rows) -> list[tuple[int, int | None]]:
     """How long to wait, or when each is due, in ms. Instants are rounded up: never early."""
-    latest_ms = time.time_ns() // 1_000_000 + LONGEST_MS
+    latest_ms = wall_clock_ms() + LONGEST_MS
     at, delay = rows.column("due_at"), rows.column("delay")
     if not pa.types.is_null(at.type):
         at = pc.ceil_temporal(at.cast(pa.timestamp("us", "UTC")), unit="millisecond")

@@ -1,0 +1,23 @@
+"""Instants as epoch milliseconds, and as aware datetimes. Pure values."""
+
+import time
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """Epoch milliseconds as an aware UTC datetime."""
+    return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def to_epoch_ms(instant: datetime) -> int:
+    """Epoch milliseconds of an aware datetime, rounded down."""
+    return (instant - EPOCH) // timedelta(milliseconds=1)
+
+
+def wall_clock_ms() -> int:
+    """Now by this machine's clock, in epoch milliseconds. No message is due by it."""
+    return time.time_ns() // 1_000_000
