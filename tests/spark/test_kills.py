@@ -1,4 +1,4 @@
-"""Processes killed amid a stream, a report and a reconciliation: what is done again is whole, and nothing is twice."""
+"""Processes killed amid a stream and a report: what is done again is whole, and nothing is twice."""
 
 import faulthandler
 import os
@@ -132,12 +132,6 @@ def test_tables_are_all_of_one_run_whenever_it_is_killed(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-def run(*arguments: str) -> None:
-    """A job in this process: a reconciliation that finds differences exits."""
-    with suppress(SystemExit):
-        call_command("delayq_spark", *arguments)
-
-
 def killed_amid_its_write(env: dict[str, str], out: Path, *arguments: str) -> None:
     """The same job in a process of its own, with a Spark of its own, killed while Spark writes to `out`."""
     command = [sys.executable, "-m", "django", "delayq_spark", *arguments, "--master", "local[2]"]
@@ -162,28 +156,12 @@ def test_a_report_that_is_killed_leaves_the_last_one_as_it_is(env: dict[str, str
 
     finish(STORED, [1, 3])
     fail(STORED, [2])
-    run(*job)
+    call_command("delayq_spark", *job)
     last = seen()
     assert counted() == (3, 1, 3)
     finish(STORED, [5])
     fail(STORED, [4])
     killed_amid_its_write(env, out, *job)
     assert seen() == last
-    run(*job)
+    call_command("delayq_spark", *job)
     assert counted() == (5, 2, 5)
-
-
-@pytest.mark.usefixtures("spark")
-def test_a_reconciliation_that_is_killed_leaves_what_the_last_one_found(env: dict[str, str], tmp_path: Path) -> None:
-    out, rows = tmp_path / "out", tmp_path / "rows.csv"
-    plan = ["--key", "note", "--id", "id", "--due", "on || ' 09:00'", "--zone", "UTC", "--from", str(rows)]
-    job = ["reconcile", "--using", STORED, "--out", str(out), *plan]
-    rows.write_text("id,on\n1,2096-11-21\n")
-    run(*job)
-    last = rows_in(out)
-    assert [row["id"] for row in last or ()] == ["note:1"]
-    rows.write_text("id,on\n1,2096-11-21\n2,2096-11-21\n")
-    killed_amid_its_write(env, out, *job)
-    assert rows_in(out) == last
-    run(*job)
-    assert sorted(row["id"] for row in rows_in(out) or ()) == ["note:1", "note:2"]

@@ -6,12 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
-from django_delayq import Send, cancel_delay_messages, send_delay_messages
-from django_delayq.conf import get_alias
-from django_delayq.models import FinishMessage
-from django_delayq.spark.errors import SparkError
+from django_delayq import Send, send_delay_messages
 from django_delayq.spark.jobs.archive import archive
-from django_delayq.spark.jobs.campaign import campaign
 from django_delayq.spark.jobs.lake import Lake
 from django_delayq.spark.jobs.reconcile import (
     ANOTHER_TIME,
@@ -69,17 +65,3 @@ def test_what_was_due_before_it_was_sent_is_no_difference(spark: SparkSession) -
     send_delay_messages([Send("note", at=START, id="past")], using=STORED)
     should = expected(spark, "past").withColumn("due_at", f.lit(START))
     assert found(should, known(spark, STORED, "note")) == {}
-
-
-def test_a_campaign_is_counted_by_what_has_become_of_it(spark: SparkSession) -> None:
-    send_delay_messages([Send("note", at=FAR, id=id, tag="t") for id in ("x", "y")], using=STORED)
-    cancel_delay_messages("x", using=STORED)
-    finish(STORED, [10_001, 10_003], tag="t")
-    fail(STORED, [10_005], tag="t")
-    finish(STORED, [10_007])
-    seen = campaign(spark, STORED, "t")
-    assert (seen.total, seen.waiting, seen.overdue, seen.finished, seen.failed, seen.cancelled) == (5, 1, 0, 2, 1, 1)
-    assert seen.lines()[0].startswith("4 of 5 have ended (80.0 %), the last is due 2125-")
-    assert FinishMessage.objects.using(get_alias(STORED).database).count() == 4
-    with pytest.raises(SparkError, match="has no store"):
-        campaign(spark, CARRIED, "t")

@@ -1,24 +1,30 @@
-"""How far a schedule has come: its messages by what has become of them, and when the last is due."""
+"""How far a schedule has come: its messages by what has become of them, and its forecast end."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from pyspark.sql import DataFrame, SparkSession, functions as f
+from pyspark.sql import DataFrame, Row, SparkSession, functions as f
 
 from django_delayq.conf import get_alias
 from django_delayq.instants import from_ms
 from django_delayq.spark.errors import SparkError
 
+LATELY = timedelta(minutes=10)
+"""The pace is that of so long before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """Messages of a tag. `last_due_at` is the forecast end, None when none is left."""
+    """Messages of a tag, `at` this time. `last_due_at` is None when none is left; `ended_lately` are those that
+    finished or failed in the last `LATELY`."""
 
+    at: datetime
     waiting: int
     overdue: int
     finished: int
     cancelled: int
     failed: int
+    ended_lately: int
     last_due_at: datetime | None
 
     @property
@@ -26,17 +32,42 @@ class Campaign:
         """All of them."""
         return self.waiting + self.finished + self.cancelled + self.failed
 
+    @property
+    def ends_at(self) -> datetime | None:
+        """The forecast end: when the last is due, and not before what is due has ended, at the pace of `LATELY`.
+
+        None when none is left, and when some are due and none has ended lately.
+        """
+        if self.last_due_at is None or not self.overdue:
+            return self.last_due_at
+        if not self.ended_lately:
+            return None
+        return max(self.last_due_at, self.at + self.overdue * LATELY / self.ended_lately)
+
     def lines(self) -> list[str]:
         """For a terminal."""
         if not self.total:
             return ["There is no message of this tag."]
         done = self.total - self.waiting
-        end = f"the last is due {self.last_due_at:%Y-%m-%d %H:%M:%S} UTC" if self.last_due_at else "none is left"
         return [
-            f"{done} of {self.total} have ended ({100 * done / self.total:.1f} %), {end}",
+            f"{done} of {self.total} have ended ({100 * done / self.total:.1f} %), {self._end()}",
             f"waiting {self.waiting} (of these due already: {self.overdue}), finished {self.finished}, "
             f"failed {self.failed}, cancelled {self.cancelled}",
         ]
+
+    def _end(self) -> str:
+        if self.last_due_at is None:
+            return "none is left"
+        last = f"the last is due {_instant(self.last_due_at)}"
+        if not self.overdue:
+            return last
+        if self.ends_at is None:
+            return f"{last}, and none has ended in the last 10 minutes: are workers running?"
+        return f"{last}; at the pace of the last 10 minutes the end is {_instant(self.ends_at)}"
+
+
+def _instant(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def campaign(spark: SparkSession, using: str, tag: str) -> Campaign:
@@ -47,16 +78,27 @@ def campaign(spark: SparkSession, using: str, tag: str) -> Campaign:
         f.count("*").alias("waiting"),
         f.count_if(f.col("due_at") <= f.now()).alias("overdue"),
         f.max(f.unix_millis("due_at")).alias("last_ms"),
+        f.unix_millis(f.now()).alias("now_ms"),
     )
     (ready,) = left.collect()
-    ended = {
-        row.outcome: row["count"]
-        for row in _of(spark, using, "finish", tag, "outcome").groupBy("outcome").count().collect()
-    }
-    failed = _of(spark, using, "error", tag, "id").count()
-    last_due_at = None if ready.last_ms is None else from_ms(ready.last_ms)  # an instant would come in local time
-    finished, cancelled = ended.get("finished", 0), ended.get("cancelled", 0)
-    return Campaign(ready.waiting, ready.overdue, finished, cancelled, failed, last_due_at)
+    ended = {row.outcome: row for row in _ended(_of(spark, using, "finish", tag, "outcome,ended_at"), "outcome")}
+    finished, cancelled = (ended.get(outcome, Row(number=0, lately=0)) for outcome in ("finished", "cancelled"))
+    (failed,) = _ended(_of(spark, using, "error", tag, "ended_at"))
+    return Campaign(
+        at=from_ms(ready.now_ms),  # an instant would come in local time
+        waiting=ready.waiting,
+        overdue=ready.overdue,
+        finished=finished.number,
+        cancelled=cancelled.number,
+        failed=failed.number,
+        ended_lately=finished.lately + failed.lately,
+        last_due_at=None if ready.last_ms is None else from_ms(ready.last_ms),
+    )
+
+
+def _ended(rows: DataFrame, *by: str) -> list[Row]:
+    lately = f.count_if(f.col("ended_at") > f.now() - f.expr(f"INTERVAL {LATELY.seconds} SECONDS"))
+    return rows.groupBy(*by).agg(f.count("*").alias("number"), lately.alias("lately")).collect()
 
 
 def _of(spark: SparkSession, using: str, table: str, tag: str, column: str) -> DataFrame:
