@@ -1,12 +1,18 @@
 """What should be against what is: each kind of difference is found, and nothing else."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
+from django.db.models import F
+from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
-from django_delayq import Send, send_delay_messages
+from django_delayq import Send, send_delay_message, send_delay_messages
+from django_delayq.conf import get_alias
+from django_delayq.models import ReadyMessage
 from django_delayq.spark.jobs.archive import archive
 from django_delayq.spark.jobs.lake import Lake
 from django_delayq.spark.jobs.reconcile import (
@@ -65,3 +71,20 @@ def test_what_was_due_before_it_was_sent_is_no_difference(spark: SparkSession) -
     send_delay_messages([Send("note", at=START, id="past")], using=STORED)
     should = expected(spark, "past").withColumn("due_at", f.lit(START))
     assert found(should, known(spark, STORED, "note")) == {}
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_tables_and_broker_do_not_agree_on_is_told_and_written_too(tmp_path: Path) -> None:
+    send_delay_message("note", id="note:1", at=datetime(2096, 11, 21, tzinfo=UTC), using=STORED)
+    leased = ReadyMessage.objects.using(get_alias(STORED).database)
+    leased.update(lease_until=F("sent_at") + 900 * 86_400_000, token=1, worker="nobody")
+    (rows := tmp_path / "rows.csv").write_text("id,on\n1,2096-11-21\n")
+    plan = ["--from", str(rows), "--key", "note", "--id", "id", "--due", "on", "--zone", "UTC"]
+    told = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("delayq_spark", "reconcile", "--using", STORED, "--out", str(tmp_path / "out"), *plan, stdout=told)
+    difference, number = told.getvalue().splitlines()
+    assert "note:1" in difference
+    assert "leased to 'nobody'" in difference
+    assert number == "1 differences."
+    assert parquet.read_table(tmp_path / "out").to_pylist() == [{"id": None, "difference": difference}]

@@ -73,6 +73,7 @@ def in_lake_and_table(spark: SparkSession, using: str, lake: Lake) -> DataFrame:
     return both.select("id", f.lit(IN_BOTH).alias("difference"))
 
 
-def tables_against_broker(using: str) -> list[str]:
-    """What `delayq audit` finds."""
-    return get_broker(using).audit().differences
+def tables_against_broker(spark: SparkSession, using: str) -> DataFrame:
+    """What `delayq audit` finds, as `difference`; its lines are of no one `id`, which is NULL."""
+    lines = get_broker(using).audit().differences
+    return spark.createDataFrame([(None, line) for line in lines], "id string, difference string")
