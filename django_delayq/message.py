@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from django_delayq.errors import LeaseLost
-from django_delayq.instants import from_ms as from_ms
+from django_delayq.instants import from_ms
 
 T = TypeVar("T")
 

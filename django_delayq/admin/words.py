@@ -9,7 +9,7 @@ from django.utils.translation import pgettext
 
 from django_delayq.admin.columns import instant
 from django_delayq.durations import to_text
-from django_delayq.message import from_ms
+from django_delayq.instants import from_ms
 
 LEAST = 0.01
 """A rate that is lower is only told as such."""

@@ -8,13 +8,12 @@ from datetime import UTC, timedelta, tzinfo
 from typing import Any
 
 from django_delayq.brokers.base import Counts, SetCount, earliest
-from django_delayq.message import from_ms
+from django_delayq.instants import HOUR_MS, from_ms
 from django_delayq.store.database import Database, Row
 from django_delayq.store.pairs import waiting_pairs
 from django_delayq.store.rows import CRASHES_NOW, FREE
 from django_delayq.store.unions import Look, for_each
 
-HOUR_MS = 3_600_000
 HOURS = 12
 """What falls due in this hour and the next ones is told by the hour."""
 
