@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connections
+from django.db.backends.utils import CursorWrapper
 
 from django_delayq.admin.limits import TooSlow, time_limit
 from django_delayq.conf import get_alias
@@ -24,28 +25,26 @@ DRAWN = 100_000
 
 # The next name of an index, again and again: a probe for each, however many rows have it.
 _NAMES = """
-WITH RECURSIVE {column}s (name, number) AS (
-    SELECT min({column}), 1 FROM delayq_error WHERE alias = %s
+WITH RECURSIVE {column}_names (name, number) AS (
+    SELECT min(e.{column}), 1 FROM delayq_error e WHERE e.alias = %s
     UNION ALL
-    SELECT (SELECT min(e.{column}) FROM delayq_error e WHERE e.alias = %s AND e.{column} > {column}s.name), number + 1
-    FROM {column}s WHERE name IS NOT NULL AND number < %s
+    SELECT (SELECT min(e.{column}) FROM delayq_error e WHERE e.alias = %s AND e.{column} > names.name), number + 1
+    FROM {column}_names names WHERE names.name IS NOT NULL AND names.number < %s
 )
+SELECT '{column}', name FROM {column}_names WHERE name IS NOT NULL
 """
 _FINGERPRINTS = _NAMES.format(column="fingerprint")
 _NAMED = ("fingerprint", "queue", "key")
 _NAMES_OF_ALL = " UNION ALL ".join(
-    f"SELECT * FROM ({_NAMES.format(column=column)}"  # noqa: S608  constants
-    f" SELECT '{column}', name FROM {column}s WHERE name IS NOT NULL) AS of_{column}s"
+    f"SELECT * FROM ({_NAMES.format(column=column)}) AS of_{column}"  # noqa: S608  constants
     for column in _NAMED
 )
-_GROUPS = f"""{_FINGERPRINTS}
-SELECT name,
-    (SELECT count(*) FROM (
-        SELECT 1 FROM delayq_error e WHERE e.alias = %s AND e.fingerprint = name LIMIT %s) AS capped),
-    (SELECT min(e.ended_at) FROM delayq_error e WHERE e.alias = %s AND e.fingerprint = name),
-    (SELECT max(e.ended_at) FROM delayq_error e WHERE e.alias = %s AND e.fingerprint = name)
-FROM fingerprints WHERE name IS NOT NULL
-"""  # noqa: S608  constants
+_GROUP = """
+SELECT {i},
+    (SELECT count(*) FROM (SELECT 1 FROM delayq_error WHERE alias = %s AND fingerprint = %s LIMIT %s) AS capped),
+    (SELECT min(ended_at) FROM delayq_error WHERE alias = %s AND fingerprint = %s),
+    (SELECT max(ended_at) FROM delayq_error WHERE alias = %s AND fingerprint = %s)
+"""
 
 _BY_HOUR = """
 SELECT {i}, ended_at - %s - (ended_at - %s) %% 3600000 AS since_start_ms, count(*) FROM (
@@ -80,14 +79,25 @@ def names_of_failed(alias: str) -> dict[str, set[str]]:
 def groups(alias: str, now: datetime) -> list[Group]:
     """The groups, what failed last first."""
     with connections[get_alias(alias).database].cursor() as cursor:
-        cursor.execute(_GROUPS, [alias, alias, MOST, alias, COUNTED + 1, alias, alias])
-        found = cursor.fetchall()
-    by_hour = _by_hour(alias, now, [name for name, *_ in found])
+        cursor.execute(_FINGERPRINTS, [alias, alias, MOST])
+        names = [name for _, name in cursor.fetchall()]
+        found = _counted(cursor, alias, names)
+    by_hour = _by_hour(alias, now, names)
     made = [
         Group(name, min(count, COUNTED), count > COUNTED, from_ms(first), from_ms(last), by_hour.get(name, [0] * HOURS))
         for name, count, first, last in found
     ]
     return sorted(made, key=lambda group: group.last, reverse=True)
+
+
+def _counted(cursor: CursorWrapper, alias: str, names: Sequence[str]) -> list[tuple[str, int, int, int]]:
+    """Of each name how many there are, and when the first and the last ended; of what is gone by now, nothing."""
+    if not names:
+        return []
+    sql = " UNION ALL ".join(_GROUP.format(i=i) for i in range(len(names)))
+    each = [(alias, name, COUNTED + 1, alias, name, alias, name) for name in names]
+    cursor.execute(sql, [value for values in each for value in values])
+    return [(names[i], count, first, last) for i, count, first, last in cursor.fetchall() if count and last is not None]
 
 
 def _by_hour(alias: str, now: datetime, names: Sequence[str]) -> dict[str, list[int]]:

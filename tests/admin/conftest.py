@@ -13,7 +13,9 @@ from django_delayq.store import StoredBroker
 from tests.databases import SiteTables
 
 
-@pytest.fixture(params=["sqlite_database", "postgres_database"], ids=["sqlite", "postgresql"])
+@pytest.fixture(
+    params=["sqlite_database", "postgres_database", "mariadb_database"], ids=["sqlite", "postgresql", "mariadb"]
+)
 def database(request: pytest.FixtureRequest) -> str:
     """The alias of a database that the store can use."""
     alias: str = request.getfixturevalue(request.param)

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.apps import apps
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from django_delayq import send_delay_message
 from django_delayq.brokers import get_broker
@@ -69,6 +70,12 @@ def finish(broker: StoredBroker, *ids: str, data: Any = None, key: str = "order.
     for id in ids:
         send(id, data, key=key)
         settle(broker, claim(broker, key), Verb.FINISH)
+
+
+def asked(queries: CaptureQueriesContext) -> list[str]:
+    """The statements that find something: not those that begin and end a transaction, or limit the time on MariaDB."""
+    statements = (query["sql"] for query in queries)
+    return [sql for sql in statements if sql not in ("BEGIN", "COMMIT") and "SESSION" not in sql]
 
 
 def text_of(response: Any) -> str:

@@ -1,4 +1,4 @@
-"""A page gives up on a database that takes too long. The lists' own tests hold this on PostgreSQL and SQLite."""
+"""A page gives up on a database that takes too long, and leaves its session as it was."""
 
 import pytest
 from django.db import connections
