@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import compress
 from time import monotonic
 
@@ -47,6 +48,9 @@ from django_delayq.store.short_cut import ShortCut
 from django_delayq.store.sweep import Unfed
 from django_delayq.transactions import warn_of_others
 from django_delayq.values import did_you_mean
+
+MANY = 100
+"""A claim takes so many alarms, shared out among what is wanted, after one whose alarms were all stale."""
 
 
 class StoredBroker:
@@ -117,10 +121,12 @@ class StoredBroker:
     # The worker's moves
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        self._heard_in_vain = False
+        heard_in_vain, self._heard_in_vain = self._heard_in_vain, False
         if self.degraded.on:
             with self.database.available():
                 return self._feed.claim(wants, lease_ms, worker)
+        if heard_in_vain:  # many that were cancelled or moved together may be ahead of what is due after them
+            wants = [replace(want, count=max(want.count, MANY // len(wants))) for want in wants]
         found, heard = self._claim_by_clock(wants, lease_ms, worker)
         self._heard_in_vain = heard and not found.messages
         return found
