@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
+from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
@@ -105,6 +105,14 @@ class Database:
 
     def lacks(self, what: str) -> str:
         """What to say of tables or columns that are not there."""
+        if not router.allow_migrate(self.using, "delayq"):
+            return _(
+                "Database %(database)r lacks %(what)s, and DATABASE_ROUTERS lets delayq have no tables there: name the "
+                'database where they are in DELAYQ["%(alias)s"]["DATABASE"].',
+                database=self.using,
+                what=what,
+                alias=self.alias,
+            )
         return _(
             "Database %(database)r lacks %(what)s: run `manage.py migrate --database %(database)s`.",
             database=self.using,

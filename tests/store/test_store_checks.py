@@ -122,6 +122,22 @@ def test_without_its_tables_the_check_the_worker_and_a_send_say_what_to_do(empty
         get_delay_message("a")
 
 
+class Elsewhere:
+    """A router that has the tables of delayq in no database that there is."""
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return False if app_label == "delayq" else None
+
+
+@pytest.mark.usefixtures("own_log_level")
+def test_where_a_router_allows_no_tables_another_database_is_asked_for(empty: str, settings: Settings) -> None:
+    settings.DATABASE_ROUTERS = [Elsewhere()]
+    (message,) = found(empty)
+    assert "DATABASE_ROUTERS lets delayq have no tables there" in message.msg
+    assert 'DELAYQ["default"]["DATABASE"]' in message.msg
+    assert "migrate --database" not in message.msg
+
+
 @pytest.mark.alters_tables
 def test_a_migration_that_was_not_run_is_found_by_its_column(stored: str) -> None:
     with connections[stored].schema_editor() as editor:
