@@ -51,7 +51,7 @@ def test_the_caller_s_header_is_not_changed_and_not_shared(rig: Rig) -> None:
 def test_one_id_twice_in_a_batch_is_one_message(rig: Rig) -> None:
     placed = rig.send("a", "b", "a", "a")
     assert [answer.created for answer in placed] == [True, True, False, False]
-    assert ids(rig.claim()) == ["a", "b"]
+    assert sorted(ids(rig.claim())) == ["a", "b"]  # in shards one may be due a moment before the other
     rig.assert_counted("sent", 2)
 
 
