@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connections
-from django.db.backends.utils import CursorWrapper
 
 from django_delayq.admin.limits import TooSlow, time_limit
 from django_delayq.conf import get_alias
 from django_delayq.instants import HOUR_MS, from_ms, to_epoch_ms
+from django_delayq.store.database import Database
+from django_delayq.store.unions import for_each
 
 MOST = 100
 """So many groups are shown, the first by their name."""
@@ -78,26 +79,23 @@ def names_of_failed(alias: str) -> dict[str, set[str]]:
 
 def groups(alias: str, now: datetime) -> list[Group]:
     """The groups, what failed last first."""
-    with connections[get_alias(alias).database].cursor() as cursor:
-        cursor.execute(_FINGERPRINTS, [alias, alias, MOST])
-        names = [name for _, name in cursor.fetchall()]
-        found = _counted(cursor, alias, names)
+    database = Database(alias, get_alias(alias).database)
+    names = [name for _, name in database.rows(_FINGERPRINTS, [alias, alias, MOST])]
+    found = for_each(database, (_GROUP, [(alias, name, COUNTED + 1, alias, name, alias, name) for name in names]))
     by_hour = _by_hour(alias, now, names)
     made = [
-        Group(name, min(count, COUNTED), count > COUNTED, from_ms(first), from_ms(last), by_hour.get(name, [0] * HOURS))
-        for name, count, first, last in found
+        Group(
+            names[i],
+            min(count, COUNTED),
+            count > COUNTED,
+            from_ms(first),
+            from_ms(last),
+            by_hour.get(names[i], [0] * HOURS),
+        )
+        for i, count, first, last in found
+        if count  # else its last one is gone by now
     ]
     return sorted(made, key=lambda group: group.last, reverse=True)
-
-
-def _counted(cursor: CursorWrapper, alias: str, names: Sequence[str]) -> list[tuple[str, int, int, int]]:
-    """Of each name how many there are, and when the first and the last ended; of what is gone by now, nothing."""
-    if not names:
-        return []
-    sql = " UNION ALL ".join(_GROUP.format(i=i) for i in range(len(names)))
-    each = [(alias, name, COUNTED + 1, alias, name, alias, name) for name in names]
-    cursor.execute(sql, [value for values in each for value in values])
-    return [(names[i], count, first, last) for i, count, first, last in cursor.fetchall() if count and last is not None]
 
 
 def _by_hour(alias: str, now: datetime, names: Sequence[str]) -> dict[str, list[int]]:
