@@ -6,7 +6,7 @@ from typing import Any
 from django_delayq.brokers.figures import LEFT, Audit
 from django_delayq.brokers.redis.foreign import describe
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.looks import clock_ms, read_totals, set_names
+from django_delayq.brokers.redis.looks import clock_ms, names_of_sets, read_totals, set_names
 from django_delayq.brokers.redis.records import entry_id, unpack_message
 from django_delayq.brokers.redis.scripts import Call, Operation, beside, load, plain
 
@@ -53,14 +53,15 @@ def _own_names(keys: Keys, foreign: set[str]) -> Operation[list[str]]:
 
 
 def _look(keys: Keys, foreign: set[str]) -> Operation[list[Any]]:
-    """The script's answer once every wait set there is was named (but for names that are not ours)."""
+    """The script's answer once every wait set there is was named. One that was there is named on: it may come again."""
     fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error, keys.count, keys.sets)
-    names: list[str] | None = None
+    names = yield from _own_names(keys, foreign)
     while True:
-        before, names = names, (yield from _own_names(keys, foreign))
         (reply,) = yield [Call(load("audit"), [*fixed, *map(keys.wait, names)], ())]
-        if reply[-1] == 0 or names == before:
+        unnamed = [name for name in names_of_sets(reply[-1]) if name not in foreign]
+        if not unnamed:
             return reply  # type: ignore[no-any-return]
+        names += unnamed
 
 
 def _walk(keys: Keys, foreign: set[str]) -> Operation[tuple[list[str], dict[str, int]]]:

@@ -1,7 +1,7 @@
 """Looking in: one message, the next ones, the buried ones, the figures. Operations, as `scripts.py` defines them."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from heapq import nsmallest
 
@@ -126,7 +126,12 @@ def newer(keys: Keys) -> Operation[int]:
 def set_names(keys: Keys) -> Operation[list[str]]:
     """The names of all wait sets."""
     (names,) = yield [plain("ZRANGE", keys.sets, 0, -1)]
-    return sorted(name.decode() for name in names if _is_text(name))  # what is no text is not ours
+    return names_of_sets(names)
+
+
+def names_of_sets(names: Iterable[bytes]) -> list[str]:
+    """Those of them that are ours: what is no text is someone else's."""
+    return sorted(name.decode() for name in names if _is_text(name))
 
 
 def read_totals(reply: list[bytes]) -> dict[str, int]:

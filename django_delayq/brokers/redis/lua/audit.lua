@@ -2,15 +2,15 @@
 -- The totals and the sets in one atomic look.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 error 6 count 7 keys 8.. the wait sets
 -- ARGV  none
--- Gives now, bodies, states, running, suspects, due suspects, errors, totals (a flat list), pending, ready, and the number of
--- wait sets that are listed in `keys` and not named here (then call again).
-local pending, ready, unnamed, sets = 0, 0, 0, wait_sets(8)
+-- Gives now, bodies, states, running, suspects, due suspects, errors, totals (a flat list), pending, ready, and the names
+-- of the wait sets that are listed in `keys` and not named here (then call again with them).
+local pending, ready, unnamed, sets = 0, 0, {}, wait_sets(8)
 for _, set in pairs(sets) do
   local due = redis.call('ZCOUNT', set, '-inf', now)
   ready, pending = ready + due, pending + redis.call('ZCARD', set) - due
 end
 for _, name in ipairs(redis.call('ZRANGE', KEYS[7], 0, -1)) do
-  if not sets[name] then unnamed = unnamed + 1 end
+  if not sets[name] then unnamed[#unnamed + 1] = name end
 end
 return { now, redis.call('HLEN', KEYS[1]), redis.call('HLEN', KEYS[2]), redis.call('ZCARD', KEYS[3]),
   redis.call('ZCARD', KEYS[4]), redis.call('ZCOUNT', KEYS[4], '-inf', now), redis.call('ZCARD', KEYS[5]),

@@ -1,0 +1,33 @@
+"""The audit of a Redis on which messages move meanwhile."""
+
+from django_delayq.brokers.base import Audit, Verb
+from django_delayq.brokers.redis.audit import audit
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.links import Links
+from django_delayq.brokers.redis.scripts import Operation
+from tests.brokers.rig import Rig
+
+
+def audit_while_it_comes_and_goes(rig: Rig) -> Operation[Audit]:
+    """The message that is due waits only while the script looks, and runs whenever the sets are listed."""
+    operation = audit(Keys("delayq"))
+    calls = next(operation)
+    held = rig.claim_one()
+    while True:
+        is_script = any(call.name == "audit.lua" for call in calls)
+        if is_script:
+            assert rig.settle(held, Verb.RELEASE)
+        replies = yield calls
+        if is_script:
+            held = rig.claim_one()
+        try:
+            calls = operation.send(replies)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def test_a_set_that_is_gone_whenever_its_name_is_asked_for_is_counted(rig: Rig, links: Links) -> None:
+    rig.send("a")
+    rig.advance(0)
+    found = links.run(audit_while_it_comes_and_goes(rig))
+    assert (found.differences, found.places["ready"]) == ([], 1)
