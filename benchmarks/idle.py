@@ -15,8 +15,8 @@ from benchmarks.spent import cpu_s, round_trips
 from benchmarks.worker import worker
 
 SETTLING_S = 2.0
-HEARING_S = 8.0
-"""By then each has heard of all others: a heartbeat later."""
+HEARING_S = 16.0
+"""By then each has heard of all others, with a heartbeat or the next, and what that makes it look at once is over."""
 ROUND_S = 10
 CLUSTER_S = 28
 """Four heartbeats, and seven looks of the first: less would count now one more of each, now one less."""
