@@ -89,7 +89,7 @@ class Worker:
             order=Order(options.queues),
             most=options.max_messages,
         )
-        suspects = make_claiming(
+        self._suspects = make_claiming(
             partial(_claim_suspect, broker, lease_ms, self.name),
             hands_of=_by_key([suspect_hands]),
             order=Order(()),  # a child process runs them, one at a time
@@ -97,7 +97,7 @@ class Worker:
         self._loop = Loop(
             broker,
             claiming=self._claiming,
-            suspects=suspects,
+            suspects=self._suspects,
             upkeep=Upkeep(broker, alias.name, lease_ms, self._leases.held, pauses, unrun, outage),
             pauses=pauses,
             outage=outage,
@@ -134,7 +134,8 @@ class Worker:
         self._heartbeat.begin_end()
         for sync_hands in self._sync_hands:
             sync_hands.stop()
-        self._claiming.release_unstarted(older_than_s=0)
+        for claiming in (self._claiming, self._suspects):
+            claiming.release_unstarted(older_than_s=0)
         self._wait_until_idle(self._shutdown_timeout)
         self.settling.close(LAST_WORDS_S)
         self._interrupt()

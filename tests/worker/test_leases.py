@@ -240,6 +240,21 @@ def test_what_a_thread_of_the_worker_still_runs_is_not_started_beside_it(faulty:
     assert broker.counts().totals["finished"] == 2
 
 
+def test_a_stop_gives_back_a_suspect_that_a_thread_of_the_worker_still_runs(faulty: Rig, held: Held) -> None:
+    faulty.send("a")
+    worker = faulty.start(make_handler(lambda message: held(message)))
+    assert held.started.wait(PATIENCE_S)
+    broker = broker_of(faulty)
+    while not faulty.see("a").suspect:
+        broker.claim([Want("default", "k", 1)], lease_ms=LEASE_MS, worker="dies")
+        broker.advance(LEASE_MS * 2)
+        broker.upkeep(lease_ms=LEASE_MS)
+    broker.until(lambda: faulty.see("a").state is State.RUNNING)
+    worker.stop()
+    broker.until(lambda: faulty.see("a").state is State.READY)
+    held.go.set()
+
+
 def test_a_worker_that_could_not_renew_keeps_what_nobody_took(faulty: Rig, held: Held) -> None:
     faulty.send("a")
     worker = faulty.start(make_handler(lambda message: held(message)))
