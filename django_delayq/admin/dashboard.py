@@ -25,6 +25,7 @@ from django_delayq.durations import to_text
 from django_delayq.errors import DelayqError
 from django_delayq.instants import from_ms
 from django_delayq.monitor import Status, status, translated
+from django_delayq.store.database import Database
 
 PATIENCE_S = 1.0
 """How long a page waits for a broker."""
@@ -111,7 +112,7 @@ def _look(alias: str) -> Status:
     found = get_alias(alias)
     if found.store is None:
         return status(alias, patience_s=PATIENCE_S)
-    with time_limit(found.database):
+    with Database(alias, found.database).available(), time_limit(found.database):
         return status(alias, patience_s=PATIENCE_S, zone=timezone.get_current_timezone())
 
 

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.away import told_when_away
 from django_delayq.admin.columns import instant
 from django_delayq.admin.conditions import now_utc
 from django_delayq.admin.groups import HOURS, groups
@@ -29,6 +30,7 @@ class Bar:
     height: int
 
 
+@told_when_away
 def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
     """The groups of the alias that the address names."""
     if not admin.has_view_permission(request):

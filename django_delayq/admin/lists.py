@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _, gettext_lazy
 from django_delayq.admin import columns, dashboard
 from django_delayq.admin.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHEDULE, RESCUE, RUN_NOW, Move, action_of
 from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.away import told_when_away
 from django_delayq.admin.bounded import BoundedAdmin, say_too_slow
 from django_delayq.admin.edit_page import edit_page
 from django_delayq.admin.export import export_csv, export_jsonl
@@ -79,6 +80,7 @@ class MessageAdmin(BoundedAdmin):
         paginator.is_many = bool(named) and is_many(queryset, named)
         return paginator
 
+    @told_when_away
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         without_store = get_alias(alias_of(request)).store is None
         return super().changelist_view(request, {"without_store": without_store, **(extra_context or {})})

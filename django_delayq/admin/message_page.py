@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from django_delayq.admin.aliases import alias_of, query_of, stored_aliases
+from django_delayq.admin.away import told_when_away
 from django_delayq.admin.bounded import is_primary_key
 from django_delayq.admin.log import entries_of
 from django_delayq.admin.payload import may_view, payload_of
@@ -23,6 +24,7 @@ TABLES: tuple[type[MessageRow], ...] = (ReadyMessage, ErrorMessage, FinishMessag
 """Where a message may be, under one primary key."""
 
 
+@told_when_away
 def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
     """The page of a message, or the way to where it has moved."""
     if not admin.has_view_permission(request):
@@ -69,7 +71,7 @@ def _address(admin: Any, model: type[MessageRow], view: str, *args: str) -> str:
 
 def _elsewhere(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
     alias = alias_of(request)
-    for model in TABLES:
+    for model in filter(admin.admin_site.is_registered, TABLES):
         if is_primary_key(object_id) and model is not admin.model:
             found = model._default_manager.using(get_alias(alias).database).filter(alias=alias, pk=object_id).first()
             if found is not None:
@@ -79,8 +81,8 @@ def _elsewhere(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse
 
 
 def _same_tag(admin: Any, row: MessageRow) -> Any:
-    """A link to each list, searched for the tag."""
+    """A link to each list that the site has, searched for the tag."""
     if not row.tag:
         return
-    for model in TABLES:
+    for model in filter(admin.admin_site.is_registered, TABLES):
         yield model._meta.verbose_name_plural, _address(admin, model, "changelist") + query_of(row.alias, q=row.tag)

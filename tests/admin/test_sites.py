@@ -44,3 +44,13 @@ import tests.urls
 def test_importing_the_admin_connects_to_no_database() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_message_is_shown_on_a_site_that_leaves_out_other_lists(
+    settings: Settings, broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    settings.ROOT_URLCONF = "tests.admin.few_lists"
+    bury(broker, "a", tag="order:42")
+    pk = pk_of(database, "a", ErrorMessage)
+    assert "/few/delayq/errormessage/?q=order%3A42" in page(superuser.get(f"/few/delayq/errormessage/{pk}/change/"))
+    assert superuser.get("/few/delayq/errormessage/999/change/").status_code == 302

@@ -1,0 +1,34 @@
+"""What a page says whose tables can't be read: it leads to the dashboard, which shows why and looks again by itself."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.conf import get_alias
+from django_delayq.errors import DelayqError
+from django_delayq.monitor import translated
+from django_delayq.store.database import Database
+
+View = Callable[..., HttpResponse]
+
+
+def told_when_away(view: View) -> View:
+    """A view of an admin class. What keeps it from its tables is told on the dashboard of the alias."""
+
+    @wraps(view)
+    def guarded(admin: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        alias = alias_of(request)
+        try:
+            with Database(alias, get_alias(alias).database).available():
+                return view(admin, request, *args, **kwargs)
+        except DelayqError as error:
+            messages.error(request, translated(error))
+        dashboard = reverse("admin:app_list", args=[admin.opts.app_label], current_app=admin.admin_site.name)
+        return HttpResponseRedirect(dashboard + query_of(alias))
+
+    return guarded
