@@ -3,6 +3,7 @@
 import difflib
 import re
 import reprlib
+import sys
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -20,7 +21,10 @@ _shortener.maxstring = _shortener.maxother = 80
 
 def shown(value: object) -> str:
     """The repr of `value`, short enough for an error message, also when its own repr raises."""
-    return _shortener.repr(value)
+    try:
+        return _shortener.repr(value)
+    except ValueError:  # Python writes no number of thousands of digits; reprlib knows that from 3.14 on
+        return f"<{type(value).__name__} with a number of over {sys.get_int_max_str_digits()} digits>"
 
 
 def check_name(value: str, kind: str) -> str:

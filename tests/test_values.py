@@ -81,6 +81,12 @@ def test_a_value_is_shown_short_even_when_its_repr_raises() -> None:
     assert "Broken" in shown(Broken())
 
 
+def test_a_number_of_thousands_of_digits_is_shown_as_such() -> None:
+    for value in (10**5_000, {"n": [10**5_000]}):
+        assert "digits" in shown(value)
+        assert len(shown(value)) < 100
+
+
 @pytest.mark.parametrize("names", [["a", "é:%/"], [], ["x" * 200]])
 def test_names_at_once_are_those_that_are_taken_as_they_are(names: list[str]) -> None:
     assert are_names(names)
