@@ -1,5 +1,7 @@
 """The actions of the lists, and the buttons of a message's page: asked for by POST, confirmed, then done and logged."""
 
+import re
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +35,8 @@ from django_delayq.monitor import translated
 
 AT_ONCE = 1_000
 """More rows than that are moved by a job, and not while the operator waits."""
+
+_JOB_NAME = re.compile("[0-9a-f]{32}")
 
 SHOWN = 10
 """The confirmation names so many messages."""
@@ -120,8 +124,11 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
     if not confirmed or (form and not form.is_valid()):
         return _confirmation(model_admin, request, rows, move, form, count)
     change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
+    name = _job_name(request)
+    if is_all(request) and jobs.progress(alias_of(request), name):  # this answer was sent before
+        return HttpResponseRedirect(_job_address(model_admin, request, name))
     if _is_for_a_worker(request, count):
-        return _in_background(model_admin, request, move, change, count)
+        return _in_background(model_admin, request, name, change, count)
     _at_once(model_admin, request, rows, move, change)
     return None
 
@@ -166,22 +173,32 @@ def _gone(request: HttpRequest, rows: QuerySet[Any]) -> int:
 
 
 def _in_background(
-    model_admin: Any, request: HttpRequest, move: Move, change: Change, count: int | None
+    model_admin: Any, request: HttpRequest, name: str, change: Change, count: int | None
 ) -> HttpResponse | None:
     stopped = stopped_search(request)
     try:
         selection = selection_of(request, model_admin.model)
         total = counted(stopped.rows) if stopped else count
-        name = jobs.start(request.user.pk, selection, change, total or 0)
+        jobs.start(name, request.user.pk, selection, change, total or 0)
     except (DelayqError, ValueError) as error:
         messages.error(request, _("It did not begin: %(error)s") % {"error": translated(error)})
         return None
     with in_english():
         said = _("%(move)s: begun") % {"move": label_of(change)}
     log_selection(request.user.pk, model_admin.model, selection.words(), said)
+    return HttpResponseRedirect(_job_address(model_admin, request, name))
+
+
+def _job_name(request: HttpRequest) -> str:
+    """What a job will be called that this question leads to. It goes with the answer, so that one that is sent twice
+    starts no second job."""
+    named = request.POST.get("job", "")
+    return named if _JOB_NAME.fullmatch(named) else uuid.uuid4().hex
+
+
+def _job_address(model_admin: Any, request: HttpRequest, name: str) -> str:
     view = f"admin:delayq_{model_admin.opts.model_name}_job"
-    address = reverse(view, args=[name], current_app=model_admin.admin_site.name)
-    return HttpResponseRedirect(address + query_of(selection.alias))
+    return reverse(view, args=[name], current_app=model_admin.admin_site.name) + query_of(alias_of(request))
 
 
 def _confirmation(
@@ -194,6 +211,7 @@ def _confirmation(
 ) -> HttpResponse:
     stopped = stopped_search(request) if is_all(request) else None
     shown = list(rows.defer("data")[:SHOWN])
+    in_background = _is_for_a_worker(request, count)
     context = {
         **model_admin.admin_site.each_context(request),
         "title": move.label,
@@ -204,12 +222,13 @@ def _confirmation(
         "count": count,
         "limit": LIMIT_S,
         "stopped": stopped,
-        "in_background": _is_for_a_worker(request, count),
+        "in_background": in_background,
+        "job": _job_name(request),
         "shown": [(row, _when(row)) for row in shown],
         "not_shown": max(0, (count or 0) - len(shown)),
         "is_all": is_all(request),
         "selected": request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)[: None if not is_all(request) else 1],
-        "seen": [] if is_all(request) else seen(request, rows),
+        "seen": "" if in_background else seen(request, rows),
         "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
         "list_address": request.get_full_path(),
     }

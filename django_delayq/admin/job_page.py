@@ -13,8 +13,7 @@ from django_delayq.admin.conditions import NUL
 from django_delayq.admin.message_page import address_of
 from django_delayq.admin.moves import label_of
 from django_delayq.admin.story import what_next
-from django_delayq.errors import DataMismatch
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow
+from django_delayq.models import ErrorMessage, FinishMessage
 
 AGAIN_S = 2
 
@@ -23,7 +22,7 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
     """How far a job has come. The page loads itself again while it goes on."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
-    found = _found(alias_of(request), name)
+    found = None if NUL in name else jobs.progress(alias_of(request), name)
     if found is None:
         raise Http404(_("There is no such job any more."))
     job, row = found
@@ -45,10 +44,3 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
     request.current_app = admin.admin_site.name
     headers = {} if over else {"Refresh": str(AGAIN_S)}
     return TemplateResponse(request, "admin/delayq/job.html", context, headers=headers)
-
-
-def _found(alias: str, name: str) -> tuple[jobs.Job, MessageRow] | None:
-    try:
-        return None if NUL in name else jobs.progress(alias, name)
-    except DataMismatch:  # a message of that tag that is none of a job's
-        return None

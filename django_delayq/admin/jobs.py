@@ -5,7 +5,7 @@ its newest message. A page is moved in the transaction that ends its message and
 worker had moved of it is moved, and counted, by the next one.
 """
 
-import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from django_delayq.admin.moves import Change, label_of, move
 from django_delayq.admin.selection import Selection, model_named
 from django_delayq.codec import decode_data
 from django_delayq.conf import get_alias
+from django_delayq.errors import DataMismatch
 from django_delayq.handlers import delay_execute
 from django_delayq.message import Message
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
@@ -49,27 +50,27 @@ def register(using: str) -> None:
     delay_execute(KEY, using=using, max_attempts=10, atomic=True)(move_next_page)
 
 
-def start(user_id: Any, selection: Selection, change: Change, total: int) -> str:
-    """Send the first message of a job on about `total` rows. Gives its name."""
-    job = Job(uuid.uuid4().hex, str(user_id), selection, change, total)
-    _send(job)
-    return job.name
+def start(name: str, user_id: Any, selection: Selection, change: Change, total: int) -> None:
+    """Send the first message of a job on about `total` rows. A job is started once under a name, however often this is
+    called."""
+    _send(Job(name, str(user_id), selection, change, total))
 
 
 def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
-    """The newest message of a job, and what it carries."""
+    """The newest message of a job, and what it carries. None too for a message of that tag that is none of a job's."""
     using = get_alias(alias).database
     for model in (ReadyMessage, ErrorMessage, FinishMessage):
         row = model._default_manager.using(using).filter(alias=alias, tag=_tag(name)).order_by("-pk").first()
         if row is not None:
-            return decode_data(row.data.encode(), Job), row
+            with suppress(DataMismatch):
+                return decode_data(row.data.encode(), Job), row
     return None
 
 
 def move_next_page(message: Message[Job]) -> None:
     """Move a page and send the next message; the last one says what was done."""
     job = message.data
-    if job.over:
+    if job.over or (not job.after and _has_gone_on(job)):
         return
     page = job.selection.next_page(job.after)
     if page is None:
@@ -88,9 +89,24 @@ def move_next_page(message: Message[Job]) -> None:
     )
 
 
+def _has_gone_on(job: Job) -> bool:
+    """Whether a first message has sent the next. Of two with one id the second was sent after the first had ended."""
+    using = get_alias(job.selection.alias).database
+    return any(
+        model._default_manager.using(using)
+        .filter(alias=job.selection.alias, tag=_tag(job.name))
+        .exclude(message_id=_id(job))
+        .exists()
+        for model in (ReadyMessage, ErrorMessage, FinishMessage)
+    )
+
+
 def _send(job: Job) -> None:
-    id = f"{_tag(job.name)}:{'over' if job.over else job.after}"
-    send_delay_message(KEY, job, id=id, tag=_tag(job.name), using=job.selection.alias)
+    send_delay_message(KEY, job, id=_id(job), tag=_tag(job.name), using=job.selection.alias)
+
+
+def _id(job: Job) -> str:
+    return f"{_tag(job.name)}:{'over' if job.over else job.after}"
 
 
 def _tag(name: str) -> str:

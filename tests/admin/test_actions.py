@@ -1,5 +1,6 @@
 """The actions: confirmed, then done by the verbs that everything else uses, and logged."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -13,13 +14,29 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.test import Client
 
-from django_delayq import get_delay_message
+from django_delayq import get_delay_message, send_delay_message
 from django_delayq.admin import actions, jobs, moves
 from django_delayq.admin.lists import ErrorMessageAdmin
+from django_delayq.brokers import get_broker
+from django_delayq.codec import decode_data
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Tally
 from django_delayq.store import StoredBroker
 from django_delayq.testing import run_due
-from tests.admin.support import LISTS, ask, bury, claim, confirm, due_times, finish, ids_in, pk_of, send, text_of, url
+from tests.admin.support import (
+    LISTS,
+    ask,
+    bury,
+    claim,
+    confirm,
+    due_times,
+    finish,
+    ids_in,
+    page,
+    pk_of,
+    send,
+    text_of,
+    url,
+)
 
 READY = ("run_now", "reschedule", "cancel", "purge")
 ERROR = ("rescue", "purge_errors")
@@ -245,6 +262,54 @@ def test_a_job_whose_message_ran_twice_moves_nothing_twice(job_of_two_pages: Any
     run_due(deliveries=2)
     assert ids_in(database, ErrorMessage) == {"other"}
     assert ids_in(database, ReadyMessage) == {"a1", "a2", "a3"}
+
+
+@pytest.fixture
+def shift_all(
+    broker: StoredBroker, registry: None, monkeypatch: pytest.MonkeyPatch, superuser: Client, database: str
+) -> Callable[[], Any]:
+    """Answers one question, however often: whether all of three messages are to be an hour later, in the background."""
+    monkeypatch.setattr(actions, "AT_ONCE", 2)
+    monkeypatch.setattr(moves, "PAGE", 2)
+    jobs.register("default")
+    for id in ("a1", "a2", "a3"):
+        send(id, delay="2h")
+    options: dict[str, Any] = {"all_that_match": True, "query": "?key=order.close"}
+    pks = [pk_of(database, "a1")]
+    asked = page(ask(superuser, ReadyMessage, "reschedule", pks, **options))
+    (name,) = re.findall(r'name="job" value="(\w{32})"', asked)
+    return partial(confirm, superuser, ReadyMessage, "reschedule", pks, how="shift", length="1h", job=name, **options)
+
+
+def hours_later(database: str) -> set[int]:
+    """By how many hours each of them is later than two hours from now: virtual time moves on by milliseconds."""
+    now = get_broker().counts().now_ms
+    due = due_times(database)
+    return {round(due[id].timestamp() / 3600 - now / 3_600_000) - 2 for id in ("a1", "a2", "a3")}
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_an_answer_that_is_sent_twice_starts_one_job(
+    shift_all: Callable[[], Any], database: str, has_run: bool
+) -> None:
+    first = shift_all()
+    if has_run:
+        run_due()
+    assert shift_all().redirect_chain == first.redirect_chain
+    run_due()
+    assert hours_later(database) == {1}
+    assert sum("begun" in said for said in logged()) == 1
+
+
+def test_a_job_that_is_begun_again_after_its_first_step_moves_nothing(
+    shift_all: Callable[[], Any], database: str
+) -> None:
+    shift_all()
+    first = ReadyMessage.objects.using(database).get(key=jobs.KEY)
+    run_due()
+    send_delay_message(jobs.KEY, decode_data(first.data.encode()), id=first.message_id, tag=first.tag)
+    run_due()
+    assert hours_later(database) == {1}
 
 
 def test_what_fails_after_the_job_began_is_left(

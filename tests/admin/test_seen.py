@@ -42,6 +42,21 @@ def test_what_another_has_rescheduled_since_the_question_is_left_and_said(
     assert f'datetime="{now}"' in page(ask(superuser, ReadyMessage, "reschedule", [pk_of(database, "a")]))
 
 
+def test_an_answer_for_all_that_match_that_is_sent_twice_moves_each_once(
+    broker: StoredBroker, superuser: Client, database: str
+) -> None:
+    for id in ("a", "b"):
+        send(id, delay="2h")
+    before = due_times(database)
+    pks = [pk_of(database, "a")]
+    asked = seen_in(ask(superuser, ReadyMessage, "reschedule", pks, all_that_match=True))
+    send("matches since", delay="2h")
+    assert "Rescheduled: 3 messages." in reschedule(superuser, pks, all_that_match=True, **asked)
+    assert "2 messages were left: they have changed since" in reschedule(superuser, pks, all_that_match=True, **asked)
+    moved = due_times(database)
+    assert {id: moved[id] - due for id, due in before.items()} == dict.fromkeys(before, timedelta(hours=1))
+
+
 def test_what_failed_again_since_the_question_is_left(broker: StoredBroker, superuser: Client, database: str) -> None:
     bury(broker, "a")
     pks = [pk_of(database, "a", ErrorMessage)]
