@@ -1,23 +1,43 @@
 """What an operator changed of a payload: as the log keeps it, and as it may be shown today."""
 
-from difflib import unified_diff
+from collections.abc import Iterable, Iterator
+from difflib import SequenceMatcher
+from itertools import takewhile, zip_longest
 
 from django.utils.translation import gettext as _
 
 from django_delayq.admin.payload import is_masked, masked, pretty
 from django_delayq.models import MessageRow
 
-_ALL = 1_000_000
+MOST = 200
+"""Up to so many lines, from the first that differs to the last, it is found out which of them are the same: that may
+take the square of their number. Of more, each is compared with the one in its place."""
+
+FIRST = 20
+"""So many of those are shown."""
+
 _AROUND = 1
 
 
-def difference(before: str, after: str, around: int = _ALL) -> str:
-    """The lines of two payloads, those that differ marked with "-" and "+".
+def kept_difference(before: str, after: str) -> str:
+    """All lines of two payloads, so that each can be had back, in a time that grows with their number.
 
-    All of them, unless it is said how many around a difference: then each payload can be had back.
+    From the first line that differs to the last, those of the one are marked with "-", then those of the other with
+    "+". Nothing, where they are the same.
     """
-    lines = unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=around)
-    return "\n".join(list(lines)[2:])
+    if before == after:
+        return ""
+    was, now = before.split("\n"), after.split("\n")
+    head, tail = _same_at_both_ends(was, now)
+    return "\n".join(
+        [
+            f"@@ -1,{len(was)} +1,{len(now)} @@",
+            *_marked(" ", was[:head]),
+            *_marked("-", was[head : len(was) - tail]),
+            *_marked("+", now[head : len(now) - tail]),
+            *_marked(" ", was[len(was) - tail :]),
+        ]
+    )
 
 
 def shown_difference(kept: str, row: MessageRow) -> str:
@@ -35,7 +55,54 @@ def shown_difference(kept: str, row: MessageRow) -> str:
             return _("What was changed is hidden, since payloads are masked.")
         if before == after:
             return _("What was changed is masked.")
-    return difference(before, after, _AROUND)
+    return _difference(before, after)
+
+
+def _difference(before: str, after: str) -> str:
+    """The lines that differ, with one that is the same around them; of many the first, and how many there are."""
+    was, now = before.split("\n"), after.split("\n")
+    head, tail = _same_at_both_ends(was, now)
+    if max(len(was), len(now)) - head - tail > MOST:
+        return _difference_by_place(was[head : len(was) - tail], now[head : len(now) - tail], head + 1)
+    at = max(0, head - _AROUND)
+    was, now = was[at : len(was) - tail + _AROUND], now[at : len(now) - tail + _AROUND]
+    lines = []
+    for group in SequenceMatcher(None, was, now).get_grouped_opcodes(_AROUND):
+        (_tag, i, _i, j, _j), (_tag, _i, i_end, _j, j_end) = group[0], group[-1]
+        lines.append(f"@@ -{at + i + 1},{i_end - i} +{at + j + 1},{j_end - j} @@")
+        for tag, i, i_end, j, j_end in group:
+            if tag == "equal":
+                lines += _marked(" ", was[i:i_end])
+            else:
+                lines += [*_marked("-", was[i:i_end]), *_marked("+", now[j:j_end])]
+    return "\n".join(lines)
+
+
+def _difference_by_place(was: list[str], now: list[str], number: int) -> str:
+    """The first lines that differ from the line of the same number, beginning with `number`."""
+    pairs = [pair for pair in enumerate(zip_longest(was, now), start=number) if pair[1][0] != pair[1][1]]
+    lines = [
+        _("Each line compared with the one in its place, %(count)d differ. The first %(first)d:")
+        % {"count": len(pairs), "first": min(FIRST, len(pairs))}
+    ]
+    for at, (one, other) in pairs[:FIRST]:
+        lines.append(f"@@ {at} @@")
+        lines += [f"{mark}{line}" for mark, line in (("-", one), ("+", other)) if line is not None]
+    return "\n".join(lines)
+
+
+def _same_at_both_ends(was: list[str], now: list[str]) -> tuple[int, int]:
+    """How many lines are the same from the start, and how many of the others from the end."""
+    head = _same(was, now)
+    return head, _same(reversed(was[head:]), reversed(now[head:]))
+
+
+def _same(was: Iterable[str], now: Iterable[str]) -> int:
+    return sum(1 for _pair in takewhile(lambda pair: pair[0] == pair[1], zip(was, now, strict=False)))
+
+
+def _marked(mark: str, lines: Iterable[str]) -> Iterator[str]:
+    return (mark + line for line in lines)
 
 
 def _side(kept: str, mark: str) -> str:

@@ -11,7 +11,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.aliases import alias_of, query_of
-from django_delayq.admin.differences import difference
+from django_delayq.admin.differences import kept_difference
 from django_delayq.admin.forms import PayloadForm
 from django_delayq.admin.log import log_rows
 from django_delayq.admin.message_page import address_of, message_page
@@ -83,6 +83,7 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
     typed = form.cleaned_data["payload"]
     try:
         data = _checked(row, typed)
+        difference = kept_difference(before, pretty(loads(typed)))  # what may fail comes before the change, not the log
         run_again_with(row, data)
     except DataMismatch as error:
         form.add_error("payload", translated(error))
@@ -92,7 +93,7 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
     except (DelayqError, TypeError, ValueError) as error:
         form.add_error(None, translated(error))
     else:
-        log_rows(request.user.pk, [row], _CHANGED, payloads=difference(before, pretty(loads(typed))))
+        log_rows(request.user.pk, [row], _CHANGED, payloads=difference)
         return True
     return False
 

@@ -1,9 +1,11 @@
 """Mending a payload: checked against the handler's type, run again under the same key, the difference kept."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import SequenceMatcher
 from html import unescape
 from typing import Any
 
@@ -13,6 +15,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from django_delayq import Message, delay_execute
+from django_delayq.admin import differences
 from django_delayq.brokers.base import Verb
 from django_delayq.history import Ended, read
 from django_delayq.models import ErrorMessage, ReadyMessage
@@ -235,3 +238,73 @@ def test_a_difference_that_was_kept_before_there_was_a_mask_is_masked(
     shown = text_of(superuser.get(first))
     assert "What was changed is hidden, since payloads are masked." in shown
     assert "4111" not in shown
+
+
+@pytest.fixture
+def most_compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many lines difflib, whose time grows with their square, has compared each time."""
+    given: list[int] = []
+
+    def matcher(junk: None, was: list[str], now: list[str]) -> Any:
+        given.append(max(len(was), len(now)))
+        return SequenceMatcher(junk, was, now)
+
+    monkeypatch.setattr(differences, "SequenceMatcher", matcher)
+    return given
+
+
+def test_of_very_many_lines_that_differ_the_first_are_shown_and_none_is_compared_with_all_the_others(
+    closed: list[Order], broker: StoredBroker, superuser: Client, database: str, most_compared: list[int]
+) -> None:
+    before, after = ([{"sku": f"S{i % 150}", "qty": i % 7 + more} for i in range(8_000)] for more in (0, 1))
+    bury(broker, "a", data=before, key="restock")
+    pk = pk_of(database, "a", ErrorMessage)
+    mend(superuser, url("errormessage", pk, "payload"), json.dumps(after))
+    shown = text_of(superuser.get(url("readymessage", pk, "change")))
+    assert "Each line compared with the one in its place, 8000 differ. The first 20:" in shown
+    assert '@@ 4 @@ - "qty": 0 + "qty": 1 @@ 8 @@ - "qty": 1 + "qty": 2 @@ 12 @@' in shown
+    assert shown.count("@@ - ") == differences.FIRST
+    assert most_compared == []
+
+
+def test_few_lines_that_differ_amid_very_many_are_shown_with_what_is_around_them(
+    closed: list[Order], broker: StoredBroker, superuser: Client, database: str, most_compared: list[int]
+) -> None:
+    before = list(range(5_000))
+    bury(broker, "a", data=before, key="restock")
+    after = [*before[:2_000], "new", *before[2_000:2_010], *before[2_012:]]
+    pk = pk_of(database, "a", ErrorMessage)
+    mend(superuser, url("errormessage", pk, "payload"), json.dumps(after))
+    shown = text_of(superuser.get(url("readymessage", pk, "change")))
+    assert '@@ -2001,2 +2001,3 @@ 1999, + "new", 2000, @@ -2011,4 +2012,2 @@ 2009, - 2010, - 2011, 2012,' in shown
+    assert most_compared == [14]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("[\n  1\n]", "[\n  1,\n  1\n]"),
+        ("1", "2"),
+        ("", "{}"),
+        ("a\nb\nb\nc", "a\nb\nc"),
+        ("a\n", "a"),
+        ("-\n+", "+\n-\n "),
+    ],
+)
+def test_of_a_kept_difference_each_payload_can_be_had_back(before: str, after: str) -> None:
+    kept = differences.kept_difference(before, after).split("\n")
+    assert "\n".join(line[1:] for line in kept if line[0] in " -") == before
+    assert "\n".join(line[1:] for line in kept if line[0] in " +") == after
+    assert differences.kept_difference(after, after) == ""
+
+
+def test_a_payload_whose_difference_can_not_be_told_is_not_changed(
+    failed: str, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(*lists: Any) -> Any:
+        raise SystemExit  # as a web server ends a process that took too long
+
+    monkeypatch.setattr(differences, "_same_at_both_ends", ends)
+    with pytest.raises(SystemExit):
+        mend(superuser, failed, '{"number": 42}')
+    assert ids_in(database, ErrorMessage) == {"order:42:close"}
