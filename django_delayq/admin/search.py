@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import islice
+from time import monotonic
 from typing import Any, NamedTuple
 
 from django.db.models import Case, Q, QuerySet, TextField, Value, When
@@ -15,6 +16,12 @@ from django_delayq.codec import loads
 SEARCHED = 10_000
 """Where a page searches in payloads it looks at so many rows, in the order of the list, and shows `limits.FOUND` at
 most. What is done to all that match looks at every one."""
+
+LOOKING_S = 1.5
+"""A page, or a step of a job, looks into payloads so long, of the `limits.LIMIT_S` that the database may take."""
+
+CHUNK = 50
+"""So many payloads are in memory at a time, each of which may be large."""
 
 _PART = r'"(?:[^"\\]|\\.)*"|[^.="][^.=]*'
 _IN_DATA = re.compile(rf"data((?:\.(?:{_PART}))*)=(.*)", re.DOTALL)
@@ -59,11 +66,15 @@ def find(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
 
 
 def find_data(rows: QuerySet[Any], text: str, *, most_looked: int, most_found: int) -> Searched:
-    """The rows whose payload has what `text` asks for (`data.order=42`), in their order, until it must stop."""
+    """The rows whose payload has what `text` asks for (`data.order=42`), in their order, until it must stop.
+
+    However slow it is, it looks into one.
+    """
+    ends = monotonic() + LOOKING_S
     pks: list[int] = []
     looked = last = 0
     for pk, has in _looked_at(rows, text, most_looked + 1):
-        if looked == most_looked or len(pks) == most_found:
+        if looked == most_looked or len(pks) == most_found or (looked and monotonic() >= ends):
             return Searched(pks, looked, last, is_whole=False)
         looked, last = looked + 1, pk
         if has:
@@ -115,8 +126,14 @@ def _looked_at(rows: QuerySet[Any], text: str, most: int | None = None) -> Itera
     # A list or an object may stand there with other spaces, or in another order.
     needle = "" if value[:1] in {"[", "{"} else json.dumps(value, ensure_ascii=False)[1:-1]
     candidate = Case(When(data__contains=needle, then="data"), default=Value(""), output_field=TextField())
-    seen = rows.annotate(candidate=candidate).values_list("pk", "candidate")[:most]
-    return ((pk, bool(data) and _has(data, path, value)) for pk, data in seen.iterator())
+    # Not one query for all the payloads: clients of MySQL hold all that it finds, whatever is asked for at a time.
+    pks = rows.values_list("pk", flat=True)[:most].iterator()
+    while chunk := list(islice(pks, CHUNK)):
+        by_pk = rows.model._default_manager.using(rows.db).filter(pk__in=chunk)
+        payloads: dict[int, str] = dict(by_pk.values_list("pk", candidate))
+        for pk in chunk:
+            data = payloads.get(pk, "")
+            yield pk, bool(data) and _has(data, path, value)
 
 
 def _has(data: str, path: list[str], text: str) -> bool:

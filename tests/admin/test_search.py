@@ -1,16 +1,20 @@
 """All that a search in payloads would find are moved, also where the search of the list stopped."""
 
+import re
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
+from django.db import connections
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from django_delayq.admin import jobs, limits, search, selection
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.testing import run_due
-from tests.admin.support import ask, bury, confirm, ids_in, pk_of, text_of
+from tests.admin.support import ask, bury, confirm, ids_in, pk_of, send, shown_ids, text_of, url
 
 
 @pytest.mark.parametrize("limit", [(search, "SEARCHED"), (limits, "FOUND")])
@@ -53,3 +57,52 @@ def test_who_may_not_look_into_payloads_moves_nothing_by_them(
     confirm(client, ErrorMessage, "rescue", one, all_that_match=True, query="?q=data.order=1")
     assert ids_in(database, ErrorMessage) == {"a", "b"}
     assert ids_in(database, ReadyMessage) == set()
+
+
+def test_a_search_in_payloads_stops_when_its_time_is_over_and_shows_what_it_has_found(
+    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        send(f"a{number}", "x", delay=f"{number + 1}h")
+    seconds = count(100, step=0.5)
+    monkeypatch.setattr(search, "monotonic", lambda: next(seconds))
+    response = superuser.get(url("readymessage"), {"q": "data=x"})
+    assert shown_ids(response) == ["a0", "a1", "a2"]
+    assert "the first 3 messages of this list and stopped there" in text_of(response)
+
+
+def test_a_search_in_payloads_holds_few_of_them_at_a_time(
+    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(9):
+        send(f"a{number}", f"x{number}", delay=f"{number + 1}h")
+    monkeypatch.setattr(search, "CHUNK", 2)
+    monkeypatch.setattr(search, "SEARCHED", 4)
+    rows = ReadyMessage.objects.using(database).order_by("pk")
+    with CaptureQueriesContext(connections[database]) as queries:
+        assert search.find_on_page(rows, "data=x3").looked == 4
+    with_payloads = [each["sql"] for each in queries if "LIKE" in each["sql"]]
+    assert len(with_payloads) == 3  # of 2, 2, and the one that tells that there are more
+    pks = re.findall(r"\d+", with_payloads[1].split(" IN ")[-1])
+    assert set(map(int, pks)) == set(rows.values_list("pk", flat=True)[2:4])
+
+
+def test_a_step_of_a_job_whose_time_is_over_leaves_the_rest_to_the_next(
+    broker: StoredBroker, registry: None, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(broker, "a", "b", "c", "d", data="x")
+    bury(broker, "other", data="y")
+    monkeypatch.setattr(search, "SEARCHED", 2)
+    jobs.register("default")
+    options: dict[str, Any] = {"all_that_match": True, "query": "?q=data=x"}
+    job = confirm(superuser, ErrorMessage, "rescue", [pk_of(database, "a", ErrorMessage)], **options)
+    seconds = count(100, step=2)
+    monkeypatch.setattr(search, "monotonic", lambda: next(seconds))
+    step = selection.Selection("default", "errormessage", 0, pk_of(database, "other", ErrorMessage), search="data=x")
+    first = step.next_page(0)
+    assert first is not None
+    assert (first.looked, [row.message_id for row in first.rows]) == (1, ["a"])
+    run_due()
+    (address, _), *_ = job.redirect_chain
+    assert "Moved 4" in text_of(superuser.get(address))
+    assert ids_in(database, ErrorMessage) == {"other"}
