@@ -87,12 +87,9 @@ def find_on_page(rows: QuerySet[Any], text: str) -> Searched:
     return find_data(rows, text, most_looked=SEARCHED, most_found=limits.FOUND)
 
 
-def all_with_data(rows: QuerySet[Any], text: str, size: int) -> Iterator[Any]:
-    """Every one of the rows whose payload has what `text` asks for, in their order: so many in memory at a time."""
-    found = (pk for pk, has in _looked_at(rows, text) if has)
-    while pks := list(islice(found, size)):
-        by_pk = rows.model._default_manager.using(rows.db).in_bulk(pks)
-        yield from (by_pk[pk] for pk in pks if pk in by_pk)
+def all_with_data(rows: QuerySet[Any], text: str) -> Iterator[int]:
+    """The primary key of every one of the rows whose payload has what `text` asks for, in their order."""
+    return (pk for pk, has in _looked_at(rows, text) if has)
 
 
 def is_many(rows: QuerySet[Any], text: str) -> bool:

@@ -4,19 +4,22 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.admin.models import LogEntry
+from django.core.handlers.asgi import ASGIHandler
 from django.db import connections
-from django.test import Client
+from django.test import AsyncClient, Client
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq.admin import export, search
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
-from tests.admin.support import LISTS, ask, bury, finish, pk_of, send
+from tests.admin.support import LISTS, ask, asked, bury, finish, pk_of, send, url
 
 
 def download(client: Client, action: str, model: type[MessageRow], pks: list[int], **options: Any) -> str:
@@ -79,15 +82,19 @@ def test_payloads_are_exported_to_those_who_may_see_them(
 def test_all_that_match_the_filter_are_exported_a_chunk_at_a_time(
     broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "CHUNK", 2)
+    monkeypatch.setattr(export, "CHUNK", 20)
     for number in range(60):
         send(f"a{number}", delay="1h")
     send("other", delay="1h", key="sms.send")
     options: dict[str, Any] = {"all_that_match": True, "query": "?key=order.close"}
+    ticked = [pk_of(database, "a0")]
     with CaptureQueriesContext(connections[database]) as queries:
-        text = download(superuser, "export_csv", ReadyMessage, [pk_of(database, "a0")], **options)
+        text = download(superuser, "export_csv", ReadyMessage, ticked, **options)
     assert {line["message_id"] for line in records(text)} == {f"a{number}" for number in range(60)}
-    assert len(queries) <= 20  # the rows by one cursor, not one by one
+    pages = [sql for sql in asked(queries) if "history" in sql]  # what reads whole rows
+    assert len(pages) == 3
+    assert all(" IN (" in sql for sql in pages)
+    assert len(queries) <= 20
 
 
 def test_all_that_match_a_search_in_payloads_are_in_the_file_though_the_list_stopped(
@@ -114,3 +121,67 @@ def test_the_log_says_who_took_what_out(
         ("key=order.close", "Export as CSV: all that match, with payloads"),
         (f"pk={pk}", "Export as JSON lines: 1, without payloads"),
     ]
+
+
+@pytest.mark.parametrize("action", ["export_csv", "export_jsonl"])
+def test_under_asgi_a_file_is_streamed_too(
+    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    monkeypatch.setattr(export, "CHUNK", 2)
+    for number in range(7):
+        send(f"a{number}", delay=f"{number + 1}h")
+    ticked = [pk_of(database, f"a{number}") for number in range(7)]
+    client = AsyncClient()
+    client.cookies = superuser.cookies
+    parts: list[tuple[bytes, int]] = []  # and how many queries it took so far
+
+    async def stream() -> None:
+        data = {"action": action, "index": "0", "_selected_action": ticked}
+        response = await client.post(url(LISTS[ReadyMessage]), data)
+
+        async def sent(event: Mapping[str, Any]) -> None:
+            if body := event.get("body"):
+                parts.append((body, len(queries)))
+
+        await ASGIHandler().send_response(response, sent)  # Django warns here of what it has to put in a list
+
+    with CaptureQueriesContext(connections[database]) as queries:
+        async_to_sync(stream)()
+    assert b"".join(part for part, _ in parts).decode() == download(superuser, action, ReadyMessage, ticked)
+    took = [number for _, number in parts]
+    assert len(took) == 4
+    assert took[0] < took[1] < took[2] < took[3]  # nothing is read before it is sent
+
+
+def test_what_moves_on_while_a_file_is_written_is_left_out(
+    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "CHUNK", 1)
+    for number in range(3):
+        send(f"a{number}", delay=f"{number + 1}h")
+    ticked = [pk_of(database, f"a{number}") for number in range(3)]
+    parts = iter(ask(superuser, ReadyMessage, "export_jsonl", ticked).streaming_content)
+    first = next(parts)
+    broker.cancel(["a1"])
+    assert [json.loads(line)["message_id"] for line in [first, *parts]] == ["a0", "a2"]
+
+
+def test_a_file_that_nobody_reads_on_under_asgi_is_closed_where_the_database_was_used() -> None:
+    threads: list[threading.Thread] = []
+
+    def lines() -> Generator[str]:
+        try:
+            threads.append(threading.current_thread())
+            while True:
+                yield "a"
+        finally:
+            threads.append(threading.current_thread())
+
+    async def reads_one_part() -> None:
+        parts = export._awaited(held)
+        await anext(parts)
+        await parts.aclose()
+
+    held = lines()
+    async_to_sync(reads_one_part)()
+    assert threads == [threading.main_thread()] * 2
