@@ -20,7 +20,7 @@ from django_delayq.store.story import Story, story as story_of
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One message at `now_ms`, by the broker's clock.
+    """One message at `now_ms`, by the clock that decides.
 
     `happens_next` is in the language that is active. `parked`: it waits, and no live worker asks for its key. `pauses`:
     those of its queue and key. `max_attempts` is None when neither the message nor a handler known here says it.

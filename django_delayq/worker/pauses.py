@@ -26,7 +26,7 @@ class Pauses:
 
     @property
     def next_end_ms(self) -> int | None:
-        """When the first of them ends by itself, by the broker's clock."""
+        """When the first of them ends by itself, by the clock that decides."""
         return earliest(*(pause.until_ms for pause in self._known))
 
     def cover(self, queue: str, key: str) -> bool:

@@ -45,7 +45,7 @@ def test_a_pause_again_takes_the_new_reason_and_end(broker: Broker) -> None:
     assert (pause.reason, pause.until_ms) == ("new", None)
 
 
-def test_a_length_counts_by_the_brokers_clock(clocked_broker: Broker, clock: Clock) -> None:
+def test_a_length_counts_by_the_clock_that_decides(clocked_broker: Broker, clock: Clock) -> None:
     said = delayq("pause", "mail", "--reason", "x", "--for", "1h30m")
     assert said.startswith("paused queue 'mail' until 2027-01-15T09:30:00.000Z (in 1h30m);")
     assert clocked_broker.pauses()[0].until_ms == clock.now_ms + 90 * 60_000
@@ -57,7 +57,7 @@ def test_an_instant_has_an_offset(clocked_broker: Broker, clock: Clock, when: st
     assert clocked_broker.pauses()[0].until_ms == clock.now_ms + HOUR
 
 
-def test_an_instant_that_is_past_by_the_brokers_clock_is_refused(clocked_broker: Broker) -> None:
+def test_an_instant_that_is_past_by_the_clock_that_decides_is_refused(clocked_broker: Broker) -> None:
     with pytest.raises(CommandError, match=r"Not paused: 2027-01-15T08:00:00.000Z \(0ms ago\) is past") as raised:
         delayq("pause", "mail", "--reason", "x", "--until", "2027-01-15T08:00Z")
     assert raised.value.returncode == 1

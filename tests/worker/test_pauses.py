@@ -118,7 +118,7 @@ def test_a_pause_that_nobody_was_told_of_comes_with_the_next_heartbeat(
 
 
 @pytest.mark.usefixtures("told_only")
-def test_a_pause_ends_by_itself_by_the_brokers_clock(rig: Rig) -> None:
+def test_a_pause_ends_by_itself_by_the_clock_that_decides(rig: Rig) -> None:
     rig.send("a")
     rig.broker.pause(Pause(None, "k", "x", rig.broker.counts().now_ms + HOUR))
     rig.start(make_handler(lambda message: None))
