@@ -1,6 +1,5 @@
 """The actions of the lists, and the buttons of a message's page: asked for by POST, confirmed, then done and logged."""
 
-import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,19 +11,19 @@ from django.contrib.admin import helpers
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin import jobs
-from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.aliases import alias_of
 from django_delayq.admin.changed import changed
 from django_delayq.admin.columns import exact
 from django_delayq.admin.forms import RescheduleForm
+from django_delayq.admin.job_page import address_of_job
 from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
-from django_delayq.admin.log import in_english, log_rows, log_selection
-from django_delayq.admin.moves import LABELS, Change, label_of, last_pk, pages_moved
+from django_delayq.admin.log import log_rows
+from django_delayq.admin.moves import LABELS, Change, last_pk, pages_moved
 from django_delayq.admin.search import stopped_search
 from django_delayq.admin.seen import changed_since, seen
 from django_delayq.admin.selection import is_all, selection_of
@@ -35,8 +34,6 @@ from django_delayq.monitor import translated
 
 AT_ONCE = 1_000
 """More rows than that are moved by a job, and not while the operator waits."""
-
-_JOB_NAME = re.compile("[0-9a-f]{32}")
 
 SHOWN = 10
 """The confirmation names so many messages."""
@@ -126,7 +123,7 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
     change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
     name = _job_name(request)
     if is_all(request) and jobs.progress(alias_of(request), name):  # this answer was sent before
-        return HttpResponseRedirect(_job_address(model_admin, request, name))
+        return HttpResponseRedirect(address_of_job(model_admin, alias_of(request), name))
     if _is_for_a_worker(request, count):
         return _in_background(model_admin, request, name, change, count)
     _at_once(model_admin, request, rows, move, change)
@@ -183,22 +180,14 @@ def _in_background(
     except (DelayqError, ValueError) as error:
         messages.error(request, _("It did not begin: %(error)s") % {"error": translated(error)})
         return None
-    with in_english():
-        said = _("%(move)s: begun") % {"move": label_of(change)}
-    log_selection(request.user.pk, model_admin.model, selection.words(), said)
-    return HttpResponseRedirect(_job_address(model_admin, request, name))
+    return HttpResponseRedirect(address_of_job(model_admin, alias_of(request), name))
 
 
 def _job_name(request: HttpRequest) -> str:
     """What a job will be called that this question leads to. It goes with the answer, so that one that is sent twice
     starts no second job."""
     named = request.POST.get("job", "")
-    return named if _JOB_NAME.fullmatch(named) else uuid.uuid4().hex
-
-
-def _job_address(model_admin: Any, request: HttpRequest, name: str) -> str:
-    view = f"admin:delayq_{model_admin.opts.model_name}_job"
-    return reverse(view, args=[name], current_app=model_admin.admin_site.name) + query_of(alias_of(request))
+    return named if jobs.NAME.fullmatch(named) else uuid.uuid4().hex
 
 
 def _confirmation(

@@ -1,33 +1,50 @@
-"""The progress of a job in the background."""
+"""The progress of a job in the background, and the button that stops it."""
 
 from typing import Any
 
+from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from django_delayq.admin import jobs
-from django_delayq.admin.aliases import alias_of
+from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.away import told_when_away
 from django_delayq.admin.conditions import NUL
 from django_delayq.admin.message_page import address_of
-from django_delayq.admin.moves import label_of
+from django_delayq.admin.moves import action_name, label_of
 from django_delayq.admin.story import what_next
+from django_delayq.errors import DelayqError
 from django_delayq.models import ErrorMessage, FinishMessage
+from django_delayq.monitor import translated
 
 AGAIN_S = 2
 
 
+@told_when_away
 def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
-    """How far a job has come. The page loads itself again while it goes on."""
+    """How far a job has come; by POST, stop it. The page loads itself again while it goes on.
+
+    Who may do the same by the list's action may stop it.
+    """
     if not admin.has_view_permission(request):
         raise PermissionDenied
     found = None if NUL in name else jobs.progress(alias_of(request), name)
-    if found is None:
+    if found is None or found[0].selection.model != admin.opts.model_name:
         raise Http404(_("There is no such job any more."))
     job, row = found
     cancelled = isinstance(row, FinishMessage) and not job.over
     over = job.over or cancelled or isinstance(row, ErrorMessage)
+    stopping = not over and jobs.is_told_to_stop(job)
+    may_stop = action_name(job.change) in {move.name for move in admin.buttons(request)}
+    if request.method == "POST":
+        if not may_stop:
+            raise PermissionDenied
+        if not (over or stopping):
+            _stop(request, job)
+        return HttpResponseRedirect(address_of_job(admin, job.selection.alias, name))
     context = {
         **admin.admin_site.each_context(request),
         "title": _("In the background"),
@@ -37,6 +54,8 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         "label": label_of(job.change),
         "failed": isinstance(row, ErrorMessage),
         "cancelled": cancelled,
+        "stopping": stopping,
+        "may_stop": may_stop and not (over or stopping),
         "message_address": address_of(admin, row),
         "row": row,
         "what_next": "" if over else what_next(row),
@@ -44,3 +63,16 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
     request.current_app = admin.admin_site.name
     headers = {} if over else {"Refresh": str(AGAIN_S)}
     return TemplateResponse(request, "admin/delayq/job.html", context, headers=headers)
+
+
+def address_of_job(admin: Any, alias: str, name: str) -> str:
+    """The address of a job's page."""
+    view = f"admin:delayq_{admin.opts.model_name}_job"
+    return reverse(view, args=[name], current_app=admin.admin_site.name) + query_of(alias)
+
+
+def _stop(request: HttpRequest, job: jobs.Job) -> None:
+    try:
+        jobs.stop(request.user.pk, job)
+    except (DelayqError, ValueError) as error:
+        messages.error(request, translated(error))

@@ -1,16 +1,20 @@
 """Moves of more rows than a request should wait for: messages of our own; each moves a page and sends the next.
 
-So a job survives its worker, is seen and cancelled like any message, and needs no table: its progress is the data of
-its newest message. A page is moved in the transaction that ends its message and sends the next, so that what a dead
-worker had moved of it is moved, and counted, by the next one.
+So a job survives its worker, is seen like any message, and needs no table: its progress is the data of its newest
+message. A page is moved in the transaction that ends its message and sends the next, so that what a dead worker had
+moved of it is moved, and counted, by the next one.
+
+Each message waits and runs for milliseconds, so that cancelling it comes too late. A job is told to stop by one more
+message, which does nothing itself: each step looks first whether it was sent, wherever it is by then.
 """
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _, ngettext
 
 from django_delayq.admin.log import in_english, log_selection
 from django_delayq.admin.moves import Change, label_of, move
@@ -22,8 +26,14 @@ from django_delayq.handlers import delay_execute
 from django_delayq.message import Message
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.sending.one import send_delay_message
+from django_delayq.sends import Sent
 
 KEY = "delayq.move"
+
+NAME = re.compile("[0-9a-f]{32}")
+"""What jobs are called."""
+
+_LOGGED = "job:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,7 @@ class Job:
     left: int = 0
     looked: int = 0
     over: bool = False
+    stopped: bool = False
 
 
 def register(using: str) -> None:
@@ -51,9 +62,14 @@ def register(using: str) -> None:
 
 
 def start(name: str, user_id: Any, selection: Selection, change: Change, total: int) -> None:
-    """Send the first message of a job on about `total` rows. A job is started once under a name, however often this is
-    called."""
-    _send(Job(name, str(user_id), selection, change, total))
+    """Send the first message of a job on about `total` rows, and log it. A job is started once under a name, however
+    often this is called."""
+    job = Job(name, str(user_id), selection, change, total)
+    if not _send(job).created:
+        return
+    with in_english():
+        said = _("%(move)s: begun") % {"move": label_of(change)}
+    _log(job, user_id, said)
 
 
 def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
@@ -67,15 +83,41 @@ def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
     return None
 
 
+def stop(user_id: Any, job: Job) -> None:
+    """Tell a job to end before its next step, and log who did."""
+    using = job.selection.alias
+    send_delay_message(KEY, replace(job, over=True), id=_stop_id(job), using=using)
+    with in_english():
+        said = _("%(move)s: told to stop") % {"move": label_of(job.change)}
+    _log(job, user_id, said)
+
+
+def is_told_to_stop(job: Job) -> bool:
+    """Whether `stop` was called for this job."""
+    using = get_alias(job.selection.alias).database
+    return any(
+        model._default_manager.using(using).filter(alias=job.selection.alias, message_id=_stop_id(job)).exists()
+        for model in (ReadyMessage, ErrorMessage, FinishMessage)  # in the order in which it passes through them
+    )
+
+
+def logged(object_id: str) -> tuple[str, str] | None:
+    """The alias and the name of the job that the log calls this; None for what is no job's."""
+    alias, _colon, name = object_id.removeprefix(_LOGGED).rpartition(":")
+    return (alias, name) if object_id.startswith(_LOGGED) and NAME.fullmatch(name) else None
+
+
 def move_next_page(message: Message[Job]) -> None:
     """Move a page and send the next message; the last one says what was done."""
     job = message.data
     if job.over or (not job.after and _has_gone_on(job)):
         return
+    if is_told_to_stop(job):
+        _end(replace(job, stopped=True))
+        return
     page = job.selection.next_page(job.after)
     if page is None:
-        _log(job)
-        _send(replace(job, over=True))
+        _end(job)
         return
     done = move(job.selection.alias, page.rows, job.change)
     _send(
@@ -101,24 +143,48 @@ def _has_gone_on(job: Job) -> bool:
     )
 
 
-def _send(job: Job) -> None:
-    send_delay_message(KEY, job, id=_id(job), tag=_tag(job.name), using=job.selection.alias)
+def _end(job: Job) -> None:
+    _log_end(job)
+    _send(replace(job, over=True))
+
+
+def _send(job: Job) -> Sent:
+    return send_delay_message(KEY, job, id=_id(job), tag=_tag(job.name), using=job.selection.alias)
 
 
 def _id(job: Job) -> str:
     return f"{_tag(job.name)}:{'over' if job.over else job.after}"
 
 
+def _stop_id(job: Job) -> str:
+    return f"{_tag(job.name)}:stop"
+
+
 def _tag(name: str) -> str:
     return f"{KEY}:{name}"
 
 
-def _log(job: Job) -> None:
+def _log_end(job: Job) -> None:
     with in_english():
         said = ngettext("%(move)s: %(count)d message", "%(move)s: %(count)d messages", job.moved)
         message = said % {"move": label_of(job.change), "count": job.moved}
     if job.left:
         message += f", left {job.left}"
+    if job.stopped:
+        message += ", stopped"
     user = get_user_model()._base_manager.filter(pk=job.user_id).first()
     if user is not None:  # else the entries of who was deleted since are gone, and Django takes no more of them
-        log_selection(user.pk, model_named(job.selection.model), job.selection.words(), message)
+        _log(job, user.pk, message)
+
+
+def _log(job: Job, user_id: Any, message: str) -> None:
+    """An entry that leads to the job's page."""
+    selection = job.selection
+    log_selection(
+        user_id, model_named(selection.model), selection.words(), message, object_id=_log_id(selection.alias, job.name)
+    )
+
+
+def _log_id(alias: str, name: str) -> str:
+    """What the log calls a job."""
+    return f"{_LOGGED}{alias}:{name}"

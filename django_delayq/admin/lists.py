@@ -4,14 +4,14 @@ from functools import partial
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.admin.utils import quote
+from django.contrib.admin.utils import quote, unquote
 from django.contrib.auth import get_permission_codename
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin import columns, dashboard
+from django_delayq.admin import columns, dashboard, jobs
 from django_delayq.admin.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHEDULE, RESCUE, RUN_NOW, Move, action_of
 from django_delayq.admin.aliases import alias_of, query_of
 from django_delayq.admin.away import told_when_away
@@ -30,7 +30,7 @@ from django_delayq.admin.filters import (
     StateFilter,
 )
 from django_delayq.admin.groups_page import groups_page
-from django_delayq.admin.job_page import job_page
+from django_delayq.admin.job_page import address_of_job, job_page
 from django_delayq.admin.limits import TooSlow, time_limit
 from django_delayq.admin.message_page import message_page
 from django_delayq.admin.payload import may_search
@@ -88,7 +88,8 @@ class MessageAdmin(BoundedAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        return message_page(self, request, object_id)
+        job = jobs.logged(unquote(object_id))
+        return HttpResponseRedirect(address_of_job(self, *job)) if job else message_page(self, request, object_id)
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

@@ -73,12 +73,14 @@ def log_rows(
     )
 
 
-def log_selection(user_id: Any, model: type[MessageRow], words: str, message: str) -> None:
-    """One entry for all that matched a filter, in its words."""
+def log_selection(
+    user_id: Any, model: type[MessageRow], words: str, message: str, *, object_id: str | None = None
+) -> None:
+    """One entry for all that matched a filter, in its words. The admin links it to the address made of `object_id`."""
     LogEntry.objects.create(
         user_id=user_id,
         content_type=ContentType.objects.get_for_model(model),
-        object_id=None,
+        object_id=object_id,
         object_repr=(words or "*")[:200],
         action_flag=CHANGE,
         change_message=message,

@@ -41,6 +41,11 @@ LABELS: dict[str, Any] = {
 }
 
 
+def action_name(change: Change) -> str:
+    """The name of the lists' action whose permission a change needs."""
+    return "reschedule" if change.move == "shift" else change.move
+
+
 def label_of(change: Change) -> str:
     """What people call it, and by how much: `Reschedule (+1h)` is each later than it was due."""
     if change == Change("reschedule"):

@@ -281,11 +281,11 @@ def shift_all(
     return partial(confirm, superuser, ReadyMessage, "reschedule", pks, how="shift", length="1h", job=name, **options)
 
 
-def hours_later(database: str) -> set[int]:
+def hours_later(database: str) -> list[int]:
     """By how many hours each of them is later than two hours from now: virtual time moves on by milliseconds."""
     now = get_broker().counts().now_ms
     due = due_times(database)
-    return {round(due[id].timestamp() / 3600 - now / 3_600_000) - 2 for id in ("a1", "a2", "a3")}
+    return [round(due[id].timestamp() / 3600 - now / 3_600_000) - 2 for id in ("a1", "a2", "a3")]
 
 
 @pytest.mark.parametrize("has_run", [False, True])
@@ -297,7 +297,7 @@ def test_an_answer_that_is_sent_twice_starts_one_job(
         run_due()
     assert shift_all().redirect_chain == first.redirect_chain
     run_due()
-    assert hours_later(database) == {1}
+    assert hours_later(database) == [1, 1, 1]
     assert sum("begun" in said for said in logged()) == 1
 
 
@@ -309,7 +309,77 @@ def test_a_job_that_is_begun_again_after_its_first_step_moves_nothing(
     run_due()
     send_delay_message(jobs.KEY, decode_data(first.data.encode()), id=first.message_id, tag=first.tag)
     run_due()
-    assert hours_later(database) == {1}
+    assert hours_later(database) == [1, 1, 1]
+
+
+def test_a_job_that_is_told_to_stop_during_a_step_ends_before_the_next(
+    shift_all: Callable[[], Any], superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (address, _), *_ = shift_all().redirect_chain
+
+    def move_and_stop(*page: Any) -> moves.Moved:
+        superuser.post(address)
+        return moves.move(*page)
+
+    monkeypatch.setattr(jobs, "move", move_and_stop)
+    run_due()
+    over = superuser.get(address)
+    assert "It was stopped, and what it has not done is left as it was." in text_of(over)
+    assert "Moved 2" in text_of(over)
+    assert "Refresh" not in over
+    assert hours_later(database) == [1, 1, 0]
+    assert logged() == [
+        f"key=order.close: Reschedule (+1h): {did}" for did in ("begun", "told to stop", "2 messages, stopped")
+    ]
+
+
+def test_a_job_that_is_told_to_stop_says_so_and_is_told_once(
+    shift_all: Callable[[], Any], superuser: Client, database: str
+) -> None:
+    (address, _), *_ = shift_all().redirect_chain
+    told = superuser.post(address, follow=True)
+    assert "It was told to stop" in text_of(told)
+    assert told["Refresh"]
+    assert 'value="Stop"' not in page(told)
+    superuser.post(address)
+    assert sum("told to stop" in said for said in logged()) == 1
+    run_due()
+    assert hours_later(database) == [0, 0, 0]
+
+
+def test_the_log_of_a_job_leads_to_its_page(shift_all: Callable[[], Any], superuser: Client) -> None:
+    begun = shift_all()
+    superuser.post(begun.redirect_chain[0][0])
+    run_due()
+    for entry in LogEntry.objects.all():
+        assert superuser.get(entry.get_admin_url() or "", follow=True).redirect_chain == begun.redirect_chain
+
+
+def test_who_may_not_do_what_a_job_does_may_not_stop_it(
+    shift_all: Callable[[], Any], staff: Callable[..., Client], database: str
+) -> None:
+    (address, _), *_ = shift_all().redirect_chain
+    others = {"rescue_message", "cancel_message", "delete_readymessage"}
+    refused = staff("view_readymessage", *others)
+    assert 'value="Stop"' not in page(refused.get(address))
+    assert refused.post(address).status_code == 403
+    may = staff("view_readymessage", "reschedule_message")
+    assert 'value="Stop"' in page(may.get(address))
+    may.post(address)
+    run_due()
+    assert hours_later(database) == [0, 0, 0]
+
+
+def test_a_job_that_is_over_is_not_stopped(job_of_two_pages: Any, superuser: Client) -> None:
+    (address, _), *_ = job_of_two_pages.redirect_chain
+    run_due()
+    assert "It is done." in text_of(superuser.post(address, follow=True))
+    assert not any("told to stop" in said for said in logged())
+
+
+def test_a_job_has_its_page_under_its_own_list(job_of_two_pages: Any, superuser: Client) -> None:
+    (address, _), *_ = job_of_two_pages.redirect_chain
+    assert superuser.get(address.replace("errormessage", "readymessage")).status_code == 404
 
 
 def test_what_fails_after_the_job_began_is_left(
