@@ -50,7 +50,8 @@ class Claiming:
         self._order = order
         self._backlog = True
         self._most = most
-        self._kept = 0
+        self._kept: list[Lease] = []  # that have not ended, where there is a most
+        self._run = 0
         self._closed = False
         self._behind: list[Lease] = []  # their ids run here, by leases of before
         self._kept_at: dict[Lane, float] = {}
@@ -62,8 +63,8 @@ class Claiming:
 
     @property
     def spent(self) -> bool:
-        """Whether as many were claimed as ever may be."""
-        return self._closed or (self._most is not None and self._kept >= self._most)
+        """Whether as many have run, or wait or run, as ever may."""
+        return self._room() <= 0
 
     @property
     def has_run(self) -> bool:
@@ -169,10 +170,10 @@ class Claiming:
     def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
         """Give back what no hand has started since it was claimed so long ago."""
         claimed_before = monotonic() - older_than_s
-        self._give_back(self._take_behind(lambda lease: lease.claimed_at < claimed_before))
+        self._settling.release(self._take_behind(lambda lease: lease.claimed_at < claimed_before))
         unstarted = [lease for lane, _ in self._lanes for lease in take_unstarted(lane, claimed_before)]
         if unstarted:
-            self._give_back(unstarted)
+            self._settling.release(unstarted)
             for lane, _ in self._lanes:
                 lane.note_stall()
 
@@ -198,16 +199,19 @@ class Claiming:
         """Give back what no hand has started and is paused by now."""
         if self._pauses:
             for lane, _ in self._lanes:
-                self._give_back(take_paused(lane, self._pauses.cover))
-
-    def _give_back(self, leases: list[Lease]) -> None:
-        self._kept -= len(leases)
-        self._settling.release(leases)
+                self._settling.release(take_paused(lane, self._pauses.cover))
 
     def _room(self) -> int:
         if self._closed:
             return 0
-        return BATCH if self._most is None else self._most - self._kept
+        return BATCH if self._most is None else self._most - self._count_kept()
+
+    def _count_kept(self) -> int:
+        """How many were kept since the start, but for those that anyone has given back: they have not run."""
+        ended = {lease for lease in self._kept if lease.ended}
+        self._run += sum(not lease.released for lease in ended)
+        self._kept = [lease for lease in self._kept if lease not in ended and not lease.released]
+        return self._run + len(self._kept)
 
     def _deal(
         self, claims: Claims, sent_at: float, queues: Sequence[str]
@@ -255,7 +259,8 @@ class Claiming:
         self._settling.put_off(refused)
         self.left_out |= bool(refused)
         kept = [lease for lease in kept if lease not in refused]
-        self._kept += len(kept)
+        if self._most is not None:
+            self._kept += kept
         let_start = [lease for lease in kept if lease.asks_for is None]
         self._behind += [lease for lease in let_start if lease.claimed.id in running]
         lane.leases.extend(lease for lease in let_start if lease.claimed.id not in running)

@@ -32,6 +32,8 @@ class Lease:
     started_at: float = 0.0
     ended: bool = False
     """Whether its handler has ended."""
+    released: bool = False
+    """Whether it was given back, not started. Set before `ended` is: who has ended else counts as run."""
     lost: bool = False
     """Whether another move took the lease."""
     abandoned: bool = False

@@ -58,6 +58,7 @@ class Settling:
     def release(self, leases: list[Lease]) -> None:
         """Give back what was not started."""
         for lease in leases:
+            lease.released = True
             self.add(lease, attempt.release(lease.claimed))
 
     def put_off(self, waits_ms: Mapping[Lease, int]) -> None:

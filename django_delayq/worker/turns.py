@@ -85,9 +85,9 @@ class Turns:
 
     def release(self, leases: Sequence[Lease]) -> None:
         """Give back what can't be run here."""
+        self._settling.release(list(leases))
         for lease in leases:
             lease.ended = True
-        self._settling.release(list(leases))
 
     def put_back(self, lane: Lane, leases: Sequence[Lease]) -> None:
         """Let other hands run what this one took and did not start; a worker that stops gives it back."""

@@ -95,6 +95,39 @@ def test_a_slot_is_handed_on_to_what_waits_for_it_here_and_nobody_is_asked(
     rig.stop()
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_what_waited_in_vain_for_a_slot_is_none_of_the_messages_that_a_worker_may_run(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    monkeypatch.setattr(limiting, "HAND_ON_S", 600)
+    monkeypatch.setattr(Claiming.release_unstarted, "__defaults__", (600.0,))
+    rig, held = Rig(lease_ms=600_000), threading.Event()
+    got: list[str] = []
+
+    def handle(message: Message[Any]) -> None:
+        got.append(message.id)
+        if message.id == "held":
+            held.set()
+            gate.wait(PATIENCE_S)
+
+    async def ahandle(message: Message[Any]) -> None:
+        await asyncio.to_thread(handle, message)
+
+    worker = rig.start(make_handler(ahandle if is_async else handle, limits=ONE), max_messages=3)
+    (lane,) = (lane for lane, _ in worker._claiming._lanes)
+    lane.mean_s = 0.001  # it is known to be fast
+    rig.send("held")
+    assert held.wait(PATIENCE_S)
+    rig.send("a", "b", "c", "d")
+    until(lambda: len(lane.heirs) == 2)
+    (holder,) = (lease for lease in worker._leases.held() if lease.ask)
+    holder.hand_on_until = 0.0
+    gate.set()
+    rig.join()
+    assert len(got) == 3
+    assert rig.broker.counts().totals["released"] >= 2
+
+
 def hold(rig: Rig, gate: threading.Event, limits: Limits) -> None:
     """Have the only slot held until the gate is open, by a worker that serves another key, too."""
     held = threading.Event()
