@@ -21,7 +21,7 @@ class Lease:
     """The right to work on one message, as this process knows it. Times in seconds are monotonic.
 
     `held_until` is when this process gives the lease up unless a renewal moves it on; `clock_ms` plus the monotonic
-    milliseconds is the broker's time, never behind it.
+    milliseconds is the time of the clock that decides, never behind it.
     """
 
     claimed: Claimed
@@ -66,11 +66,11 @@ class Lease:
         return self.started_at > 0 and not self.ended
 
     def now_ms(self) -> int:
-        """The broker's clock."""
+        """What the clock that decides says now."""
         return self.ms_of(monotonic())
 
     def ms_of(self, at: float) -> int:
-        """What the broker's clock said at this monotonic time."""
+        """What the clock that decides said at this monotonic time."""
         return int(self.clock_ms + at * 1000)
 
     @property
