@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from itertools import islice
 from typing import Any
 
@@ -57,6 +57,23 @@ class _Echo:
 
     def write(self, value: str) -> str:
         return value
+
+
+class _AsyncLines:
+    """The lines, many at a time: Django would put all of them in a list to send them under ASGI."""
+
+    def __init__(self, lines: Generator[str]) -> None:
+        self._lines = lines
+        # Django calls it where the database is used, also if the client is gone: then it leaves an async generator to
+        # the garbage collector, which comes when the connection is closed.
+        self.close = lines.close
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while page := await sync_to_async(self._read)():
+            yield "".join(page)
+
+    def _read(self) -> list[str]:
+        return list(islice(self._lines, CHUNK))
 
 
 @admin.action(permissions=["view"], description=_("Export as CSV"))
@@ -126,14 +143,5 @@ def _file_name(model_admin: Any, suffix: str) -> str:
 
 def _download(request: HttpRequest, lines: Generator[str], content_type: str, name: str) -> StreamingHttpResponse:
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    content = _awaited(lines) if isinstance(request, ASGIRequest) else lines
+    content = _AsyncLines(lines) if isinstance(request, ASGIRequest) else lines
     return StreamingHttpResponse(content, content_type=content_type, headers=headers)
-
-
-async def _awaited(lines: Generator[str]) -> AsyncGenerator[str]:
-    """The lines, many at a time: Django would put all of them in a list to send them under ASGI."""
-    try:
-        while page := await sync_to_async(lambda: list(islice(lines, CHUNK)))():
-            yield "".join(page)
-    finally:  # where the database is used, also if nobody reads on
-        await sync_to_async(lines.close)()

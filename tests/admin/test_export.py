@@ -4,8 +4,7 @@ import csv
 import io
 import json
 import re
-import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -164,24 +163,3 @@ def test_what_moves_on_while_a_file_is_written_is_left_out(
     first = next(parts)
     broker.cancel(["a1"])
     assert [json.loads(line)["message_id"] for line in [first, *parts]] == ["a0", "a2"]
-
-
-def test_a_file_that_nobody_reads_on_under_asgi_is_closed_where_the_database_was_used() -> None:
-    threads: list[threading.Thread] = []
-
-    def lines() -> Generator[str]:
-        try:
-            threads.append(threading.current_thread())
-            while True:
-                yield "a"
-        finally:
-            threads.append(threading.current_thread())
-
-    async def reads_one_part() -> None:
-        parts = export._awaited(held)
-        await anext(parts)
-        await parts.aclose()
-
-    held = lines()
-    async_to_sync(reads_one_part)()
-    assert threads == [threading.main_thread()] * 2
