@@ -1,8 +1,9 @@
 """The actions of the lists, and the buttons of a message's page: asked for by POST, confirmed, then done and logged."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -15,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin import jobs
+from django_delayq.admin import jobs, moves
 from django_delayq.admin.aliases import alias_of
 from django_delayq.admin.changed import changed
 from django_delayq.admin.columns import exact
@@ -23,14 +24,16 @@ from django_delayq.admin.forms import RescheduleForm
 from django_delayq.admin.job_page import address_of_job
 from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
 from django_delayq.admin.log import log_rows
-from django_delayq.admin.moves import LABELS, Change, last_pk, pages_moved
+from django_delayq.admin.moves import LABELS, Change, Moved, last_pk, pages
 from django_delayq.admin.search import stopped_search
-from django_delayq.admin.seen import changed_since, seen
+from django_delayq.admin.seen import FIELD, changed_since, seen
 from django_delayq.admin.selection import is_all, selection_of
 from django_delayq.admin.told import tell_changed, tell_left, tell_moved
+from django_delayq.conf import get_alias
 from django_delayq.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.monitor import translated
+from django_delayq.store.database import Database
 
 AT_ONCE = 1_000
 """More rows than that are moved by a job, and not while the operator waits."""
@@ -122,7 +125,8 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
         return _confirmation(model_admin, request, rows, move, form, count)
     change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
     name = _job_name(request)
-    if is_all(request) and jobs.progress(alias_of(request), name):  # this answer was sent before
+    if is_all(request) and jobs.progress(alias_of(request), name):
+        messages.info(request, _("This was asked for already, and is done once."))
         return HttpResponseRedirect(address_of_job(model_admin, alias_of(request), name))
     if _is_for_a_worker(request, count):
         return _in_background(model_admin, request, name, change, count)
@@ -131,8 +135,10 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
 
 
 def _is_for_a_worker(request: HttpRequest, count: int | None) -> bool:
-    """Whether all that match are meant, and they are many, or were not all found."""
-    return is_all(request) and (count is None or count > AT_ONCE or stopped_search(request) is not None)
+    """Whether all that match are meant, and they are many, were not all found, or were asked about as such: then
+    nothing tells how each was, and only a job has a name by which an answer that is sent twice is known."""
+    is_many = count is None or count > AT_ONCE or stopped_search(request) is not None
+    return is_all(request) and (is_many or ("job" in request.POST and not request.POST.get(FIELD)))
 
 
 def counted(rows: QuerySet[Any]) -> int | None:
@@ -146,22 +152,38 @@ def counted(rows: QuerySet[Any]) -> int | None:
 
 def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move, change: Change) -> None:
     alias = alias_of(request)
-    since = changed_since(request, rows)
-    since_ids = list(rows.filter(pk__in=since).values_list("message_id", flat=True))
     gone = 0 if is_all(request) else _gone(request, rows)
     moved = 0
     left: list[str] = []
+    since: list[str] = []
+    database = Database(alias, get_alias(alias).database)
     try:
-        for page in pages_moved(alias, rows.exclude(pk__in=since), change, until=last_pk(model_admin.model, alias)):
-            what = changed(alias, page.rows, change)
-            log_rows(request.user.pk, page.rows, move.done, what=what, deleted=move.deletes)
-            moved += len(page.rows)
-            left += [row.message_id for row in page.left]
+        for page in pages(rows, until=last_pk(model_admin.model, alias)):
+            done, other = database.transaction(partial(_move_unchanged, request, alias, page, change))
+            what = changed(alias, done.rows, change)
+            log_rows(request.user.pk, done.rows, move.done, what=what, deleted=move.deletes)
+            moved += len(done.rows)
+            left += [row.message_id for row in done.left]
+            since += [row.message_id for row in other]
     except DelayqError as error:
         messages.error(request, _("It stopped: %(error)s") % {"error": translated(error)})
     tell_moved(request, move.done, moved)
     tell_left(request, left, gone)
-    tell_changed(request, since_ids)
+    tell_changed(request, since)
+
+
+def _move_unchanged(
+    request: HttpRequest, alias: str, page: Sequence[MessageRow], change: Change
+) -> tuple[Moved, list[MessageRow]]:
+    """Move what is as it was when it was asked about. Gives the others too.
+
+    The rows are locked from this look at them to the move, within the transaction of the caller: the same answer, sent
+    twice, may be at work in two processes at once, and the second then finds what the first has changed.
+    """
+    rows = type(page[0])._default_manager.using(get_alias(alias).database).filter(pk__in=[row.pk for row in page])
+    since = set(changed_since(request, rows.order_by("message_id").select_for_update()))
+    others = [row for row in page if row.pk in since]
+    return moves.move(alias, [row for row in page if row.pk not in since], change), others
 
 
 def _gone(request: HttpRequest, rows: QuerySet[Any]) -> int:

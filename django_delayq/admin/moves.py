@@ -77,11 +77,11 @@ def next_page(rows: QuerySet[Any], *, after: int, until: int) -> Page | None:
     return Page(page, len(page), page[-1].pk) if page else None
 
 
-def pages_moved(alias: str, rows: QuerySet[Any], change: Change, *, until: int) -> Iterator[Moved]:
-    """Move all of `rows` with a primary key up to `until`, a page with each step."""
+def pages(rows: QuerySet[Any], *, until: int) -> Iterator[list[MessageRow]]:
+    """All of `rows` with a primary key up to `until`, a page with each step."""
     page = next_page(rows, after=0, until=until)
     while page is not None:
-        yield move(alias, page.rows, change)
+        yield page.rows
         page = next_page(rows, after=page.last, until=until)
 
 

@@ -282,10 +282,10 @@ def shift_all(
 
 
 def hours_later(database: str) -> list[int]:
-    """By how many hours each of them is later than two hours from now: virtual time moves on by milliseconds."""
+    """By how many hours each that waits is later than two hours from now: virtual time moves on by milliseconds."""
     now = get_broker().counts().now_ms
     due = due_times(database)
-    return [round(due[id].timestamp() / 3600 - now / 3_600_000) - 2 for id in ("a1", "a2", "a3")]
+    return [round(due[id].timestamp() / 3600 - now / 3_600_000) - 2 for id in sorted(due)]
 
 
 @pytest.mark.parametrize("has_run", [False, True])
@@ -295,10 +295,22 @@ def test_an_answer_that_is_sent_twice_starts_one_job(
     first = shift_all()
     if has_run:
         run_due()
-    assert shift_all().redirect_chain == first.redirect_chain
+    again = shift_all()
+    assert again.redirect_chain == first.redirect_chain
+    assert "This was asked for already" in page(again)
     run_due()
     assert hours_later(database) == [1, 1, 1]
     assert sum("begun" in said for said in logged()) == 1
+
+
+def test_what_was_asked_about_as_many_is_a_job_though_few_are_left(
+    shift_all: Callable[[], Any], broker: StoredBroker, database: str
+) -> None:
+    broker.cancel(["a3"])
+    first = shift_all()
+    assert shift_all().redirect_chain == first.redirect_chain
+    run_due()
+    assert hours_later(database) == [1, 1]
 
 
 def test_a_job_that_is_begun_again_after_its_first_step_moves_nothing(

@@ -4,12 +4,15 @@ import re
 from datetime import timedelta
 from typing import Any
 
+import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from django_delayq.brokers.base import Verb
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.admin.support import ask, bury, claim, confirm, due_times, ids_in, page, pk_of, send, settle, text_of
+from tests.races import while_another_did
 
 
 def seen_in(response: Any) -> dict[str, Any]:
@@ -55,6 +58,26 @@ def test_an_answer_for_all_that_match_that_is_sent_twice_moves_each_once(
     assert "2 messages were left: they have changed since" in reschedule(superuser, pks, all_that_match=True, **asked)
     moved = due_times(database)
     assert {id: moved[id] - due for id, due in before.items()} == dict.fromkeys(before, timedelta(hours=1))
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+@pytest.mark.parametrize("all_that_match", [False, True])
+def test_an_answer_that_is_sent_twice_at_once_moves_each_once(
+    broker: StoredBroker, superuser: Client, database: str, *, all_that_match: bool
+) -> None:
+    send("a", delay="2h")
+    before = due_times(database)["a"]
+    pks = [pk_of(database, "a")]
+    asked = seen_in(ask(superuser, ReadyMessage, "reschedule", pks, all_that_match=all_that_match))
+    other = Client()  # with a session of its own: the one is not to wait for the session of the other
+    other.force_login(User.objects.get())
+
+    def answer(client: Client) -> str:
+        return reschedule(client, pks, all_that_match=all_that_match, **asked)
+
+    told = while_another_did(database, lambda: answer(superuser), lambda: answer(other))
+    assert "1 message was left: it has changed since" in told
+    assert due_times(database)["a"] - before == timedelta(hours=1)
 
 
 def test_what_failed_again_since_the_question_is_left(broker: StoredBroker, superuser: Client, database: str) -> None:

@@ -1,12 +1,6 @@
 """What is buried is rescued, purged or pruned by one of those who try at once, and counted once."""
 
-import threading
-from collections.abc import Callable
-from time import monotonic, sleep
-from typing import TypeVar
-
 import pytest
-from django.db import connections, transaction
 from django.db.models import F
 
 from django_delayq import send_delay_message
@@ -15,10 +9,8 @@ from django_delayq.models import ErrorMessage, ReadyMessage, Tally
 from django_delayq.store import StoredBroker
 from django_delayq.store.prune import prune_errors
 from tests.brokers.rig import settlement
+from tests.races import while_another_did
 from tests.store.support import claim
-from tests.worker.rig import PATIENCE_S
-
-T = TypeVar("T")
 
 pytestmark = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 
@@ -32,49 +24,24 @@ def buried(broker: StoredBroker, database: str) -> StoredBroker:
     return broker
 
 
-def _while_another_did(database: str, first: Callable[[], object], then: Callable[[], T]) -> T:
-    """What `then` answers in another thread that comes while `first` is done and not yet committed."""
-    answers: list[T] = []
-
-    def answer() -> None:
-        answers.append(then())
-        connections.close_all()
-
-    other = threading.Thread(target=answer)
-    with transaction.atomic(using=database):
-        first()
-        other.start()
-        until = monotonic() + PATIENCE_S
-        while other.is_alive() and not _waits_for_a_lock(database) and monotonic() < until:
-            sleep(0.01)
-    other.join(PATIENCE_S)
-    return answers[0]
-
-
-def _waits_for_a_lock(database: str) -> bool:
-    with connections[database].cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return bool(cursor.fetchone()[0])
-
-
 def _places(database: str) -> tuple[int, int, dict[str, int]]:
     tally = Tally.objects.using(database).values_list("name", "count")
     return ReadyMessage.objects.using(database).count(), ErrorMessage.objects.using(database).count(), dict(tally)
 
 
 def test_what_is_rescued_meanwhile_is_not_purged(buried: StoredBroker, database: str) -> None:
-    assert _while_another_did(database, lambda: buried.rescue(["a"]), lambda: buried.purge_errors(["a"])) == [False]
+    assert while_another_did(database, lambda: buried.rescue(["a"]), lambda: buried.purge_errors(["a"])) == [False]
     assert _places(database) == (1, 0, {})
 
 
 def test_what_is_purged_meanwhile_is_not_rescued(buried: StoredBroker, database: str) -> None:
-    assert _while_another_did(database, lambda: buried.purge_errors(["a"]), lambda: buried.rescue(["a"])) == [False]
+    assert while_another_did(database, lambda: buried.purge_errors(["a"]), lambda: buried.rescue(["a"])) == [False]
     assert _places(database) == (0, 0, {"purged": 1})
 
 
 def test_what_is_purged_meanwhile_is_counted_once(buried: StoredBroker, database: str) -> None:
     purge = buried.purge_errors
-    assert _while_another_did(database, lambda: purge(["a"]), lambda: purge(["a"])) == [False]
+    assert while_another_did(database, lambda: purge(["a"]), lambda: purge(["a"])) == [False]
     assert _places(database) == (0, 0, {"purged": 1})
 
 
@@ -87,9 +54,9 @@ def test_what_is_pruned_meanwhile_is_not_rescued_and_the_other_way_round(buried:
     def rescue() -> list[bool]:
         return buried.rescue(["a"])
 
-    assert _while_another_did(database, rescue, prune) == 0
+    assert while_another_did(database, rescue, prune) == 0
     assert _places(database) == (1, 0, {})
     assert buried.settle([settlement(one, Verb.BURY, error="no") for one in claim(buried)]) == [True]
     now_ms = buried.database.now_ms() + 1
-    assert _while_another_did(database, prune, rescue) == [False]
+    assert while_another_did(database, prune, rescue) == [False]
     assert _places(database) == (0, 0, {"dropped": 1})

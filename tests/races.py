@@ -1,0 +1,37 @@
+"""Two at once, on PostgreSQL: the second comes while what the first did is not committed."""
+
+import threading
+from collections.abc import Callable
+from time import monotonic, sleep
+from typing import TypeVar
+
+from django.db import connections, transaction
+
+from tests.worker.rig import PATIENCE_S
+
+T = TypeVar("T")
+
+
+def while_another_did(database: str, first: Callable[[], object], then: Callable[[], T]) -> T:
+    """What `then` answers in another thread that comes while `first` is done and not yet committed."""
+    answers: list[T] = []
+
+    def answer() -> None:
+        answers.append(then())
+        connections.close_all()
+
+    other = threading.Thread(target=answer)
+    with transaction.atomic(using=database):
+        first()
+        other.start()
+        until = monotonic() + PATIENCE_S
+        while other.is_alive() and not _waits_for_a_lock(database) and monotonic() < until:
+            sleep(0.01)
+    other.join(PATIENCE_S)
+    return answers[0]
+
+
+def _waits_for_a_lock(database: str) -> bool:
+    with connections[database].cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
