@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin import jobs, moves
-from django_delayq.admin.aliases import alias_of
+from django_delayq.admin.aliases import alias_of, database_of
 from django_delayq.admin.changed import changed
 from django_delayq.admin.columns import exact
 from django_delayq.admin.forms import RescheduleForm
@@ -29,11 +29,9 @@ from django_delayq.admin.search import stopped_search
 from django_delayq.admin.seen import FIELD, changed_since, seen
 from django_delayq.admin.selection import is_all, selection_of
 from django_delayq.admin.told import tell_changed, tell_left, tell_moved
-from django_delayq.conf import get_alias
 from django_delayq.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.monitor import translated
-from django_delayq.store.database import Database
 
 AT_ONCE = 1_000
 """More rows than that are moved by a job, and not while the operator waits."""
@@ -156,7 +154,7 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
     moved = 0
     left: list[str] = []
     since: list[str] = []
-    database = Database(alias, get_alias(alias).database)
+    database = database_of(alias)
     try:
         for page in pages(rows, until=last_pk(model_admin.model, alias)):
             done, other = database.transaction(partial(_move_unchanged, request, alias, page, change))
@@ -180,7 +178,7 @@ def _move_unchanged(
     The rows are locked from this look at them to the move, within the transaction of the caller: the same answer, sent
     twice, may be at work in two processes at once, and the second then finds what the first has changed.
     """
-    rows = type(page[0])._default_manager.using(get_alias(alias).database).filter(pk__in=[row.pk for row in page])
+    rows = type(page[0])._default_manager.using(database_of(alias).using).filter(pk__in=[row.pk for row in page])
     since = set(changed_since(request, rows.order_by("message_id").select_for_update()))
     others = [row for row in page if row.pk in since]
     return moves.move(alias, [row for row in page if row.pk not in since], change), others

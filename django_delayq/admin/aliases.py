@@ -4,7 +4,8 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest
 
-from django_delayq.conf import alias_names, valid_aliases
+from django_delayq.conf import alias_names, get_alias, valid_aliases
+from django_delayq.store.database import Database
 
 PARAMETER = "alias"
 
@@ -23,6 +24,11 @@ def alias_of(request: HttpRequest) -> str:
     """The alias that the address names, with a store or not, else the one that pages open on."""
     named = request.GET.get(PARAMETER)
     return named if named in alias_names() else opening_alias()
+
+
+def database_of(alias: str) -> Database:
+    """The database where the tables of an alias are, whether it has a store or not."""
+    return Database(alias, get_alias(alias).database)
 
 
 def query_of(alias: str, **query: str) -> str:

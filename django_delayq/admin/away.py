@@ -8,11 +8,9 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from django_delayq.admin.aliases import alias_of, query_of
-from django_delayq.conf import get_alias
+from django_delayq.admin.aliases import alias_of, database_of, query_of
 from django_delayq.errors import DelayqError
 from django_delayq.monitor import translated
-from django_delayq.store.database import Database
 
 View = Callable[..., HttpResponse]
 
@@ -24,7 +22,7 @@ def told_when_away(view: View) -> View:
     def guarded(admin: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         alias = alias_of(request)
         try:
-            with Database(alias, get_alias(alias).database).available():
+            with database_of(alias).available():
                 return view(admin, request, *args, **kwargs)
         except DelayqError as error:
             messages.error(request, translated(error))

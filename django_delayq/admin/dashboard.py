@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from django_delayq.admin import charts, panels
 from django_delayq.admin.access import address, check_may_look
-from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.aliases import alias_of, database_of, query_of
 from django_delayq.admin.carried import Group, carried_view, groups, is_waiting_unlisted
 from django_delayq.admin.columns import exact
 from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
@@ -25,7 +25,6 @@ from django_delayq.durations import to_text
 from django_delayq.errors import DelayqError
 from django_delayq.instants import from_ms
 from django_delayq.monitor import Status, status, translated
-from django_delayq.store.database import Database
 
 PATIENCE_S = 1.0
 """How long a page waits for a broker."""
@@ -109,10 +108,10 @@ def _fragment(site: AdminSite, request: HttpRequest) -> HttpResponse:
 
 
 def _look(alias: str) -> Status:
-    found = get_alias(alias)
-    if found.store is None:
+    if get_alias(alias).store is None:
         return status(alias, patience_s=PATIENCE_S)
-    with Database(alias, found.database).available(), time_limit(found.database):
+    database = database_of(alias)
+    with database.available(), time_limit(database.using):
         return status(alias, patience_s=PATIENCE_S, zone=timezone.get_current_timezone())
 
 

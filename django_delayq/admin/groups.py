@@ -6,10 +6,10 @@ from datetime import datetime
 
 from django.db import connections
 
+from django_delayq.admin.aliases import database_of
 from django_delayq.admin.limits import TooSlow, time_limit
 from django_delayq.conf import get_alias
 from django_delayq.instants import HOUR_MS, from_ms, to_epoch_ms
-from django_delayq.store.database import Database
 from django_delayq.store.unions import for_each
 
 MOST = 100
@@ -79,7 +79,7 @@ def names_of_failed(alias: str) -> dict[str, set[str]]:
 
 def groups(alias: str, now: datetime) -> list[Group]:
     """The groups, what failed last first."""
-    database = Database(alias, get_alias(alias).database)
+    database = database_of(alias)
     names = [name for _, name in database.rows(_FINGERPRINTS, [alias, alias, MOST])]
     found = for_each(database, (_GROUP, [(alias, name, COUNTED + 1, alias, name, alias, name) for name in names]))
     by_hour = _by_hour(alias, now, names)

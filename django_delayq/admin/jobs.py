@@ -9,22 +9,24 @@ message, which does nothing itself: each step looks first whether it was sent, w
 """
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _, ngettext
 
 from django_delayq.admin.log import in_english, log_selection
 from django_delayq.admin.moves import Change, label_of, move
-from django_delayq.admin.selection import Selection, model_named
+from django_delayq.admin.selection import TABLES, Selection, model_named
 from django_delayq.codec import decode_data
 from django_delayq.conf import get_alias
 from django_delayq.errors import DataMismatch
 from django_delayq.handlers import delay_execute
 from django_delayq.message import Message
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.models import MessageRow
 from django_delayq.sending.one import send_delay_message
 from django_delayq.sends import Sent
 
@@ -74,9 +76,8 @@ def start(name: str, user_id: Any, selection: Selection, change: Change, total: 
 
 def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
     """The newest message of a job, and what it carries. None too for a message of that tag that is none of a job's."""
-    using = get_alias(alias).database
-    for model in (ReadyMessage, ErrorMessage, FinishMessage):
-        row = model._default_manager.using(using).filter(alias=alias, tag=_tag(name)).order_by("-pk").first()
+    for rows in _rows(alias, tag=_tag(name)):
+        row = rows.order_by("-pk").first()
         if row is not None:
             with suppress(DataMismatch):
                 return decode_data(row.data.encode(), Job), row
@@ -94,11 +95,7 @@ def stop(user_id: Any, job: Job) -> None:
 
 def is_told_to_stop(job: Job) -> bool:
     """Whether `stop` was called for this job."""
-    using = get_alias(job.selection.alias).database
-    return any(
-        model._default_manager.using(using).filter(alias=job.selection.alias, message_id=_stop_id(job)).exists()
-        for model in (ReadyMessage, ErrorMessage, FinishMessage)  # in the order in which it passes through them
-    )
+    return any(rows.exists() for rows in _rows(job.selection.alias, message_id=_stop_id(job)))
 
 
 def logged(object_id: str) -> tuple[str, str] | None:
@@ -133,14 +130,13 @@ def move_next_page(message: Message[Job]) -> None:
 
 def _has_gone_on(job: Job) -> bool:
     """Whether a first message has sent the next. Of two with one id the second was sent after the first had ended."""
-    using = get_alias(job.selection.alias).database
-    return any(
-        model._default_manager.using(using)
-        .filter(alias=job.selection.alias, tag=_tag(job.name))
-        .exclude(message_id=_id(job))
-        .exists()
-        for model in (ReadyMessage, ErrorMessage, FinishMessage)
-    )
+    return any(rows.exclude(message_id=_id(job)).exists() for rows in _rows(job.selection.alias, tag=_tag(job.name)))
+
+
+def _rows(alias: str, **named: str) -> Iterator[QuerySet[Any]]:
+    """What is called so, of one table after another: a message that moves on meanwhile is met in the next."""
+    using = get_alias(alias).database
+    return (model._default_manager.using(using).filter(alias=alias, **named) for model in TABLES)
 
 
 def _end(job: Job) -> None:

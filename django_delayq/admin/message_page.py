@@ -15,13 +15,11 @@ from django_delayq.admin.away import told_when_away
 from django_delayq.admin.bounded import is_primary_key
 from django_delayq.admin.log import entries_of
 from django_delayq.admin.payload import may_view, payload_of
+from django_delayq.admin.selection import TABLES
 from django_delayq.admin.story import facts, what_next
 from django_delayq.admin.timeline import timeline
 from django_delayq.conf import get_alias
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
-
-TABLES: tuple[type[MessageRow], ...] = (ReadyMessage, ErrorMessage, FinishMessage)
-"""Where a message may be, under one primary key."""
+from django_delayq.models import MessageRow
 
 
 @told_when_away

@@ -4,11 +4,10 @@ from dataclasses import dataclass, field
 
 from django.db.models import Model
 
+from django_delayq.admin.aliases import database_of
 from django_delayq.admin.groups import names_of_failed
-from django_delayq.conf import get_alias
 from django_delayq.handlers import handlers_by_key
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow
-from django_delayq.store.database import Database
 from django_delayq.store.pairs import ended_pairs, reported_pairs, waiting_pairs
 
 MOST = 200
@@ -33,7 +32,7 @@ def names_in_rows(model: type[Model], alias: str) -> Names:
     if model is ErrorMessage:
         failed = names_of_failed(alias)
         return Names(failed["queue"], failed["key"], failed["fingerprint"])
-    return _of_pairs(_PAIRS[model](Database(alias, get_alias(alias).database), MOST))
+    return _of_pairs(_PAIRS[model](database_of(alias), MOST))
 
 
 def known_keys(alias: str) -> set[str]:

@@ -18,7 +18,10 @@ from django_delayq.admin.search import asks_for_data, find, find_data
 from django_delayq.admin.words import listed
 from django_delayq.conf import get_alias
 from django_delayq.instants import from_ms, to_epoch_ms
-from django_delayq.models import MessageRow
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+
+TABLES: tuple[type[MessageRow], ...] = (ReadyMessage, ErrorMessage, FinishMessage)
+"""Where a message may be, under one primary key, in the order in which it passes through them."""
 
 LOOKED = 2_000
 """A step looks into so many payloads at most: on SQLite nobody else writes meanwhile."""
