@@ -54,14 +54,19 @@ class AsyncHands:
         return sum(lane.active for lane in self.lanes)
 
     @property
+    def most(self) -> int:
+        """How many messages run at most: no lane takes anything from another."""
+        return sum(lane.concurrency for lane in self.lanes)
+
+    @property
     def free(self) -> int:
         """More tasks than a claim gives: only the concurrency of its lane limits a message."""
         return BATCH
 
-    def want(self, lane: Lane) -> int:
-        """How many messages to claim now for a lane."""
+    def want(self, lane: Lane, most: int) -> int:
+        """How many messages to claim now for a lane, which may have so many tasks."""
         lane.unmet = True  # until the claim has answered: a task that ends meanwhile asks for another
-        return lane.want(BATCH)
+        return lane.want(BATCH, most)
 
     def offer(self, lane: Lane) -> None:
         """Tell that leases were put into a lane."""

@@ -1,6 +1,6 @@
 """Claims: what each lane wants, asked in one call, and the leases that come of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
 
 from django_delayq.attempts import is_at_most_once
@@ -96,8 +96,9 @@ class Claiming:
         self._backlog = True
         self.wanted = self.left_out = found = False
         round_ = Round(self._lanes)
-        for step in steps:
-            asked = {lane: self._ask(lane, hands, round_, is_ahead) for lane, hands in self._lanes}
+        for place, step in enumerate(steps):
+            before = queues[:place]
+            asked = {lane: self._ask(lane, hands, round_, before, is_ahead) for lane, hands in self._lanes}
             self.wanted = any(asked.values())
             self.left_out |= not all(asked.values())
             if not self.wanted:
@@ -108,8 +109,10 @@ class Claiming:
         round_.end()
         return found
 
-    def _ask(self, lane: Lane, hands: Hands, round_: Round, is_ahead: bool) -> int:
-        wanted = min(round_.want(lane, hands), self._room(), self._limiting.room(lane))
+    def _ask(self, lane: Lane, hands: Hands, round_: Round, before: Collection[str], is_ahead: bool) -> int:
+        if self._limiting.is_closed(lane):
+            lane.backlog.clear()
+        wanted = min(round_.want(lane, hands, before), self._room(), self._limiting.room(lane))
         return wanted if is_ahead else min(wanted, max(lane.at_once(hands.free), 1))
 
     def _claim_of(self, queues: Sequence[str], asked: Mapping[Lane, int], round_: Round) -> bool:
@@ -120,10 +123,8 @@ class Claiming:
         given, foreign = self._deal(claims, sent_at, queues)
         found = bool(foreign)
         for place, queue in enumerate(queues or [""]):
-            most = {
-                lane: _most_to_keep(lane, hands, asked[lane], round_, is_first=place == 0)
-                for lane, hands in self._lanes
-            }
+            before = queues[:place]
+            most = {lane: _most_to_keep(lane, hands, asked[lane], round_, before) for lane, hands in self._lanes}
             for lane, hands in lanes:
                 leases = given.get((queue, lane), [])
                 once, others = _parted(leases)
@@ -134,8 +135,11 @@ class Claiming:
                 if asked[lane]:
                     left = claims.left or kept < len(leases)
                     filled = len(leases) >= asked[lane]
-                    presses = filled or (left and len(queues) == 1)
-                    round_.add(lane, hands, kept, filled=filled, left=left, once=bool(once), presses=presses)
+                    round_.add(lane, hands, kept, filled=filled, left=left, once=bool(once))
+                    if filled or (left and len(queues) == 1):
+                        lane.backlog.add(queue)
+                    elif not left:  # else any of those that were asked together may have more
+                        lane.backlog.discard(queue)
         self._bury(foreign)
         self._unrun.tell(claims.buried, claims.ghosts)
         return found
@@ -277,10 +281,10 @@ def _parted(leases: list[Lease]) -> tuple[list[Lease], list[Lease]]:
     return once, others
 
 
-def _most_to_keep(lane: Lane, hands: Hands, asked: int, round_: Round, *, is_first: bool) -> int:
+def _most_to_keep(lane: Lane, hands: Hands, asked: int, round_: Round, before: Collection[str]) -> int:
     """How many a lane keeps of what came of one queue: of a later one, what those before it have left hands for."""
-    if not is_first:
-        return round_.want(lane, hands)
+    if before:
+        return round_.want(lane, hands, before)
     return asked if lane.handler.limits else BATCH
 
 

@@ -23,11 +23,15 @@ class Hands(Protocol):
         """How many messages run, or threads are in a lane."""
 
     @property
+    def most(self) -> int:
+        """How many hands there are, those not started included."""
+
+    @property
     def free(self) -> int:
         """How many hands no message waits for: so many more would start at once."""
 
-    def want(self, lane: Lane) -> int:
-        """How many messages to claim now for a lane."""
+    def want(self, lane: Lane, most: int) -> int:
+        """How many messages to claim now for a lane, which may have so many hands."""
 
     def offer(self, lane: Lane) -> None:
         """Tell that leases were put into a lane."""

@@ -105,6 +105,8 @@ class Lane:
     """The mean run time of late; None while unknown."""
     once: bool = False
     """Whether the last claim gave what must not start twice: there may be more of it, so nothing is claimed ahead."""
+    backlog: set[str] = field(default_factory=set)
+    """The queues that had more for it when they were last asked."""
     unmet: bool = False
     """Whether the last claim may have left something behind: then a freed hand is worth another claim."""
     low: int = -1
@@ -112,20 +114,29 @@ class Lane:
     seen: tuple[int, int] = (0, 0)
     """`ended` and the leases that waited, as of the last claim."""
 
-    def want(self, free: int) -> int:
-        """How many messages to claim now, with `free` threads or tasks to spare for any lane.
+    def want(self, free: int, most: int) -> int:
+        """How many messages to claim now, with `free` threads or tasks to spare for any lane, for `most` in all.
 
         Hands that are busy count only while they move: behind a handler that stalls nothing is heaped up.
         """
         if self.handler.at_most_once or not self._may_wait:  # what has got its turn starts
-            return self.at_once(free)
+            return self.at_once(min(free, most))
         hands = min(self.concurrency - self.active, free)
         waiting = self.waiting
         per_hand = self.per_hand
         if self.moves:
             hands += self.active
+        hands = min(hands, most)
         wanted = hands * per_hand - waiting
         return wanted if wanted * 2 >= hands * per_hand else 0  # half a run at least: small claims cost as much
+
+    @property
+    def most_hands(self) -> int:
+        """How many hands may run its messages at once: where a limit is for all of them, no more than it lets."""
+        limits = self.handler.limits
+        if limits is None or limits.max_concurrency is None or limits.concurrency_key is not None:
+            return self.concurrency
+        return min(self.concurrency, limits.max_concurrency)
 
     @property
     def waiting(self) -> int:

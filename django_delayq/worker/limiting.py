@@ -42,13 +42,17 @@ class Limiting:
         limits = lane.handler.limits
         if limits is None:
             return BATCH
-        if monotonic() < self._closed_until.get(lane, 0.0):
+        if self.is_closed(lane):
             return 0
         if limits.max_concurrency is None or limits.concurrency_key is not None:
             return BATCH
         holders = [lease for lease in self._leases.held() if lease.ask and lease.lane.handler is lane.handler]
         free = max(limits.max_concurrency - len(holders), 0)
         return free + room_for_heirs(lane) if holders and limits.interval_us is None else free
+
+    def is_closed(self, lane: Lane) -> bool:
+        """Whether no message of a lane may start for now: for so long what is due there waits for no hand."""
+        return monotonic() < self._closed_until.get(lane, 0.0)
 
     @property
     def next_at(self) -> float | None:

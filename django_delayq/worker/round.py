@@ -20,32 +20,33 @@ class Round:
     """Counts the hands that are taken. Hands that free meanwhile are for the next round, which begins at the top."""
 
     def __init__(self, lanes: Collection[tuple[Lane, Hands]]) -> None:
+        self._lanes = lanes
         self._free = {hands: hands.free for _, hands in lanes}
         self._spare = {lane: lane.concurrency - lane.active for lane, _ in lanes}
-        self._pressed: set[Hands] = set()
         self._given: dict[Lane, _Given] = {}
 
-    def want(self, lane: Lane, hands: Hands) -> int:
-        """How many messages of the next queue to claim for a lane.
+    def want(self, lane: Lane, hands: Hands, before: Collection[str]) -> int:
+        """How many messages of a queue to claim for a lane, after those `before` it.
 
-        None where a queue before it had enough for the lane, or is waiting for a hand: then nothing of a later queue
-        is claimed ahead for hands that are busy, and the next that frees is for the earlier one.
+        None where one of these had enough for the lane. A lane for which they have more keeps all the hands that it may
+        have, also while it holds enough and is not asked for: of a later queue nothing is claimed ahead for them, and
+        the next that frees is for the earlier one.
         """
-        wanted = hands.want(lane)
+        wanted = hands.want(lane, self._left_to_later(hands, before))
         given = self._given.get(lane)
-        if (given and given.filled) or (hands in self._pressed and self._free[hands] <= 0):
-            return 0
-        return wanted
+        return 0 if given and given.filled else wanted
 
-    def add(self, lane: Lane, hands: Hands, kept: int, *, filled: bool, left: bool, once: bool, presses: bool) -> None:
-        """What a queue gave a lane that it was asked for. `presses`: what it has left comes before later queues."""
+    def _left_to_later(self, hands: Hands, before: Collection[str]) -> int:
+        kept = sum(lane.most_hands for lane, its in self._lanes if its is hands and lane.backlog.intersection(before))
+        return max(hands.most - kept, self._free[hands], 0)
+
+    def add(self, lane: Lane, hands: Hands, kept: int, *, filled: bool, left: bool, once: bool) -> None:
+        """What a queue gave a lane that it was asked for."""
         given = self._given.setdefault(lane, _Given())
         given.filled |= filled
         given.left |= left
         given.once |= once
         self._free[hands] -= min(kept, self._spare[lane])
-        if presses and self._spare[lane] > 0:  # else no hand that frees would be for it
-            self._pressed.add(hands)
 
     @property
     def is_behind(self) -> bool:

@@ -30,7 +30,8 @@ class SyncHands:
         wake: Callable[[], None],
     ) -> None:
         self.lanes = lanes
-        self._most = most
+        self.most = most
+        """How many hands there are, those not started included."""
         self._make_work = make_work
         self._turns = Turns(leases, settling, wake, self.offer, self._may_stay)
         self._wake = wake
@@ -50,15 +51,15 @@ class SyncHands:
     def free(self) -> int:
         """How many hands, those not started included, no message waits for."""
         with self._changed:
-            return self._most - self.running - max(sum(map(_awaited_hands, self._ready)) - self._called, 0)
+            return self.most - self.running - max(sum(map(_awaited_hands, self._ready)) - self._called, 0)
 
-    def want(self, lane: Lane) -> int:
-        """How many messages to claim now for a lane."""
+    def want(self, lane: Lane, most: int) -> int:
+        """How many messages to claim now for a lane, which may have so many hands."""
         with self._changed:
             lane.unmet = True  # until the claim has answered: a hand that frees meanwhile asks for another
             for_others = sum(_awaited_hands(other) for other in self._ready if other is not lane)
-            free = self._most - self.running + self._called - for_others  # and those on their way to what waits in it
-            return lane.want(max(free, 0) or self._turn_of(lane))
+            free = self.most - self.running + self._called - for_others  # and those on their way to what waits in it
+            return lane.want(max(free, 0) or self._turn_of(lane), most)
 
     def _turn_of(self, lane: Lane) -> int:
         """A hand for a lane that has nothing, though all are busy, if one comes round to it in a moment.
@@ -107,7 +108,7 @@ class SyncHands:
             if self._idle:
                 self._idle -= 1
                 self._changed.notify()
-            elif len(self._threads) >= self._most or not self._start_hand():
+            elif len(self._threads) >= self.most or not self._start_hand():
                 return
             self._called += 1
 

@@ -36,32 +36,32 @@ def make_lane(mean_s: float | None = None, *, concurrency: int = 4, at_most_once
     ("mean_s", "wanted"), [(None, 4), (1.0, 4), (0.020, 4), (0.010, 8), (0.001, 80), (1e-9, 4 * MOST_PER_HAND)]
 )
 def test_a_lane_wants_twenty_milliseconds_of_work_for_each_hand(mean_s: float | None, wanted: int) -> None:
-    assert make_lane(mean_s).want(free=32) == wanted
+    assert make_lane(mean_s).want(free=32, most=32) == wanted
 
 
 def test_a_lane_wants_no_more_than_there_are_hands_free() -> None:
-    assert make_lane().want(free=3) == 3
-    assert make_lane().want(free=0) == 0
+    assert make_lane().want(free=3, most=3) == 3
+    assert make_lane().want(free=0, most=0) == 0
 
 
 def test_nothing_is_heaped_up_behind_a_handler_that_stalls() -> None:
     lane = make_lane(0.001)
     lane.active = lane.concurrency
     lane.note_claim(filled=True, left=False, once=False)
-    assert lane.want(free=28) == 0
+    assert lane.want(free=28, most=28) == 0
     lane.note_run(10, 0.01)
-    assert lane.want(free=28) == 80
+    assert lane.want(free=28, most=28) == 80
 
 
 def test_after_what_was_given_back_nothing_is_claimed_for_busy_hands_until_one_gets_on() -> None:
     lane = make_lane()
     lane.active = 1
     lane.note_run(100, 0.1)
-    assert lane.want(0) > 0
+    assert lane.want(0, most=4) > 0
     lane.note_stall()
-    assert lane.want(0) == 0
+    assert lane.want(0, most=4) == 0
     lane.note_run(1, 0.001)
-    assert lane.want(0) > 0
+    assert lane.want(0, most=4) > 0
 
 
 def test_what_is_given_back_since_no_hand_came_is_not_claimed_again_at_once(rig: Rig) -> None:
@@ -75,7 +75,7 @@ def test_what_is_given_back_since_no_hand_came_is_not_claimed_again_at_once(rig:
     lane.leases.append(Lease(claimed, lane, now - 1, now + 60, 0))
     worker._claiming.release_unstarted()
     assert not lane.leases
-    assert lane.want(0) == 0
+    assert lane.want(0, most=4) == 0
 
 
 def test_nothing_is_claimed_for_busy_hands_of_a_slow_handler() -> None:
@@ -83,28 +83,28 @@ def test_nothing_is_claimed_for_busy_hands_of_a_slow_handler() -> None:
     lane.active = lane.concurrency
     lane.note_claim(filled=True, left=False, once=False)
     lane.note_run(1, 1.0)
-    assert lane.want(free=28) == 0
+    assert lane.want(free=28, most=28) == 0
 
 
 def test_a_slow_message_ends_the_prefetch_of_a_fast_handler() -> None:
     lane = make_lane(0.0001)
     lane.note_run(1, 0.03)
-    assert lane.want(free=32) == 4
+    assert lane.want(free=32, most=32) == 4
 
 
 def test_at_most_once_is_claimed_one_for_each_free_hand() -> None:
     lane = make_lane(0.0001, at_most_once=True)
-    assert lane.want(free=32) == 4
+    assert lane.want(free=32, most=32) == 4
     lane.active = 3
-    assert lane.want(free=29) == 1
+    assert lane.want(free=29, most=29) == 1
 
 
 def test_after_what_must_not_start_twice_nothing_is_claimed_ahead_until_a_claim_gives_none() -> None:
     lane = make_lane(0.0001)
     lane.note_claim(filled=True, left=False, once=True)
-    assert lane.want(free=32) == 4
+    assert lane.want(free=32, most=32) == 4
     lane.note_claim(filled=True, left=False, once=False)
-    assert lane.want(free=32) == 4 * MOST_PER_HAND
+    assert lane.want(free=32, most=32) == 4 * MOST_PER_HAND
 
 
 def test_what_would_start_at_once_are_the_hands_that_nothing_waits_for() -> None:

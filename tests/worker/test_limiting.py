@@ -15,6 +15,7 @@ from django_delayq.limits import Limits
 from django_delayq.message import State
 from django_delayq.worker import limiting, upkeep
 from django_delayq.worker.claiming import Claiming
+from django_delayq.worker.queues import served_queues
 from django_delayq.worker.settling import Settling
 from tests.servers.cluster import until
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
@@ -221,6 +222,18 @@ class NobodyToAsk(WatchedBroker):
         if self.broken:
             raise BrokerUnavailable("The limits are away.")
         return super().acquire(asks, lease_ms=lease_ms)
+
+
+def test_a_queue_keeps_no_hands_for_what_a_limit_does_not_let_start(rig: Rig) -> None:
+    hourly = Limits(interval_us=3_600_000_000)
+    handlers = [make_handler(print, "hourly", limits=hourly), make_handler(print, "other")]
+    rig.send("a", "b", "c", key="hourly", queue="critical")
+    worker = rig.start(*handlers, queues=served_queues("critical,bulk"), threads=1, max_threads=1)
+    rig.broker.until(lambda: rig.broker.acquires >= 2)
+    closed = next(lane for lane in worker._hands[0].lanes if lane.handler.key == "hourly")
+    rig.send("other", key="other", queue="bulk")
+    rig.until_gone("other")
+    rig.broker.until(lambda: not closed.backlog)
 
 
 def test_while_limits_cannot_be_asked_for_their_keys_wait_and_others_run() -> None:

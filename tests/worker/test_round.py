@@ -1,35 +1,75 @@
 """What queues that come first leave for those that follow them, in one round of claims."""
 
+import threading
+from contextlib import nullcontext
+
 import pytest
 
-from django_delayq.worker.lanes import Lane
+from django_delayq.brokers.base import Claimed
+from django_delayq.limits import Limits
+from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage
 from django_delayq.worker.round import Round
 from django_delayq.worker.settling import Settling
 from django_delayq.worker.sync_hands import SyncHands
-from tests.worker.rig import Rig, make_handler
+from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 
-def make_lane(key: str, active: int) -> Lane:
-    return Lane(make_handler(lambda message: None, key), [("default", key)], concurrency=2, active=active)
+def make_lane(key: str, concurrency: int, limits: Limits | None = None) -> Lane:
+    return Lane(make_handler(lambda message: None, key, limits=limits), [("default", key)], concurrency)
 
 
-def no_hands(rig: Rig, *lanes: Lane) -> SyncHands:
-    """Hands that are all busy."""
+def hands_in(rig: Rig, lanes: dict[Lane, int], gate: threading.Event, most: int) -> SyncHands:
+    """Hands of which so many are in each lane until the gate opens."""
+    started = threading.Semaphore(0)
+
+    def work(lane: Lane) -> tuple[int, float]:
+        lane.leases.popleft()
+        started.release()
+        gate.wait(PATIENCE_S)
+        return 0, 0.0
+
     leases = Leases(rig.broker, 15_000, outage := Outage())
     settling = Settling(rig.broker, leases, outage)
-    return SyncHands(lanes, 0, lambda turns: pytest.fail("a hand"), leases, settling, lambda: None)
+    hands = SyncHands(list(lanes), most, lambda turns: nullcontext(work), leases, settling, lambda: None)
+    for lane, count in lanes.items():
+        for _ in range(count):
+            lane.leases.append(Lease(Claimed("", 1, 0, None, b""), lane, 0.0, float("inf"), 0.0))
+            hands.offer(lane)
+            assert started.acquire(timeout=PATIENCE_S)
+    return hands
 
 
-@pytest.mark.parametrize(("active", "is_ahead"), [(0, False), (1, False), (2, True)])
-def test_nothing_is_claimed_ahead_of_what_an_earlier_queue_has_for_the_next_hand(
-    rig: Rig, active: int, is_ahead: bool
+@pytest.mark.parametrize(
+    ("concurrency", "limits", "for_hands"),
+    [
+        (1, None, 2),
+        (2, None, 1),
+        (3, None, 0),
+        (9, None, 0),
+        (9, Limits(max_concurrency=2), 1),
+        (9, Limits(max_concurrency=2, concurrency_key="{}"), 0),
+        (9, Limits(interval_us=1), 0),
+    ],
+)
+def test_what_an_earlier_queue_has_for_a_lane_keeps_all_the_hands_that_the_lane_may_have(
+    rig: Rig, gate: threading.Event, concurrency: int, limits: Limits | None, for_hands: int
 ) -> None:
-    early, fast = make_lane("early", active), make_lane("fast", 1)
+    early, fast = make_lane("early", concurrency, limits), make_lane("fast", 2)
+    hands = hands_in(rig, {early: 1, fast: 2}, gate, most=3)
     fast.note_run(100, 0.1)
-    hands = no_hands(rig, early, fast)
+    early.backlog.add("critical")
     round_ = Round([(early, hands), (fast, hands)])
-    assert round_.want(fast, hands) > 0
-    round_.add(early, hands, 0, filled=False, left=True, once=False, presses=True)
-    assert (round_.want(fast, hands) > 0) is is_ahead
+    assert round_.want(fast, hands, ["critical"]) == for_hands * fast.per_hand
+    assert round_.want(fast, hands, ["other"]) == 2 * fast.per_hand
+
+
+def test_hands_that_an_earlier_queue_leaves_free_are_for_later_ones(rig: Rig, gate: threading.Event) -> None:
+    early, later = make_lane("early", 2), make_lane("later", 2)
+    hands = hands_in(rig, {early: 0, later: 0}, gate, most=2)
+    early.backlog.add("critical")
+    round_ = Round([(early, hands), (later, hands)])
+    for left in (2, 1, 0):
+        assert round_.want(later, hands, ["critical"]) == left
+        round_.add(early, hands, 1, filled=False, left=True, once=False)

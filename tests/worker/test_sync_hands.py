@@ -110,9 +110,9 @@ def test_a_hand_on_its_way_has_its_message_and_one_beside_it_is_for_the_next_of_
     with told:  # the hand that is called gets nowhere
         fill(first)
         hands.offer(first)
-        assert (hands.want(first), hands.want(later)) == (1, 1)
+        assert (hands.want(first, hands.most), hands.want(later, hands.most)) == (1, 1)
         fill(first)
-        assert (hands.want(first), hands.want(later)) == (0, 0)
+        assert (hands.want(first, hands.most), hands.want(later, hands.most)) == (0, 0)
     hands.close(PATIENCE_S)
 
 
@@ -125,7 +125,7 @@ def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig:
             ended.set()
         elif not gate.is_set() and not ended.is_set():
             fill(fast)  # its backlog has no end
-            if not other.leases and hands.want(other):
+            if not other.leases and hands.want(other, hands.most):
                 fill(other)
                 hands.offer(other)
         return None
@@ -145,7 +145,7 @@ def test_a_hand_on_its_way_to_a_fast_lane_comes_round_to_another(rig: Rig) -> No
         fill(fast)
         fast.note_claim(filled=True, left=True, once=False)
         hands.offer(fast)
-        assert hands.want(other) == 1
+        assert hands.want(other, hands.most) == 1
     hands.close(PATIENCE_S)
 
 
@@ -154,12 +154,12 @@ def test_a_hand_that_frees_counts_as_free_when_it_calls_for_a_lane_that_found_no
     wanted: list[int] = []
 
     def run(lease: Lease) -> Settlement | None:
-        assert hands.want(other) == 0  # this hand is the only one
+        assert hands.want(other, hands.most) == 0  # this hand is the only one
         left.unmet = False  # a claim has found nothing more of its own lane
         return None
 
     hands, told = hands_of(rig, [left, other], lambda: nullcontext(run), most=1)
-    hands._wake = lambda: wanted.append(hands.want(other))
+    hands._wake = lambda: wanted.append(hands.want(other, hands.most))
     fill(left)
     hands.offer(left)
     assert told.waiting.acquire(timeout=PATIENCE_S)
@@ -182,7 +182,7 @@ def test_nothing_is_claimed_behind_a_hand_that_stalls(rig: Rig, gate: threading.
     fill(slow)
     hands.offer(slow)
     assert started.wait(PATIENCE_S)
-    assert hands.want(other) == 0
+    assert hands.want(other, hands.most) == 0
     gate.set()
     hands.close(PATIENCE_S)
 

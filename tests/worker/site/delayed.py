@@ -222,6 +222,11 @@ def record(message: Message[str]) -> None:
         file.write(f"{message.data}\n".encode())
 
 
+@delay_execute(key="record, too")
+def record_too(message: Message[str]) -> None:
+    record(message)
+
+
 @delay_execute(key="credit", atomic=True)
 def credit(message: Message[int]) -> None:
     """Put one more on the account."""
