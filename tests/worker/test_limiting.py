@@ -226,7 +226,9 @@ class NobodyToAsk(WatchedBroker):
 
 def test_a_queue_keeps_no_hands_for_what_a_limit_does_not_let_start(rig: Rig) -> None:
     hourly = Limits(interval_us=3_600_000_000)
-    handlers = [make_handler(print, "hourly", limits=hourly), make_handler(print, "other")]
+    handlers = [
+        make_handler(lambda message: None, key, limits=limits) for key, limits in (("hourly", hourly), ("other", None))
+    ]
     rig.send("a", "b", "c", key="hourly", queue="critical")
     worker = rig.start(*handlers, queues=served_queues("critical,bulk"), threads=1, max_threads=1)
     rig.broker.until(lambda: rig.broker.acquires >= 2)
