@@ -79,7 +79,10 @@ def decode_data(body: bytes, data_type: Any = Any) -> Any:
     try:
         return _decode(body) if data_type is Any else decoder_for(data_type).decode(body)
     except Exception as error:
-        told = _("The data doesn't fit %(type)s: %(reason)s", type=type_name(data_type), reason=_reason(error))
+        if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
+            told = _("The data is no JSON: %(reason)s", reason=_reason(error))
+        else:
+            told = _("The data doesn't fit %(type)s: %(reason)s", type=type_name(data_type), reason=_reason(error))
         raise DataMismatch(told) from error
 
 

@@ -102,10 +102,16 @@ def test_what_does_not_fit_is_refused_at_send(data: Any, data_type: Any, message
         encode_data(data, data_type)
 
 
-@pytest.mark.parametrize(("body", "data_type"), [(b'"5"', int), (b"{}", Parcel), (b"{", Parcel), (b"null", float)])
+@pytest.mark.parametrize(("body", "data_type"), [(b'"5"', int), (b"{}", Parcel), (b"null", float)])
 def test_what_fits_no_more_at_delivery_is_a_mismatch(body: bytes, data_type: Any) -> None:
     with pytest.raises(DataMismatch, match=r"^The data doesn't fit (int|Parcel|float): "):
         decode_data(body, data_type)
+
+
+@pytest.mark.parametrize("data_type", [Any, Parcel])
+def test_what_is_no_json_is_told_as_that_whatever_the_type(data_type: Any) -> None:
+    with pytest.raises(DataMismatch, match=r"^The data is no JSON: JSON is malformed: .* \(byte 1\)$"):
+        decode_data(b"{a: 1}", data_type)
 
 
 def test_a_type_whose_own_code_raises_at_delivery_is_a_mismatch() -> None:
