@@ -21,6 +21,7 @@ from django_delayq.message import Message
 from django_delayq.store.database import Database
 from django_delayq.worker import failure
 from django_delayq.worker.exactly_once import run_and_finish
+from django_delayq.worker.forked import ended_outside
 
 
 def begin(
@@ -69,7 +70,7 @@ def run_sync(
     """
     try:
         if handler.is_async:
-            asyncio.run(handler.func(message))
+            asyncio.run(_acall(handler, message))
         elif not handler.atomic:
             _call(handler, message)
         elif claimed.pk:
@@ -84,7 +85,8 @@ def run_sync(
 
 
 def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
-    returned = handler.func(message)
+    with ended_outside():
+        returned = handler.func(message)
     # What a plain function hands on of an async one has not run: it must not count as finished.
     if returned is None or not inspect.isawaitable(returned):
         return
@@ -93,10 +95,15 @@ def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
     raise TypeError("The handler is no async function, and returned an awaitable that nobody awaits; write async def.")
 
 
+async def _acall(handler: Handler[Any, Any], message: Message[Any]) -> None:
+    with ended_outside():
+        await handler.func(message)
+
+
 async def run_async(handler: Handler[Any, Any], message: Message[Any]) -> BaseException | None:
     """As `run_sync`, for async handlers on a running event loop. A cancelled one gives its `CancelledError`."""
     try:
-        await handler.func(message)
+        await _acall(handler, message)
     except BaseException as exception:  # noqa: BLE001 - as above
         return exception
     return None

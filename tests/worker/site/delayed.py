@@ -201,6 +201,27 @@ def fork(message: Message[str]) -> None:
     tell(message).close()
 
 
+def split(message: Message[str]) -> None:
+    """Fork, and come out of the handler in both processes: the other returns, exits or raises, as it is told."""
+    process = os.fork()
+    if process:
+        _, status = os.waitpid(process, 0)
+        tell(message, f"forked-{os.waitstatus_to_exitcode(status)}").close()
+    elif message.data == "exit":
+        sys.exit(3)
+    elif message.data == "raise":
+        raise ValueError("raised in what it forked")
+
+
+delay_execute(key="split")(split)
+delay_execute(key="split in a transaction", atomic=True)(split)
+
+
+@delay_execute(key="asplit")
+async def asplit(message: Message[str]) -> None:
+    split(message)
+
+
 @delay_execute(key="seize")
 def seize(message: Message[str]) -> None:
     """Hold the interpreter's lock: no other thread of the process runs."""
