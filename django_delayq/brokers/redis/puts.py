@@ -44,12 +44,14 @@ def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) 
                     placed[i] = None
                 else:
                     one.created, one.running = outcome == _CREATED, outcome == _RUNNING
-        groups = grouped(puts, elsewhere, elsewhere)
+        groups = grouped(puts, elsewhere, elsewhere) if elsewhere else []
     return placed
 
 
 def grouped(puts: Sequence[Put], todo: Iterable[int], elsewhere: Mapping[int, str]) -> list[Sequence[int]]:
     """The positions in `todo`, by wait set and by where their id waits, in order, `CALL` at most in each."""
+    if len(puts) == 1:  # a send of one message costs little more than its round trip
+        return [[0]]
     groups: defaultdict[tuple[str, str, str | None], list[int]] = defaultdict(list)
     last: Header | None = None
     for i in todo:
