@@ -32,7 +32,7 @@ _WAITS: Mapping[str, _Wait] = {
         ("WAITAOF", 1, 0, 1),
         FSYNC_MS,
         lambda told: told[0] >= 1,
-        "it is not in the file on disk",
+        "it is not in the file on disk: the disk is slow, or appendfsync is no",
     ),
 }
 
