@@ -9,7 +9,7 @@ from django_delayq import Send, cancel_delay_messages, send_delay_messages
 from django_delayq.brokers.base import Claims
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
-from tests.store.support import LEASE_MS, WANT
+from tests.store.support import LEASE_MS, WANT, wait_until_due
 
 MANY = 50
 MOST_STATEMENTS = {"postgresql": 1, "sqlite": 1, "mysql": 5}
@@ -21,9 +21,7 @@ def due(broker: StoredBroker, database: str) -> StoredBroker:
     """The broker, with many messages that are due."""
     send_delay_messages(Send("k", 1, id=f"{n:02}") for n in range(MANY))
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - 5)
-    until_ms = broker.database.now_ms() + 1
-    while broker.database.now_ms() <= until_ms:  # their alarms are rounded up
-        broker.wait(0.01)
+    wait_until_due(broker)
     return broker
 
 

@@ -14,7 +14,7 @@ from django_delayq.store import StoredBroker
 from django_delayq.store.relay import rebuild
 from tests.brokers.rig import ids
 from tests.servers import ClusterServers
-from tests.store.support import LEASE_MS, WANT
+from tests.store.support import LEASE_MS, WANT, claim
 
 pytestmark = pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 SHARDS = Shards("delayq", 3)
@@ -54,8 +54,7 @@ def test_the_tables_give_what_the_alarms_of_a_gone_node_would(broker: StoredBrok
     assert 0 < len(own) < len(many)
     node = cluster.owner(gone.msg)
     node.kill()
-    claimed = broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages
-    assert set(ids(claimed)) == set(many) - own
+    assert set(ids(claim(broker))) == set(many) - own
     assert broker.degraded.away
     with pytest.raises(BrokerUnavailable):
         broker.ask_clock(lease_ms=LEASE_MS)

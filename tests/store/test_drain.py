@@ -5,7 +5,7 @@ import pytest
 from django_delayq import send_delay_message
 from django_delayq.brokers.base import Alarm, Want
 from django_delayq.store import StoredBroker
-from tests.store.support import LEASE_MS
+from tests.store.support import LEASE_MS, wait_until_due
 
 pytestmark = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 
@@ -13,8 +13,7 @@ pytestmark = pytest.mark.parametrize("database", ["postgres_database"], ids=["po
 def test_alarms_of_rows_that_are_gone_keep_none_behind_them(broker: StoredBroker) -> None:
     broker.put_alarms([Alarm("default", "k", str(pk)) for pk in (10**9, 10**9 + 1, 10**9 + 2)])
     send_delay_message("k", 1, id="a")
-    while sum(each.ready for each in broker.clock.counts().waiting) < 4:
-        broker.wait(1)
+    wait_until_due(broker)
     found = broker.claim_all([Want("default", "k", 1)], lease_ms=LEASE_MS, worker="w")
     assert [message.id for message in found.messages] == ["a"]
     waiting = broker.clock.counts().waiting

@@ -30,11 +30,7 @@ def _end(broker: StoredBroker, **verbs: Verb) -> None:
     """Send a message for each, and end it so."""
     for id in verbs:
         send_delay_message("k", 1, id=id)
-    left = set(verbs)
-    while left:
-        held = claim(broker)
-        broker.settle([settlement(one, verbs[one.id]) for one in held])
-        left -= {one.id for one in held}
+    broker.settle([settlement(one, verbs[one.id]) for one in claim(broker)])
 
 
 def _age(database: str, days: int) -> None:
