@@ -15,10 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import HandsInfo, Header, Pause, Put, Settlement, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import HandsInfo, Header, Pause, Put, Verb, Want, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.metrics import DelayqCollector, metrics
 from django_delayq.store import figures
+from tests.brokers.rig import claim_some, settlement
 from tests.commands.support import delayq
 
 MEMORY = "django_delayq.brokers.memory.MemoryBroker"
@@ -46,10 +47,8 @@ def run(using: str, id: str, verb: Verb) -> None:
     """A message that was sent and run."""
     broker = get_broker(using)
     broker.put([Put(id, Header("mail", "k"), b"1", at_ms=0)])
-    while not (messages := broker.claim([Want("mail", "k", 1)], lease_ms=60_000, worker="w").messages):
-        broker.wait(1)  # due times are rounded up
-    (claimed,) = messages
-    assert broker.settle([Settlement(id, claimed.token, verb, "mail", "k")]) == [True]
+    (claimed,) = claim_some(broker, [Want("mail", "k", 1)])
+    assert broker.settle([settlement(claimed, verb)]) == [True]
 
 
 @pytest.mark.django_db(transaction=True)

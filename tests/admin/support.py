@@ -14,8 +14,8 @@ from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Claimed, Settlement, Verb, Want
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
+from tests.brokers.rig import claim_some
 
-LEASE_MS = 60_000
 LISTS: dict[type[MessageRow], str] = {
     ReadyMessage: "readymessage",
     FinishMessage: "finishmessage",
@@ -36,10 +36,8 @@ def send(id: str, data: Any = None, *, key: str = "order.close", delay: Any = 0,
 
 def claim(broker: StoredBroker, key: str = "order.close", worker: str = "host:1", queue: str = "default") -> Claimed:
     """Lease the one message of a key that is due."""
-    wants = [Want(queue, key, 1)]
-    while not (messages := broker.claim(wants, lease_ms=LEASE_MS, worker=worker).messages):
-        broker.wait(1)
-    return messages[0]
+    (message,) = claim_some(broker, [Want(queue, key, 1)], worker)
+    return message
 
 
 def settle(broker: StoredBroker, message: Claimed, verb: Verb, **ending: Any) -> None:

@@ -151,6 +151,13 @@ def settlement(claimed: Claimed, verb: Verb, **fields: Any) -> Settlement:
     return Settlement(claimed.id, claimed.token, verb, claimed.header.queue, claimed.header.key, **fields)
 
 
+def claim_some(broker: Broker, wants: Sequence[Want], worker: str = "w") -> list[Claimed]:
+    """The messages of the first claim that gives some: what is due now may be due, or arrive, in a moment."""
+    while not (messages := broker.claim(wants, lease_ms=60_000, worker=worker).messages):
+        broker.wait(1)
+    return messages
+
+
 def by_id(messages: Sequence[Claimed]) -> list[Claimed]:
     """In the order of their ids: what was sent in one call may be due in different milliseconds."""
     return sorted(messages, key=lambda message: message.id)

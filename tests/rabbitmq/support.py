@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from django_delayq.brokers.base import Claimed, Settlement, Verb, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.conf import Alias
+from tests.brokers.rig import claim_some
 from tests.servers import RabbitMQServer
 
 WANT = [Want("q", "k", 10)]
@@ -28,9 +29,7 @@ def broker_on(server: RabbitMQServer, **clocks: Callable[[], float]) -> closing[
 
 
 def claim(broker: RabbitMQBroker, wants: Sequence[Want] = WANT) -> Claimed:
-    while not (messages := broker.claim(wants, lease_ms=60_000, worker="w").messages):
-        broker.wait(1)
-    (message,) = messages
+    (message,) = claim_some(broker, wants)
     return message
 
 

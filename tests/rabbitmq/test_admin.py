@@ -6,8 +6,9 @@ from django.test import Client
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Header, Put, Settlement, Verb, Want
+from django_delayq.brokers.base import Header, Put, Verb, Want
 from tests.admin.support import page, text_of, url
+from tests.brokers.rig import claim_some, settlement
 from tests.rabbitmq.conftest import delayq_on
 from tests.servers import RabbitMQServer
 
@@ -27,9 +28,8 @@ def test_what_waits_is_counted_and_what_is_buried_runs_again(
     broker = get_broker()
     header = Header("q", "k")
     broker.put([Put("dead", header, b"1")])
-    while not (claimed := broker.claim([Want("q", "k", 1)], lease_ms=60_000, worker="w").messages):
-        broker.wait(1)
-    broker.settle([Settlement("dead", claimed[0].token, Verb.BURY, "q", "k", error="no good")])
+    (claimed,) = claim_some(broker, [Want("q", "k", 1)])
+    broker.settle([settlement(claimed, Verb.BURY, error="no good")])
     broker.put([Put(f"{n}", header, b"1", delay_ms=3_600_000) for n in range(7)])
     index = superuser.get("/admin/delayq/")
     assert "Waiting 7" in text_of(index)

@@ -7,8 +7,9 @@ from django.core.management.base import CommandError
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Header, Put, Settlement, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import Broker, Header, Put, Verb, Want, WorkerInfo
 from django_delayq.metrics import DelayqCollector
+from tests.brokers.rig import claim_some, settlement
 from tests.commands.support import delayq, delayq_json
 from tests.rabbitmq.conftest import delayq_on
 from tests.servers import RabbitMQServer, rabbitmq_version
@@ -23,9 +24,8 @@ def broker(settings: Settings, rabbitmq_server: RabbitMQServer, store: dict[str,
 
 def bury(broker: Broker) -> None:
     """Bury what is ready."""
-    while not (claimed := broker.claim([Want("q", "k", 10)], lease_ms=60_000, worker="w").messages):
-        broker.wait(1)
-    broker.settle([Settlement(each.id, each.token, Verb.BURY, "q", "k", error="no good") for each in claimed])
+    claimed = claim_some(broker, [Want("q", "k", 10)])
+    broker.settle([settlement(each, Verb.BURY, error="no good") for each in claimed])
 
 
 @pytest.mark.parametrize("store", [None], indirect=True)

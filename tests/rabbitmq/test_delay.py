@@ -2,13 +2,13 @@
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
 from amqp import Message
 
-from django_delayq.brokers.base import Alarm, Claimed, Header, Put, Settlement, Verb, Want, pages
+from django_delayq.brokers.base import Alarm, Header, Put, Settlement, Verb, Want, pages
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.boxes import Arrival
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names, SetName, address
@@ -16,6 +16,7 @@ from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, unpack
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing, alarm, delayed, new_note
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable
+from tests.brokers.rig import claim_some
 from tests.scale import scaled
 from tests.servers import RabbitMQServer
 from tests.worker.processes import PATIENCE_S
@@ -28,19 +29,11 @@ def send(broker: RabbitMQBroker, **delays_ms: int) -> None:
     broker.put([Put(id, header, b"1", delay_ms=delay_ms) for id, delay_ms in delays_ms.items()])
 
 
-def claim(broker: RabbitMQBroker, wants: Sequence[Want] = WANT) -> list[Claimed]:
-    until = time.monotonic() + PATIENCE_S
-    while not (messages := broker.claim(wants, lease_ms=60_000, worker="w").messages):
-        assert time.monotonic() < until
-        broker.wait(1)
-    return messages
-
-
 def test_a_second_behind_an_hour_is_a_second(broker: RabbitMQBroker) -> None:
     send(broker, hour=3_600_000)
     started_at = time.monotonic()
     send(broker, second=1_000)
-    (claimed,) = claim(broker)
+    (claimed,) = claim_some(broker, WANT)
     assert claimed.id == "second"
     assert time.monotonic() - started_at >= 1.0
 
@@ -51,7 +44,7 @@ def test_delays_end_in_their_order_and_none_early(broker: RabbitMQBroker) -> Non
     send(broker, **{f"{delay_ms}": delay_ms for delay_ms in delays_ms})
     claimed: list[int] = []
     while len(claimed) < len(delays_ms):
-        for message in claim(broker):
+        for message in claim_some(broker, WANT):
             claimed.append(int(message.id))
             assert time.monotonic() - started_at >= claimed[-1] / 1000
     assert sorted(claimed) == sorted(delays_ms)
@@ -71,10 +64,10 @@ def test_the_clock_of_another_machine_makes_nothing_early(
     alias = Alias("default", location=rabbitmq_server.url)
     with closing(RabbitMQBroker(alias, monotonic=lambda: time.monotonic() - 3_600)) as other:
         send(other, a=0)
-        claim(broker)  # all is set up
+        claim_some(broker, WANT)  # all is set up
         sent_at = time.monotonic()
         send(other, b=400)
-        claim(broker)
+        claim_some(broker, WANT)
     assert time.monotonic() - sent_at >= 0.4
 
 
@@ -86,7 +79,7 @@ def test_a_queue_that_was_deleted_holds_up_nobody_and_is_made_again(
     with rabbitmq_server.client() as client, client.channel() as channel:
         channel.queue_delete(Names("delayq").ready("q", "gone"))
     send(broker, other=1_400)
-    assert claim(broker)[0].id == "other"
+    assert claim_some(broker, WANT)[0].id == "other"
     there = 0
     while there < 40:
         broker.upkeep(lease_ms=60_000)
@@ -125,7 +118,7 @@ def test_what_was_deleted_between_the_levels_is_made_again_and_loses_nothing(
     assert time.monotonic() - sent_at >= 3.3
     assert messages[0].crashes == 0
     send(broker, b=1_400)
-    assert [message.id for message in claim(broker)] == ["b"]  # without upkeep: its queue is bound once more
+    assert [message.id for message in claim_some(broker, WANT)] == ["b"]  # without upkeep: its queue is bound once more
 
 
 def test_a_send_into_a_level_whose_queue_was_deleted_makes_it_again(
@@ -158,7 +151,7 @@ def test_a_level_that_somebody_has_declared_otherwise_is_told_and_holds_up_no_ot
         broker._publisher.mend()
         send(broker, a=1_300)
         assert "delayq.level.05" in caplog.text
-        assert claim(broker)[0].id == "a"
+        assert claim_some(broker, WANT)[0].id == "a"
 
 
 def test_workers_outlive_that_the_queue_of_strays_is_deleted(
@@ -188,7 +181,7 @@ def test_what_its_levels_end_early_starts_at_its_time(broker: RabbitMQBroker) ->
     broker.open()
     sent_at = time.monotonic()
     end_levels_early(broker, message_due_in(broker, 2_500))
-    (message,) = claim(broker)
+    (message,) = claim_some(broker, WANT)
     assert time.monotonic() - sent_at >= 2.5
     assert (message.failures, message.crashes) == (0, 0)
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from django_delayq.brokers.base import Header, Pause, Put, Settlement, Verb, Want
+from django_delayq.brokers.base import Header, Pause, Put, Verb, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.looks import CONSUMER_TIMEOUT_MS, report_of
+from tests.brokers.rig import claim_some, settlement
 from tests.servers import rabbitmq_version
 
 
@@ -39,9 +40,8 @@ def test_what_is_looked_at_stays_however_often(broker: RabbitMQBroker) -> None:
     """A look takes a message and gives it back: 4.0 and newer drop it at the 21st time, unless told otherwise."""
     broker.pause(Pause("q", None, "to see"))
     broker.put([Put("a", Header("q", "k"), b"1")])
-    while not (claimed := broker.claim([Want("q", "k", 1)], lease_ms=60_000, worker="w").messages):
-        broker.wait(1)
-    broker.settle([Settlement("a", claimed[0].token, Verb.BURY, "q", "k", error="no good")])
+    (claimed,) = claim_some(broker, [Want("q", "k", 1)])
+    broker.settle([settlement(claimed, Verb.BURY, error="no good")])
     for _ in range(25):
         assert [pause.queue for pause in broker.pauses()] == ["q"]
         assert [info.id for info in broker.errors(10)] == ["a"]
