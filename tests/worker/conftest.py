@@ -8,10 +8,11 @@ import pytest
 
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
+from django_delayq.worker import lanes
 from tests import servers
 from tests.servers import Server
 from tests.worker.processes import Site, site_with
-from tests.worker.rig import Rig
+from tests.worker.rig import PATIENCE_S, Rig
 
 
 @pytest.fixture
@@ -26,6 +27,12 @@ def rig() -> Iterator[Rig]:
     rig = Rig()
     yield rig
     rig.stop()
+
+
+@pytest.fixture
+def known_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler is known as fast once it has run, though the machine is slow: what waits behind it is claimed along."""
+    monkeypatch.setattr(lanes, "RUN_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -155,6 +155,7 @@ def test_a_stalled_key_holds_no_more_than_its_hands_run(rig: Rig, gate: threadin
     assert counts.running == 3
 
 
+@pytest.mark.usefixtures("known_as_fast")
 def test_what_no_hand_starts_within_a_second_is_given_back(rig: Rig, gate: threading.Event) -> None:
     def handler(message: Message[Any]) -> None:
         if message.id == "a-slow":
@@ -171,6 +172,7 @@ def test_what_no_hand_starts_within_a_second_is_given_back(rig: Rig, gate: threa
     assert {rig.see(f"later-{n}").failures for n in range(20)} == {0}
 
 
+@pytest.mark.usefixtures("known_as_fast")
 def test_what_must_not_start_twice_is_not_leased_behind_what_runs(
     rig: Rig, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:

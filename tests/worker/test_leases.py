@@ -319,6 +319,7 @@ def test_an_async_handler_that_lost_its_lease_is_cancelled(faulty: Rig) -> None:
     assert cancelled.wait(PATIENCE_S)
 
 
+@pytest.mark.usefixtures("known_as_fast")
 def test_what_waits_in_a_lane_while_its_lease_is_lost_does_not_start(faulty: Rig, gate: threading.Event) -> None:
     got: list[str] = []
 

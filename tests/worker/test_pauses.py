@@ -55,6 +55,7 @@ def test_a_key_paused_in_one_queue_runs_in_the_others(rig: Rig) -> None:
 
 
 @pytest.mark.usefixtures("told_only")
+@pytest.mark.usefixtures("known_as_fast")
 def test_what_runs_ends_and_what_was_not_started_is_given_back(
     rig: Rig, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:

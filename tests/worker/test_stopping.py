@@ -4,6 +4,8 @@ import asyncio
 import threading
 from typing import Any
 
+import pytest
+
 from django_delayq import Message
 from django_delayq.brokers.base import Want
 from django_delayq.message import State
@@ -12,6 +14,7 @@ from django_delayq.worker.queues import served_queues
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 
+@pytest.mark.usefixtures("known_as_fast")
 def test_what_runs_is_finished_and_what_waits_is_given_back(rig: Rig, gate: threading.Event) -> None:
     started = threading.Event()
     got: list[str] = []
