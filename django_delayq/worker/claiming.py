@@ -135,7 +135,7 @@ class Claiming:
                 if asked[lane]:
                     left = claims.left or kept < len(leases)
                     filled = len(leases) >= asked[lane]
-                    round_.add(lane, hands, kept, filled=filled, left=left, once=bool(once))
+                    round_.add(lane, hands, queue, kept, filled=filled, left=left, once=bool(once))
                     if filled or (left and len(queues) == 1):
                         lane.backlog.add(queue)
                     elif not left:  # else any of those that were asked together may have more

@@ -24,24 +24,27 @@ class Round:
         self._free = {hands: hands.free for _, hands in lanes}
         self._spare = {lane: lane.concurrency - lane.active for lane, _ in lanes}
         self._given: dict[Lane, _Given] = {}
+        self._in_vain: set[tuple[Lane, str]] = set()
 
     def want(self, lane: Lane, hands: Hands, before: Collection[str]) -> int:
         """How many messages of a queue to claim for a lane, after those `before` it.
 
-        None where one of these had enough for the lane. A lane for which they have more keeps all the hands that it may
-        have, also while it holds enough and is not asked for: of a later queue nothing is claimed ahead for them, and
-        the next that frees is for the earlier one.
+        None where one of these has more for the lane, unless that was just asked for in vain. A lane for which they
+        have more keeps all the hands that it may have, also while it holds enough and is not asked for: of a later
+        queue nothing is claimed ahead for them, and the next that frees is for the earlier one.
         """
         wanted = hands.want(lane, self._left_to_later(hands, before))
-        given = self._given.get(lane)
-        return 0 if given and given.filled else wanted
+        has_more = any((lane, queue) not in self._in_vain for queue in lane.backlog.intersection(before))
+        return 0 if has_more else wanted
 
     def _left_to_later(self, hands: Hands, before: Collection[str]) -> int:
         kept = sum(lane.most_hands for lane, its in self._lanes if its is hands and lane.backlog.intersection(before))
         return max(hands.most - kept, self._free[hands], 0)
 
-    def add(self, lane: Lane, hands: Hands, kept: int, *, filled: bool, left: bool, once: bool) -> None:
+    def add(self, lane: Lane, hands: Hands, queue: str, kept: int, *, filled: bool, left: bool, once: bool) -> None:
         """What a queue gave a lane that it was asked for."""
+        if not kept:
+            self._in_vain.add((lane, queue))
         given = self._given.setdefault(lane, _Given())
         given.filled |= filled
         given.left |= left

@@ -72,4 +72,4 @@ def test_hands_that_an_earlier_queue_leaves_free_are_for_later_ones(rig: Rig, ga
     round_ = Round([(early, hands), (later, hands)])
     for left in (2, 1, 0):
         assert round_.want(later, hands, ["critical"]) == left
-        round_.add(early, hands, 1, filled=False, left=True, once=False)
+        round_.add(early, hands, "critical", 1, filled=False, left=True, once=False)
