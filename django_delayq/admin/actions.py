@@ -232,6 +232,7 @@ def _confirmation(
         "limit": LIMIT_S,
         "stopped": stopped,
         "in_background": in_background,
+        "paused": [translated(pause.names) for pause in jobs.pauses(alias_of(request))] if in_background else [],
         "job": _job_name(request),
         "shown": [(row, _when(row)) for row in shown],
         "not_shown": max(0, (count or 0) - len(shown)),

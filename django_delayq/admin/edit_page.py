@@ -10,11 +10,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.aliases import alias_of, database_of, query_of
+from django_delayq.admin.away import told_when_away
 from django_delayq.admin.differences import kept_difference
 from django_delayq.admin.forms import PayloadForm
 from django_delayq.admin.log import log_rows
 from django_delayq.admin.message_page import address_of, message_page
+from django_delayq.admin.moves import KEY
 from django_delayq.admin.payload import payload_of, pretty
 from django_delayq.admin.seen import FIELD, mark_of
 from django_delayq.brokers import get_broker
@@ -34,14 +36,29 @@ class MovedOn(Exception):
     with other data."""
 
 
+@told_when_away
 def edit_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
     """Show the payload to change, check what was typed, and run the message again with it."""
+    try:
+        with database_of(alias_of(request)).available():
+            return _edit(admin, request, object_id)
+    except DelayqError as error:
+        if "payload" not in request.POST:
+            raise
+        return _page(admin, request, None, _refused(request, translated(error)))
+
+
+def _edit(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
     if not (admin.has_view_permission(request) and admin.has_edit_permission(request)):
         raise PermissionDenied
     row = admin.get_object(request, object_id)
     if row is None:
-        typed = "payload" in request.POST
-        return _page(admin, request, None, _form_of_none(request)) if typed else message_page(admin, request, object_id)
+        if "payload" not in request.POST:
+            return message_page(admin, request, object_id)
+        why = _("The message has moved on: nothing was changed. What you typed is kept here.")
+        return _page(admin, request, None, _refused(request, why))
+    if row.key == KEY:
+        raise PermissionDenied(_("What moves other messages can't be changed."))
     payload = payload_of(row, request)
     if payload.text is None or payload.masked:
         raise PermissionDenied(_("A payload that is hidden or masked can't be changed."))
@@ -55,10 +72,10 @@ def edit_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
     return _page(admin, request, row, form, now=payload.text, seen=mark)
 
 
-def _form_of_none(request: HttpRequest) -> PayloadForm:
-    """What was typed for a message that has moved on."""
+def _refused(request: HttpRequest, why: str) -> PayloadForm:
+    """What was typed for a message that can't be changed."""
     form = PayloadForm(request.POST)
-    form.add_error(None, _("The message has moved on: nothing was changed. What you typed is kept here."))
+    form.add_error(None, why)
     return form
 
 

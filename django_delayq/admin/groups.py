@@ -13,7 +13,10 @@ from django_delayq.instants import HOUR_MS, from_ms, to_epoch_ms
 from django_delayq.store.unions import for_each
 
 MOST = 100
-"""So many groups are shown, the first by their name."""
+"""So many groups are shown: those of the last failures, and then the first by their name."""
+
+LATEST = 2_000
+"""So many failures are the last."""
 
 HOURS = 24
 """The sparkline shows so many."""
@@ -40,6 +43,11 @@ _NAMES_OF_ALL = " UNION ALL ".join(
     f"SELECT * FROM ({_NAMES.format(column=column)}) AS of_{column}"  # noqa: S608  constants
     for column in _NAMED
 )
+_LATEST = """
+SELECT fingerprint FROM (
+    SELECT fingerprint, ended_at FROM delayq_error WHERE alias = %s ORDER BY ended_at DESC LIMIT %s) AS newest
+GROUP BY fingerprint ORDER BY max(ended_at) DESC
+"""
 _GROUP = """
 SELECT {i},
     (SELECT count(*) FROM (SELECT 1 FROM delayq_error WHERE alias = %s AND fingerprint = %s LIMIT %s) AS capped),
@@ -77,10 +85,13 @@ def names_of_failed(alias: str) -> dict[str, set[str]]:
     return names
 
 
-def groups(alias: str, now: datetime) -> list[Group]:
-    """The groups, what failed last first."""
+def groups(alias: str, now: datetime) -> tuple[list[Group], bool]:
+    """The groups, what failed last first; and whether there are more."""
     database = database_of(alias)
-    names = [name for _, name in database.rows(_FINGERPRINTS, [alias, alias, MOST])]
+    latest = [name for (name,) in database.rows(_LATEST, [alias, LATEST])]
+    by_name = [name for _, name in database.rows(_FINGERPRINTS, [alias, alias, MOST + 1])]
+    all_names = list(dict.fromkeys([*latest, *by_name]))
+    names = all_names[:MOST]
     found = for_each(database, (_GROUP, [(alias, name, COUNTED + 1, alias, name, alias, name) for name in names]))
     by_hour = _by_hour(alias, now, names)
     made = [
@@ -95,7 +106,7 @@ def groups(alias: str, now: datetime) -> list[Group]:
         for i, count, first, last in found
         if count  # else its last one is gone by now
     ]
-    return sorted(made, key=lambda group: group.last, reverse=True)
+    return sorted(made, key=lambda group: group.last, reverse=True), len(all_names) > MOST
 
 
 def _by_hour(alias: str, now: datetime, names: Sequence[str]) -> dict[str, list[int]]:

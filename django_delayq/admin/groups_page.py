@@ -36,6 +36,7 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
     if not admin.has_view_permission(request):
         raise PermissionDenied
     alias = alias_of(request)
+    found, is_cut = groups(alias, now_utc())
     changelist = reverse("admin:delayq_errormessage_changelist", current_app=admin.admin_site.name)
     shown = [
         {
@@ -47,7 +48,7 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
             "bars": bars(group.by_hour),
             "address": changelist + query_of(alias, fingerprint=group.fingerprint),
         }
-        for group in groups(alias, now_utc())
+        for group in found
     ]
     context = {
         **admin.admin_site.each_context(request),
@@ -55,6 +56,7 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
         "opts": admin.opts,
         "media": admin.media,
         "groups": shown,
+        "most": len(found) if is_cut else None,
         "list_address": changelist + query_of(alias),
         "width": HOURS * BAR,
         "height": HEIGHT,

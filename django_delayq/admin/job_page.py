@@ -1,5 +1,6 @@
 """The progress of a job in the background, and the button that stops it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
@@ -25,9 +26,10 @@ AGAIN_S = 2
 
 @told_when_away
 def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
-    """How far a job has come; by POST, stop it. The page loads itself again while it goes on.
+    """How far a job has come; by POST, stop it, or run it again where it failed. The page loads itself again while it
+    goes on.
 
-    Who may do the same by the list's action may stop it.
+    Who may do the same by the list's action may do both.
     """
     if not admin.has_view_permission(request):
         raise PermissionDenied
@@ -36,14 +38,18 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         raise Http404(_("There is no such job any more."))
     job, row = found
     cancelled = isinstance(row, FinishMessage) and not job.over
-    over = job.over or cancelled or isinstance(row, ErrorMessage)
+    failed = isinstance(row, ErrorMessage)
+    over = job.over or cancelled or failed
     stopping = not over and jobs.is_told_to_stop(job)
-    may_stop = action_name(job.change) in {move.name for move in admin.buttons(request)}
+    may_move = action_name(job.change) in {move.name for move in admin.buttons(request)}
     if request.method == "POST":
-        if not may_stop:
+        if not may_move:
             raise PermissionDenied
-        if not (over or stopping):
-            _stop(request, job)
+        if "again" in request.POST:
+            if failed:
+                _tell(request, jobs.go_on, job, row)
+        elif not (over or stopping):
+            _tell(request, jobs.stop, job)
         return HttpResponseRedirect(address_of_job(admin, job.selection.alias, name))
     context = {
         **admin.admin_site.each_context(request),
@@ -52,10 +58,11 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         "media": admin.media,
         "job": job,
         "label": label_of(job.change),
-        "failed": isinstance(row, ErrorMessage),
+        "failed": failed,
         "cancelled": cancelled,
         "stopping": stopping,
-        "may_stop": may_stop and not (over or stopping),
+        "may_stop": may_move and not (over or stopping),
+        "may_go_on": may_move and failed,
         "message_address": address_of(admin, row),
         "row": row,
         "what_next": "" if over else what_next(row),
@@ -71,8 +78,8 @@ def address_of_job(admin: Any, alias: str, name: str) -> str:
     return reverse(view, args=[name], current_app=admin.admin_site.name) + query_of(alias)
 
 
-def _stop(request: HttpRequest, job: jobs.Job) -> None:
+def _tell(request: HttpRequest, tell: Callable[..., None], *what: object) -> None:
     try:
-        jobs.stop(request.user.pk, job)
+        tell(request.user.pk, *what)
     except (DelayqError, ValueError) as error:
         messages.error(request, translated(error))

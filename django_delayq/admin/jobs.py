@@ -19,18 +19,18 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _, ngettext
 
 from django_delayq.admin.log import in_english, log_selection
-from django_delayq.admin.moves import Change, label_of, move
+from django_delayq.admin.moves import KEY, Change, label_of, move
 from django_delayq.admin.selection import TABLES, Selection, model_named
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Pause, covering
 from django_delayq.codec import decode_data
 from django_delayq.conf import get_alias
-from django_delayq.errors import DataMismatch
-from django_delayq.handlers import delay_execute
+from django_delayq.errors import DataMismatch, DelayqError
+from django_delayq.handlers import DEFAULT_QUEUE, delay_execute
 from django_delayq.message import Message
 from django_delayq.models import MessageRow
 from django_delayq.sending.one import send_delay_message
 from django_delayq.sends import Sent
-
-KEY = "delayq.move"
 
 NAME = re.compile("[0-9a-f]{32}")
 """What jobs are called."""
@@ -91,6 +91,21 @@ def stop(user_id: Any, job: Job) -> None:
     with in_english():
         said = _("%(move)s: told to stop") % {"move": label_of(job.change)}
     _log(job, user_id, said)
+
+
+def go_on(user_id: Any, job: Job, row: MessageRow) -> None:
+    """Run the failed message of a job again, and log who did."""
+    if get_broker(row.alias).rescue([row.message_id]) == [True]:
+        with in_english():
+            said = _("%(move)s: run again") % {"move": label_of(job.change)}
+        _log(job, user_id, said)
+
+
+def pauses(alias: str) -> list[Pause]:
+    """What is paused of the queue and key of jobs; empty where that can't be known now."""
+    with suppress(DelayqError):
+        return covering(get_broker(alias).pauses(), DEFAULT_QUEUE, KEY)
+    return []
 
 
 def is_told_to_stop(job: Job) -> bool:

@@ -33,6 +33,7 @@ from django_delayq.admin.groups_page import groups_page
 from django_delayq.admin.job_page import address_of_job, job_page
 from django_delayq.admin.limits import TooSlow, time_limit
 from django_delayq.admin.message_page import message_page
+from django_delayq.admin.moves import KEY
 from django_delayq.admin.payload import may_search
 from django_delayq.admin.ranges import DueRangeFilter, EndedRangeFilter
 from django_delayq.admin.search import StoppedSearch, asks_for_data, find, find_on_page, is_many
@@ -218,7 +219,7 @@ class ErrorMessageAdmin(MessageAdmin):
         return super().changelist_view(request, groups | (extra_context or {}))
 
     def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
-        if not self.has_edit_permission(request):
+        if row.key == KEY or not self.has_edit_permission(request):
             return ""
         name = "admin:delayq_errormessage_payload"
         return reverse(name, args=[quote(row.pk)], current_app=self.admin_site.name) + query_of(row.alias)

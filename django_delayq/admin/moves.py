@@ -18,6 +18,9 @@ from django_delayq.store import StoredBroker
 Rows = Sequence[MessageRow]
 Verb = Callable[[Sequence[str]], list[bool]]
 
+KEY = "delayq.move"
+"""That of the messages which move others: see jobs.py."""
+
 PAGE = 500
 """How many rows are read, and moved, at a time."""
 
@@ -99,12 +102,16 @@ def last_pk(model: type[MessageRow], alias: str) -> int:
 
 
 def _rescue(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    """The verb takes the newest row of an id: an older one of the page is left, and does not move that one instead."""
+    """The verb takes the newest row of an id: an older one of the page is left, and does not move that one instead.
+
+    What moves others is left too: who may run messages again may not do all that a job does.
+    """
     rows = ErrorMessage.objects.using(get_alias(alias).database).filter(
         alias=alias, message_id__in={row.message_id for row in page}
     )
     newest = dict(rows.order_by("ended_at", "pk").values_list("message_id", "pk"))
-    return _moved([row for row in page if newest.get(row.message_id) == row.pk], get_broker(alias).rescue)
+    meant = [row for row in page if newest.get(row.message_id) == row.pk and row.key != KEY]
+    return _moved(meant, get_broker(alias).rescue)
 
 
 def _cancel(alias: str, page: Rows, change: Change) -> list[MessageRow]:

@@ -7,6 +7,7 @@ from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy
 
+from django_delayq.admin.away import told_when_away
 from django_delayq.admin.bounded import BoundedAdmin
 from django_delayq.admin.columns import instant
 from django_delayq.admin.filters import AliasFilter, KeyFilter, QueueFilter
@@ -77,6 +78,8 @@ class ReportRowAdmin(BoundedAdmin):
     )
     list_display_links = None
     list_filter = (AliasFilter, QueueFilter, KeyFilter)
+
+    changelist_view = told_when_away(BoundedAdmin.changelist_view)
 
     def get_urls(self) -> list[URLPattern]:
         return [path("", self.admin_site.admin_view(self.changelist_view), name="delayq_reportrow_changelist")]

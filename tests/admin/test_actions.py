@@ -317,9 +317,9 @@ def test_a_job_that_is_begun_again_after_its_first_step_moves_nothing(
     shift_all: Callable[[], Any], database: str
 ) -> None:
     shift_all()
-    first = ReadyMessage.objects.using(database).get(key=jobs.KEY)
+    first = ReadyMessage.objects.using(database).get(key=moves.KEY)
     run_due()
-    send_delay_message(jobs.KEY, decode_data(first.data.encode()), id=first.message_id, tag=first.tag)
+    send_delay_message(moves.KEY, decode_data(first.data.encode()), id=first.message_id, tag=first.tag)
     run_due()
     assert hours_later(database) == [1, 1, 1]
 

@@ -31,10 +31,24 @@ def test_the_dashboard_names_the_database_that_is_away(away: str, superuser: Cli
 
 @pytest.mark.parametrize(
     "address",
-    [url("readymessage"), url("errormessage"), url("errormessage", "groups"), url("finishmessage", 1, "change")],
+    [
+        url("readymessage"),
+        url("errormessage"),
+        url("errormessage", "groups"),
+        url("finishmessage", 1, "change"),
+        url("errormessage", 1, "payload"),
+        url("reportrow"),
+    ],
 )
 def test_what_can_not_be_read_leads_to_the_dashboard(away: str, superuser: Client, address: str) -> None:
     response = superuser.get(address, {"alias": "mail"})
     assert (response.status_code, response["Location"]) == (302, f"{INDEX}?alias=mail")
     assert f"Database '{away}':" in text_of(superuser.get(response["Location"]))
     assert superuser.get(url("readymessage"), {"alias": "default"}).status_code == 200
+
+
+def test_what_was_typed_is_shown_again_where_it_can_not_be_saved(away: str, superuser: Client) -> None:
+    typed = {"payload": "a long payload", "seen": ""}
+    shown = text_of(superuser.post(url("errormessage", 1, "payload", query="?alias=mail"), typed))
+    assert "a long payload" in shown
+    assert f"Database '{away}':" in shown

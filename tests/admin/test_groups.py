@@ -45,11 +45,28 @@ def test_a_group_knows_its_first_and_last_and_its_hours(failures: None, database
         (last, timedelta(minutes=1)),
     ):
         rows.filter(pk=row.pk).update(ended_at=now - ago)
-    (card,) = (group for group in groups.groups("default", now) if group.fingerprint == CARD)
+    (card,) = (group for group in groups.groups("default", now)[0] if group.fingerprint == CARD)
     assert (card.count, card.is_more) == (3, False)
     assert now - card.first - timedelta(days=3) < timedelta(seconds=1)
     assert now - card.last - timedelta(minutes=1) < timedelta(seconds=1)
     assert [hour for hour, count in enumerate(card.by_hour) if count] == [19, 23]
+
+
+def test_of_too_many_kinds_those_of_the_last_failures_are_shown_and_it_says_so(
+    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "MOST", 2)
+    monkeypatch.setattr(groups, "LATEST", 2)
+    bury(broker, "a", fingerprint="a")
+    bury(broker, "z", fingerprint="z")
+    assert "There are more" not in text_of(superuser.get(url("errormessage", "groups")))
+    bury(broker, "b", "b again", fingerprint="b")
+    shown = text_of(superuser.get(url("errormessage", "groups")))
+    assert "There are more than these 2 kinds" in shown
+    assert ("a 1 " in shown, "b 2 " in shown, "z 1 " in shown) == (True, True, False)
+    monkeypatch.setattr(groups, "LATEST", 3)
+    shown = text_of(superuser.get(url("errormessage", "groups")))
+    assert ("a 1 " in shown, "b 2 " in shown, "z 1 " in shown) == (False, True, True)
 
 
 @pytest.mark.parametrize("use_tz", [True, False])
