@@ -1,6 +1,7 @@
 """Fixtures of the worker's tests."""
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,17 @@ from tests.worker.rig import PATIENCE_S, Rig
 def redis_binary() -> str:
     """One will do: the brokers' suite and test_process_outages hold each version of Redis to what it promises."""
     return next(iter(servers.redis_binaries()), "") or servers.missing("redis-server")
+
+
+@pytest.fixture(autouse=True)
+def _hands_end_with_their_test() -> Iterator[None]:
+    """What a hand of a stopped worker still runs ends, and is logged, before the next test begins."""
+    before = set(threading.enumerate())
+    yield
+    until = time.monotonic() + 1.0  # a test may leave hands that wait for work: they log nothing
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.startswith("delayq-"):
+            thread.join(max(until - time.monotonic(), 0))
 
 
 @pytest.fixture
