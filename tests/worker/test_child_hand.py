@@ -257,9 +257,9 @@ def test_what_waits_behind_a_slow_message_of_its_batch_is_given_to_other_hands(b
 def test_what_waits_behind_a_slow_message_is_given_back_by_a_worker_that_stops(bench: Bench, site: Site) -> None:
     bench.start()
     bench.fill(slow="hold", b="run")
+    bench.turns.stop()
     with bench.working():
         held = site.line.next_of("slow")
-        bench.turns.stop()
         until(lambda: "b" in bench.told.ends)
         assert bench.told.verbs == {"b": Verb.RELEASE}
         held.release()
