@@ -27,6 +27,11 @@ class Limits:
     interval_us: int | None = None
     """The time from one start to the next."""
 
+    @property
+    def most_of_all(self) -> int | None:
+        """How many of all messages of the handler may run at once; None where that is not limited, or by value only."""
+        return None if self.concurrency_key is not None else self.max_concurrency
+
     def value_of(self, data: Any) -> str:
         """The `concurrency_key` with the fields of a message's data, as JSON has it. Raises `DataMismatch`."""
         if self.concurrency_key is None:

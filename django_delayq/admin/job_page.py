@@ -1,4 +1,4 @@
-"""The progress of a job in the background, and the button that stops it."""
+"""The progress of a job in the background, and the buttons that stop it, or run it again."""
 
 from collections.abc import Callable
 from typing import Any

@@ -134,9 +134,8 @@ class Lane:
     def most_hands(self) -> int:
         """How many hands may run its messages at once: where a limit is for all of them, no more than it lets."""
         limits = self.handler.limits
-        if limits is None or limits.max_concurrency is None or limits.concurrency_key is not None:
-            return self.concurrency
-        return min(self.concurrency, limits.max_concurrency)
+        most = None if limits is None else limits.most_of_all
+        return self.concurrency if most is None else min(self.concurrency, most)
 
     @property
     def waiting(self) -> int:

@@ -44,10 +44,10 @@ class Limiting:
             return BATCH
         if self.is_closed(lane):
             return 0
-        if limits.max_concurrency is None or limits.concurrency_key is not None:
+        if limits.most_of_all is None:
             return BATCH
         holders = [lease for lease in self._leases.held() if lease.ask and lease.lane.handler is lane.handler]
-        free = max(limits.max_concurrency - len(holders), 0)
+        free = max(limits.most_of_all - len(holders), 0)
         return free + room_for_heirs(lane) if holders and limits.interval_us is None else free
 
     def is_closed(self, lane: Lane) -> bool:
