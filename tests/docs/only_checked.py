@@ -9,6 +9,7 @@ from packaging.requirements import Requirement
 
 from benchmarks.__main__ import BY_NAME, NAMES
 from tests.docs.metadata import PROJECT
+from tests.docs.references import missing
 from tests.docs.site import ROOT
 
 
@@ -45,10 +46,17 @@ def _benchmark(words: Sequence[str]) -> str | None:
     return f"there is no benchmark {unknown}" if unknown else None
 
 
+def _tests(words: Sequence[str]) -> str | None:
+    """Tests of this repository are run by the suite itself: here the files must exist."""
+    paths = [word for word in words if word.startswith("tests/")]
+    return next(filter(None, map(missing, paths)), None) if paths else f"{words} names no tests"
+
+
 _CHECKERS: dict[str, Callable[[Sequence[str]], str | None]] = {
     r"(python -m )?pip install ": _install,
     r"([A-Z_]+=\S+ )?make ": _target,
     r"\S*python -m benchmarks\b": _benchmark,
+    r"\.venv/bin/python -m pytest\b": _tests,
 }
 
 

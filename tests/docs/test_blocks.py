@@ -34,6 +34,8 @@ def run(site: Site, language: str, block: str) -> None:
         ("console", "$ pip install 'django-delayq[warp]'"),
         ("console", "$ make nothing-of-this-name"),
         ("console", "$ python -m benchmarks guess"),
+        ("console", "$ .venv/bin/python -m pytest -n 0 tests/test_nothing_of_this_name.py"),
+        ("console", "$ .venv/bin/python -m pytest -n 0"),
         ("dockerfile", "FORM python"),
         ("dockerfile", 'CMD ["python", "manage.py", "run_delayq", "--fast"]'),
         ("ini", "[Service]\nExecStart=python manage.py delayq loose"),
