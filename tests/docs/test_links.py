@@ -8,7 +8,8 @@ import pytest
 from tests.docs.site import ROOT
 from tests.docs.tables import prose
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").rglob("*.md"))]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -18,10 +19,16 @@ def test_every_link_to_a_page_and_its_heading_leads_there(page: Path) -> None:
     assert [link for link in links if not _leads_somewhere(page, link)] == []
 
 
-def test_every_page_is_linked_from_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text()
-    pages = [str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")]
-    assert [page for page in pages if f"({page})" not in readme] == []
+def test_every_page_is_linked_from_the_readme_or_for_contributors_from_contributing() -> None:
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
+    for_contributors = {page for page in pages if page.startswith("docs/contributing/")}
+    assert _not_linked("README.md", pages - for_contributors | {"CONTRIBUTING.md"}) == []
+    assert _not_linked("CONTRIBUTING.md", for_contributors) == []
+
+
+def _not_linked(page: str, pages: set[str]) -> list[str]:
+    text = (ROOT / page).read_text()
+    return [each for each in sorted(pages) if f"({each})" not in text]
 
 
 def _leads_somewhere(page: Path, link: str) -> bool:

@@ -1,4 +1,4 @@
-"""Every code block of the README and of docs/ does what its page says."""
+"""Every code block of the README, of CONTRIBUTING and of docs/ does what its page says."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.docs.blocks import run_page
 from tests.docs.site import ROOT, Site
 from tests.servers import Servers
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FROM_ZERO = {"tutorial.md"}
 WITHOUT_DELAYQ = {"README.md"}
 
