@@ -8,7 +8,7 @@ LINTED := django_delayq pyspark_delayq tests example_project benchmarks manage.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo spark-demo test soak lint bench bench-spark screenshots
+.PHONY: help demo spark-demo test soak chaos lint bench bench-spark screenshots
 
 help:
 	@echo "make demo    the example shop and a day of departures, in under a minute; with RabbitMQ: make demo BROKER=rabbitmq"
@@ -16,6 +16,7 @@ help:
 	@echo "make spark-demo   a month of departures through Spark: sent, run, archived, reported, reconciled"
 	@echo "make test    the suite, in random order"
 	@echo "make soak MINUTES=30   50,000 messages amid workers that die, freeze and join, again and again; exits 1 if one is lost or doubled"
+	@echo "make chaos SECONDS=120 SEED=1   rounds of all kinds of faults at random times, on each database and without a store; exits 1 if a promise is broken"
 	@echo "make lint    style, types and layers"
 	@echo "make bench   the benchmarks"
 	@echo "make bench-spark   those of the pipeline on Spark"
@@ -33,6 +34,9 @@ test: .venv/with-dev
 
 soak: .venv/with-dev
 	MINUTES=$(or $(MINUTES),10) $(BIN)/python -m tests.soak
+
+chaos: .venv/with-dev
+	SECONDS=$(or $(SECONDS),120) SEED=$(SEED) PLACES=$(PLACES) ROUND=$(ROUND) ROUND_S=$(ROUND_S) ONLY="$(ONLY)" $(BIN)/python -m tests.chaos
 
 lint: .venv/with-dev
 	$(BIN)/ruff check .

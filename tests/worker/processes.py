@@ -106,6 +106,11 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is no more."""
+        return self._process.poll() is not None
+
     def until_says(self, text: str) -> None:
         """Wait until its output has a text."""
         self.until_says_times(text, 1)
