@@ -1,5 +1,6 @@
 """What feeds the claim while the clock is away: the rows that are due, by the index of each wanted (queue, key)."""
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from time import monotonic, sleep
 from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claims, Want, pages
 from django_delayq.store import claims
 from django_delayq.store.database import Database
+from django_delayq.store.pairs import waiting_pairs
 from django_delayq.store.rows import CRASHES_NOW, UNHELD
 
 EVERY_S = 1.0
@@ -15,27 +17,41 @@ LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
 SETS = 50
 """The most sets that one statement looks at."""
 
+Pair = tuple[str, str]
+"""A queue and a key."""
+
 
 class Feed:
-    """Claims from the tables alone: once a second, and at once after a full batch."""
+    """Claims from the tables alone: of each (queue, key) once a second, and at once after a full batch of it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._due_at = 0.0
+        self._due_at: dict[Pair, float] = {}
+        self._next_at = 0.0
         self._woken = threading.Event()
 
     def claim(self, wants: Sequence[Want], lease_ms: int, worker: str) -> Claims:
         """As the broker's."""
-        if monotonic() < self._due_at:
-            return Claims([], [], 0, None)
-        found, full = claim_due(self._database, wants, lease_ms, worker)
-        # Where others took, or hold, all that was found, more of the same is in the way.
-        self._due_at = 0.0 if full and found.messages else monotonic() + EVERY_S
+        now = monotonic()
+        asked = [want for want in wants if self._due_at.get((want.queue, want.key), 0.0) <= now]
+        found = Claims([], [], 0, None)
+        if asked:
+            found, full = claim_due(self._database, asked, lease_ms, worker)
+            # Where others took, or hold, all that was found, more of the same is in the way.
+            at_once = full if found.messages else ()
+            later = monotonic() + EVERY_S
+            self._due_at |= {pair: 0.0 if pair in at_once else later for pair in map(_pair_of, asked)}
+        self._next_at = min((self._due_at[_pair_of(want)] for want in wants), default=math.inf)
         return found
+
+    @property
+    def rest_s(self) -> float:
+        """For how many seconds a claim of what was wanted last asks the tables for nothing."""
+        return max(self._next_at - monotonic(), 0)
 
     def wait(self, timeout: float) -> bool:
         """Sleep until the next look, `wake`, or `timeout` seconds. Before that look a claim costs nothing."""
-        self._woken.wait(min(timeout, max(self._due_at - monotonic(), 0)))
+        self._woken.wait(min(timeout, self.rest_s))
         self._woken.clear()
         return True
 
@@ -44,8 +60,12 @@ class Feed:
         self._woken.set()
 
 
-def claim_due(database: Database, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, bool]:
-    """Lease what is due, and whether there may be more of a wanted set."""
+def _pair_of(want: Want) -> Pair:
+    return want.queue, want.key
+
+
+def claim_due(database: Database, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, set[Pair]]:
+    """Lease what is due, and tell of which wanted sets there may be more."""
     alarms, full = due(database, wants)
     rows = claims.claim(database, alarms, wants, lease_ms, worker, from_alarms=False)
     return Claims(rows.messages, [], rows.now_ms, None, buried=rows.buried), full
@@ -66,20 +86,31 @@ def claim_until_none(database: Database, wants: Sequence[Want], lease_ms: int, w
 
 def due(
     database: Database, wants: Sequence[Want], late_ms: int = 0, lock: str | None = None
-) -> tuple[list[Alarm], bool]:
-    """Alarms for what a claim of rows would lease, at most `BATCH`, and whether there may be more of a wanted set.
+) -> tuple[list[Alarm], set[Pair]]:
+    """Alarms for what a claim of rows would lease, at most `BATCH`, and the wanted sets of which there may be more.
 
     Of what has been due for `late_ms` at least. With no other `lock`, rows that another claim is at are skipped, else
     all workers would look at the same.
     """
-    counts: Counter[tuple[str, str]] = Counter()
+    counts: Counter[Pair] = Counter()
     for want in wants:
-        counts[want.queue, want.key] += want.count
-    sets = [(queue, key, count) for (queue, key), count in counts.items() if count > 0]
+        counts[_pair_of(want)] += want.count
+    sets = [(queue, key, min(count, BATCH)) for (queue, key), count in counts.items() if count > 0]
+    if len(sets) > SETS:
+        sets = _with_rows(database, sets)
     found = [alarm for page in pages(sets, SETS) for alarm in _due_of(database, page, late_ms, lock)]
     given = Counter((alarm.queue, alarm.key) for alarm in found)
-    full = len(found) > BATCH or any(given[queue, key] >= count for queue, key, count in sets)
-    return found[:BATCH], full
+    full = {(queue, key) for queue, key, count in sets if given[queue, key] >= count}
+    return found[:BATCH], full.union((alarm.queue, alarm.key) for alarm in found[BATCH:])
+
+
+def _with_rows(database: Database, sets: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    """Return those of the sets that have any row, by one statement instead of one for each `SETS` of them."""
+    pairs = waiting_pairs(database, BATCH)
+    if len(pairs) >= BATCH:  # there may be others
+        return sets
+    known = set(pairs)
+    return [one for one in sets if one[:2] in known]
 
 
 def _due_of(database: Database, sets: Sequence[tuple[str, str, int]], late_ms: int, lock: str | None) -> list[Alarm]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.models import F
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_delayq import reschedule_delay_messages, send_delay_message
@@ -94,6 +95,57 @@ def test_the_tables_are_asked_at_once_after_a_full_batch_and_else_after_a_second
     assert feed.claim(one, LEASE_MS, "w").messages == []
     clock[0] += 1
     assert [each.id for each in feed.claim(one, LEASE_MS, "w").messages] == ["c"]
+
+
+@pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
+def test_keys_without_work_keep_none_from_the_tables(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_delayq.store.feed.monotonic", lambda: 1_000.0)
+    feed = Feed(broker.database)
+    keys = [f"k{n}" for n in range(12)]
+    for key in keys:
+        _send(database, *(f"{key}-{n}" for n in range(10)), key=key)
+    found: list[str] = []
+    for claimed in range(11):  # of each what four hands take, while some hand is free for keys that have nothing
+        feed.claim([Want("default", f"idle{claimed}", 4)], LEASE_MS, "w")
+        for key in keys:
+            wants = [Want("default", key, 1), Want("default", "idle", 4)]
+            found += [each.id for each in feed.claim(wants, LEASE_MS, "w").messages]
+    assert len(found) == len(set(found)) == 120
+
+
+@pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
+def test_a_sleep_lasts_until_the_first_of_what_was_wanted_last_is_asked_again(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1_000.0]
+    monkeypatch.setattr("django_delayq.store.feed.monotonic", lambda: clock[0])
+    feed = Feed(broker.database)
+    early, late = Want("default", "early", 1), Want("default", "late", 1)
+    _send(database, "a", key="full")
+    feed.claim([Want("default", "full", 1)], LEASE_MS, "w")
+    assert feed.rest_s == 0, "there may be more"
+    feed.claim([early], LEASE_MS, "w")
+    clock[0] += 0.75
+    feed.claim([late], LEASE_MS, "w")
+    assert feed.rest_s == 1, "nothing of the others was wanted"
+    feed.claim([early, late], LEASE_MS, "w")
+    assert feed.rest_s == 0.25
+    clock[0] += 0.25
+    _send(database, "b", key="early")
+    _send(database, "c", key="late")
+    assert [each.id for each in feed.claim([early, late], LEASE_MS, "w").messages] == ["b"]
+
+
+@pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
+def test_of_very_many_wanted_sets_only_those_are_asked_that_have_rows(broker: StoredBroker, database: str) -> None:
+    _send(database, "a")
+    wants = [Want(f"q{n}", "k", 1) for n in range(1_000)]
+    with CaptureQueriesContext(connections[database]) as asked:
+        alarms, _ = due(broker.database, [*wants, *WANT])
+    assert [alarm.queue for alarm in alarms] == ["default"]
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
