@@ -36,6 +36,10 @@ class BrokerUnavailable(DelayqError):
     """The broker can't be reached, or can't write now. Trying again later is right."""
 
 
+class PartlyUnavailable(BrokerUnavailable):
+    """A part of the broker is away, or has no memory left, while the rest goes on. Trying again later is right."""
+
+
 class StoreUnavailable(BrokerUnavailable):
     """The store's database can't be reached, or is too busy. Trying again later is right."""
 

@@ -148,7 +148,8 @@ class Broker(Protocol):
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         """Hold alarms. Idempotent: of two for one pk the earlier counts.
 
-        Raises `BrokerUnavailable` after `within_s` seconds in all, connecting included; some may be held then.
+        Raises `BrokerUnavailable` after `within_s` seconds in all, connecting included; some may be held then. Where a
+        part of the broker is away it is not waited for: the others are held, and `PartlyUnavailable` is raised.
         """
 
     # The worker's moves
@@ -173,7 +174,8 @@ class Broker(Protocol):
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         """Forget claimed alarms, and hold others for rows that wait again, also in the place of claimed ones.
 
-        At no moment is there none for a row of `again`, whoever dies or claims it meanwhile.
+        At no moment is there none for a row of `again`, whoever dies or claims it meanwhile. What a part has that is
+        away lapses there: the others have done theirs when `PartlyUnavailable` is raised.
         """
 
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:

@@ -37,7 +37,7 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
 )
 from django_delayq.conf import Alias, Store
-from django_delayq.errors import BrokerUnavailable, DelayqError
+from django_delayq.errors import DelayqError, PartlyUnavailable
 from django_delayq.store import audit, byid, claims, looks, pauses, puts, reclaims, report, rescues, settles
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database, T
@@ -73,6 +73,7 @@ class StoredBroker:
         self._is_fit = False
         self._looked_to = reclaims.START
         self._heard_in_vain = False  # by the last claim: all its alarms were stale, and more may be behind them
+        self._clock_left_out = False  # by the last claim: the clock waits for what was wanted before
         self.alarms_lost = False
         """Whether the last upkeep found that the clock may have lost alarms."""
 
@@ -123,8 +124,12 @@ class StoredBroker:
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         heard_in_vain, self._heard_in_vain = self._heard_in_vain, False
         if self.degraded.on:
+            self._clock_left_out = True
             with self.database.available():
-                return self._feed.claim(wants, lease_ms, worker)
+                found = self._feed.claim(wants, lease_ms, worker)
+            # What was leased must not wait for the clock, nor be lost where that fails. The next claim asks it.
+            if found.messages or found.buried or self.degraded.is_alone:
+                return found
         if heard_in_vain:  # many that were cancelled or moved together may be ahead of what is due after them
             wants = [replace(want, count=max(want.count, MANY // len(wants))) for want in wants]
         found, heard = self._claim_by_clock(wants, lease_ms, worker)
@@ -154,7 +159,9 @@ class StoredBroker:
         """Also whether the clock had an alarm."""
         with self.degraded.asking():
             found = self.clock.claim(wants, lease_ms=lease_ms, worker=worker)
-        self.degraded.hear(found.away)
+        self._clock_left_out = False
+        if found.away:  # that nothing is away a claim can't tell: it needs no memory
+            self.degraded.hear(found.away)
         self._carried.add(found)
         with self.database.available():
             rows = claims.claim(self.database, found.alarms, wants, lease_ms, worker)
@@ -222,11 +229,11 @@ class StoredBroker:
     def ask_clock(self, *, lease_ms: int) -> None:
         """The clock's own upkeep, which proves that it can be written, and tells whether it may have lost alarms.
 
-        Raises `BrokerUnavailable` also while a part of it is away.
+        Raises `PartlyUnavailable` while a part of it is away.
         """
         upkept = self._upkeep_of_clock(lease_ms)
         if upkept.away:
-            raise BrokerUnavailable(upkept.away)
+            raise PartlyUnavailable(upkept.away)
 
     def _upkeep_of_clock(self, lease_ms: int) -> Upkept:
         with self.degraded.asking():
@@ -243,7 +250,16 @@ class StoredBroker:
         return self.clock.end_rebuild()
 
     def wait(self, timeout: float) -> bool:
-        return self._heard_in_vain or (self._feed if self.degraded.on else self.clock).wait(timeout)
+        if self._heard_in_vain:
+            return True
+        if self.degraded.is_alone:
+            return self._feed.wait(timeout)
+        if self._clock_left_out:
+            return True
+        if not self.degraded.on:
+            return self.clock.wait(timeout)
+        rest_s = self._feed.rest_s
+        return self.clock.wait(min(timeout, rest_s)) or rest_s <= timeout
 
     def wake(self) -> None:
         self._feed.wake()
@@ -254,7 +270,7 @@ class StoredBroker:
 
         The rows have moved already, and alarms prove nothing: those that can't be dropped lapse, and are found stale.
         """
-        if self.degraded.away or not (over or again):
+        if self.degraded.is_silent or not (over or again):
             return
         with contextlib.suppress(DelayqError), self.degraded.asking():
             self.clock.drop_alarms(over, again)
@@ -353,7 +369,7 @@ class StoredBroker:
         return audit.repair(self.database, self.clock, self.store.horizon)
 
     def announce(self, worker: WorkerInfo) -> list[Pause]:
-        if not self.degraded.on:
+        if not self.degraded.is_alone:
             self.clock.announce(worker)
         return self.pauses()
 

@@ -5,13 +5,15 @@ from contextlib import contextmanager
 from time import monotonic
 
 from django_delayq.durations import to_text
+from django_delayq.errors import PartlyUnavailable
 from django_delayq.safe_logs import logger
 
 
 class Degraded:
     """Since when the clock is away, and whether that is too long. It is told of each call of the clock.
 
-    One that answers in between ends a short absence. Once `on`, only `end` ends it: there may be a rebuild to do.
+    One that answers in between ends a short absence. Once `on`, only `end` ends it: there may be a rebuild to do. What
+    answers meanwhile is asked beside the tables.
     """
 
     def __init__(self, after_ms: int) -> None:
@@ -23,7 +25,17 @@ class Degraded:
     @property
     def away(self) -> bool:
         """Whether the last call of the clock failed or a part of it is away, or the tables alone are still to do."""
-        return self._since is not None
+        return self.on or self._since is not None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the last call of the clock failed: not even a part of it answered."""
+        return self._away_since is not None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there are only the tables to ask."""
+        return self.on and self.is_silent
 
     @property
     def _since(self) -> float | None:
@@ -35,19 +47,22 @@ class Degraded:
         began_at = monotonic()
         try:
             yield
+        except PartlyUnavailable as error:
+            self._away_since = None
+            self.hear(str(error))
+            raise
         except Exception:
             if self._away_since is None:
                 self._away_since = began_at
             raise
-        if not self.on:
-            self._away_since = None
+        self._away_since = None
 
     def hear(self, away: str) -> None:
-        """What the clock says, which answered, of a part of it that is away: '' for none."""
-        if away and self._partly_since is None:
-            self._partly_since = monotonic()
-        elif not away and not self.on:
+        """Note what the clock, which answered, says of a part of it that is away. '' for none: only upkeep can tell."""
+        if not away:
             self._partly_since = None
+        elif self._partly_since is None:
+            self._partly_since = monotonic()
 
     def begin_if_due(self) -> None:
         """Go on from the tables alone when the clock, or a part of it, has been away for long enough."""
@@ -55,9 +70,12 @@ class Degraded:
         if self.on or since is None or monotonic() - since < self._after_ms / 1000:
             return
         self.on = True
+        away, tables = ("away", "the tables alone") if self.is_silent else ("away in part", "the tables too")
         logger.warning(
-            "Degraded: the broker has been away for over %s. Going on from the tables alone, up to a second later.",
+            "Degraded: the broker has been %s for over %s. Going on from %s, up to a second later.",
+            away,
             to_text(self._after_ms),
+            tables,
         )
 
     def end(self) -> None:

@@ -26,10 +26,10 @@ class Limits:
     def acquire(self, asks: Sequence[Ask], lease_ms: int) -> list[Refusal | None]:
         """As the broker's. Of rows a transaction for each limit: none waits for two."""
         if self._clock is not None:
-            if self._degraded.on:
+            if self._degraded.is_alone:
                 raise BrokerUnavailable("The broker, which keeps the limits, is away: what has limits waits.")
-            with self._degraded.asking():
-                return self._clock.acquire(asks, lease_ms=lease_ms)
+            # What the node of one limit does not answer tells nothing of the others: no absence begins here.
+            return self._clock.acquire(asks, lease_ms=lease_ms)
         check_batch(asks)
         limits = by_limit(asks)
         with self._database.available():
@@ -44,7 +44,7 @@ class Limits:
     def give_back(self, asks: Sequence[Ask]) -> None:
         """As the broker's. A clock that is away is not asked: its slots lapse."""
         if self._clock is not None:
-            if not self._degraded.away:
+            if not self._degraded.is_silent:
                 self._clock.give_back(asks)
             return
         check_batch(asks)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_delayq.brokers.base import BATCH, Alarm, Broker
+from django_delayq.errors import PartlyUnavailable
 from django_delayq.safe_logs import logger
 
 SOON_MS = 2_000
@@ -25,6 +26,7 @@ class ShortCut:
     def __init__(self, clock: Broker) -> None:
         self._clock = clock
         self._skip_until = 0.0
+        self._quiet_until = 0.0
 
     def put_after_commit(self, connection: BaseDatabaseWrapper, alarms: Sequence[Alarm]) -> None:
         """Put what is due soon of `alarms` once the connection's transaction commits; at once outside of one.
@@ -50,8 +52,16 @@ class ShortCut:
             return
         try:
             self._clock.put_alarms(alarms, within_s=WITHIN_S)
+        except PartlyUnavailable as error:  # the rest of the broker goes on being told
+            self._warn(alarms, error)
         except Exception as error:  # noqa: BLE001 - the rows are committed: the relay takes them
             self._skip_until = monotonic() + SKIP_S
+            self._warn(alarms, error)
+
+    def _warn(self, alarms: Sequence[Alarm], error: Exception) -> None:
+        """Say so, but not for each of many commits."""
+        if monotonic() >= self._quiet_until:
+            self._quiet_until = monotonic() + SKIP_S
             logger.warning("The broker was not told of %d message(s); the relay will. (%s)", len(alarms), error)
 
 

@@ -7,6 +7,7 @@ from time import monotonic
 from django.db import connections
 
 from django_delayq.brokers.base import BATCH
+from django_delayq.errors import PartlyUnavailable
 from django_delayq.safe_logs import logger
 from django_delayq.store.broker import StoredBroker
 from django_delayq.store.relay import rebuild, relay
@@ -65,9 +66,16 @@ class Relaying:
         return is_full
 
     def _relay_page(self) -> bool:
-        self._come_back()
+        try:
+            self._come_back()
+        except PartlyUnavailable:
+            self._relay()  # what answers goes on, beside the tables
+            raise
         self._sweep_due()
-        return relay(self._broker.database, self._broker.clock, self._broker.store.horizon) >= BATCH
+        return self._relay() >= BATCH
+
+    def _relay(self) -> int:
+        return relay(self._broker.database, self._broker.clock, self._broker.store.horizon)
 
     def _sweep_due(self) -> None:
         if monotonic() < self._sweep_at:

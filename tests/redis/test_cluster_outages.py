@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from django_delayq.brokers.base import Header, Put, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import Alarm, Ask, Header, Put, Verb, Want, WorkerInfo
 from django_delayq.brokers.redis import owners
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.shards import Shards
-from django_delayq.errors import BrokerUnavailable, SendError
+from django_delayq.errors import BrokerUnavailable, PartlyUnavailable, SendError
 from tests import servers
 from tests.brokers.rig import LEASE_MS, Rig, ids, rig_on, settlement
 from tests.servers import ClusterServers, Server
@@ -112,6 +112,67 @@ def test_the_others_go_on_and_its_own_run_once_it_is_back(
     assert sorted(ids(rig.claim_all())) == sorted([others[0], *of(gone)])
     assert rig.broker.upkeep(lease_ms=LEASE_MS).away == ""
     assert rig.broker.audit().differences == []
+
+
+def test_alarms_of_the_others_are_held_and_dropped(cluster: ClusterServers, rig: Rig) -> None:
+    gone, every = SHARDS.all[0], [Alarm("q", "k", pk) for pk in MANY]
+    others = [pk for pk in MANY if pk not in of(gone)]
+    assert rig.claim() == []
+    node_of(cluster, gone).kill()
+    with pytest.raises(PartlyUnavailable, match=str(node_of(cluster, gone).options["port"])):
+        rig.broker.put_alarms(every)
+    claimed: list[str] = []
+    while len(claimed) < len(others):
+        claimed += _claim_alarms(rig)
+        rig.broker.wait(0.1)
+    assert sorted(claimed) == others
+    with pytest.raises(PartlyUnavailable):
+        rig.broker.drop_alarms(every)
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).next_lease_end_ms is None
+
+
+def _claim_alarms(rig: Rig) -> list[str]:
+    alarms = rig.broker.claim([Want("q", "k", 100)], lease_ms=LEASE_MS, worker="w").alarms
+    return [alarm.pk for alarm in alarms]
+
+
+def test_one_that_is_known_to_hang_is_not_waited_for_by_alarms_and_slots(
+    cluster: ClusterServers, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = [Ask("k", value, n, 1) for n, value in enumerate(MANY)]
+    assert rig.broker.acquire(asks, lease_ms=LEASE_MS) == [None] * len(asks)
+    monkeypatch.setattr("django_delayq.brokers.redis.cluster.AWAY_S", 3600)
+    for node in cluster.nodes:  # the slots of limits are on any
+        node.freeze()
+    alarms = [Alarm("q", "k", pk) for pk in MANY]
+    with pytest.raises(PartlyUnavailable):
+        rig.broker.put_alarms(alarms, within_s=0.5)
+    asked: list[object] = []
+    monkeypatch.setattr(
+        "django_delayq.brokers.redis.server.Server.connect", lambda self, timeout: asked.append(self.shown)
+    )
+    uses = (partial(rig.broker.put_alarms, alarms), partial(rig.broker.drop_alarms, alarms))
+    for use in (*uses, partial(rig.broker.give_back, asks)):
+        with pytest.raises(BrokerUnavailable):
+            use()
+    assert asked == []
+
+
+def test_who_claims_beside_one_that_is_gone_asks_everywhere_at_once(
+    cluster: ClusterServers, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "FIRST", 0)  # of several, none looks before long
+    rig.claim()
+    until(lambda: rig.broker.pauses_heard > 0)
+    assert rig.broker.begin_rebuild(60_000)
+    assert rig.broker.end_rebuild()
+    rig.broker.announce(replace(WORKER, name="other"))
+    rig.broker.announce(WORKER)
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    node_of(cluster, SHARDS.all[0]).freeze()
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).away == ""  # it need not look yet
+    until(lambda: bool(rig.broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w").away))
+    assert "away" in rig.broker.upkeep(lease_ms=LEASE_MS).away
 
 
 def test_who_can_not_tell_its_heartbeat_asks_everywhere_at_once(

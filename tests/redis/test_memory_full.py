@@ -92,6 +92,16 @@ def test_leases_are_renewed_and_reclaimed(own_rig: Rig, full: Full) -> None:
     assert own_rig.states("a", "b") == [State.RUNNING, State.READY]
 
 
+def test_upkeep_tells_that_what_is_new_finds_no_place(own_rig: Rig, own_server: Server, full: Full) -> None:
+    with full():
+        away = own_rig.broker.upkeep(lease_ms=LEASE_MS).away
+    assert away == (
+        f"Redis at {own_server.url} has no memory left (maxmemory): give it more. "
+        "It said: command not allowed when used memory > 'maxmemory'."
+    )
+    assert own_rig.broker.upkeep(lease_ms=LEASE_MS).away == ""
+
+
 def test_a_suspect_is_claimed(own_rig: Rig, full: Full) -> None:
     own_rig.send("a")
     own_rig.crash(times=2)

@@ -1,7 +1,8 @@
-"""A store on a cluster of which one node is gone: its alarms are replaced by the tables, as if all were gone."""
+"""A store on a cluster of which one node is gone or full: the tables stand in for its alarms, the others go on."""
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from time import monotonic
 
 import pytest
 from django.db.models import F
@@ -12,9 +13,12 @@ from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.relay import rebuild
+from django_delayq.worker.outage import Outage
+from django_delayq.worker.relaying import Relaying
 from tests.brokers.rig import ids
-from tests.servers import ClusterServers
-from tests.store.support import LEASE_MS, WANT, claim
+from tests.servers import ClusterServers, Server
+from tests.store.support import LEASE_MS, WANT, alarms, claim
+from tests.worker.rig import PATIENCE_S
 
 pytestmark = pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 SHARDS = Shards("delayq", 3)
@@ -68,3 +72,88 @@ def test_the_tables_give_what_the_alarms_of_a_gone_node_would(broker: StoredBrok
     assert rebuild(broker.database, broker.clock, HOUR_MS) is not None
     broker.ask_clock(lease_ms=LEASE_MS)
     assert not broker.alarms_lost
+
+
+def _full(cluster: ClusterServers, node: Server) -> AbstractContextManager[None]:
+    return node.memory_full()
+
+
+@contextmanager
+def _gone(cluster: ClusterServers, node: Server) -> Iterator[None]:
+    node.kill()
+    yield
+    node.start()
+    cluster.wait_until_whole()
+
+
+@contextmanager
+def _degraded(broker: StoredBroker, fault: AbstractContextManager[None]) -> Iterator[None]:
+    """A fault because of which the tables are asked too."""
+    broker.upkeep(lease_ms=LEASE_MS)
+    assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
+    with fault:
+        broker.upkeep(lease_ms=LEASE_MS)
+        broker.degraded.begin_if_due()
+        assert broker.degraded.on
+        yield
+
+
+@pytest.mark.parametrize("fault", [_gone, _full])
+def test_of_a_node_that_is_gone_or_full_the_tables_tell_and_of_the_others_their_alarms(
+    broker: StoredBroker,
+    cluster: ClusterServers,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[ClusterServers, Server], AbstractContextManager[None]],
+) -> None:
+    clock = [1_000.0]
+    monkeypatch.setattr("django_delayq.store.feed.monotonic", lambda: clock[0])
+    gone = SHARDS.all[0]
+    with _degraded(broker, fault(cluster, cluster.owner(gone.msg))):
+        assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # the tables were asked just now
+        many = [send_delay_message("k", 1, id=f"{n}").id for n in range(20)]
+        rows = ReadyMessage.objects.using(broker.database.using)
+        own = {id for pk, id in rows.values_list("pk", "message_id") if SHARDS.of(str(pk)) is gone}
+        assert 0 < len(own) < len(many)
+        found: list[str] = []
+        for _ in range(50):
+            found += ids(broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages)
+            if len(found) >= len(many) - len(own):
+                break
+            broker.wait(0.1)
+        assert set(found) == set(many) - own
+        clock[0] += 1
+        assert broker.wait(0)
+        assert set(ids(broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages)) == own
+
+
+def test_a_commit_whose_node_is_full_keeps_no_later_one_from_its_own(
+    broker: StoredBroker, cluster: ClusterServers, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = SHARDS.all[0]
+    with cluster.owner(gone.msg).memory_full():
+        for n in range(20):
+            send_delay_message("k", 1, id=f"{n}")
+        pks = map(str, ReadyMessage.objects.using(broker.database.using).values_list("pk", flat=True))
+        assert alarms(broker) == sum(SHARDS.of(pk) is not gone for pk in pks)
+    told = [record.message for record in caplog.records if "was not told" in record.message]
+    assert len(told) == 1
+    assert "has no memory left" in told[0]
+
+
+def test_the_relay_goes_on_with_the_nodes_that_answer(broker: StoredBroker, cluster: ClusterServers) -> None:
+    gone = SHARDS.all[0]
+    thread = Relaying(broker, LEASE_MS, Outage())
+    with _degraded(broker, cluster.owner(gone.msg).memory_full()):
+        for n in range(20):
+            send_delay_message("k", 1, id=f"{n}", delay="30m")
+        pks = list(map(str, ReadyMessage.objects.using(broker.database.using).values_list("pk", flat=True)))
+        thread.start()
+        _until(lambda: alarms(broker) == sum(SHARDS.of(pk) is not gone for pk in pks))
+    _until(lambda: alarms(broker) == len(pks) and not broker.degraded.away)
+    thread.close(PATIENCE_S)
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    until = monotonic() + PATIENCE_S
+    while not is_so():
+        assert monotonic() < until, "it did not come to that"

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_delayq import reschedule_delay_messages, send_delay_message
-from django_delayq.brokers.base import Verb, Want
+from django_delayq.brokers.base import Alarm, Claimed, Verb, Want, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
@@ -224,6 +224,75 @@ def test_a_short_absence_is_no_degraded_mode_and_a_long_one_is(broker: StoredBro
     server.start()
     broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
     assert not broker.degraded.away
+
+
+@pytest.fixture
+def soon_degraded(stored_delayq: dict[str, Any], settings: Settings) -> None:
+    """Workers that go on from the tables as soon as they may."""
+    settings.DELAYQ = {"default": {**stored_delayq, "STORE": {"DEGRADED_AFTER": 0}}}
+
+
+def _begin(broker: StoredBroker) -> bool:
+    """Keep up and claim, as a worker does. Whether it goes on from the tables then."""
+    broker.upkeep(lease_ms=LEASE_MS)
+    broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    broker.degraded.begin_if_due()
+    return broker.degraded.on
+
+
+@pytest.mark.usefixtures("soon_degraded")
+def test_a_redis_without_memory_is_away_until_it_has_some(broker: StoredBroker, server: Server, database: str) -> None:
+    assert not _begin(broker)
+    with server.memory_full():
+        _send(database, "a")
+        assert _begin(broker)
+        assert [each.id for each in broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages] == ["a"]
+        with pytest.raises(BrokerUnavailable, match="has no memory left"):
+            broker.ask_clock(lease_ms=LEASE_MS)
+    broker.ask_clock(lease_ms=LEASE_MS)
+    broker.put_alarms([Alarm("default", "k", "1")])
+
+
+@pytest.mark.usefixtures("soon_degraded")
+def test_a_redis_without_memory_still_tells_of_what_it_has(
+    broker: StoredBroker, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_delayq.store.feed.monotonic", lambda: 1_000.0)
+    with server.memory_full():
+        assert _begin(broker)
+        assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # the tables are not asked again
+    send_delay_message("k", 1, id="a")
+    with server.memory_full():
+        held = _claim_soon(broker)
+        assert [each.id for each in held] == ["a"]
+        assert broker.settle([settlement(held[0], Verb.FINISH)]) == [True]
+        assert broker.announce(WorkerInfo("w", ["default"], ["k"], 0, 0)) == []
+        assert [worker.name for worker in broker.workers()] == ["w"]
+    assert broker.clock.upkeep(lease_ms=LEASE_MS).next_lease_end_ms is None, "the alarm is dropped"
+
+
+def _claim_soon(broker: StoredBroker) -> list[Claimed]:
+    """What is claimed first, in a few tries."""
+    for _ in range(20):
+        if held := broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages:
+            return held
+        broker.wait(0.1)
+    return []
+
+
+@pytest.mark.usefixtures("gives_up_soon", "soon_degraded")
+@pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
+def test_who_went_on_from_the_tables_asks_the_broker_before_it_sleeps(broker: StoredBroker, server: Server) -> None:
+    server.kill()
+    with pytest.raises(BrokerUnavailable):
+        broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    broker.degraded.begin_if_due()
+    broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    server.start()
+    broker.ask_clock(lease_ms=LEASE_MS)
+    broker.degraded.end()
+    send_delay_message("k", 1, id="a")
+    assert broker.wait(0)
 
 
 @pytest.mark.usefixtures("gives_up_soon")

@@ -97,6 +97,22 @@ def test_workers_go_on_while_redis_hangs_and_run_nothing_twice(site: Site, serve
 
 
 @pytest.mark.parametrize("server", [False], ids=["losing all"], indirect=True)
+def test_workers_go_on_while_redis_is_full_and_run_nothing_twice(site: Site, server: Server) -> None:
+    workers = _workers(site)
+    _run_all(site, *_some("before"))
+    with server.memory_full():
+        _run_all(site, *_some("without"))
+        _until_all_say(DEGRADED, *workers)
+        _run_all(site, *_some("degraded"))
+        assert not any(BACK in worker.text for worker in workers)
+    _until_all_say(BACK, *workers)
+    _run_all(site, *_some("after"))
+    assert [worker.stop() for worker in workers] == [0, 0]
+    assert site.totals()["finished"] == 4 * len(_some(""))
+    assert site.line.none_waits()
+
+
+@pytest.mark.parametrize("server", [False], ids=["losing all"], indirect=True)
 def test_a_worker_that_starts_while_redis_is_down_works_from_the_tables(site: Site, server: Server) -> None:
     server.kill()
     site.send("sent")

@@ -62,7 +62,7 @@ from django_delayq.brokers.redis.slots import Slots
 from django_delayq.brokers.redis.upkeep import Rounds
 from django_delayq.brokers.redis.wake import Sleeper
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerUnavailable, SendError
+from django_delayq.errors import BrokerUnavailable, PartlyUnavailable, SendError
 
 R = TypeVar("R")
 
@@ -89,7 +89,7 @@ class RedisBroker:
         self._sleeper = Sleeper(self._links, [keys.channel for keys in self._shards.all])
         self._owners = Owners(self._shards.all, self._links.place_of, self._sleeper.hears)
         self._search = Search(self._shards, self._slots, self._sleeper, self._owners)
-        self._rounds = Rounds(alias, self._shards.all, self._search, self._owners)
+        self._rounds = Rounds(alias, self._shards.all, self._search, self._owners, self._links.shown_at)
 
     @classmethod
     def check(cls, alias: Alias) -> None:
@@ -108,6 +108,12 @@ class RedisBroker:
         except BrokerUnavailable:
             self._rounds.ask_all()
             raise
+
+    def _hear(self, away: str) -> None:
+        """Raise why some shards were not reached, if any were not. The next upkeep asks them."""
+        if away:
+            self._rounds.ask_all()
+            raise PartlyUnavailable(away)
 
     async def _arun(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
         return await self._links.arun(self._layout.agreed(operation), budget, lost)
@@ -145,12 +151,15 @@ class RedisBroker:
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
-        self._run(homes.put_alarms(self._layout, alarms), within_s)
+        self._hear(self._run(homes.put_alarms(self._layout, alarms), within_s))
 
     # The worker's moves
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        return self._run(self._search.claim(wants, claims.Claimant(worker, lease_ms)))
+        found = self._run(self._search.claim(wants, claims.Claimant(worker, lease_ms)))
+        if found.away:
+            self._rounds.ask_all()
+        return found
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         return self._run(self._search.claim_suspect(wants, claims.Claimant(worker, lease_ms)))
@@ -164,7 +173,7 @@ class RedisBroker:
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
         check_batch(again)
-        self._run(homes.drop_alarms(self._shards, alarms, again))
+        self._hear(self._run(homes.drop_alarms(self._shards, alarms, again)))
 
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)

@@ -96,6 +96,10 @@ class Cluster:
         except Passing:
             return None
 
+    def shown_at(self, key: str) -> str:
+        address = self.place_of(key)
+        return self._location.shown if address is None else self._node(address).server.shown
+
     def close(self) -> None:
         for node in list(self._known.values()):
             node.server.close()

@@ -74,22 +74,28 @@ def get(shards: Shards, id: str) -> Operation[Info | None]:
     return max(found, key=lambda info: (info.state is not State.ERROR, info.buried_ms or 0), default=None)
 
 
-def put_alarms(layout: Layout, alarms_: Sequence[Alarm]) -> Operation[None]:
-    """Hold alarms, by the number that is in force."""
+def put_alarms(layout: Layout, alarms_: Sequence[Alarm]) -> Operation[str]:
+    """Hold alarms, by the number that is in force. Gives why some are not held: '' for none."""
     shards = yield from layout.by_number()
-    yield from shards.parted(alarms_, _pk, puts.put_alarms)
+    return (yield from shards.parted_reached(alarms_, _pk, puts.put_alarms))
 
 
-def drop_alarms(shards: Shards, alarms_: Sequence[Alarm], again: Sequence[Alarm]) -> Operation[None]:
-    """As `puts.drop_alarms`: what is held again is, before it is dropped from another home."""
+def drop_alarms(shards: Shards, alarms_: Sequence[Alarm], again: Sequence[Alarm]) -> Operation[str]:
+    """As `puts.drop_alarms`: what is held again is, before it is dropped from another home.
+
+    Gives why some shards were not reached: '' for none.
+    """
     both = [*((alarm, False) for alarm in alarms_), *((alarm, True) for alarm in again)]
-    yield from shards.parted(both, lambda each: each[0].pk, _drop_alarms)
-    if shards.before is not None:
-        yield from shards.before.parted(
+    away = yield from shards.parted_reached(both, lambda each: each[0].pk, _drop_alarms)
+    if shards.before is None or away:
+        return away
+    return (
+        yield from shards.before.parted_reached(
             [alarm for alarm in alarms_ if len(shards.homes(alarm.pk)) > 1],
             _pk,
             lambda keys, own: puts.drop_alarms(keys, own, []),
         )
+    )
 
 
 def _drop_alarms(keys: Keys, alarms_: Sequence[tuple[Alarm, bool]]) -> Operation[None]:

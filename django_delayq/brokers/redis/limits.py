@@ -37,4 +37,5 @@ def give_back(prefix: str, asks: Sequence[Ask]) -> Operation[None]:
     tokens: defaultdict[str, list[int]] = defaultdict(list)
     for ask in asks:
         tokens[LimitKeys(prefix, ask.key, ask.value).slots].append(ask.token)
-    yield [Call(load("give_back"), (slots,), own) for slots, own in tokens.items()]
+    # Hasty as above: what can't be given back lapses.
+    yield Hasty(Call(load("give_back"), (slots,), own) for slots, own in tokens.items())

@@ -35,6 +35,9 @@ class Exchange(Protocol):
     def place_of(self, key: str) -> Address | None:
         """The node of a cluster that has a key, as far as that is known."""
 
+    def shown_at(self, key: str) -> str:
+        """Return where the server is that has a key, for people."""
+
     def close(self) -> None:
         """Close the idle connections."""
 
@@ -45,6 +48,7 @@ class Links:
     def __init__(self, location: Location) -> None:
         self._exchange: Exchange = Cluster(location) if location.nodes else OneServer(location)
         self.place_of = self._exchange.place_of
+        self.shown_at = self._exchange.shown_at
 
     def run(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
         """Run an operation to its end. Raises `lost` of the reason after `budget` seconds, or `BrokerRefused`.
@@ -113,6 +117,10 @@ class OneServer:
 
     def place_of(self, key: str) -> None:
         """It is no cluster."""
+
+    def shown_at(self, key: str) -> str:
+        """All keys are there."""
+        return self._server.shown
 
     def _end(self, calls: list[Call], sent: Sent, patience: Patience) -> Replies:
         try:

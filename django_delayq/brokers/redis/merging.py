@@ -7,7 +7,10 @@ from django_delayq.brokers.base import Audit, Counts, ServerReport, SetCount, Up
 
 
 def merge_upkept(shards: Sequence[Upkept], away: str) -> Upkept:
-    """What upkeep did and saw in all; `away` is why some shards could not be asked."""
+    """What upkeep did and saw in all; `away` is why some shards could not be asked.
+
+    Else one of those that could tells what is away, if any does.
+    """
     return Upkept(
         now_ms=max(one.now_ms for one in shards),
         reclaimed=sum(one.reclaimed for one in shards),
@@ -18,7 +21,7 @@ def merge_upkept(shards: Sequence[Upkept], away: str) -> Upkept:
         next_lease_end_ms=earliest(*(one.next_lease_end_ms for one in shards)),
         lost_record=next((one.lost_record for one in shards if one.lost_record), ""),
         alarms_lost=any(one.alarms_lost for one in shards),
-        away=away,
+        away=away or next((one.away for one in shards if one.away), ""),
     )
 
 

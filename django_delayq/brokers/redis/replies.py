@@ -15,7 +15,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.errors import BrokerRefused, BrokerUnavailable, PartlyUnavailable
 from django_delayq.texts import Text, text as _
 
 # Redis up to 6.2 wraps what a script's command answered, so the code may stand anywhere in the text.
@@ -83,8 +83,9 @@ def as_ours(error: Exception, shown: str, asked: str = "") -> Exception:
     if isinstance(error, BusyLoadingError) or _PASSES.search(text) or _READ_ONLY in text:
         return Passing(_("%(server)s can't do that now: %(said)s", server=at, said=text))
     if isinstance(error, ResponseError) and _FULL.search(text):
-        return BrokerUnavailable(
-            _("%(server)s has no memory left (maxmemory): give it more. It said: %(said)s", server=at, said=text)
+        said = _OF_A_SCRIPT.sub("", text).strip("-. \r\n").removeprefix("OOM ")  # one text for all scripts: told once
+        return PartlyUnavailable(
+            _("%(server)s has no memory left (maxmemory): give it more. It said: %(said)s", server=at, said=f"{said}.")
         )
     if isinstance(error, ResponseError | AuthenticationError):
         return BrokerRefused(_refused(at, asked, _with_hint(text)))

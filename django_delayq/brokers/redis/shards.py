@@ -125,6 +125,13 @@ class Shards:
         """The operation on each shard with its own of the items: an answer for each shard that has some."""
         return together([operate(keys, own) for keys, own in self._parted(items, id_of)])
 
+    def parted_reached(
+        self, items: Sequence[T], id_of: Callable[[T], str], operate: Callable[[Keys, Sequence[T]], Operation[None]]
+    ) -> Operation[str]:
+        """Run the operation as `parted` does, where it can be. Gives why some shards were not reached: '' for none."""
+        ended = yield from reached([operate(keys, own) for keys, own in self._parted(items, id_of)])
+        return next((str(result) for result in ended if isinstance(result, Passing)), "")
+
     def _parted(self, items: Iterable[T], id_of: Callable[[T], str]) -> list[tuple[Keys, list[T]]]:
         parts: dict[int, list[T]] = {}
         for item in items:

@@ -5,14 +5,16 @@ that it saw, it does not leave that to another.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from redis.exceptions import ResponseError
 
 from django_delayq.brokers.base import BuriedInfo, Upkept
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.merging import merge_upkept
 from django_delayq.brokers.redis.owners import ALONE_S, Owners
 from django_delayq.brokers.redis.records import unpack_message
-from django_delayq.brokers.redis.replies import Passing
+from django_delayq.brokers.redis.replies import Passing, as_ours
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply, load
 from django_delayq.brokers.redis.searches import Search
 from django_delayq.brokers.redis.shards import reached, there
@@ -22,9 +24,11 @@ from django_delayq.conf import Alias, Options
 class Rounds:
     """The upkeep of all shards, each in its turn, and a look at each along with it."""
 
-    def __init__(self, alias: Alias, shards: Sequence[Keys], search: Search, owners: Owners) -> None:
+    def __init__(
+        self, alias: Alias, shards: Sequence[Keys], search: Search, owners: Owners, shown_at: Callable[[str], str]
+    ) -> None:
         self._alias = alias
-        self._watches = [Watch(keys) for keys in shards]
+        self._watches = [Watch(keys, shown_at) for keys in shards]
         self._search = search
         self._owners = owners
 
@@ -53,18 +57,19 @@ class Watch:
     """What one process knows of a shard: whether it has seen the epoch, how the server's clock goes, and what it was
     `told` when it last asked."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, shown_at: Callable[[str], str]) -> None:
         self._keys = keys
+        self._shown_at = shown_at
         self._has_seen = False
         self._clock: tuple[int, float] | None = None  # server ms, our monotonic seconds when it was asked
         self.told: Upkept | Passing | None = None
 
     def is_due(self, span_s: float, *, has_alarms: bool) -> bool:
         """Whether it is to be asked by one who may leave it alone for so long: also where a lease has ended since, and
-        while its node is away or has lost its alarms."""
+        while its node is away, has no memory left or has lost its alarms."""
         if self._clock is None or not isinstance(self.told, Upkept):
             return True
-        if span_s <= ALONE_S or (has_alarms and self.told.alarms_lost):
+        if span_s <= ALONE_S or (has_alarms and (self.told.alarms_lost or self.told.away)):
             return True
         age_s, end_ms = time.monotonic() - self._clock[1], self.told.next_lease_end_ms
         return age_s >= span_s - ALONE_S / 2 or (end_ms is not None and end_ms <= self._now_ms())
@@ -94,10 +99,11 @@ class Watch:
             upkept.suspects_due = reply[4]
             upkept.next_lease_end_ms = int(reply[5]) if int(reply[5]) >= 0 else None
             upkept.dropped += reply[6]
-            here, seen_on, rebuilt_on = reply[7:10]
+            here, seen_on, rebuilt_on, refused = reply[7:11]
             upkept.lost_record = upkept.lost_record or self._lost_record(here, seen_on)
             upkept.alarms_lost = here != rebuilt_on
-            more = [name.decode() for name in dict.fromkeys(reply[10:])]
+            upkept.away = self._refusal(refused.decode(errors="replace")) if refused else ""
+            more = [name.decode() for name in dict.fromkeys(reply[11:])]
             if not more or set(more) <= set(missing):
                 break
             missing = more
@@ -106,6 +112,10 @@ class Watch:
     def _now_ms(self) -> int:
         now_ms, asked_at = self._clock or (0, 0.0)
         return now_ms + int((time.monotonic() - asked_at) * 1000)
+
+    def _refusal(self, said: str) -> str:
+        """Return why a write that needs memory was refused, where others are not: what is new finds no place here."""
+        return str(as_ours(ResponseError(said), self._shown_at(self._keys.epoch)))
 
     def _lost_record(self, here: bytes, seen_on: bytes) -> str:
         has_seen, self._has_seen = self._has_seen, True

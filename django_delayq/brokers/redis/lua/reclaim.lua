@@ -5,12 +5,17 @@
 --       4 how long errors are kept, in ms 5 how many
 -- Gives now, how many were reclaimed, those buried (id, header, failures, why: one after the other), ids without a body, due
 -- suspects, next lease end or -1, errors dropped, whose data these are, were when last seen, and were when their alarms were
--- last rebuilt; then names of wait sets to call again with: what belongs there was left alone.
+-- last rebuilt, and why a write that needs memory was refused, or ''; then names of wait sets to call again with: what
+-- belongs there was left alone.
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
 local sets, missing, reclaimed, buried, ghosts = own_wait_sets(10), {}, 0, {}, {}
 local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'rebuilt', 'jumped', 'upkept', 'grace')
-redis.call('HDEL', KEYS[9], '') -- a write that needs no memory lets the next one pass when memory is full
-redis.call('HSET', KEYS[9], 'identity', here, 'upkept', now)
+local stored = redis.pcall('HSET', KEYS[9], 'identity', here, 'upkept', now)
+local refused = type(stored) == 'table' and stored.err or ''
+if refused ~= '' then
+  redis.call('HDEL', KEYS[9], '') -- a write that needs no memory lets the next one pass when memory is full
+  redis.call('HSET', KEYS[9], 'identity', here, 'upkept', now)
+end
 local seen, grace, lease = ARGV[3] ~= '', tonumber(epoch[5] or '') or 0, tonumber(ARGV[1])
 -- 3 s: the call may have been repeated for 2 s since its caller looked at its clock.
 local jumped = seen and now - ARGV[3] > 3000 and now - (tonumber(epoch[3] or '') or 0) > 10000
@@ -37,4 +42,4 @@ local from = #lapsed > 0 and #lapsed < 1000 and now + 1 or '-inf' -- what is lef
 local next_end = redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local dropped = trim(KEYS[5], KEYS[2], KEYS[3], KEYS[8], ARGV[4], ARGV[5])
 return { now, reclaimed, buried, ghosts, redis.call('ZCOUNT', KEYS[4], '-inf', now), tonumber(next_end or -1), dropped, here,
-  epoch[1] or '', epoch[2] or '', unpack(missing) }
+  epoch[1] or '', epoch[2] or '', refused, unpack(missing) }
