@@ -25,10 +25,11 @@ def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None =
     `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
     """
     alias = get_alias(using)
+    checked = _checked(ids, tag)  # before a transaction is begun, or joined: an error in it would cost the caller's
     broker = get_broker(alias.name)
 
     def cancel() -> int:
-        wanted = _wanted(broker, ids, tag)
+        wanted = _wanted(broker, *checked)
         answers = [answer for batch in pages(wanted, BATCH) for answer in broker.cancel(batch)]
         return _count(wanted, answers, cancel_waiting(alias, wanted))
 
@@ -41,7 +42,7 @@ async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str |
     if alias.store is not None:
         return await sync_to_async(cancel_delay_messages)(*ids, tag=tag, using=using)
     broker = get_broker(alias.name)
-    wanted = _wanted(broker, ids, tag)
+    wanted = _wanted(broker, *_checked(ids, tag))
     answers = [answer for batch in pages(wanted, BATCH) for answer in await broker.acancel(batch)]
     return _count(wanted, answers, await sync_to_async(cancel_waiting)(alias, wanted))
 
@@ -58,11 +59,12 @@ def reschedule_delay_messages(
     Acts and raises as `cancel_delay_messages` does. Returns how many were waiting; others stay as they are.
     """
     alias = get_alias(using)
+    checked = _checked(ids, tag)
     delay_ms, at_ms = due_ms(delay, at)
     broker = get_broker(alias.name)
 
     def reschedule() -> int:
-        wanted = _wanted(broker, ids, tag)
+        wanted = _wanted(broker, *checked)
         answers = [
             answer
             for batch in pages(wanted, BATCH)
@@ -86,7 +88,7 @@ async def areschedule_delay_messages(
         return await sync_to_async(reschedule_delay_messages)(*ids, tag=tag, delay=delay, at=at, using=using)
     delay_ms, at_ms = due_ms(delay, at)
     broker = get_broker(alias.name)
-    wanted = _wanted(broker, ids, tag)
+    wanted = _wanted(broker, *_checked(ids, tag))
     answers = [
         answer
         for batch in pages(wanted, BATCH)
@@ -95,18 +97,17 @@ async def areschedule_delay_messages(
     return _count(wanted, answers, await sync_to_async(reschedule_waiting)(alias, wanted, delay_ms, at_ms))
 
 
-def _wanted(broker: Broker, ids: tuple[str, ...], tag: str | None) -> list[str]:
-    """The ids, and those that wait under the tag."""
-    wanted = _checked(ids)
-    return wanted if tag is None else [*wanted, *broker.tagged(check_name(tag, "tag"))]
-
-
-def _checked(ids: tuple[str, ...]) -> list[str]:
-    """The ids. Raises `TypeError` or `ValueError` naming the one that can't be an id."""
+def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | None]:
+    """Return the ids and the tag as plain names. Raises `TypeError` or `ValueError` naming the one that is none."""
     for id in ids:
         if not isinstance(id, str):
             raise TypeError(f"id={shown(id)} is {type(id).__name__}; give each id as a str of its own: (*ids).")
-    return [check_name(id, "id") for id in ids]
+    return [check_name(id, "id") for id in ids], None if tag is None else check_name(tag, "tag")
+
+
+def _wanted(broker: Broker, ids: list[str], tag: str | None) -> list[str]:
+    """The ids, and those that wait under the tag."""
+    return ids if tag is None else [*ids, *broker.tagged(tag)]
 
 
 def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -> int:
