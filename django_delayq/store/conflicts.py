@@ -39,7 +39,8 @@ def _look(database: Database, ids: Sequence[str]) -> dict[str, Placed]:
         return {}
     given = database.given("given", {"of_id": str}, [(id,) for id in ids])
     rows = database.rows(
-        f"SELECT r.message_id, r.due_at, NOT {FREE.format(now=database.dialect.now)} FROM {given.text} {OF_GIVEN}",
+        f"SELECT r.message_id, r.due_at, NOT {FREE.format(now=database.dialect.now)} FROM {given.text} {OF_GIVEN}"
+        f"{database.dialect.newest}",
         [*given.parameters, database.alias],
     )
     return {id: Placed(id, due_ms, created=False, running=bool(running)) for id, due_ms, running in rows}

@@ -27,6 +27,9 @@ class Dialect:
     greatest: str
     least: str
     lock: str
+    newest: str
+    """What a read ends with that must see what was committed since its transaction began, where the level of isolation
+    would hide it: such a row is locked too."""
     skip_locked: str
     stall_limit: str
     """What a transaction of the store's own begins with: that of a process which is frozen must not keep its locks."""
@@ -66,6 +69,7 @@ DIALECTS = {
         greatest="GREATEST",
         least="LEAST",
         lock=" FOR UPDATE OF r",
+        newest="",  # at such a level it refuses to write what it would hide
         skip_locked=" FOR UPDATE OF r SKIP LOCKED",
         stall_limit=stall_limit(STALLED_MS),
         interrupted="'!' || worker",
@@ -80,6 +84,7 @@ DIALECTS = {
         greatest="max",
         least="min",
         lock="",
+        newest="",  # as PostgreSQL
         skip_locked="",
         stall_limit="",
         interrupted="'!' || worker",
@@ -95,6 +100,7 @@ DIALECTS = {
         greatest="GREATEST",
         least="LEAST",
         lock=" FOR UPDATE",
+        newest=" LOCK IN SHARE MODE",
         skip_locked=" FOR UPDATE SKIP LOCKED",
         stall_limit="",  # of the whole session there is a limit on MariaDB, but that is the site's too
         interrupted="concat('!', worker)",

@@ -48,7 +48,7 @@ def _change_given(database: Database, changes: str, given: Sql, where: str, retu
     pks = [pk for (pk,) in rows]
     of_pks = f"r.id IN ({marks(len(pks))})"
     database.changed(f"UPDATE {found} SET {changes} WHERE {of_pks}", [*parameters, *pks])
-    return database.rows(f"SELECT {returning} FROM delayq_ready r WHERE {of_pks}", pks)
+    return _as_set(database, returning, of_pks, pks)
 
 
 def _change(database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
@@ -57,7 +57,12 @@ def _change(database: Database, changes: Sql, found: Sql, returning: str) -> lis
         return []
     of_pks = f"r.id IN ({marks(len(pks))})"
     database.changed(f"UPDATE delayq_ready AS r SET {changes.text} WHERE {of_pks}", [*changes.parameters, *pks])
-    return database.rows(f"SELECT {returning} FROM delayq_ready r WHERE {of_pks}", pks)
+    return _as_set(database, returning, of_pks, pks)
+
+
+def _as_set(database: Database, returning: str, of_pks: str, pks: Sequence[int]) -> list[Row]:
+    """Read rows that were just changed. One that had these values before counts as another's, which may be too new."""
+    return database.rows(f"SELECT {returning} FROM delayq_ready r WHERE {of_pks}{database.dialect.newest}", pks)
 
 
 def _insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:

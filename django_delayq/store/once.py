@@ -26,7 +26,7 @@ def _take_back(database: Database, created: Sequence[str]) -> int:
 
     Nobody has seen these rows: they are not committed yet.
     """
-    ended = sorted(_ended(database, created))
+    ended = sorted(_ended(database, created, database.dialect.newest))
     if ended:
         database.changed(
             f"DELETE FROM delayq_ready WHERE alias = %s AND message_id IN ({marks(len(ended))})",
@@ -35,11 +35,12 @@ def _take_back(database: Database, created: Sequence[str]) -> int:
     return len(ended)
 
 
-def _ended(database: Database, ids: Sequence[str]) -> set[str]:
+def _ended(database: Database, ids: Sequence[str], lock: str = "") -> set[str]:
     if not ids:
         return set()
-    parts = [
-        f"SELECT message_id FROM {table} WHERE alias = %s AND message_id IN ({marks(len(ids))})" for table in _ENDED
-    ]
-    found = database.rows(" UNION ".join(parts), [database.alias, *ids] * len(parts))
-    return {id for (id,) in found}
+    of_ids = f"alias = %s AND message_id IN ({marks(len(ids))}){lock}"
+    return {
+        id
+        for table in _ENDED
+        for (id,) in database.rows(f"SELECT message_id FROM {table} WHERE {of_ids}", [database.alias, *ids])
+    }
