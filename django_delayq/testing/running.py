@@ -5,6 +5,7 @@ import math
 import random
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -24,6 +25,7 @@ from django_delayq.testing.timeline import Timeline, timeline
 from django_delayq.values import check_count
 from django_delayq.worker import attempt
 from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.left_open import blocks_open, end_left_open
 from django_delayq.worker.outcome import Outcome
 
 MOST_ATTEMPTS = 10_000
@@ -158,5 +160,6 @@ def _run(claimed: Claimed, handler: AnyHandler, message: Message[Any]) -> BaseEx
 def _call(claimed: Claimed, handler: AnyHandler, message: Message[Any], database: str) -> BaseException | None:
     if handler.is_async:
         # Not asyncio.run: through this the sync code that the handler calls is back in this thread, and its database.
-        return async_to_sync(attempt.run_async)(handler, message)
+        end = sync_to_async(partial(end_left_open, blocks_open()))
+        return async_to_sync(attempt.run_async)(handler, message, end)
     return attempt.run_sync(claimed, handler, message, database)

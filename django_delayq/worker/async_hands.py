@@ -20,6 +20,7 @@ from django_delayq.worker.guard import guarded
 from django_delayq.worker.heirs import hand_on
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.leases import Leases
+from django_delayq.worker.left_open import SyncThread
 from django_delayq.worker.outcome import Outcome
 from django_delayq.worker.settling import Settling
 
@@ -47,6 +48,7 @@ class AsyncHands:
         self._timed_out: set[Lease] = set()
         self._check_every_s = 0.0 if health_checks_are_on() else LEAST_AGE_S
         self._connections_checked_at = monotonic()
+        self._sync_thread = SyncThread()
 
     @property
     def running(self) -> int:
@@ -163,7 +165,7 @@ class AsyncHands:
         lease.abandon = partial(loop.call_soon_threadsafe, _cancel, lease, task)
         exception: BaseException | None
         if lease.tell_held():
-            exception = await attempt.run_async(lease.lane.handler, message)
+            exception = await attempt.run_async(lease.lane.handler, message, self._sync_thread.watch())
         else:  # lost when there was nothing to abandon yet
             exception = LeaseLost("Its lease was lost before it started.")
         lease.abandon = None
@@ -190,7 +192,11 @@ class AsyncHands:
     async def _check_connections(self, after_s: float) -> None:
         if monotonic() - self._connections_checked_at >= after_s:
             self._connections_checked_at = monotonic()
-            await sync_to_async(guarded)(close_stale_connections)
+            await sync_to_async(self._close_stale_connections)()
+
+    def _close_stale_connections(self) -> None:
+        guarded(self._sync_thread.end_left_open)
+        guarded(close_stale_connections)
 
     def _end(self, loop: asyncio.AbstractEventLoop) -> None:
         self._closed = True

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from django_delayq import codec
@@ -20,8 +21,9 @@ from django_delayq.handlers import Handler
 from django_delayq.message import Message
 from django_delayq.store.database import Database
 from django_delayq.worker import failure
-from django_delayq.worker.exactly_once import run_and_finish
+from django_delayq.worker.exactly_once import run_and_finish, staying_in_it
 from django_delayq.worker.forked import ended_outside
+from django_delayq.worker.left_open import EndLeftOpen, aleaving_nothing_open, end_left_open, leaving_nothing_open
 
 
 def begin(
@@ -70,14 +72,14 @@ def run_sync(
     """
     try:
         if handler.is_async:
-            asyncio.run(_acall(handler, message))
+            asyncio.run(_acall(handler, message, sync_to_async(end_left_open)))
         elif not handler.atomic:
             _call(handler, message)
         elif claimed.pk:
             store = Database(handler.using, database)
             run_and_finish(partial(_call, handler, message), message, int(claimed.pk), store)
         else:
-            with transaction.atomic(using=database):
+            with leaving_nothing_open(), transaction.atomic(using=database), staying_in_it(database):
                 _call(handler, message)
     except BaseException as exception:  # noqa: BLE001 - SystemExit in a handler fails its message, not the worker
         return exception
@@ -85,7 +87,7 @@ def run_sync(
 
 
 def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
-    with ended_outside():
+    with leaving_nothing_open(), ended_outside():
         returned = handler.func(message)
     # What a plain function hands on of an async one has not run: it must not count as finished.
     if returned is None or not inspect.isawaitable(returned):
@@ -95,15 +97,18 @@ def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
     raise TypeError("The handler is no async function, and returned an awaitable that nobody awaits; write async def.")
 
 
-async def _acall(handler: Handler[Any, Any], message: Message[Any]) -> None:
-    with ended_outside():
-        await handler.func(message)
+async def _acall(handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen) -> None:
+    async with aleaving_nothing_open(end_left_open):
+        with ended_outside():
+            await handler.func(message)
 
 
-async def run_async(handler: Handler[Any, Any], message: Message[Any]) -> BaseException | None:
+async def run_async(
+    handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen
+) -> BaseException | None:
     """As `run_sync`, for async handlers on a running event loop. A cancelled one gives its `CancelledError`."""
     try:
-        await _acall(handler, message)
+        await _acall(handler, message, end_left_open)
     except BaseException as exception:  # noqa: BLE001 - as above
         return exception
     return None

@@ -3,10 +3,12 @@
 Whoever dies, and whenever, both happened or neither did. Who lost its lease finds no row to end, and rolls back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from django.db import DatabaseError, InterfaceError, transaction
+from django.db import DatabaseError, InterfaceError, connections, transaction
+from django.db.transaction import TransactionManagementError
 
 from django_delayq.brokers.base import Claimed
 from django_delayq.conf import get_alias
@@ -17,6 +19,8 @@ from django_delayq.safe_logs import logger
 from django_delayq.store.database import Database
 from django_delayq.store.exactly_once import is_finished
 from django_delayq.store.statements import statements
+from django_delayq.worker import failure
+from django_delayq.worker.left_open import leaving_nothing_open
 
 
 def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, database: Database) -> None:
@@ -28,8 +32,9 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
     connection = database.connection
     ended = False
     try:
-        with transaction.atomic(using=database.using):
-            run()
+        with leaving_nothing_open(), transaction.atomic(using=database.using):
+            with staying_in_it(database.using):
+                run()
             if not statements(database).finish_here(database, pk, message.token, message.started_ms):
                 raise LeaseLost(
                     f"Message {message.id!r} (key {message.key!r}) is another's by now: all is rolled back."
@@ -43,6 +48,38 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
             message.id, message.key, type(error).__name__,
             exc_info=error, extra={"id": message.id, "key": message.key, "token": message.token},
         )  # fmt: skip
+
+
+@contextmanager
+def staying_in_it(using: str) -> Iterator[None]:
+    """Raise `TransactionManagementError` where the transaction in which the block began is over at its end.
+
+    MySQL rolls back the victim of a deadlock, SQLite one that finds its disk full; what comes next they run all the
+    same, in another transaction or in none. PostgreSQL refuses it, and needs no mark.
+    """
+    connection = connections[using]
+    errors: list[DatabaseError] = []
+
+    def note_error(execute: Callable[..., Any], *query: Any) -> Any:
+        try:
+            return execute(*query)
+        except DatabaseError as error:
+            errors[:] = [error]
+            raise
+
+    mark = connection.savepoint() if connection.vendor != "postgresql" else None
+    with connection.execute_wrapper(note_error):
+        yield
+    if mark is None:
+        return
+    try:
+        connection.savepoint_commit(mark)
+    except DatabaseError as error:
+        cause = errors[-1] if errors else error
+        raise TransactionManagementError(
+            f"Its transaction was ended while it ran: {failure.line(cause)}. What it did is not one commit: let an "
+            "error through that rolls back, and leave out what commits (on MySQL, a change of tables)."
+        ) from cause
 
 
 def was_committed(claimed: Claimed, handler: Handler[Any, Any]) -> bool:

@@ -1,12 +1,17 @@
 """An atomic handler and the end of its message are one commit, whatever happens around it."""
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import OperationalError, connections, transaction
+from django.db import IntegrityError, OperationalError, connections, transaction
+from django.db.transaction import TransactionManagementError
+from pytest_django import DjangoDbBlocker
 
 from django_delayq import Message, Retry, send_delay_message
 from django_delayq.brokers.base import Claimed, Settlement, Verb
@@ -14,10 +19,15 @@ from django_delayq.errors import LeaseLost
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.worker import attempt
+from tests import databases
+from tests.servers import MariaDBServer
 from tests.store.support import alarms, claim
-from tests.worker.rig import make_handler
+from tests.worker.rig import PATIENCE_S, make_handler
 
 Run = Callable[..., tuple[BaseException | None, Settlement]]
+
+MARIADB = pytest.mark.parametrize("database", ["mariadb_database"], ids=["mariadb"], indirect=True)
+SQLITE = pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 
 
 @pytest.fixture
@@ -48,7 +58,7 @@ def run(claimed: Claimed, database: str) -> Iterator[Run]:
 
 
 def written(database: str) -> bool:
-    return Group.objects.using(database).exists()
+    return Group.objects.using(database).filter(name="written").exists()
 
 
 def test_what_it_wrote_and_its_end_are_committed_together(
@@ -171,3 +181,172 @@ def test_a_message_that_the_broker_carries_from_before_the_store_runs_in_a_trans
     assert attempt.run_sync(carried, handler, message, database) is None
     assert attempt.settle_for(carried, handler, None, 1, 2).finished_pk == ""
     assert ReadyMessage.objects.using(database).exists()
+
+
+def _lock(database: str, name: str, *, nowait: bool = False) -> None:
+    Group.objects.using(database).select_for_update(nowait=nowait).get(name=name)
+
+
+def _deadlock(database: str) -> None:
+    """Become the victim of a deadlock, and let nobody know."""
+
+    def lock_other_way_round() -> None:
+        with transaction.atomic(using=database):
+            for number in range(100):  # the victim is who has written less
+                Group.objects.using(database).create(name=f"of the other {number}")
+            _lock(database, "second")
+            meet.wait(PATIENCE_S)
+            _lock(database, "first")
+        connections.close_all()
+
+    meet = threading.Barrier(2)
+    other = threading.Thread(target=lock_other_way_round)
+    other.start()
+    _lock(database, "first")
+    meet.wait(PATIENCE_S)
+    with suppress(OperationalError):
+        _lock(database, "second")
+    other.join(PATIENCE_S)
+
+
+@MARIADB
+def test_a_transaction_that_a_deadlock_rolled_back_is_no_success(
+    broker: StoredBroker, database: str, claimed: Claimed, run: Run
+) -> None:
+    for name in ("first", "second"):
+        Group.objects.using(database).create(name=name)
+    exception, settlement = run(lambda: _deadlock(database))
+    assert isinstance(exception, TransactionManagementError)
+    assert isinstance(exception.__cause__, OperationalError)
+    assert "was ended while it ran: OperationalError: (1213, 'Deadlock found" in settlement.error
+    assert not written(database)
+    assert broker.settle([settlement]) == [True]
+    assert ReadyMessage.objects.using(database).get().failures == 1
+
+
+@MARIADB
+def test_so_it_is_without_a_store(broker: StoredBroker, database: str, claimed: Claimed) -> None:
+    def func(message: Message[Any]) -> None:
+        Group.objects.using(database).create(name="written")
+        _deadlock(database)
+
+    for name in ("first", "second"):
+        Group.objects.using(database).create(name=name)
+    message = attempt.begin(claimed, make_handler(func), claimed.due_ms, lambda: True)
+    assert isinstance(message, Message)
+    exception = attempt.run_sync(replace(claimed, pk=""), make_handler(func, atomic=True), message, database)
+    assert isinstance(exception, TransactionManagementError)
+    assert not written(database)
+
+
+@SQLITE
+def test_nor_is_one_that_a_statement_rolled_back(broker: StoredBroker, database: str, run: Run) -> None:
+    def insert_twice() -> None:
+        with connections[database].cursor() as cursor, suppress(IntegrityError):
+            cursor.execute("INSERT OR ROLLBACK INTO auth_group (name) VALUES ('again'), ('again')")
+
+    exception, settlement = run(insert_twice)
+    assert isinstance(exception, TransactionManagementError)
+    assert "IntegrityError: UNIQUE constraint failed" in settlement.error
+    assert not written(database)
+    assert ReadyMessage.objects.using(database).exists()
+
+
+@MARIADB
+@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "ALTER TABLE auth_group COMMENT = 'changed'"])
+def test_nor_is_one_that_it_ends_itself(broker: StoredBroker, database: str, run: Run, statement: str) -> None:
+    def execute() -> None:
+        with connections[database].cursor() as cursor:
+            cursor.execute(statement)
+
+    exception, settlement = run(execute)
+    assert isinstance(exception, TransactionManagementError)
+    assert "Its transaction was ended while it ran" in settlement.error
+    assert ReadyMessage.objects.using(database).exists()
+
+
+def _time_out(database: str) -> None:
+    """Wait for a lock in vain, and let nobody know."""
+
+    def hold() -> None:
+        with transaction.atomic(using=database):
+            _lock(database, "first")
+            meet.wait(PATIENCE_S)
+            meet.wait(PATIENCE_S)
+        connections.close_all()
+
+    meet = threading.Barrier(2)
+    other = threading.Thread(target=hold)
+    other.start()
+    meet.wait(PATIENCE_S)
+    with suppress(OperationalError):
+        _lock(database, "first", nowait=True)
+    meet.wait(PATIENCE_S)
+    other.join(PATIENCE_S)
+
+
+@MARIADB
+def test_an_error_that_rolls_back_no_more_than_its_statement_may_be_caught(
+    broker: StoredBroker, database: str, run: Run
+) -> None:
+    Group.objects.using(database).create(name="first")
+    exception, settlement = run(lambda: _time_out(database))
+    assert exception is None
+    assert broker.settle([settlement]) == [True]
+    assert written(database)
+
+
+@pytest.fixture
+def rolling_back_database(start_mariadb: Callable[..., MariaDBServer], django_db_blocker: DjangoDbBlocker) -> Any:
+    """One on a server where an error of a lock that is waited for in vain rolls back the transaction."""
+    with django_db_blocker.unblock(), databases.database_on(start_mariadb(innodb_rollback_on_timeout=1)) as alias:
+        yield alias
+
+
+@pytest.mark.parametrize("database", ["rolling_back_database"], ids=["mariadb"], indirect=True)
+def test_that_it_rolls_back_more_is_noticed(broker: StoredBroker, database: str, run: Run) -> None:
+    Group.objects.using(database).create(name="first")
+    exception, settlement = run(lambda: _time_out(database))
+    assert isinstance(exception, TransactionManagementError)
+    assert "OperationalError: (1205, 'Lock wait timeout exceeded" in settlement.error
+    assert not written(database)
+
+
+@pytest.mark.parametrize("leave", [1, 2])
+def test_an_atomic_that_it_does_not_leave_fails_it(broker: StoredBroker, database: str, run: Run, leave: int) -> None:
+    def enter() -> None:
+        for _ in range(leave):
+            transaction.atomic(using=database).__enter__()
+        Group.objects.using(database).create(name="in it")
+
+    exception, settlement = run(enter)
+    assert isinstance(exception, TransactionManagementError)
+    assert f"left a transaction open on database {database!r} (an atomic() was not left)" in settlement.error
+    assert not connections[database].in_atomic_block
+    assert not Group.objects.using(database).exists()
+    assert broker.settle([settlement]) == [True]
+    assert ReadyMessage.objects.using(database).get().failures == 1
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+def test_what_it_leaves_open_on_another_database_fails_it_before_it_ends(
+    broker: StoredBroker, database: str, sqlite_database: str, run: Run
+) -> None:
+    exception, _ = run(lambda: transaction.set_autocommit(False, using=sqlite_database))
+    assert isinstance(exception, TransactionManagementError)
+    assert not written(database)
+    assert ReadyMessage.objects.using(database).exists()
+
+
+def test_what_is_left_open_after_its_commit_is_told_and_ended(
+    database: str, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leave_later() -> None:
+        transaction.on_commit(lambda: transaction.set_autocommit(False, using=database), using=database)
+
+    with caplog.at_level(logging.WARNING, "django_delayq"):
+        exception, _ = run(leave_later)
+    assert exception is None
+    assert written(database)
+    assert "is finished: its transaction was committed, then TransactionManagementError was raised" in caplog.text
+    assert connections[database].get_autocommit()

@@ -2,6 +2,7 @@
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
+from django.db import transaction
 
 from django_delayq import Bury, Message, Retry, Snooze, delay_execute, send_delay_message
 
@@ -58,6 +59,17 @@ def make_group(message: Message[str]) -> None:
 @delay_execute(key="testing.group_async")
 async def make_group_async(message: Message[str]) -> None:
     await sync_to_async(Group.objects.get_or_create)(name=message.data)
+
+
+@delay_execute(key="testing.leave", max_attempts=1)
+def leave_open(message: Message[str]) -> None:
+    transaction.atomic().__enter__()
+    Group.objects.create(name=message.data)
+
+
+@delay_execute(key="testing.leave_async", max_attempts=1)
+async def leave_open_async(message: Message[str]) -> None:
+    await sync_to_async(leave_open)(message)
 
 
 @delay_execute(key="testing.atomic", atomic=True, max_attempts=2, backoff="1m")

@@ -1,18 +1,21 @@
 """Inside the transaction of a TestCase, whose commit never comes."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
 from django_delayq import cancel_delay_messages
 from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Verb
 from django_delayq.message import State
 from django_delayq.sends import OnConflict
-from django_delayq.testing import DelayqMixin, VirtualTimeBroker, arun_due, run_due, sent_messages
-from tests.testing.handlers import make_group, make_group_async, note, seen
+from django_delayq.testing import Attempt, DelayqMixin, VirtualTimeBroker, arun_due, run_due, sent_messages
+from tests.testing.handlers import leave_open, leave_open_async, make_group, make_group_async, note, seen
 
 ON_CONFLICT: dict[OnConflict, tuple[str, int]] = {
     "keep": ("0", 2),
@@ -26,6 +29,18 @@ ON_CONFLICT: dict[OnConflict, tuple[str, int]] = {
 def _hours_left(id: str) -> tuple[str, int]:
     (info,) = [info for info in sent_messages() if info.id == id]
     return info.data, round((info.due_at - datetime.now(UTC)) / timedelta(hours=1))
+
+
+def _see_what_is_left_open_fail(run: Callable[[], list[Attempt]]) -> None:
+    Group.objects.create(name="there")
+    for handler in (leave_open, leave_open_async):
+        handler.send("left open")
+        (attempt,) = run()
+        assert attempt.ended is Verb.BURY
+        assert attempt.error.startswith("TransactionManagementError: It left a transaction open on database 'default'")
+    make_group.send("after")
+    run()
+    assert set(Group.objects.values_list("name", flat=True)) == {"there", "after"}
 
 
 class InATestCase(DelayqMixin, TestCase):
@@ -96,6 +111,12 @@ class InATestCase(DelayqMixin, TestCase):
         await arun_due(until="1d")
         assert await Group.objects.acount() == 1
 
+    def test_an_atomic_that_a_handler_does_not_leave_fails_it_and_is_undone_alone(self) -> None:
+        _see_what_is_left_open_fail(run_due)
+
+    async def test_async_it_does_so_too(self) -> None:
+        await sync_to_async(_see_what_is_left_open_fail)(async_to_sync(arun_due))
+
 
 class InATransactionTestCase(DelayqMixin, TransactionTestCase):
     def test_sends_are_sent_and_rolled_back_for_real(self) -> None:
@@ -104,6 +125,10 @@ class InATransactionTestCase(DelayqMixin, TransactionTestCase):
         assert get_broker().counts().totals["sent"] == 1
         run_due(until="1d")
         assert Group.objects.count() == 1
+
+    def test_an_atomic_that_a_handler_does_not_leave_fails_it_and_is_undone(self) -> None:
+        _see_what_is_left_open_fail(run_due)
+        assert not connection.in_atomic_block
 
 
 class TestMixin:

@@ -248,6 +248,19 @@ def record_too(message: Message[str]) -> None:
     record(message)
 
 
+@delay_execute(key="leave", max_attempts=1)
+def leave(message: Message[str]) -> None:
+    """Leave a transaction open."""
+    transaction.atomic().__enter__()
+    tell(message, "leaves").close()
+
+
+@delay_execute(key="report open")
+def report_open(message: Message[str]) -> None:
+    """Tell whether its connection is in a transaction."""
+    tell(message, "inside" if connection.in_atomic_block else "outside").close()
+
+
 @delay_execute(key="credit", atomic=True)
 def credit(message: Message[int]) -> None:
     """Put one more on the account."""

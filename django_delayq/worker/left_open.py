@@ -1,0 +1,156 @@
+"""Transactions that a handler leaves open: those after it in its thread would run in them, and have no effect.
+
+They are rolled back, and the attempt fails. A transaction in which the handler was called, as in a TestCase, is no
+concern of it.
+"""
+
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import Error, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+from django.db.transaction import TransactionManagementError
+from django.dispatch import receiver
+
+from django_delayq.errors import Snooze
+
+Blocks = Mapping[BaseDatabaseWrapper, int]
+"""Connections in a transaction, and how many blocks of `atomic()` each is in: none where autocommit is off."""
+NONE: Blocks = {}
+EndLeftOpen = Callable[[], Awaitable[str]]
+"""Rolls back what an async handler left open, and tells of it; empty where that is nothing."""
+
+
+class _Opened(threading.local):
+    """The connections that a thread has opened. To look through all aliases costs as much as a small handler."""
+
+    def __init__(self) -> None:
+        self.connections = list(connections.all(initialized_only=True))
+
+
+_opened = _Opened()
+
+
+@receiver(connection_created)
+def _note(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    if connection not in _opened.connections:
+        _opened.connections.append(connection)
+
+
+def blocks_open() -> Blocks:
+    """Return what is in a transaction in this thread."""
+    return {one: len(one.atomic_blocks) for one in _opened.connections if _is_open(one)}
+
+
+def end_left_open(before: Blocks = NONE) -> str:
+    """Roll back what was not open `before`, close its connections, and tell of it. Empty where that is nothing."""
+    left = [one for one, blocks in blocks_open().items() if blocks > before.get(one, -1)]
+    if not left:
+        return ""
+    told = ", ".join(f"{one.alias!r} ({_what_is_open(one)})" for one in left)
+    for connection in left:
+        _leave_blocks(connection, before.get(connection, 0))
+        if connection not in before:
+            _close(connection)
+    return (
+        f"It left a transaction open on database {told}. What it did there is rolled back: write `with atomic():`, or "
+        "end by hand what began by hand."
+    )
+
+
+@contextmanager
+def leaving_nothing_open() -> Iterator[None]:
+    """Raise `TransactionManagementError` where the block left a transaction open in this thread."""
+    before = blocks_open()
+    try:
+        yield
+    except BaseException as error:
+        _tell(end_left_open(before), error)
+        raise
+    _tell(end_left_open(before))
+
+
+@asynccontextmanager
+async def aleaving_nothing_open(end: EndLeftOpen) -> AsyncIterator[None]:
+    """Do as `leaving_nothing_open`, for an async handler, whose sync code runs in another thread."""
+    try:
+        yield
+    except BaseException as error:
+        _tell(await end(), error)
+        raise
+    _tell(await end())
+
+
+class SyncThread:
+    """The one thread in which the sync code of all async handlers runs, a call at a time.
+
+    What a handler leaves open there, the calls of others are in until it is found: all that ran meanwhile have failed.
+    """
+
+    def __init__(self) -> None:
+        self._connections: list[BaseDatabaseWrapper] | None = None
+        self._found = 0
+        self._told = ""
+
+    def watch(self) -> EndLeftOpen:
+        """Begin an attempt. Gives what is called at its end."""
+        found_before = self._found
+
+        async def end() -> str:
+            opened = self._connections
+            if opened is None:
+                opened = self._connections = await sync_to_async(lambda: _opened.connections)()
+            if any(map(_is_open, opened)):  # perhaps for a call that is under way: only the thread knows
+                await sync_to_async(self.end_left_open)()
+            return "" if self._found == found_before else self._told
+
+        return end
+
+    def end_left_open(self) -> None:
+        """Do it, in that thread."""
+        if told := end_left_open():
+            self._found += 1
+            self._told = told
+
+
+def _is_open(connection: BaseDatabaseWrapper) -> bool:
+    if connection.connection is None:
+        return False
+    # Not get_autocommit(), which would connect anew where the server is gone.
+    return connection.in_atomic_block or connection.autocommit != connection.settings_dict["AUTOCOMMIT"]
+
+
+def _what_is_open(connection: BaseDatabaseWrapper) -> str:
+    return "an atomic() was not left" if connection.atomic_blocks else "autocommit is off"
+
+
+def _leave_blocks(connection: BaseDatabaseWrapper, blocks: int) -> None:
+    """Leave all blocks but so many, as an error does."""
+    error = TransactionManagementError("left open")
+    while len(connection.atomic_blocks) > blocks:
+        with suppress(Error):  # the server may be gone
+            connection.atomic_blocks[-1].__exit__(TransactionManagementError, error, None)
+
+
+def _close(connection: BaseDatabaseWrapper) -> None:
+    if connection.connection is None:
+        return
+    with suppress(Error):
+        connection.rollback()
+        connection.set_autocommit(connection.settings_dict["AUTOCOMMIT"])  # a database in memory is never closed
+    with suppress(Error):
+        connection.close()
+
+
+def _tell(told: str, error: BaseException | None = None) -> None:
+    """Raise what was told, but for an error that fails the attempt as well: that is told of it."""
+    if not told:
+        return
+    if error is not None and not isinstance(error, Snooze):
+        error.add_note(told)
+    else:
+        raise TransactionManagementError(told) from error

@@ -1,0 +1,163 @@
+"""A handler that leaves a transaction open fails, and costs those after it in its thread nothing."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
+from django.db import connections, transaction
+
+from django_delayq import Message, Snooze
+from django_delayq.message import State
+from tests.worker.processes import Site
+from tests.worker.rig import Rig, make_handler
+
+Leave = Callable[[str], object]
+
+
+def leave_autocommit_off(using: str) -> None:
+    transaction.set_autocommit(False, using=using)
+
+
+def leave_atomic(using: str) -> None:
+    transaction.atomic(using=using).__enter__()
+
+
+def leave_both(using: str) -> None:
+    leave_autocommit_off(using)
+    leave_atomic(using)
+
+
+def leave_two(using: str) -> None:
+    leave_atomic(using)
+    leave_atomic(using)
+
+
+def leave_it_closed(using: str) -> None:
+    leave_atomic(using)
+    connections[using].close()
+
+
+LEAVES = pytest.mark.parametrize(
+    ("leave", "told"),
+    [
+        (leave_autocommit_off, "autocommit is off"),
+        (leave_atomic, "an atomic() was not left"),
+        (leave_both, "an atomic() was not left"),
+        (leave_two, "an atomic() was not left"),
+        (leave_it_closed, "an atomic() was not left"),
+    ],
+)
+
+
+def write(using: str, leave: Leave, id: str) -> None:
+    """Write a row under that id; "bad" leaves a transaction open."""
+    if id == "bad":
+        leave(using)
+    if not connections[using].closed_in_transaction:
+        Group.objects.using(using).create(name=id)
+
+
+def handler_of(func: Callable[[Message[Any]], None], is_async: bool) -> Any:
+    async def afunc(message: Message[Any]) -> None:
+        await sync_to_async(func)(message)
+
+    return make_handler(afunc if is_async else func, concurrency=1, max_attempts=1)
+
+
+def written(using: str) -> set[str]:
+    return set(Group.objects.using(using).values_list("name", flat=True))
+
+
+@LEAVES
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_it_fails_and_those_after_it_take_effect(
+    rig: Rig, database: str, leave: Leave, told: str, is_async: bool
+) -> None:
+    def func(message: Message[Any]) -> None:
+        write(database, leave, message.id)
+
+    rig.start(handler_of(func, is_async))
+    rig.send("before")
+    rig.until_gone("before")
+    rig.send("bad", "a", "b")
+    error = rig.until_state("bad", State.ERROR).error
+    rig.until_gone("a", "b")
+    assert written(database) == {"before", "a", "b"}
+    assert error.startswith(f"TransactionManagementError: It left a transaction open on database {database!r} ({told})")
+
+
+def test_what_is_left_open_on_any_database_is_told(rig: Rig, sqlite_database: str, postgres_database: str) -> None:
+    def func(message: Message[Any]) -> None:
+        leave_autocommit_off(sqlite_database)
+        leave_atomic(postgres_database)
+
+    rig.start(make_handler(func, max_attempts=1))
+    rig.send("a")
+    error = rig.until_state("a", State.ERROR).error
+    assert f"{sqlite_database!r} (autocommit is off)" in error
+    assert f"{postgres_database!r} (an atomic() was not left)" in error
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_one_that_fails_by_itself_keeps_its_error_and_is_told_of_the_other(
+    rig: Rig, sqlite_database: str, is_async: bool
+) -> None:
+    def func(message: Message[Any]) -> None:
+        write(sqlite_database, leave_autocommit_off, message.id)
+        if message.id == "bad":
+            raise LookupError("no such order")
+
+    rig.start(handler_of(func, is_async))
+    rig.send("bad", "a")
+    rig.until_gone("a")
+    info = rig.until_state("bad", State.ERROR)
+    assert info.error == "LookupError: no such order"
+    assert f"It left a transaction open on database {sqlite_database!r}" in rig.broker.errors(1)[0].detail
+    assert written(sqlite_database) == {"a"}
+
+
+def test_one_that_snoozes_with_a_transaction_open_has_not_snoozed(rig: Rig, sqlite_database: str) -> None:
+    def func(message: Message[Any]) -> None:
+        leave_atomic(sqlite_database)
+        raise Snooze("1h")
+
+    rig.start(make_handler(func, max_attempts=1))
+    rig.send("a")
+    assert "It left a transaction open" in rig.until_state("a", State.ERROR).error
+
+
+def test_what_ran_in_the_transaction_that_another_left_open_fails_with_it(rig: Rig, database: str) -> None:
+    """Sync code of all async handlers runs in one thread: what one leaves open there, the others write into."""
+    left_open, written_too = asyncio.Event(), asyncio.Event()
+
+    async def func(message: Message[Any]) -> None:
+        if message.id == "bad":
+            await sync_to_async(leave_autocommit_off)(database)
+            left_open.set()
+            await written_too.wait()
+        else:
+            await left_open.wait()
+            await sync_to_async(Group.objects.using(database).create)(name=message.id)
+            written_too.set()
+
+    rig.start(make_handler(func, concurrency=2))
+    rig.send("bad", "beside")
+    rig.broker.until(lambda: rig.see("bad").failures and rig.see("beside").failures)
+    assert "It left a transaction open" in rig.see("beside").error
+    assert written(database) == set()
+    rig.send("after")
+    rig.until_gone("after")
+    assert written(database) == {"after"}
+
+
+def test_in_a_child_process_too(site: Site) -> None:
+    worker = site.worker("--processes", "1")
+    site.send("bad", key="leave")
+    site.send("good", key="report open")
+    assert site.line.next_of("bad").what == "leaves"
+    assert site.line.next_of("good").what == "outside"
+    worker.until_says("Message 'bad' (leave) is buried: TransactionManagementError: It left a transaction open")
+    assert worker.stop() == 0
