@@ -33,7 +33,8 @@ _MOST_CONNECTIONS = {
 
 @register(Tags.database, deploy=True)
 def check_stores(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """E006 tables are not there, W002 SQLite for one process, W003 no handler, W004 too many connections, W005 clocks.
+    """E006 tables are not there, E012 a level of isolation at which no atomic handler ends, W002 SQLite for one
+    process, W003 no handler, W004 too many connections, W005 clocks.
 
     Of each alias with a store in one of `databases`.
     """
@@ -47,6 +48,7 @@ def _check_store(alias: Alias) -> Iterable[CheckMessage]:
         if problems := report.problems(database):
             return [_unfit(problem) for problem in problems]
         return [
+            *_check_isolation(database),
             *_check_settings(database),
             *_check_keys(alias),
             *_check_connections(alias, database),
@@ -59,6 +61,16 @@ def _check_store(alias: Alias) -> Iterable[CheckMessage]:
 
 def _unfit(text: str) -> CheckMessage:
     return Error(text, hint="Without its tables nothing can be sent, and no worker starts.", id="delayq.E006")
+
+
+def _check_isolation(database: Database) -> Iterator[CheckMessage]:
+    for text in report.isolation_problems(database):
+        yield Error(
+            text,
+            hint='Set "isolation_level" in its OPTIONS, or the default of the server, the database and the role. Until '
+            "then no worker starts.",
+            id="delayq.E012",
+        )
 
 
 def _check_settings(database: Database) -> Iterator[CheckMessage]:

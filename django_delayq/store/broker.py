@@ -383,6 +383,6 @@ class StoredBroker:
         with self.database.available():
             found = report.report(self.clock, self.degraded, self.database)
         if not self._is_fit:  # tables that were there once are not looked for again
-            found.problems += report.problems(self.database)
+            found.problems += report.problems(self.database) or report.isolation_problems(self.database)
             self._is_fit = not found.problems
         return found

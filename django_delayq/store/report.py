@@ -5,6 +5,8 @@ from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 
 from django_delayq.brokers.base import Broker, ServerReport
 from django_delayq.errors import BrokerUnavailable
+from django_delayq.fields import database_name
+from django_delayq.handlers import handlers_by_key
 from django_delayq.store import clocks
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
@@ -51,6 +53,43 @@ def problems(database: Database) -> list[str]:
             wanted = [field.column for field in model._meta.local_concrete_fields]
             lacking += [f"the column {table}.{column}" for column in wanted if column not in columns]
     return [database.lacks(", ".join(lacking))] if lacking else []
+
+
+_FROZEN_LEVELS = {
+    "postgresql": (
+        "SELECT upper(level) FROM current_setting('transaction_isolation') AS level"
+        " WHERE level IN ('repeatable read', 'serializable')"
+    ),
+    "mariadb": (
+        "SELECT DISTINCT concat(replace(level.variable_value, '-', ' '), ' with innodb_snapshot_isolation')"
+        " FROM information_schema.session_variables level JOIN information_schema.session_variables snapshot"
+        " ON snapshot.variable_name = 'INNODB_SNAPSHOT_ISOLATION' AND snapshot.variable_value = 'ON'"
+        " WHERE level.variable_name IN ('TX_ISOLATION', 'TRANSACTION_ISOLATION')"  # the same; since 11.1 both
+        " AND level.variable_value IN ('REPEATABLE-READ', 'SERIALIZABLE')"
+    ),
+}
+"""The level of a transaction, where it may change nothing that another has changed since it began; else no row."""
+
+
+def isolation_problems(database: Database) -> list[str]:
+    """Return why atomic handlers would not end: the renewal of a lease changes the row that they end. At most one."""
+    keys = sorted({handler.key for handler in handlers_by_key(database.alias).values() if handler.atomic})
+    if not keys:
+        return []
+    with database.available():
+        asked = _FROZEN_LEVELS.get(database_name(database.connection))
+        # In a transaction: the client may ask for the level as it begins one.
+        levels = database.transaction(lambda: database.rows(asked)) if asked else []
+    return [
+        _(
+            "Database %(database)r runs transactions at %(level)s: no atomic handler (%(keys)s) could end there once "
+            "the lease of its message was renewed. Give the database READ COMMITTED, or make the handler not atomic.",
+            database=database.using,
+            level=level,
+            keys=", ".join(map(repr, keys)),
+        )
+        for (level,) in levels
+    ]
 
 
 def durability(database: Database) -> str:
