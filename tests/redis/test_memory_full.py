@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 import pytest
+import redis
 
 from django_delayq.brokers.base import Alarm, Ask, Pause, Verb, Want, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
@@ -53,6 +55,18 @@ def test_a_slot_is_held_on_and_given_back(own_rig: Rig, full: Full) -> None:
     with full():
         own_rig.broker.give_back([first])
     assert own_rig.broker.acquire([second], lease_ms=LEASE_MS) == [None]
+
+
+@pytest.mark.parametrize("policy", ["volatile-lru", "volatile-ttl"])
+def test_who_holds_a_slot_or_has_had_a_turn_is_not_evicted(own_server: Server, own_rig: Rig, policy: str) -> None:
+    asks = [Ask("slot", "", 1, 1), Ask("turn", "", 2, None, 60_000_000)]
+    assert own_rig.broker.acquire(asks, lease_ms=LEASE_MS) == [None, None]
+    with own_server.client() as client:
+        client.config_set("maxmemory-policy", policy)
+        with own_server.memory_full(), pytest.raises(redis.OutOfMemoryError):
+            client.set("other", "value")  # what may be evicted is evicted before that is refused
+    again = [replace(ask, token=ask.token + 2) for ask in asks]
+    assert None not in own_rig.broker.acquire(again, lease_ms=LEASE_MS)
 
 
 def test_a_claimed_alarm_goes_back(own_rig: Rig, full: Full) -> None:

@@ -28,13 +28,7 @@ for i = 4, #ARGV do
     refused = refused + 1
   end
 end
-local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
-if last and tonumber(last) > now then -- else it is empty, or about to expire
-  redis.call('PEXPIRE', KEYS[1], last - now)
-  for _, lapsed in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do redis.call('ZREM', KEYS[1], lapsed) end
-end
+for _, lapsed in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do redis.call('ZREM', KEYS[1], lapsed) end
 write_line(KEYS[2], line)
-if interval and turn > now_us then
-  redis.call('SET', KEYS[3], string.format('%.0f', turn), 'PX', math.ceil((turn - now_us) / 1000))
-end
+if interval and turn > now_us then redis.call('SET', KEYS[3], string.format('%.0f', turn)) end
 return waits
