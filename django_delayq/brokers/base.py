@@ -184,7 +184,8 @@ class Broker(Protocol):
     def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
         """Whether leased messages may start now, by the limits of their keys: None for each that may.
 
-        A slot is held for `lease_ms` from now. Asked for again by its holder it is held anew, and takes no other turn.
+        A slot is held for `lease_ms` from now. Asked for again by its holder it is held anew, and takes no other turn:
+        also where all slots are taken, if the ask says that it is `held`.
         Those that are refused are told different times, so that they don't all come at once. Needs the capability
         `LIMITS`.
         """

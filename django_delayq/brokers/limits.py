@@ -74,13 +74,14 @@ class Limit:
     value: str
     most: int | None
     interval_us: int | None
+    held: bool = False
 
 
 def by_limit(asks: Sequence[Ask]) -> dict[Limit, list[int]]:
     """The positions of the asks of each limit."""
     positions: defaultdict[Limit, list[int]] = defaultdict(list)
     for i, ask in enumerate(asks):
-        positions[Limit(ask.key, ask.value, ask.most, ask.interval_us)].append(i)
+        positions[Limit(ask.key, ask.value, ask.most, ask.interval_us, ask.held)].append(i)
     return positions
 
 
@@ -94,7 +95,7 @@ def acquire(
     answers: list[Refusal | None] = []
     refused = 0
     for token in tokens:
-        holds = token in slots.ends
+        holds = limit.held or token in slots.ends
         is_free = limit.most is None or len(slots.ends) < limit.most
         if holds or (is_free and turn_us <= now_us):
             if not holds:

@@ -99,7 +99,7 @@ class Ask:
     """What a leased message must get before it starts, by the limits of its key.
 
     One of the `most` slots of (key, value), and its turn among the starts of the key, `interval_us` apart. None: there
-    is no such limit. The slot is the token's, which no other ask has.
+    is no such limit. The slot is the token's, which no other ask has. One that is `held` already is never refused.
     """
 
     key: str
@@ -107,6 +107,8 @@ class Ask:
     token: int
     most: int | None = None
     interval_us: int | None = None
+    held: bool = False
+    """Whether its message runs: it counts, also where what kept the limits has forgotten it."""
 
 
 class Refusal(NamedTuple):

@@ -26,7 +26,7 @@ class Limits:
     def acquire(self, asks: Sequence[Ask], lease_ms: int) -> list[Refusal | None]:
         """As the broker's. Of rows a transaction for each limit: none waits for two."""
         if self._clock is not None:
-            if self._degraded.is_alone:
+            if self._degraded.is_alone and not all(ask.held for ask in asks):
                 raise BrokerUnavailable("The broker, which keeps the limits, is away: what has limits waits.")
             # What the node of one limit does not answer tells nothing of the others: no absence begins here.
             return self._clock.acquire(asks, lease_ms=lease_ms)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Sequence
+from itertools import chain, compress
 from time import monotonic
 
 from django_delayq.brokers.base import BATCH, Broker, pages
@@ -104,7 +105,11 @@ class Leases:
 
     def _renew(self) -> bool:
         """Whether every page was renewed. One that can't be must not keep the others from it."""
-        renewed = [self._renew_page(page) for page in pages(self.held(), BATCH)]
+        asked = list(pages(self.held(), BATCH))
+        renewed = [self._renew_page(page) for page in asked]
+        # Together, at the end: a clock that is away is waited for once.
+        told = chain.from_iterable(compress(asked, renewed))
+        renew_slots(self._broker, [lease for lease in told if not lease.lost], self.held, self._lease_ms)
         if all(renewed):
             self._outage.end("renewing")
         return all(renewed)
@@ -119,7 +124,6 @@ class Leases:
         for lease, is_held in zip(page, held, strict=True):
             if is_held:
                 lease.held_until = sent_at + self.hold_s
-        renew_slots(self._broker, [lease for lease, is_held in zip(page, held, strict=True) if is_held], self._lease_ms)
         # A lease that was settled meanwhile is not lost: its removal tells. Nor is one that can't be told yet.
         lost = [lease for lease, is_held in zip(page, held, strict=True) if is_held is False]
         self.lose(lease for lease in lost if lease in self._held)

@@ -1,6 +1,7 @@
 """Limits over all workers: slots that leases hold, and turns a time apart. All who have them keep them alike."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -70,6 +71,15 @@ def test_who_holds_a_slot_holds_it_anew_when_asking_again(rig: Rig) -> None:
     assert granted(rig, [slot(1)]) == [1]
     rig.advance(LEASE_MS - 5_000)
     assert granted(rig, [slot(2)]) == []
+
+
+def test_what_runs_is_counted_also_where_another_has_got_its_slot(rig: Rig) -> None:
+    assert granted(rig, [slot(1)]) == [1]
+    assert granted(rig, [replace(slot(2), held=True)]) == [2]
+    rig.broker.give_back([slot(1)])
+    assert granted(rig, [slot(3)]) == []
+    rig.broker.give_back([slot(2)])
+    assert granted(rig, [slot(3)]) == [3]
 
 
 def test_those_that_find_no_slot_come_again_one_after_the_other(rig: Rig) -> None:

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
 
 from django_delayq.brokers.base import Alarm, Ask, Header, Put, Verb, Want, WorkerInfo
 from django_delayq.brokers.redis import owners
-from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.keys import Keys, LimitKeys
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.errors import BrokerUnavailable, PartlyUnavailable, SendError
 from tests import servers
@@ -282,3 +283,24 @@ def test_a_slot_that_moves_keeps_its_own_shard_waiting_only(cluster: ClusterServ
     with cluster.moving(slot, target, source):
         cluster.move_keys(slot, target, source)
     assert rig.broker.audit().differences == []
+
+
+def test_limits_wait_for_those_that_run_where_a_node_was_away_and_nowhere_else(
+    cluster: ClusterServers, rig: Rig, soon: Soon
+) -> None:
+    here, elsewhere = (Ask(_key_on(cluster, node), "", 1, 9) for node in cluster.primaries[:2])
+    rig.broker.acquire([here, elsewhere], lease_ms=LEASE_MS)
+    rig.broker.give_back([here, elsewhere])
+    cluster.primaries[0].freeze()
+    with soon(), pytest.raises(BrokerUnavailable):
+        rig.broker.acquire([here], lease_ms=LEASE_MS)
+    assert rig.broker.acquire([elsewhere], lease_ms=LEASE_MS) == [None]
+    cluster.primaries[0].thaw()
+    until(lambda: rig.broker.upkeep(lease_ms=LEASE_MS).away == "")
+    assert rig.broker.acquire([replace(here, token=2)], lease_ms=LEASE_MS) != [None]
+    assert rig.broker.acquire([replace(here, token=2, held=True)], lease_ms=LEASE_MS) == [None]
+
+
+def _key_on(cluster: ClusterServers, node: Server) -> str:
+    keys = (f"k{n}" for n in count())
+    return next(key for key in keys if cluster.owner(LimitKeys("delayq", key, "").slots) is node)

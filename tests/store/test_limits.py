@@ -1,6 +1,7 @@
 """Limits with a store: the clock keeps them if it can, else the tables; tests/brokers holds both to the promises."""
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +53,14 @@ def test_what_has_limits_waits_for_a_clock_that_is_away_and_nobody_asks_it(broke
         raise BrokerUnavailable("It is away.")
     with pytest.raises(BrokerUnavailable, match="what has limits waits"):
         broker.acquire([ASK], lease_ms=LEASE_MS)
+
+
+def test_what_runs_holds_its_slot_at_a_clock_that_is_back_before_anything_is_claimed_by_it(
+    broker: StoredBroker,
+) -> None:
+    broker.degraded.on = True
+    assert broker.acquire([replace(ASK, held=True)], lease_ms=LEASE_MS) == [None]
+    assert broker.clock.acquire([Ask("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
 
 
 def test_rows_of_what_counts_no_more_are_removed(without_limits: StoredBroker, database: str) -> None:

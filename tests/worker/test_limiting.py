@@ -11,9 +11,10 @@ import pytest
 
 from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import Ask, Refusal
+from django_delayq.conf import Alias
 from django_delayq.limits import Limits
 from django_delayq.message import State
-from django_delayq.worker import limiting, upkeep
+from django_delayq.worker import leases, limiting, upkeep
 from django_delayq.worker.claiming import Claiming
 from django_delayq.worker.queues import served_queues
 from django_delayq.worker.settling import Settling
@@ -193,6 +194,49 @@ def test_a_slot_is_held_for_as_long_as_its_handler_runs(gate: threading.Event) -
     assert rig.broker.acquire([Ask("k", "", 99, 1)], lease_ms=600) != [None]
     gate.set()
     rig.until_gone("held", "next")
+    rig.stop()
+
+
+def test_what_runs_counts_also_where_the_broker_has_forgotten_its_slot(gate: threading.Event) -> None:
+    rig = Rig(lease_ms=600)
+    hold(rig, gate, ONE)
+    tokens = list(rig.broker._limits._slots["k", ""].ends)
+    assert rig.broker.acquire([Ask("k", "", 99, 1, held=True)], lease_ms=600_000) == [None]  # another got it meanwhile
+    rig.broker.give_back([Ask("k", "", token, 1) for token in tokens])
+    renewals = rig.broker.acquires
+    rig.broker.until(lambda: rig.broker.acquires > renewals)
+    assert rig.broker.acquire([Ask("k", "", 98, 2)], lease_ms=600) != [None]
+    gate.set()
+    rig.until_gone("held")
+    rig.stop()
+
+
+class LateRenewals(WatchedBroker):
+    """Whoever has a slot gives it back while its renewal is on the way."""
+
+    def __init__(self, alias: Alias) -> None:
+        super().__init__(alias)
+        self.renewed, self.given_back = threading.Event(), threading.Event()
+
+    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+        if any(ask.held for ask in asks):
+            self.renewed.set()
+            assert self.given_back.wait(PATIENCE_S)
+        return super().acquire(asks, lease_ms=lease_ms)
+
+    def give_back(self, asks: Sequence[Ask]) -> None:
+        super().give_back(asks)
+        self.given_back.set()
+        self.tell()
+
+
+def test_a_slot_that_is_given_back_while_it_is_renewed_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LONGEST_PAUSE_S", 0.01)
+    broker = (rig := Rig(lease_ms=600_000, broker_class=LateRenewals)).broker
+    assert isinstance(broker, LateRenewals)
+    hold(rig, broker.renewed, ONE)
+    broker.until(lambda: broker.acquires >= 2)
+    broker.until(lambda: not broker._limits._slots["k", ""].ends)
     rig.stop()
 
 

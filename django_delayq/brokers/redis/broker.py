@@ -184,7 +184,9 @@ class RedisBroker:
 
     def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
         check_batch(asks)
-        return self._run(limits.acquire(self._options.prefix, asks, lease_ms)) if asks else []
+        if not asks:
+            return []
+        return self._run(limits.acquire(self._options.prefix, asks, lease_ms, self._links.unbroken_s))
 
     def give_back(self, asks: Sequence[Ask]) -> None:
         check_batch(asks)

@@ -100,6 +100,10 @@ class Cluster:
         address = self.place_of(key)
         return self._location.shown if address is None else self._node(address).server.shown
 
+    def unbroken_s(self, key: str) -> float:
+        place = self.place_of(key)
+        return 0.0 if place is None else self._node(place).server.contact.unbroken_s
+
     def close(self) -> None:
         for node in list(self._known.values()):
             node.server.close()
@@ -207,6 +211,8 @@ class Cluster:
         node.answers()
         answers = list(zip(part, replies, strict=True))
         is_done = not any(isinstance(reply, ResponseError) and trip.calls[i].keys for i, reply in answers)
+        if is_done:
+            node.server.contact.keep()
         for i, reply in answers:
             if isinstance(reply, MovedError):
                 self._nodes.moved(reply)
@@ -227,6 +233,7 @@ class Cluster:
         if not isinstance(error, BrokerUnavailable):
             raise error from None
         self._nodes.ask_last(node.address)
+        node.server.contact.lose()
         node.server.close()  # what ended one connection has likely ended them all
         if is_new or (trip.is_hasty and isinstance(fault, RedisTimeoutError)):
             node.is_away(error)

@@ -1,7 +1,13 @@
-"""Limits over all workers: a key of Redis for each, in a slot of its own. Operations, as `scripts.py` defines them."""
+"""Limits over all workers: a key of Redis for each, in a slot of its own. Operations, as `scripts.py` defines them.
 
+Redis may forget who holds a slot while what runs goes on: slots lapse while it hangs, and are lost with its data. So
+for one lease after a worker has lost touch with Redis it starts nothing that needs a slot. Within that time whoever
+runs has renewed.
+"""
+
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from django_delayq.brokers.base import Ask, Refusal, in_order
 from django_delayq.brokers.limits import Limit, by_limit
@@ -9,20 +15,44 @@ from django_delayq.brokers.redis.keys import LimitKeys
 from django_delayq.brokers.redis.scripts import Call, Hasty, Operation, load
 
 
-def acquire(prefix: str, asks: Sequence[Ask], lease_ms: int) -> Operation[list[Refusal | None]]:
-    """None for each ask that is granted."""
+def acquire(
+    prefix: str, asks: Sequence[Ask], lease_ms: int, unbroken_s: Callable[[str], float]
+) -> Operation[list[Refusal | None]]:
+    """None for each ask that is granted. `unbroken_s` is how long this worker has been in touch with a key's server."""
     limits = by_limit(asks)
     # Hasty: a worker that waited for a node that is away would claim nothing of the others.
     replies = yield Hasty(
         _acquire(prefix, limit, [asks[i].token for i in own], lease_ms) for limit, own in limits.items()
     )
-    return in_order(limits.values(), [_read(limit, reply) for limit, reply in zip(limits, replies, strict=True)])
+    answers = in_order(limits.values(), [_read(limit, reply) for limit, reply in zip(limits, replies, strict=True)])
+    refusals = _too_soon(prefix, asks, answers, lease_ms, unbroken_s)
+    if refusals:
+        yield from give_back(prefix, [asks[i] for i in refusals])
+    return [refusals.get(i, answer) for i, answer in enumerate(answers)]
+
+
+def _too_soon(
+    prefix: str,
+    asks: Sequence[Ask],
+    answers: Sequence[Refusal | None],
+    lease_ms: int,
+    unbroken_s: Callable[[str], float],
+) -> dict[int, Refusal]:
+    """Return the refusals of those that got a slot which another may hold, by their positions."""
+    refusals: dict[int, Refusal] = {}
+    for i, (ask, answer) in enumerate(zip(asks, answers, strict=True)):
+        if answer is None and ask.most is not None and not ask.held:
+            left_ms = lease_ms - 1000 * unbroken_s(LimitKeys(prefix, ask.key, ask.value).slots)
+            if left_ms > 0:
+                refusals[i] = Refusal(math.ceil(left_ms) + len(refusals), of_key=True)
+    return refusals
 
 
 def _acquire(prefix: str, limit: Limit, tokens: Sequence[int], lease_ms: int) -> Call:
     keys = LimitKeys(prefix, limit.key, limit.value)
     most, interval_us = ("" if each is None else each for each in (limit.most, limit.interval_us))
-    return Call(load("acquire"), (keys.slots, keys.line, keys.turn), (most, lease_ms, interval_us, *tokens))
+    arguments = most, lease_ms, interval_us, int(limit.held), *tokens
+    return Call(load("acquire"), (keys.slots, keys.line, keys.turn), arguments)
 
 
 def _read(limit: Limit, reply: Sequence[int]) -> list[Refusal | None]:

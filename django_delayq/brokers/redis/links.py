@@ -38,6 +38,9 @@ class Exchange(Protocol):
     def shown_at(self, key: str) -> str:
         """Return where the server is that has a key, for people."""
 
+    def unbroken_s(self, key: str) -> float:
+        """Return since how many seconds the server of a key has answered each time."""
+
     def close(self) -> None:
         """Close the idle connections."""
 
@@ -49,6 +52,7 @@ class Links:
         self._exchange: Exchange = Cluster(location) if location.nodes else OneServer(location)
         self.place_of = self._exchange.place_of
         self.shown_at = self._exchange.shown_at
+        self.unbroken_s = self._exchange.unbroken_s
 
     def run(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
         """Run an operation to its end. Raises `lost` of the reason after `budget` seconds, or `BrokerRefused`.
@@ -122,20 +126,26 @@ class OneServer:
         """All keys are there."""
         return self._server.shown
 
+    def unbroken_s(self, key: str) -> float:
+        return self._server.contact.unbroken_s
+
     def _end(self, calls: list[Call], sent: Sent, patience: Patience) -> Replies:
         try:
-            return Replies(self._checked(calls, self._server.receive(calls, sent, patience)))
+            return Replies(self._heard(calls, self._server.receive(calls, sent, patience)))
         except FAULTS as error:
             self._pause_after(error, patience)
         while True:
             try:
-                return Replies(self._checked(calls, self._server.repeat(calls, patience)), repeated=range(len(calls)))
+                return Replies(self._heard(calls, self._server.repeat(calls, patience)), repeated=range(len(calls)))
             except FAULTS as error:
                 self._pause_after(error, patience)
 
     def _pause_after(self, error: Exception, patience: Patience) -> None:
         self.close()  # what ended one connection has likely ended them all
-        time.sleep(patience.pause_after(as_ours(error, self._server.shown)))
+        ours = as_ours(error, self._server.shown)
+        if isinstance(ours, Passing):
+            self._server.contact.lose()
+        time.sleep(patience.pause_after(ours))
 
     async def ask(self, calls: list[Call], patience: Patience) -> Replies:
         patience.begin()
@@ -149,6 +159,11 @@ class OneServer:
                 return Replies(replies, repeated=range(len(calls)))
             except FAULTS as error:
                 await asyncio.sleep(patience.pause_after(as_ours(error, self._server.shown)))
+
+    def _heard(self, calls: list[Call], replies: list[object]) -> list[object]:
+        checked = self._checked(calls, replies)
+        self._server.contact.keep()
+        return checked
 
     def _checked(self, calls: list[Call], replies: list[object]) -> list[object]:
         for call, reply in zip(calls, replies, strict=True):

@@ -6,8 +6,10 @@ repeats a call that is safe to repeat (every one of ours is, see lua/lib/call.lu
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
+from time import monotonic
 from weakref import WeakKeyDictionary
 
 import redis
@@ -29,6 +31,30 @@ Sent = AbstractConnection | Exception
 """A connection on which calls were sent, or why they were not."""
 
 
+class Contact:
+    """For how long this process has been in touch with a server, as far as blocking calls tell."""
+
+    def __init__(self) -> None:
+        self._was_made = self._is_lost = False
+        self._since = -math.inf
+
+    def lose(self) -> None:
+        """Note that an answer did not come, or was that it can't answer now."""
+        self._is_lost = self._was_made  # who was never in touch has lost nothing
+
+    def keep(self) -> None:
+        """Note that it has answered."""
+        self._was_made = True
+        if self._is_lost:
+            self._since = monotonic()
+            self._is_lost = False
+
+    @property
+    def unbroken_s(self) -> float:
+        """Return since how many seconds it has answered each time: without end where it never failed to."""
+        return 0.0 if self._is_lost else monotonic() - self._since
+
+
 class Server:
     """A pool of connections that grows with the calls in flight.
 
@@ -37,6 +63,7 @@ class Server:
 
     def __init__(self, location: Location) -> None:
         self.shown = location.shown
+        self.contact = Contact()
         self._location = location
         self._idle: deque[AbstractConnection] = deque()
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
