@@ -34,6 +34,7 @@ from django_delayq.brokers.base import (
     Want,
     WorkerInfo,
     check_batch,
+    earliest,
     refuse_duplicates,
 )
 from django_delayq.conf import Alias, Store
@@ -42,7 +43,7 @@ from django_delayq.store import audit, byid, claims, looks, pauses, puts, reclai
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database, T
 from django_delayq.store.degraded import Degraded
-from django_delayq.store.feed import Feed, claim_until_none
+from django_delayq.store.feed import Feed, claim_due, claim_until_none
 from django_delayq.store.limits import Limits
 from django_delayq.store.short_cut import ShortCut
 from django_delayq.store.sweep import Unfed
@@ -50,7 +51,7 @@ from django_delayq.transactions import warn_of_others
 from django_delayq.values import did_you_mean
 
 MANY = 100
-"""A claim takes so many alarms, shared out among what is wanted, after one whose alarms were all stale."""
+"""How many alarms are taken at least, in all, of those pairs whose alarms were all stale."""
 
 
 class StoredBroker:
@@ -72,7 +73,7 @@ class StoredBroker:
         self._limits = Limits(self.database, clock, self.degraded)
         self._is_fit = False
         self._looked_to = reclaims.START
-        self._heard_in_vain = False  # by the last claim: all its alarms were stale, and more may be behind them
+        self._met_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._clock_left_out = False  # by the last claim: the clock waits for what was wanted before
         self.alarms_lost = False
         """Whether the last upkeep found that the clock may have lost alarms."""
@@ -122,7 +123,7 @@ class StoredBroker:
     # The worker's moves
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        heard_in_vain, self._heard_in_vain = self._heard_in_vain, False
+        self._met_stale = False
         if self.degraded.on:
             self._clock_left_out = True
             with self.database.available():
@@ -130,10 +131,17 @@ class StoredBroker:
             # What was leased must not wait for the clock, nor be lost where that fails. The next claim asks it.
             if found.messages or found.buried or self.degraded.is_alone:
                 return found
-        if heard_in_vain:  # many that were cancelled or moved together may be ahead of what is due after them
-            wants = [replace(want, count=max(want.count, MANY // len(wants))) for want in wants]
-        found, heard = self._claim_by_clock(wants, lease_ms, worker)
-        self._heard_in_vain = heard and not found.messages
+        found, stale = self._claim_by_clock(wants, lease_ms, worker)
+        self._met_stale = bool(stale)
+        # What fails from here on fails the next claim too, which follows at once. What was found must not be lost.
+        if stale:
+            with contextlib.suppress(DelayqError):
+                more, stale = self._claim_by_clock(_many(stale), lease_ms, worker)
+                _add(found, more)
+        if stale:
+            with contextlib.suppress(DelayqError), self.database.available():
+                more, _ = claim_due(self.database, stale, lease_ms, worker)
+                _add(found, more)
         return found
 
     def claim_all(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
@@ -144,10 +152,12 @@ class StoredBroker:
         """
         buried: list[BuriedInfo] = []
         ghosts: list[str] = []
-        found, heard = Claims([], [], 0, None), not self.degraded.on
-        while heard and not found.messages:
-            found, heard = self._claim_by_clock(wants, lease_ms, worker)
+        found = Claims([], [], 0, None)
+        left = [] if self.degraded.on else wants
+        while left and not found.messages:
+            found, stale = self._claim_by_clock(left, lease_ms, worker)
             buried, ghosts = [*buried, *found.buried], [*ghosts, *found.ghosts]
+            left = _many(stale)
         if not found.messages:
             with self.database.available():
                 found = claim_until_none(self.database, wants, lease_ms, worker)
@@ -155,8 +165,12 @@ class StoredBroker:
         found.buried, found.ghosts = buried, ghosts
         return found
 
-    def _claim_by_clock(self, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, bool]:
-        """Also whether the clock had an alarm."""
+    def _claim_by_clock(self, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, list[Want]]:
+        """Claim what the clock tells of. Also return the wants whose alarms were all stale.
+
+        Very many more of those may be ahead of what is due: of messages that were cancelled or moved together, or that
+        ran from the tables alone.
+        """
         with self.degraded.asking():
             found = self.clock.claim(wants, lease_ms=lease_ms, worker=worker)
         self._clock_left_out = False
@@ -172,7 +186,9 @@ class StoredBroker:
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
         messages = [*found.messages, *rows.messages]
         claimed = Claims(messages, [], rows.now_ms, next_due_ms, found.left, found.ghosts, rows.buried)
-        return claimed, bool(found.alarms)
+        heard = {(alarm.queue, alarm.key) for alarm in found.alarms}
+        stale = heard.difference((one.header.queue, one.header.key) for one in messages if one.header)
+        return claimed, [want for want in wants if (want.queue, want.key) in stale]
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():
@@ -250,7 +266,7 @@ class StoredBroker:
         return self.clock.end_rebuild()
 
     def wait(self, timeout: float) -> bool:
-        if self._heard_in_vain:
+        if self._met_stale:
             return True
         if self.degraded.is_alone:
             return self._feed.wait(timeout)
@@ -386,3 +402,17 @@ class StoredBroker:
             found.problems += report.problems(self.database) or report.isolation_problems(self.database)
             self._is_fit = not found.problems
         return found
+
+
+def _many(wants: Sequence[Want]) -> list[Want]:
+    """Return the wants with a count that clears many stale alarms at a time."""
+    return [replace(want, count=max(want.count, MANY // len(wants))) for want in wants]
+
+
+def _add(found: Claims, more: Claims) -> None:
+    """Add what a later claim gave."""
+    found.messages += more.messages
+    found.buried += more.buried
+    found.ghosts += more.ghosts
+    found.left |= more.left
+    found.next_due_ms = earliest(found.next_due_ms, more.next_due_ms)

@@ -1,19 +1,35 @@
 """Alarms of rows that are gone, or run already: they hold up none of what is behind them."""
 
+from itertools import chain
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
+
 from django_delayq import send_delay_message
-from django_delayq.brokers.base import Alarm, Want
+from django_delayq.brokers.base import Alarm, Claims, Want, pages
+from django_delayq.errors import BrokerUnavailable
 from django_delayq.store import StoredBroker
 from tests.store.support import LEASE_MS, alarms, wait_until_due
 
 HAND = [Want("default", "k", 1)]
 GONE = [Alarm("default", "k", f"{10**12 + n}") for n in range(5)]
 MANY_GONE = [Alarm("default", "k", f"{10**12 + n}") for n in range(150)]
+VERY_MANY_GONE = [Alarm("default", "k", f"{10**12 + n}") for n in range(2_000)]
+MANY_KEYS = [*(Want("default", f"other{n}", 1) for n in range(111)), *HAND]
 
 
 def _sleep_until_nothing_wakes(broker: StoredBroker) -> None:
     """Claim and wait, as a worker does."""
     while broker.wait(0):
         assert broker.claim(HAND, lease_ms=LEASE_MS, worker="w").messages == []
+
+
+def _put_very_many(broker: StoredBroker) -> None:
+    for page in pages(VERY_MANY_GONE, 1_000):
+        broker.put_alarms(page)
+    wait_until_due(broker)
 
 
 def test_a_claim_of_stale_alarms_alone_is_followed_by_the_next_one(broker: StoredBroker) -> None:
@@ -46,7 +62,7 @@ def test_many_stale_alarms_are_gone_after_a_few_claims(broker: StoredBroker) -> 
 
 def test_many_stale_alarms_of_one_key_hold_up_no_other(broker: StoredBroker) -> None:
     wants = [*HAND, Want("default", "other", 1)]
-    broker.put_alarms(MANY_GONE)
+    _put_very_many(broker)
     send_delay_message("other", 1, id="a")
     wait_until_due(broker)
     broker.claim(HAND, lease_ms=LEASE_MS, worker="w")
@@ -55,3 +71,62 @@ def test_many_stale_alarms_of_one_key_hold_up_no_other(broker: StoredBroker) -> 
         found = [message.id for message in broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages]
         assert alarms(broker)
     assert found == ["a"]
+
+
+def test_what_is_behind_very_many_stale_alarms_is_claimed_at_once_beside_many_keys(broker: StoredBroker) -> None:
+    _put_very_many(broker)
+    send_delay_message("k", 1, id="a")
+    wait_until_due(broker)
+    claims = [broker.claim(MANY_KEYS, lease_ms=LEASE_MS, worker="w").messages for _ in range(3)]
+    assert [message.id for message in chain(*claims)] == ["a"]
+
+
+def test_what_is_behind_very_many_stale_alarms_is_claimed_while_other_keys_have_messages(broker: StoredBroker) -> None:
+    wants = [Want("default", "other", 1), *HAND]
+    _put_very_many(broker)
+    for n in range(5):
+        send_delay_message("other", 1, id=f"other{n}")
+    send_delay_message("k", 1, id="a")
+    wait_until_due(broker)
+    claims = [broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages for _ in range(3)]
+    assert {message.id for message in chain(*claims)} > {"a"}
+
+
+def test_very_many_stale_alarms_are_cleared_many_at_a_time_beside_many_keys(broker: StoredBroker) -> None:
+    _put_very_many(broker)
+    claims = 0
+    while broker.wait(0):
+        assert broker.claim(MANY_KEYS, lease_ms=LEASE_MS, worker="w").messages == []
+        claims += 1
+    assert alarms(broker) == 0
+    assert claims <= 40
+
+
+def test_who_drains_clears_many_stale_alarms_at_a_time(broker: StoredBroker, database: str) -> None:
+    _put_very_many(broker)
+    send_delay_message("k", 1, id="a")
+    wait_until_due(broker)
+    with CaptureQueriesContext(connections[database]) as captured:
+        found = broker.claim_all(MANY_KEYS, lease_ms=LEASE_MS, worker="w")
+    assert [message.id for message in found.messages] == ["a"]
+    assert len(captured) < 300, "a few statements for each hundred"
+
+
+def test_what_was_claimed_beside_stale_alarms_is_kept_when_the_broker_fails_then(
+    broker: StoredBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.put_alarms(GONE)
+    send_delay_message("other", 1, id="a")
+    wait_until_due(broker)
+    claim = broker.clock.claim
+
+    def claim_once(*args: Any, **options: Any) -> Claims:
+        monkeypatch.setattr(broker.clock, "claim", fail)
+        return claim(*args, **options)
+
+    def fail(*_: Any, **__: Any) -> Claims:
+        raise BrokerUnavailable("gone")
+
+    monkeypatch.setattr(broker.clock, "claim", claim_once)
+    found = broker.claim([Want("default", "other", 1), *HAND], lease_ms=LEASE_MS, worker="w")
+    assert [message.id for message in found.messages] == ["a"]
