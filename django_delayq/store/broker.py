@@ -177,8 +177,12 @@ class StoredBroker:
         if found.away:  # that nothing is away a claim can't tell: it needs no memory
             self.degraded.hear(found.away)
         self._carried.add(found)
-        with self.database.available():
-            rows = claims.claim(self.database, found.alarms, wants, lease_ms, worker)
+        try:
+            with self.database.available():
+                rows = claims.claim(self.database, found.alarms, wants, lease_ms, worker)
+        except Exception:
+            self._forget(found.alarms, found.alarms)  # back to be claimed again: they would lie idle for a lease
+            raise
         # What a clock that can't be asked does not tell of may be on its way.
         may_be_left = found.left or Capability.ALARMS not in self.clock.capabilities
         self.unfed.note(wants, found.alarms, rows.messages, left=may_be_left)
