@@ -16,12 +16,17 @@ SHORT_CUT_MS = 1_000
 
 
 def relay(database: Database, clock: Broker, horizon_ms: int) -> int:
-    """Place one page. Gives how many rows it read; a full page (`BATCH`) asks for another pass at once."""
+    """Place one page. Gives how many rows it read; a full page (`BATCH`) asks for another pass at once.
+
+    Rows that another transaction holds are passed over: they can't be marked, and would be read again and again, ahead
+    of those behind them.
+    """
     dialect = database.dialect
     rows = database.rows(
         f"SELECT r.id, r.queue, r.key, r.due_at, {dialect.now} FROM delayq_ready r"
         f" WHERE r.alias = %s AND {UNPLACED} AND r.due_at <= {dialect.now} + %s"
-        f" AND NOT r.due_at BETWEEN {dialect.now} - %s AND {dialect.now} + %s ORDER BY r.due_at LIMIT %s",
+        f" AND NOT r.due_at BETWEEN {dialect.now} - %s AND {dialect.now} + %s"
+        f" ORDER BY r.due_at LIMIT %s{dialect.skip_locked}",
         [database.alias, horizon_ms, SHORT_CUT_MS, SHORT_CUT_MS, BATCH],
     )
     if rows:

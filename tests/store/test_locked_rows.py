@@ -25,13 +25,13 @@ pytestmark = pytest.mark.parametrize("database", ["postgres_database"], ids=["po
 
 
 @contextmanager
-def locked(database: str, id: str) -> Iterator[None]:
-    """The row of `id`, held by a transaction of another connection."""
+def locked(database: str, *ids: str) -> Iterator[None]:
+    """The rows of `ids`, held by a transaction of another connection."""
     held, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
         with transaction.atomic(using=database):
-            list(ReadyMessage.objects.using(database).select_for_update().filter(message_id=id))
+            list(ReadyMessage.objects.using(database).select_for_update().filter(message_id__in=ids))
             held.set()
             go_on.wait(PATIENCE_S)
         connections.close_all()

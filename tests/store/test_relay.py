@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from time import sleep
 
 import pytest
 from django.db import connections
@@ -15,9 +16,13 @@ from django_delayq.conf import Options
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker, claims
 from django_delayq.store.relay import rebuild, relay
+from django_delayq.worker.outage import Outage
+from django_delayq.worker.relaying import Relaying
 from tests.brokers.rig import settlement
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, alarms, claim
+from tests.store.test_locked_rows import locked
+from tests.worker.rig import PATIENCE_S
 
 HOUR_MS = 3_600_000
 
@@ -52,6 +57,42 @@ def test_a_change_while_it_was_put_leaves_the_row_to_the_next_pass(broker: Store
     assert not ReadyMessage.objects.using(database).get().placed
     broker.clock.put_alarms = put_alarms  # type: ignore[method-assign]
     assert _relay(broker) == 1
+
+
+HELD = [f"{n}" for n in range(1_200)]
+on_databases_with_row_locks = pytest.mark.parametrize(
+    "database", ["postgres_database", "mariadb_database"], ids=["postgresql", "mariadb"], indirect=True
+)
+
+
+@on_databases_with_row_locks
+def test_rows_that_another_transaction_holds_wait_and_hold_up_no_other(broker: StoredBroker, database: str) -> None:
+    send_delay_messages(Send("k", 1, id=id, delay="20m") for id in HELD)
+    send_delay_message("k", 1, id="free", delay="30m")
+    with locked(database, *HELD):
+        assert _relay(broker) == 1, "a full page would ask for another pass at once, as long as they are held"
+        assert alarms(broker) == 1
+        assert _relay(broker) == 0
+    assert _relay(broker) == 1_000
+    assert _relay(broker) == 200
+    assert alarms(broker) == 1_201
+
+
+@on_databases_with_row_locks
+def test_a_worker_looks_once_a_second_at_rows_that_another_transaction_holds(
+    broker: StoredBroker, database: str, redis_server: Server
+) -> None:
+    send_delay_messages(Send("k", 1, id=id, delay="20m") for id in HELD)
+    send_delay_message("k", 1, id="free", delay="30m")
+    thread = Relaying(broker, LEASE_MS, Outage())
+    with locked(database, *HELD), redis_server.client() as client:
+        thread.start()
+        while not alarms(broker):
+            sleep(0.05)
+        before = client.info("stats")["total_commands_processed"]
+        sleep(1.5)
+        assert client.info("stats")["total_commands_processed"] - before < 1_000, "of a pass a second"
+        thread.close(PATIENCE_S)
 
 
 def test_a_flushed_broker_gets_all_its_alarms_again(broker: StoredBroker, redis_server: Server) -> None:
