@@ -43,6 +43,9 @@ class Dialect:
     """An UPDATE of `delayq_ready` by a given table `held`, whose `pk` is of the row."""
     given: Callable[[str, given.Columns, given.Rows], tuple[str, list[Any]]]
     """See given.py."""
+    by_index: str = ""
+    """Behind a table of FROM: has it read by an index. MySQL and MariaDB would read all of an alias, from the first row
+    on, where they expect few rows of it."""
     most_selects: int = 1_000
     """So many SELECTs are one by UNION."""
 
@@ -108,6 +111,7 @@ DIALECTS = {
         unless_there="ON DUPLICATE KEY UPDATE id = delayq_ready.id",
         update_held="UPDATE delayq_ready JOIN {held} ON id = held.pk SET {changes}",
         given=partial(given.on_mysql, collation=COLLATIONS["mysql"]),
+        by_index=" FORCE INDEX ({index})",
     ),
 }
 DIALECTS["mariadb"] = replace(DIALECTS["mysql"], given=partial(given.on_mysql, collation=COLLATIONS["mariadb"]))

@@ -2,7 +2,8 @@
 
 from django_delayq.store.database import Database
 
-# The next (queue, key) of the index, again and again: a probe for each, however many rows have it.
+# The next (queue, key) of the index, again and again: a probe for each, however many rows have it. Two probes, because
+# SQLite would make no range of a comparison of both.
 _PAIRS = """
 WITH RECURSIVE pairs (queue, "key", number) AS (
     SELECT * FROM (
@@ -10,13 +11,21 @@ WITH RECURSIVE pairs (queue, "key", number) AS (
     ) AS first_pair
     UNION ALL
     SELECT following.queue, following.key, pairs.number + 1
-    FROM pairs JOIN {table} following ON following.id = (
+    FROM pairs JOIN {table} following ON following.id = coalesce((
         SELECT r.id FROM {table} r
-        WHERE r.alias = %s AND (r.queue, r.key) > (pairs.queue, pairs.key) ORDER BY r.queue, r.key LIMIT 1
-    )
+        WHERE r.alias = %s AND r.queue = pairs.queue AND r.key > pairs.key ORDER BY r.key LIMIT 1
+    ), (
+        SELECT r.id FROM {table} r
+        WHERE r.alias = %s AND r.queue > pairs.queue ORDER BY r.queue, r.key LIMIT 1
+    ))
     WHERE pairs.number < %s
 )
 SELECT queue, "key" FROM pairs
+"""
+
+# MySQL and MariaDB make no range of what another row says, and would read from the first row on for each pair.
+_PAIRS_AT_ONCE = """
+SELECT DISTINCT r.queue, r.key FROM {table} r WHERE r.alias = %s ORDER BY r.queue, r.key LIMIT %s
 """
 
 
@@ -36,4 +45,6 @@ def reported_pairs(database: Database, most: int) -> list[tuple[str, str]]:
 
 
 def _pairs(database: Database, table: str, most: int) -> list[tuple[str, str]]:
-    return database.rows(_PAIRS.format(table=table), [database.alias, database.alias, most])
+    if database.vendor == "mysql":
+        return database.rows(_PAIRS_AT_ONCE.format(table=table), [database.alias, most])
+    return database.rows(_PAIRS.format(table=table), [*[database.alias] * 3, most])

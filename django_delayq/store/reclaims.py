@@ -7,12 +7,10 @@ from django_delayq.brokers.base import BATCH, LAPSED_AT_MOST_ONCE, BuriedInfo
 from django_delayq.history import Ended, PastAttempt, add
 from django_delayq.store.database import Database, marks
 from django_delayq.store.moves import Again, Burial, bury, wait_again
+from django_delayq.store.page import START as START, Position, page_after
 from django_delayq.store.rows import CRASHED, CRASHES_NOW, ONCE
 
 PAGE = 100
-Position = tuple[int, int]
-"""Due time and pk of the row that was looked at last."""
-START: Position = (0, 0)
 
 
 def reclaim(database: Database, pks: Sequence[int]) -> dict[int, BuriedInfo | None]:
@@ -67,21 +65,17 @@ def reclaim_lapsed(database: Database, after: Position = START) -> tuple[list[Bu
 
 def _lapsed_once(database: Database, after: Position) -> tuple[list[int], Position]:
     """Of the rows due after a position that must not start twice, those whose leases ran out, and the next position."""
-    after_ms, _ = after
+    looked_at = page_after(database, after, 0, [f"{_ran_out(database)} AS ran_out"], "delayq_ready_once", ONCE)
     found = database.rows(
-        "SELECT * FROM (SELECT looked_at.*, row_number() OVER (ORDER BY due_at, id) AS number FROM ("
-        f"SELECT r.id, r.due_at, {_ran_out(database)} AS ran_out FROM delayq_ready r"
-        f" WHERE r.alias = %s AND {ONCE}"
-        f" AND r.due_at >= %s AND (r.due_at, r.id) > (%s, %s) AND r.due_at <= {database.dialect.now}"
-        f" ORDER BY r.due_at, r.id LIMIT {BATCH}) AS looked_at) AS numbered"
-        f" WHERE ran_out OR number = {BATCH} ORDER BY number",
-        [database.alias, after_ms, *after],
+        "SELECT * FROM (SELECT looked_at.*, row_number() OVER (ORDER BY due_at, id) AS number"
+        f" FROM ({looked_at.text}) AS looked_at) AS numbered WHERE ran_out OR number = {BATCH} ORDER BY number",
+        looked_at.parameters,
     )
-    lapsed = [(due_ms, pk) for pk, due_ms, ran_out, _ in found if ran_out]
+    lapsed = [(due_ms, pk) for due_ms, pk, ran_out, _ in found if ran_out]
     if len(lapsed) > PAGE:
         return [pk for _, pk in lapsed[:PAGE]], lapsed[PAGE - 1]
     is_full = bool(found) and found[-1][3] == BATCH
-    return [pk for _, pk in lapsed], (found[-1][1], found[-1][0]) if is_full else START
+    return [pk for _, pk in lapsed], found[-1][:2] if is_full else START
 
 
 def _ran_out(database: Database) -> str:

@@ -6,6 +6,7 @@ while its due time is the one that was read. No lock is held across a call of th
 
 from django_delayq.brokers.base import BATCH, Alarm, Broker
 from django_delayq.store.database import Database, Row, Sql
+from django_delayq.store.page import START, Position, page_after
 from django_delayq.store.rows import UNPLACED
 from django_delayq.store.statements import statements
 
@@ -49,7 +50,7 @@ def rebuild(database: Database, clock: Broker, horizon_ms: int) -> int | None:
     """
     if not clock.begin_rebuild(REBUILD_LOCK_MS):
         return None
-    count, after = 0, (0, 0)
+    count, after = 0, START
     while page := _near_after(database, horizon_ms, after):
         clock.put_alarms([Alarm(queue, key, str(pk), max(wait, 0)) for _, pk, queue, key, wait in page])
         count, after = count + len(page), page[-1][:2]
@@ -58,13 +59,9 @@ def rebuild(database: Database, clock: Broker, horizon_ms: int) -> int | None:
     return count if clock.end_rebuild() else None
 
 
-def _near_after(database: Database, horizon_ms: int, after: Row) -> list[Row]:
+def _near_after(database: Database, horizon_ms: int, after: Position) -> list[Row]:
     """A page of rows, which begin with their due time and pk, after those of the last one."""
     dialect = database.dialect
-    return database.rows(
-        "SELECT r.due_at, r.id, r.queue, r.key,"
-        f" {dialect.greatest}(r.due_at, coalesce(r.lease_until, 0)) - {dialect.now}"
-        " FROM delayq_ready r WHERE r.alias = %s AND r.due_at >= %s AND (r.due_at, r.id) > (%s, %s)"
-        f" AND r.due_at <= {dialect.now} + %s ORDER BY r.due_at, r.id LIMIT %s",
-        [database.alias, after[0], *after, horizon_ms, BATCH],
-    )
+    wait = f"{dialect.greatest}(r.due_at, coalesce(r.lease_until, 0)) - {dialect.now}"
+    columns = ("r.queue", "r.key", wait)
+    return database.rows(*page_after(database, after, horizon_ms, columns, "delayq_ready_list"))
