@@ -1,7 +1,7 @@
 """A broker whose record is the database: the rows decide, and another broker, their clock, says where to look."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from itertools import compress
 from time import monotonic
@@ -19,6 +19,7 @@ from django_delayq.brokers.base import (
     Broker,
     BuriedInfo,
     Capability,
+    Claimed,
     Claims,
     Counts,
     Info,
@@ -50,6 +51,9 @@ from django_delayq.store.sweep import Unfed
 from django_delayq.transactions import warn_of_others
 from django_delayq.values import did_you_mean
 
+Pair = tuple[str, str]
+"""A queue and a key."""
+
 MANY = 100
 """How many alarms are taken at least, in all, of those pairs whose alarms were all stale."""
 
@@ -77,6 +81,8 @@ class StoredBroker:
         self._clock_left_out = False  # by the last claim: the clock waits for what was wanted before
         self.alarms_lost = False
         """Whether the last upkeep found that the clock may have lost alarms."""
+        self.lost_of: frozenset[Pair] = frozenset()
+        """Those of which it may have lost very many, as a sweep found: they are claimed from the table meanwhile."""
 
     @classmethod
     def check(cls, alias: Alias) -> None:
@@ -136,12 +142,15 @@ class StoredBroker:
         # What fails from here on fails the next claim too, which follows at once. What was found must not be lost.
         if stale:
             with contextlib.suppress(DelayqError):
-                more, stale = self._claim_by_clock(_many(stale), lease_ms, worker)
+                more, stale = self._claim_by_clock(_many(wants, stale), lease_ms, worker)
                 _add(found, more)
-        if stale:
+        of_table = _those_of(wants, stale | (self.lost_of - _pairs_of(found.messages)))
+        if of_table:
             with contextlib.suppress(DelayqError), self.database.available():
-                more, _ = claim_due(self.database, stale, lease_ms, worker)
+                more, may_be_left = claim_due(self.database, of_table, lease_ms, worker)
                 _add(found, more)
+                if not may_be_left:
+                    self.lost_of -= {(want.queue, want.key) for want in of_table}
         return found
 
     def claim_all(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
@@ -157,7 +166,7 @@ class StoredBroker:
         while left and not found.messages:
             found, stale = self._claim_by_clock(left, lease_ms, worker)
             buried, ghosts = [*buried, *found.buried], [*ghosts, *found.ghosts]
-            left = _many(stale)
+            left = _many(wants, stale)
         if not found.messages:
             with self.database.available():
                 found = claim_until_none(self.database, wants, lease_ms, worker)
@@ -165,8 +174,8 @@ class StoredBroker:
         found.buried, found.ghosts = buried, ghosts
         return found
 
-    def _claim_by_clock(self, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, list[Want]]:
-        """Claim what the clock tells of. Also return the wants whose alarms were all stale.
+    def _claim_by_clock(self, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, Set[Pair]]:
+        """Claim what the clock tells of. Also return the pairs whose alarms were all stale.
 
         Very many more of those may be ahead of what is due: of messages that were cancelled or moved together, or that
         ran from the tables alone.
@@ -190,9 +199,7 @@ class StoredBroker:
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
         messages = [*found.messages, *rows.messages]
         claimed = Claims(messages, [], rows.now_ms, next_due_ms, found.left, found.ghosts, rows.buried)
-        heard = {(alarm.queue, alarm.key) for alarm in found.alarms}
-        stale = heard.difference((one.header.queue, one.header.key) for one in messages if one.header)
-        return claimed, [want for want in wants if (want.queue, want.key) in stale]
+        return claimed, {(alarm.queue, alarm.key) for alarm in found.alarms} - _pairs_of(messages)
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():
@@ -408,9 +415,17 @@ class StoredBroker:
         return found
 
 
-def _many(wants: Sequence[Want]) -> list[Want]:
-    """Return the wants with a count that clears many stale alarms at a time."""
-    return [replace(want, count=max(want.count, MANY // len(wants))) for want in wants]
+def _pairs_of(messages: Iterable[Claimed]) -> set[Pair]:
+    return {(one.header.queue, one.header.key) for one in messages if one.header}
+
+
+def _those_of(wants: Iterable[Want], pairs: Set[Pair]) -> list[Want]:
+    return [want for want in wants if (want.queue, want.key) in pairs]
+
+
+def _many(wants: Iterable[Want], pairs: Set[Pair]) -> list[Want]:
+    """Return the wants of these pairs with a count that clears many stale alarms at a time."""
+    return [replace(want, count=max(want.count, MANY // len(pairs))) for want in _those_of(wants, pairs)]
 
 
 def _add(found: Claims, more: Claims) -> None:

@@ -81,8 +81,10 @@ class Relaying:
         if monotonic() < self._sweep_at:
             return
         self._sweep_at = monotonic() + SWEEP_EVERY_S
-        found = sweep(self._broker.database, self._broker.clock, self._broker.unfed.wants())
+        wants = self._broker.unfed.wants()
+        found = sweep(self._broker.database, self._broker.clock, wants)
         if found:
+            self._broker.lost_of |= {(want.queue, want.key) for want in wants}  # there may be very many more
             logger.warning("The broker had lost the alarms of %d overdue message(s): they are put again.", found)
 
     def _come_back(self) -> None:

@@ -5,10 +5,12 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from django.db import connections
 from django.db.models import F
+from django.test.utils import CaptureQueriesContext
 
-from django_delayq import send_delay_message
-from django_delayq.brokers.base import Verb
+from django_delayq import Send, send_delay_message, send_delay_messages
+from django_delayq.brokers.base import Verb, Want
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.sweep import LATE_MS
@@ -74,6 +76,33 @@ def test_it_prunes_and_sweeps(broker: StoredBroker, thread: Relaying) -> None:
     thread.start()
     assert [one.id for one in claim(broker)] == ["lost"]
     _until(broker, lambda: not finished.exists())
+
+
+@pytest.mark.parametrize("keys", [1, 25])
+def test_one_sweep_has_all_claimed_of_which_the_broker_has_lost_very_many(
+    broker: StoredBroker, thread: Relaying, monkeypatch: pytest.MonkeyPatch, keys: int
+) -> None:
+    monkeypatch.setattr(relaying, "SWEEP_EVERY_S", 3_600.0)  # the first is due at once
+    wants = [Want("default", f"k{n}", 100 // keys) for n in range(keys)]
+    ids = {f"{n}" for n in range(2_500)}
+    send_delay_messages(Send(f"k{n % keys}", 1, id=id, delay="30m") for n, id in enumerate(ids))
+    rows = ReadyMessage.objects.using(broker.database.using)
+    rows.update(placed=True, due_at=F("due_at") - 1_800_000 - LATE_MS - 1)
+    assert broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages == []
+    thread.start()
+    given: set[str] = set()
+
+    def claim_more() -> bool:
+        given.update(one.id for one in broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages)
+        return given == ids
+
+    def asks_no_table() -> bool:
+        with CaptureQueriesContext(connections[broker.database.using]) as captured:
+            broker.claim(wants, lease_ms=LEASE_MS, worker="w")
+        return len(captured) == 1
+
+    _until(broker, claim_more)
+    _until(broker, asks_no_table)
 
 
 def test_it_prunes_while_the_broker_is_away(broker: StoredBroker, server: Server, thread: Relaying) -> None:
