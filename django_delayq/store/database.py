@@ -20,6 +20,8 @@ from django_delayq.texts import text as _
 
 Row = tuple[Any, ...]
 _NOT_THERE = ("42P01", "42703", 1146, 1054)  # a table, a column: the codes of PostgreSQL, then those of MySQL
+_NO_WRITES = (1290, 1792, 1836)
+"""What MySQL and MariaDB say of a server, or a transaction, that is read-only."""
 T = TypeVar("T")
 
 DEADLOCKS = 5
@@ -149,11 +151,14 @@ class Database:
 
     @contextmanager
     def available(self) -> Iterator[None]:
-        """Raise `StoreUnavailable` for a database that is away, and have the next statement connect anew."""
+        """Raise `StoreUnavailable` for a database that is away, and have the next statement connect anew.
+
+        So is one that takes no writes: it may be the old primary, and the next connection finds the new one.
+        """
         try:
             yield
         except (OperationalError, InterfaceError, InternalError) as error:
-            if isinstance(error, InternalError) and not _was_stalled(error):
+            if isinstance(error, InternalError) and not (_was_stalled(error) or takes_no_writes(error)):
                 raise
             connection = self.connection
             if not connection.in_atomic_block:
@@ -171,6 +176,13 @@ def _begin_by_hand(connection: BaseDatabaseWrapper, cursor: CursorWrapper) -> No
 def _whole(value: Any) -> Any:
     # MySQL makes a Decimal of what it sums or compares; all our numbers are whole.
     return int(value) if isinstance(value, Decimal) else value
+
+
+def takes_no_writes(error: BaseException) -> bool:
+    """Return whether a database answers but takes no writes: it is a standby, or was made read-only."""
+    return isinstance(error, DatabaseError) and (
+        getattr(error.__cause__, "sqlstate", None) == "25006" or next(iter(error.args), None) in _NO_WRITES
+    )
 
 
 def _was_stalled(error: InternalError) -> bool:

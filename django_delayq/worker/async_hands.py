@@ -14,7 +14,12 @@ from django_delayq.errors import HandlerTimeout, LeaseLost
 from django_delayq.message import Message
 from django_delayq.safe_logs import logger
 from django_delayq.worker import attempt
-from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections, health_checks_are_on
+from django_delayq.worker.connections import (
+    LEAST_AGE_S,
+    close_read_only_connections,
+    close_stale_connections,
+    health_checks_are_on,
+)
 from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.heirs import hand_on
@@ -152,6 +157,7 @@ class AsyncHands:
         settlement = attempt.settle_for(claimed, handler, exception, begun.started_ms, lease.now_ms())
         await self._outcome.aended(lease, settlement, begun, exception)
         if exception is not None:
+            await sync_to_async(guarded)(partial(close_read_only_connections, exception))
             await self._check_connections(after_s=0)
         return settlement
 

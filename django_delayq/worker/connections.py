@@ -5,6 +5,8 @@ from time import monotonic
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_delayq.store.database import takes_no_writes
+
 LEAST_AGE_S = 60
 
 
@@ -23,6 +25,17 @@ def close_stale_connections() -> None:
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block and connection.connection is not None:
             _close_if_stale(connection)
+
+
+def close_read_only_connections(exception: BaseException) -> None:
+    """Close this thread's connections where a handler raised that its database takes no writes.
+
+    They are usable, but may be with the old primary: the next statement connects anew, and finds the new one.
+    """
+    if takes_no_writes(exception):
+        for connection in connections.all(initialized_only=True):
+            if not connection.in_atomic_block:
+                connection.close()
 
 
 def _close_if_stale(connection: BaseDatabaseWrapper) -> None:

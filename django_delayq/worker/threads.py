@@ -2,13 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from django.db import connections
 
 from django_delayq.brokers.base import Settlement
 from django_delayq.message import Message
 from django_delayq.worker import attempt
-from django_delayq.worker.connections import close_stale_connections, health_checks_are_on
+from django_delayq.worker.connections import (
+    close_read_only_connections,
+    close_stale_connections,
+    health_checks_are_on,
+)
 from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.hands import Run
@@ -55,4 +60,5 @@ class ThreadHand:
         self._outcome.ended(lease, settlement, begun, exception)
         if exception is not None:
             self._check_at = 0.0  # before the next message: it may have been the connection
+            guarded(partial(close_read_only_connections, exception))
         return settlement
