@@ -2,7 +2,7 @@
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
@@ -20,8 +20,10 @@ from django_delayq.texts import text as _
 
 Row = tuple[Any, ...]
 _NOT_THERE = ("42P01", "42703", 1146, 1054)  # a table, a column: the codes of PostgreSQL, then those of MySQL
-_NO_WRITES = (1290, 1792, 1836)
-"""What MySQL and MariaDB say of a server, or a transaction, that is read-only."""
+_NO_WRITES = ("25006", 1290, 1792, 1836)  # a transaction; a server or a transaction
+_DENIED = ("42501", 1142, 1143)  # a table, a column
+_UNFIT_TEXT = 1366
+"""Of a text that the column can't keep. To one client of MySQL this is an operational error, to another one of data."""
 T = TypeVar("T")
 
 DEADLOCKS = 5
@@ -125,7 +127,7 @@ class Database:
     def copying(self, sql: str) -> Iterator[Any]:
         """Run a COPY of psycopg 3, and give what it is read from or written to. It fails as other statements do."""
         with (
-            self._telling_what_it_lacks(),
+            self.telling_what_it_lacks(),
             self.connection.wrap_database_errors,  # Django leaves out `copy`
             self.connection.cursor() as cursor,
             cursor.copy(sql) as copy,
@@ -134,19 +136,25 @@ class Database:
 
     @contextmanager
     def _executed(self, sql: str, parameters: Sequence[Any]) -> Iterator[CursorWrapper]:
-        with self._telling_what_it_lacks(), self.connection.cursor() as cursor:
+        with self.telling_what_it_lacks(), self.connection.cursor() as cursor:
             if sql.startswith("WITH"):
                 _begin_by_hand(self.connection, cursor)
             cursor.execute(self._quoted(sql), parameters)
             yield cursor
 
     @contextmanager
-    def _telling_what_it_lacks(self) -> Iterator[None]:
+    def telling_what_it_lacks(self) -> Iterator[None]:
+        """Raise `BrokerRefused` for what is not there, and for what this user may not do."""
         try:
             yield
         except DatabaseError as error:
             if is_about_tables(error):
                 raise BrokerRefused(self.lacks(f"what the store needs ({_first_line(error)})")) from error
+            if _is_denied(error):
+                raise BrokerRefused(
+                    f"Database {self.using!r} does not let its user do what the store needs ({_first_line(error)}): "
+                    "GRANT it."
+                ) from error
             raise
 
     @contextmanager
@@ -158,7 +166,7 @@ class Database:
         try:
             yield
         except (OperationalError, InterfaceError, InternalError) as error:
-            if isinstance(error, InternalError) and not (_was_stalled(error) or takes_no_writes(error)):
+            if not is_away(error):
                 raise
             connection = self.connection
             if not connection.in_atomic_block:
@@ -178,11 +186,16 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, Decimal) else value
 
 
+def is_away(error: Exception) -> bool:
+    """Return whether it is the database that can't be used now, and not this statement that is refused."""
+    if isinstance(error, InternalError):
+        return _was_stalled(error) or takes_no_writes(error)
+    return isinstance(error, OperationalError | InterfaceError) and next(iter(error.args), None) != _UNFIT_TEXT
+
+
 def takes_no_writes(error: BaseException) -> bool:
     """Return whether a database answers but takes no writes: it is a standby, or was made read-only."""
-    return isinstance(error, DatabaseError) and (
-        getattr(error.__cause__, "sqlstate", None) == "25006" or next(iter(error.args), None) in _NO_WRITES
-    )
+    return isinstance(error, DatabaseError) and _has_code(error, _NO_WRITES)
 
 
 def _was_stalled(error: InternalError) -> bool:
@@ -205,7 +218,16 @@ def is_about_tables(error: DatabaseError) -> bool:
     cause = error.__cause__
     if isinstance(cause, sqlite3.Error):
         return re.match(r"no such (table|column)|table \S+ has no column", str(cause)) is not None
-    return getattr(cause, "sqlstate", None) in _NOT_THERE or bool(error.args and error.args[0] in _NOT_THERE)
+    return _has_code(error, _NOT_THERE)
+
+
+def _is_denied(error: DatabaseError) -> bool:
+    return _has_code(error, _DENIED)
+
+
+def _has_code(error: BaseException, codes: Collection[str | int]) -> bool:
+    """Return whether an error has one of these codes: SQLSTATEs of PostgreSQL, and numbers of MySQL."""
+    return getattr(error.__cause__, "sqlstate", None) in codes or next(iter(error.args), None) in codes
 
 
 def _first_line(error: Exception) -> str:

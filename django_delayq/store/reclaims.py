@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from functools import partial
 
+from django.db import DatabaseError
+
 from django_delayq.brokers.base import BATCH, LAPSED_AT_MOST_ONCE, BuriedInfo
+from django_delayq.errors import BrokerRefused
 from django_delayq.history import Ended, PastAttempt, add
-from django_delayq.store.database import Database, marks
+from django_delayq.store.database import Database, is_away, marks
 from django_delayq.store.moves import Again, Burial, bury, wait_again
 from django_delayq.store.page import START as START, Position, page_after
 from django_delayq.store.rows import CRASHED, CRASHES_NOW, ONCE
@@ -20,10 +23,16 @@ def reclaim(database: Database, pks: Sequence[int]) -> dict[int, BuriedInfo | No
     """
     if not pks:
         return {}
-    return database.transaction(partial(_reclaim_all, database, pks))
+    try:
+        return database.transaction(partial(_reclaim_all, database, pks))
+    except (DatabaseError, BrokerRefused) as error:
+        if is_away(error):
+            raise
+        # One that can't be buried must not hold up the others. It counts a failure, so who claims it next buries it.
+        return database.transaction(partial(_reclaim_all, database, pks, may_bury=False))
 
 
-def _reclaim_all(database: Database, pks: Sequence[int]) -> dict[int, BuriedInfo | None]:
+def _reclaim_all(database: Database, pks: Sequence[int], *, may_bury: bool = True) -> dict[int, BuriedInfo | None]:
     dialect = database.dialect
     lapsed = database.rows(
         f"SELECT r.id, r.message_id, r.queue, r.key, r.at_most_once, {CRASHES_NOW.format(least=dialect.least)},"
@@ -35,13 +44,14 @@ def _reclaim_all(database: Database, pks: Sequence[int]) -> dict[int, BuriedInfo
     reclaimed: dict[int, BuriedInfo | None] = {}
     buried, again = [], []
     for pk, id, queue, key, once, crashes, failures, worker, claimed_ms, lease_until_ms, history in lapsed:
-        if once:
+        if once and may_bury:
             buried.append(Burial(pk, claimed_ms, lease_until_ms, LAPSED_AT_MOST_ONCE, more_crashes=1))
             reclaimed[pk] = BuriedInfo(id, queue, key, failures, LAPSED_AT_MOST_ONCE)
         else:
             outcome = Ended.INTERRUPTED if worker.startswith("!") else Ended.LOST
             lost = PastAttempt(failures + 1, claimed_ms, lease_until_ms, worker.removeprefix("!"), outcome)
-            again.append(Again(pk, None, 0, crashes, "", add(history, lost)))
+            counts = {"more_failures": 1, "new_crashes": 0} if once else {"more_failures": 0, "new_crashes": crashes}
+            again.append(Again(pk, None, cause="", past=add(history, lost), **counts))
             reclaimed[pk] = None
     bury(database, buried)
     wait_again(database, again)

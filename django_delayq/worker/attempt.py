@@ -6,6 +6,7 @@ The shape follows Oban's executor: small functions, each with one reason to end 
 import asyncio
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,9 @@ from django_delayq.durations import to_text
 from django_delayq.errors import Bury, DataMismatch, Retry, Snooze
 from django_delayq.handlers import Handler
 from django_delayq.message import Message
+from django_delayq.retry import Exponential, backoff_ms
 from django_delayq.store.database import Database
+from django_delayq.values import MAX_NAME
 from django_delayq.worker import failure
 from django_delayq.worker.exactly_once import run_and_finish, staying_in_it
 from django_delayq.worker.forked import ended_outside
@@ -35,6 +38,9 @@ def begin(
         return bury_foreign(claimed)
     if is_at_most_once(claimed.header, handler) and (claimed.crashes or claimed.failures):
         return _bury(claimed, "at_most_once: it was handed out before, and may have run in part")
+    most = max_attempts(header, handler)
+    if most is not None and claimed.failures >= most:  # its last end could not be written, or max_attempts was lowered
+        return _bury(claimed, f"it has failed {claimed.failures} times, and max_attempts is {most}")
     if header.expires_ms is not None and header.scheduled_ms + header.expires_ms <= started_ms:
         return _bury(claimed, f"expired {to_text(started_ms - header.scheduled_ms - header.expires_ms)} ago")
     try:
@@ -163,6 +169,39 @@ def interrupt(claimed: Claimed, handler: Handler[Any, Any], started_ms: int | No
         settlement = _end(claimed, Verb.INTERRUPT)
     settlement.started_ms = started_ms
     return settlement
+
+
+def in_ascii(settlement: Settlement) -> Settlement:
+    """Return the same end with escapes for what not every database can keep in its texts."""
+    return replace(
+        settlement,
+        error=failure.to_ascii(settlement.error),
+        detail=failure.to_ascii(settlement.detail),
+        fingerprint=failure.to_ascii(settlement.fingerprint)[:MAX_NAME],
+    )
+
+
+def in_place_of(
+    settlement: Settlement, claimed: Claimed, handler: Handler[Any, Any], refusal: Exception
+) -> list[Settlement]:
+    """Return what to try, in this order, in place of an end that is refused for good: the attempt has failed.
+
+    After its last attempt the message is buried. Before that, or where not even that can be written, it waits longer
+    each time, and `begin` starts it no more than it may.
+    """
+    if settlement.finished_pk or settlement.verb in (Verb.RELEASE, Verb.INTERRUPT):
+        return []  # it has ended, or no attempt has
+    number = claimed.failures + 1
+    kind = f"its {settlement.verb.value} is refused"
+    why = failure.to_ascii(f"{kind}: {failure.first_line(refusal)}")
+    error = f"{settlement.error} ({why})" if settlement.error else why
+    wait_ms = backoff_ms(Exponential(), number, refusal)
+    retry = replace(settlement, verb=Verb.RETRY, delay_ms=wait_ms, error=error, detail="", fingerprint="")
+    most = max_attempts(claimed.header, handler)
+    if most is None or number < most:
+        return [retry]
+    bury = replace(retry, verb=Verb.BURY, delay_ms=0, detail=error, fingerprint=kind, failed=True)
+    return [bury, retry]
 
 
 def _snooze(claimed: Claimed, handler: Handler[Any, Any], snooze: Snooze) -> Settlement:

@@ -27,6 +27,15 @@ def line(exception: BaseException) -> str:
         text = str(exception)
     except BaseException:  # noqa: BLE001 - a handler's exception may be anything, its __str__ too
         text = "(its text can't be shown)"
+    return _line_of(exception, text)
+
+
+def first_line(exception: Exception) -> str:
+    """Return `line` of what a database says first: the rest may quote a row with its data."""
+    return _line_of(exception, str(exception).strip().partition("\n")[0])
+
+
+def _line_of(exception: BaseException, text: str) -> str:
     name = type(exception).__qualname__
     told = masked(f"{name}: {text}" if text else name)
     return shorten(one_line(_CONTROL.sub(" ", _encodable(told))), MAX_LINE)
@@ -87,6 +96,11 @@ def wait_ms(handler: Handler[Any, Any], attempt: int, exception: BaseException) 
 def shorten(text: str, length: int) -> str:
     """`text` in at most `length` characters."""
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def to_ascii(text: str) -> str:
+    """Return `text` with escapes for what not every database can keep: an emoji where the character set is utf8mb3."""
+    return text.encode("ascii", "backslashreplace").decode()
 
 
 def _encodable(text: str) -> str:

@@ -1,14 +1,17 @@
 """The ends of leases, sent to the broker in batches by a thread of their own."""
 
+import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from time import monotonic, sleep
+from typing import NamedTuple
 
 from django_delayq.brokers.base import BATCH, Broker, Capability, Settlement, Verb
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.safe_logs import logger
-from django_delayq.worker import attempt
+from django_delayq.worker import attempt, failure
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.leases import Leases
@@ -18,9 +21,20 @@ from django_delayq.worker.slots import give_back_slots
 
 LINGER_S = 0.050
 REFUSED_PAUSE_S = 2.0
+REFUSED_TRIES = 5
+"""How often an end that is refused is tried again as it is: what refuses one may refuse all for a while."""
 ENOUGH = 100
 
 Ended = tuple[Lease, Settlement]
+
+
+class Refused(NamedTuple):
+    """An end that is refused, how often it is tried again, and when that is next."""
+
+    lease: Lease
+    settlement: Settlement
+    tries: int
+    at: float
 
 
 class Settling:
@@ -33,8 +47,7 @@ class Settling:
         self._wake = wake
         self._ended: deque[Ended] = deque()
         self._passed_over: list[Ended] = []
-        self._refused: list[Ended] = []
-        self._refused_until = 0.0
+        self._refused: list[Refused] = []
         can_look = Capability.CONFLICTS in broker.capabilities
         self._who_tells = " (delayq explain tells of it)" if can_look else ""
         self.counts: Counter[Verb] = Counter()
@@ -74,7 +87,7 @@ class Settling:
         self._thread.join(timeout)
 
     def _settle_forever(self) -> None:
-        while not (self._closed.is_set() and not self._ended):
+        while not self._closed.is_set() or self._ended or self._refused:
             if not self._ended:  # else they were passed over, and a linger is long enough to wait for their rows
                 self._some.wait(REFUSED_PAUSE_S if self._refused else None)
             self._enough.wait(LINGER_S)
@@ -82,17 +95,15 @@ class Settling:
             self._enough.clear()
             self._some.clear()
             guarded(self._settle_ended)
+            guarded(self._settle_refused)
+            self._ended.extend(self._passed_over)
+            self._passed_over.clear()
             if self._closed.is_set():
                 self._some.set()
-            if monotonic() >= self._refused_until:
-                guarded(self._settle_refused)
-        guarded(self._settle_refused)
 
     def _settle_ended(self) -> None:
         while batch := self._take():
             self._settle(batch)
-        self._ended.extend(self._passed_over)
-        self._passed_over.clear()
 
     def _take(self) -> list[Ended]:
         ended = self._ended
@@ -103,30 +114,45 @@ class Settling:
             self._send(batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, one bad settlement must not hold up the others
             if len(batch) == 1:
-                self._put_off(batch[0], error)
+                self._refuse(*batch[0], error)
                 return
             for ended in batch:
                 self._settle([ended])
 
-    def _put_off(self, ended: Ended, error: Exception) -> None:
-        """Renew the lease no more, and try again until it has lapsed: what refuses one may refuse all for a while."""
-        lease, settlement = ended
-        self._leases.remove([lease])
-        self._refused.append(ended)
-        self._refused_until = monotonic() + REFUSED_PAUSE_S
-        logger.error(
-            "Message %r (%s): its %s is refused (%s: %s). Its lease is left to lapse unless that passes first.",
-            lease.claimed.id, settlement.key, settlement.verb.value, type(error).__name__, error,
-            extra={"id": lease.claimed.id, "key": settlement.key, "token": lease.claimed.token},
-        )  # fmt: skip
+    def _refuse(self, lease: Lease, settlement: Settlement, error: Exception) -> None:
+        """Try an end that is refused without what of its texts may be refused; if it has none, again a while later."""
+        in_ascii = attempt.in_ascii(settlement)
+        if in_ascii != settlement:
+            self._settle([(lease, in_ascii)])
+            return
+        self._refused.append(Refused(lease, settlement, REFUSED_TRIES, monotonic() + REFUSED_PAUSE_S))
+        _log_refused(lease, settlement, error, "Trying again.")
 
     def _settle_refused(self) -> None:
-        refused, self._refused = self._refused, []
-        for lease, settlement in refused:
-            if lease.held_until <= monotonic():
-                self._tell_refused(lease, settlement, repeated=False)
-            else:
-                self._settle([(lease, settlement)])
+        """Try again what was refused and is due, or is left when this worker stops."""
+        until = math.inf if self._closed.is_set() else monotonic()
+        due = [one for one in self._refused if one.at <= until]
+        self._refused = [one for one in self._refused if one.at > until]
+        for lease, settlement, tries, _ in due:
+            try:
+                self._send([(lease, settlement)])
+            except Exception as error:  # noqa: BLE001 - as above
+                if tries > 1:
+                    self._refused.append(Refused(lease, settlement, tries - 1, monotonic() + REFUSED_PAUSE_S))
+                else:
+                    self._fail(lease, settlement, error)
+
+    def _fail(self, lease: Lease, settlement: Settlement, error: Exception) -> None:
+        """Count the attempt as failed whose end is refused for good, lest its message runs for ever."""
+        then = "Its lease is left to lapse."
+        for instead in attempt.in_place_of(settlement, lease.claimed, lease.lane.handler, error):
+            with suppress(Exception):  # then the next is tried
+                self._send([(lease, instead)])
+                then = f"Its attempt counts as failed ({instead.verb.value})."
+                break
+        else:
+            self._leases.remove([lease])
+        _log_refused(lease, settlement, error, then)
 
     def _send(self, batch: list[Ended]) -> None:
         backoff = waits()
@@ -179,3 +205,12 @@ class Settling:
             "overrun: message %r (%s) ended after its lease was lost; its %s is refused%s.",
             claimed.id, settlement.key, settlement.verb.value, self._who_tells, extra=extra,
         )  # fmt: skip
+
+
+def _log_refused(lease: Lease, settlement: Settlement, error: Exception, then: str) -> None:
+    claimed = lease.claimed
+    logger.error(
+        "Message %r (%s): its %s is refused (%s). %s",
+        claimed.id, settlement.key, settlement.verb.value, failure.first_line(error), then,
+        extra={"id": claimed.id, "key": settlement.key, "token": claimed.token},
+    )  # fmt: skip

@@ -12,6 +12,7 @@ from django_delayq import BrokerRefused, BrokerUnavailable, Message
 from django_delayq.brokers.base import Capability, Claimed, Settlement, Verb, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.errors import StoreUnavailable
+from django_delayq.message import State
 from django_delayq.worker import settling as settling_module
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
@@ -187,8 +188,9 @@ class BadSettlementBroker(WatchedBroker):
 
 @pytest.mark.parametrize("fault", [BrokerRefused("a foreign key"), UnicodeError("a bug")], ids=repr)
 def test_a_settlement_that_is_refused_for_good_lapses_and_holds_up_no_other(
-    fault: Exception, caplog: pytest.LogCaptureFixture
+    fault: Exception, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(settling_module, "REFUSED_PAUSE_S", 0.05)
     rig = Rig(1_000, BadSettlementBroker)
     assert isinstance(rig.broker, BadSettlementBroker)
     rig.broker.fault = fault
@@ -201,6 +203,34 @@ def test_a_settlement_that_is_refused_for_good_lapses_and_holds_up_no_other(
     rig.until_gone("later")
     rig.stop()
     assert "Message 'bad' (k): its finish is refused" in caplog.text
+
+
+class UnfinishableBroker(WatchedBroker):
+    """Takes no finish."""
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        if any(settlement.verb is Verb.FINISH for settlement in settlements):
+            raise BrokerRefused("no finish is taken")
+        return super().settle(settlements)
+
+
+def test_a_finish_that_is_refused_for_good_is_a_failure_that_counts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(settling_module, "REFUSED_PAUSE_S", 0.4)
+    rig = Rig(1_000, UnfinishableBroker)  # its tries take two leases
+    starts: list[int] = []
+    rig.send("a")
+    rig.broker.advance(1)
+    rig.start(make_handler(lambda message: starts.append(message.attempt), max_attempts=2))
+    rig.broker.until(lambda: rig.see("a").failures == 1)
+    rig.broker.advance(20_000)  # twice the pause after the first
+    rig.until_state("a", State.ERROR)
+    rig.stop()
+    assert starts == [1, 2]
+    assert rig.see("a").error == "its finish is refused: BrokerRefused: no finish is taken"
+    assert rig.broker.counts().totals["reclaimed"] == 0
+    assert caplog.text.count("Its attempt counts as failed") == 2
 
 
 class Raising(logging.Filter):
