@@ -4,13 +4,25 @@ from django.apps import apps
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 
 from django_delayq.brokers.base import Broker, ServerReport
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.fields import database_name
 from django_delayq.handlers import handlers_by_key
 from django_delayq.store import clocks
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
 from django_delayq.texts import text as _
+
+_WRITTEN = {
+    "delayq_ready": ("INSERT", "UPDATE", "DELETE"),
+    "delayq_finish": ("INSERT", "DELETE"),
+    "delayq_error": ("INSERT", "DELETE"),
+}
+"""What ends, rescues and prunes messages."""
+_WRITES = {
+    "INSERT": "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0",
+    "UPDATE": "UPDATE {table} SET id = id WHERE 1 = 0",
+    "DELETE": "DELETE FROM {table} WHERE 1 = 0",
+}
 
 
 def report(clock: Broker, degraded: Degraded, database: Database) -> ServerReport:
@@ -42,7 +54,7 @@ def problems(database: Database) -> list[str]:
     """Why the store can't work: tables or columns that are not there. One line, or none."""
     connection = database.connection
     lacking = []
-    with database.available(), connection.cursor() as cursor:
+    with database.available(), database.telling_what_it_lacks(), connection.cursor() as cursor:
         there = set(connection.introspection.table_names(cursor))
         for model in apps.get_app_config("delayq").get_models():
             table = model._meta.db_table
@@ -90,6 +102,25 @@ def isolation_problems(database: Database) -> list[str]:
         )
         for (level,) in levels
     ]
+
+
+def missing_grants(database: Database) -> list[str]:
+    """Return why a worker can't end messages: what its user may not do. One line, or none. No row is touched."""
+    denied = [(verb, table) for table, verbs in _WRITTEN.items() for verb in verbs if _is_denied(database, verb, table)]
+    if not denied:
+        return []
+    ((user,),) = database.rows("SELECT current_user")
+    grants = "; ".join(f"GRANT {verb} ON {table} TO {user}" for verb, table in denied)
+    return [f"Database {database.using!r} does not let its user do what a worker must: {grants}."]
+
+
+def _is_denied(database: Database, verb: str, table: str) -> bool:
+    try:
+        with database.available():
+            database.rows(_WRITES[verb].format(table=table))
+    except BrokerRefused:
+        return True
+    return False
 
 
 def durability(database: Database) -> str:

@@ -4,6 +4,8 @@ from time import sleep
 
 from django_delayq.brokers.base import Broker, ServerReport
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.store import StoredBroker
+from django_delayq.store.report import missing_grants
 from django_delayq.worker.outage import Outage, waits
 
 
@@ -14,6 +16,8 @@ def ask_report(broker: Broker) -> ServerReport:
     while True:
         try:
             report = broker.report()
+            if isinstance(broker, StoredBroker) and not report.problems:
+                report.problems += missing_grants(broker.database)
         except BrokerUnavailable as error:
             outage.begin("starting", error)
             sleep(next(backoff))

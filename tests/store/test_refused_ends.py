@@ -1,16 +1,17 @@
 """An end that the database refuses for good is counted as a failed attempt, and never has a handler run for ever."""
 
+import logging
 import math
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.apps import apps
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import OperationalError, connections
 from pytest_django import DjangoDbBlocker, Settings
 
-from django_delayq import Message, send_delay_message
+from django_delayq import Message, delay_execute, send_delay_message
 from django_delayq.brokers import get_broker
 from django_delayq.handlers import Handler
 from django_delayq.history import read
@@ -35,6 +36,12 @@ EMOJI = "\U0001f389"
 @pytest.fixture(autouse=True)
 def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settling_module, "REFUSED_PAUSE_S", 0.01)
+
+
+@pytest.fixture
+def own_log_level(caplog: pytest.LogCaptureFixture) -> None:
+    """The command of the worker sets the level of the log: it is as before at the end."""
+    caplog.set_level(logging.NOTSET, "django_delayq")
 
 
 def work(broker: StoredBroker, handler: Handler[Any, Any]) -> int:
@@ -157,6 +164,20 @@ def test_a_finish_for_want_of_a_permission_counts_as_a_failure(
         work(broker, handler)
     assert starts == [1, 2]
     assert "delayq_finish" in ErrorMessage.objects.using(limited).get().error
+
+
+@pytest.mark.parametrize("database", ["postgres_database", "mariadb_database"], indirect=True)
+@pytest.mark.usefixtures("registry", "own_log_level")
+def test_a_worker_that_lacks_a_permission_says_so_and_does_not_start(
+    stored_delayq: dict[str, Any], settings: Settings, limited: str
+) -> None:
+    settings.DELAYQ = {"default": stored_delayq | {"DATABASE": limited}}
+    delay_execute("known")(nothing)
+    with pytest.raises(CommandError, match=r"GRANT INSERT ON delayq_finish TO limited\b"):
+        call_command("run_delayq", drain=True)
+
+
+def nothing(message: Message[int]) -> None: ...
 
 
 def test_what_must_not_start_twice_has_failed_when_its_finish_is_refused(broker: StoredBroker, database: str) -> None:
