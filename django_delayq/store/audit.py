@@ -12,6 +12,7 @@ from django_delayq.brokers.base import BATCH, SUSPECT_CRASHES, Alarm, Audit, Bro
 from django_delayq.brokers.figures import LEFT
 from django_delayq.durations import to_text
 from django_delayq.errors import BrokerUnavailable
+from django_delayq.store import sequence
 from django_delayq.store.database import Database, marks
 from django_delayq.store.looks import counts
 from django_delayq.store.rows import CRASHES_NOW, UNHELD
@@ -44,6 +45,8 @@ def audit(database: Database, clock: Broker, horizon_ms: int, lease_ms: int) -> 
         "error": figures.error,
     }
     differences = [*_in_two_tables(database), *_wrong_tallies(database), *_held_too_long(database, lease_ms)]
+    if found := sequence.behind(database):
+        differences.append(str(found))
     notes = []
     if Capability.ALARMS not in clock.capabilities:
         notes.append("this broker can't be asked for its alarms: only the tables were looked at")
@@ -59,16 +62,18 @@ def audit(database: Database, clock: Broker, horizon_ms: int, lease_ms: int) -> 
 
 
 def repair(database: Database, clock: Broker, horizon_ms: int) -> list[str]:
-    """Mend the differences that have one right answer: put the alarms that are missing. Gives what was mended.
+    """Mend the differences that have one right answer: put the alarms that are missing, move on a sequence that is
+    behind. Gives what was mended.
 
     A clock that can't be asked for its alarms is left to the sweep.
     """
+    mended = sequence.mend(database)
     if Capability.ALARMS not in clock.capabilities:
-        return []
+        return mended
     found = list(without_alarm(database, clock, horizon_ms))
     for page in pages(found, BATCH):
         clock.put_alarms([silent.alarm for silent in page])
-    return [f"{silent.silence}: it is put again" for silent in found]
+    return mended + [f"{silent.silence}: it is put again" for silent in found]
 
 
 def without_alarm(database: Database, clock: Broker, horizon_ms: int) -> Iterator[Placed]:
@@ -119,11 +124,16 @@ def _in_two_tables(database: Database) -> list[str]:
     differences = []
     for one, other in (("ready", "finish"), ("ready", "error"), ("finish", "error")):
         twice = database.rows(
-            f"SELECT one.message_id FROM delayq_{one} one JOIN delayq_{other} other ON one.id = other.id"
-            f" WHERE one.alias = %s ORDER BY one.id LIMIT {BATCH}",
+            f"SELECT one.id, one.message_id, other.message_id FROM delayq_{one} one"
+            f" JOIN delayq_{other} other ON one.id = other.id WHERE one.alias = %s ORDER BY one.id LIMIT {BATCH}",
             [database.alias],
         )
-        differences += [f"message {id!r} is in the tables {one} and {other}" for (id,) in twice]
+        differences += [
+            f"message {id!r} is in the tables {one} and {other}"
+            if id == other_id
+            else f"messages {id!r} in the table {one} and {other_id!r} in {other} have the primary key {pk}"
+            for pk, id, other_id in twice
+        ]
     return differences
 
 

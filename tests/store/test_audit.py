@@ -175,3 +175,31 @@ def test_people_read_what_was_mended_and_what_is_noted(broker: StoredBroker, red
         "note: alarms of messages that are gone: 1; each is dropped when it is due",
         "audit: ok",
     ]
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+def test_a_sequence_that_is_behind_is_named_and_moved_on_and_what_waits_can_end(
+    broker: StoredBroker, database: str
+) -> None:
+    for id in ("a", "b", "c"):
+        send_delay_message("k", 1, id=id)
+    broker.settle([settlement(one, Verb.FINISH) for one in claim(broker)])
+    assert _audit()["ok"]
+    rows = FinishMessage.objects.using(database).order_by("pk")
+    (first, a), (second, b), (third, _) = rows.values_list("pk", "message_id")
+    broker.database.rows("SELECT setval('delayq_ready_id_seq', %s, false)", [first])  # as it was restored
+    for id in ("d", "e"):
+        send_delay_message("k", 1, id=id)
+    assert _audit()["differences"] == [
+        f"messages 'd' in the table ready and {a!r} in finish have the primary key {first}",
+        f"messages 'e' in the table ready and {b!r} in finish have the primary key {second}",
+        f"the sequence public.delayq_ready_id_seq is behind: it gives {third} next, and rows have up to {third}",
+    ]
+    seen = _audit("--repair")
+    assert (seen["differences"], len(seen["repaired"])) == ([], 1)
+    assert seen["repaired"][0].endswith("it is moved on, and 2 waiting message(s) got another primary key")
+    send_delay_message("k", 1, id="f")
+    while found := broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages:
+        assert all(broker.settle([settlement(one, Verb.FINISH) for one in found]))
+    assert set(FinishMessage.objects.using(database).values_list("message_id", flat=True)) == set("abcdef")
+    assert _audit()["ok"]

@@ -20,7 +20,9 @@ _ENDS = ("finished", "cancelled", "purged", "dropped")
 def add_arguments(parser: ArgumentParser) -> None:
     add_json(parser)
     parser.add_argument(
-        "--repair", action="store_true", help="First mend what has one right answer, with a store: put missing alarms."
+        "--repair",
+        action="store_true",
+        help="First mend what has one right answer, with a store: put missing alarms, move a sequence on.",
     )
 
 
