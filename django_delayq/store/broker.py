@@ -243,10 +243,12 @@ class StoredBroker:
     def upkeep(self, *, lease_ms: int) -> Upkept:
         upkept = Upkept(0) if self.degraded.on else self._upkeep_of_clock(lease_ms)
         with self.database.available():
-            buried, self._looked_to = reclaims.reclaim_lapsed(self.database, self._looked_to)
-            upkept.buried += buried
-            upkept.suspects_due += claims.suspects_due(self.database)
+            asked_at = monotonic()
             now_ms = self.database.now_ms()
+            if not self.database.clock_monitor.hear(now_ms, asked_at, lease_ms):
+                buried, self._looked_to = reclaims.reclaim_lapsed(self.database, now_ms, self._looked_to)
+                upkept.buried += buried
+            upkept.suspects_due += claims.suspects_due(self.database)
             self._limits.forget_over(now_ms)
         if upkept.next_lease_end_ms is not None:
             upkept.next_lease_end_ms += now_ms - upkept.now_ms

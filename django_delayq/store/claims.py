@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from time import monotonic
 
 from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, BuriedInfo, Claimed, Want
 from django_delayq.store.database import Database, Row, Sql, marks
@@ -48,7 +49,7 @@ def claim(
     `alarms` are for what `wants` asks for, of each set in order. `from_alarms` tells that the clock gave them: then it
     knows of their rows, which are marked as placed.
 
-    Leases that ran out are reclaimed, and their rows claimed again.
+    Leases that ran out are reclaimed, and their rows claimed again; after a jump of the clock, a lease later.
     """
     by_pk = {int(alarm.pk): alarm for alarm in alarms if alarm.pk.isdecimal()}
     if not by_pk:
@@ -63,13 +64,18 @@ def claim(
         f" AND r.token IS NULL AND r.crashes < {SUSPECT_CRASHES}{may_wait} AND ({_any_of(sets)})",
         [*by_pk, database.alias, *later, *chain.from_iterable(sets)],
     )
+    asked_at = monotonic()
     leased = _lease(database, found, f"id, {dialect.now}, {MESSAGE}", lease_ms, token, worker, from_alarms)
     claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
     for pk, _, *row in sorted(leased, key=lambda row: (row[8], row[0])):  # by due time
         claimed.messages.append(claimed_of(pk, tuple(row), token))
         del by_pk[pk]
+    hold_off_ms = database.clock_monitor.hear(claimed.now_ms, asked_at, lease_ms)
     _look_at_others(database, by_pk, claimed)
-    _claim_lapsed(database, claimed, wants, lease_ms, worker, from_alarms=from_alarms)
+    if hold_off_ms:
+        _wait(claimed, claimed.lapsed, hold_off_ms)
+    else:
+        _claim_lapsed(database, claimed, wants, lease_ms, worker, from_alarms=from_alarms)
     return claimed
 
 
@@ -115,18 +121,21 @@ def _claim_lapsed(
     database: Database, claimed: ClaimedRows, wants: Sequence[Want], lease_ms: int, worker: str, *, from_alarms: bool
 ) -> None:
     """Reclaim what lapsed, and claim it; what another transaction holds has to wait."""
-    reclaimed = reclaim(database, [int(alarm.pk) for alarm in claimed.lapsed])
+    reclaimed = reclaim(database, [int(alarm.pk) for alarm in claimed.lapsed], claimed.now_ms)
     claimed.buried += [info for info in reclaimed.values() if info]
     free = [alarm for alarm in claimed.lapsed if int(alarm.pk) in reclaimed]
-    held = [alarm for alarm in claimed.lapsed if int(alarm.pk) not in reclaimed]
-    claimed.over += held
-    claimed.again += [Alarm(alarm.queue, alarm.key, alarm.pk, LEAST_LOCKED_WAIT_MS) for alarm in held]
+    _wait(claimed, [alarm for alarm in claimed.lapsed if int(alarm.pk) not in reclaimed], LEAST_LOCKED_WAIT_MS)
     if free:
         more = claim(database, free, wants, lease_ms, worker, from_alarms=from_alarms)
         claimed.messages += more.messages
         claimed.over += more.over
         claimed.again += more.again
         claimed.buried += more.buried
+
+
+def _wait(claimed: ClaimedRows, alarms: Sequence[Alarm], wait_ms: int) -> None:
+    claimed.over += alarms
+    claimed.again += [Alarm(alarm.queue, alarm.key, alarm.pk, wait_ms) for alarm in alarms]
 
 
 def claim_suspect(database: Database, wants: Iterable[Want], lease_ms: int, worker: str) -> ClaimedRows:

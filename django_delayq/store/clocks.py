@@ -1,12 +1,73 @@
 """Two clocks: the database's decides, the broker's times the alarms.
 
-Alarms carry waits, not instants, so that a difference shifts nothing.
+Alarms carry waits, not instants, so that a difference shifts nothing. A third, the monotonic one of this machine, tells
+of a jump of the first: then leases seem to have run out whose holders are alive.
 """
 
+from time import monotonic
+
 from django_delayq.durations import to_text
+from django_delayq.safe_logs import logger
 from django_delayq.texts import text as _
 
 WARN_MS = 100
+JUMP = 0.1
+"""The part of a lease by which the clock may be off before that is a jump: a holder has far more left of its own."""
+RENEWED_S = 7.5
+"""Whoever is alive has renewed by then, or after half a lease: it does so after a third of one, or 5 s."""
+LEAST_GAP_S = 2.0
+"""A worker looks once a second."""
+
+
+class ClockMonitor:
+    """Compares how much time passes at the database and here, and tells when leases that ran out may be reclaimed.
+
+    Not for a lease after the database's clock jumped ahead: whoever is alive renews meanwhile, by the new time. And not
+    at once after half a lease without a look: the database may have been away, so that nobody could renew.
+    """
+
+    def __init__(self, using: str) -> None:
+        self._using = using
+        self._seen: tuple[int, float, float] | None = None  # what it said, and when it was asked and had told
+        self._reclaims_from = 0.0
+
+    def start(self, lease_ms: int) -> None:
+        """Let nothing be reclaimed until whoever is alive has renewed: what happened before is not known."""
+        self._hold_off(min(lease_ms / 2000, RENEWED_S))
+
+    def hear(self, now_ms: int, asked_at: float, lease_ms: int) -> int:
+        """Note the time that the database told, and return for how many ms nothing may be reclaimed yet.
+
+        `asked_at` is when it was asked, by the monotonic clock.
+        """
+        told_at = monotonic()
+        if self._seen is not None:
+            seen_ms, seen_asked_at, seen_told_at = self._seen
+            least_s, most_s = asked_at - seen_told_at, told_at - seen_asked_at
+            jump_ms = skew(now_ms, seen_ms + int(least_s * 1000), seen_ms + int(most_s * 1000))
+            if abs(jump_ms) > lease_ms * JUMP:
+                self._note_jump(jump_ms, lease_ms)
+            if most_s > max(lease_ms / 2000, LEAST_GAP_S):
+                self.start(lease_ms)
+        self._seen = now_ms, asked_at, told_at
+        return max(int((self._reclaims_from - told_at) * 1000), 0)
+
+    def _note_jump(self, jump_ms: int, lease_ms: int) -> None:
+        if jump_ms < 0:
+            logger.warning(
+                "The clock of database %r went back by %s: what waits, and what dead workers held, is later by that.",
+                self._using, to_text(-jump_ms),
+            )  # fmt: skip
+            return
+        self._hold_off(lease_ms / 1000)
+        logger.warning(
+            "The clock of database %r jumped ahead by %s, or this machine stood still: no lease is taken over for %s, "
+            "so that workers that are alive can renew theirs first.",
+            self._using, to_text(jump_ms), to_text(lease_ms),
+        )  # fmt: skip
+
+    def _hold_off(self, seconds: float) -> None:
+        self._reclaims_from = max(self._reclaims_from, monotonic() + seconds)
 
 
 def skew(clock_ms: int, before_ms: int, after_ms: int) -> int:

@@ -15,6 +15,7 @@ from django.db.backends.utils import CursorWrapper
 from django_delayq.errors import BrokerRefused, StoreUnavailable
 from django_delayq.fields import database_name
 from django_delayq.store import given
+from django_delayq.store.clocks import ClockMonitor
 from django_delayq.store.dialects import DIALECTS, Dialect
 from django_delayq.texts import text as _
 
@@ -43,6 +44,7 @@ class Database:
     def __init__(self, alias: str, using: str) -> None:
         self.alias = alias
         self.using = using
+        self.clock_monitor = ClockMonitor(using)
 
     @property
     def connection(self) -> BaseDatabaseWrapper:

@@ -16,30 +16,33 @@ from django_delayq.store.rows import CRASHED, CRASHES_NOW, ONCE
 PAGE = 100
 
 
-def reclaim(database: Database, pks: Sequence[int]) -> dict[int, BuriedInfo | None]:
+def reclaim(database: Database, pks: Sequence[int], now_ms: int) -> dict[int, BuriedInfo | None]:
     """End those leases that ran out: their rows are ready again, or buried where they must not start twice.
 
-    Gives the pks of those ended, and what was buried. A row that another transaction holds is left alone.
+    Gives the pks of those ended, and what was buried. A row that another transaction holds is left alone. `now_ms` is
+    what the clock said when the caller's watch let it reclaim: it may jump until a statement of this reads it.
     """
     if not pks:
         return {}
     try:
-        return database.transaction(partial(_reclaim_all, database, pks))
+        return database.transaction(partial(_reclaim_all, database, pks, now_ms))
     except (DatabaseError, BrokerRefused) as error:
         if is_away(error):
             raise
         # One that can't be buried must not hold up the others. It counts a failure, so who claims it next buries it.
-        return database.transaction(partial(_reclaim_all, database, pks, may_bury=False))
+        return database.transaction(partial(_reclaim_all, database, pks, now_ms, may_bury=False))
 
 
-def _reclaim_all(database: Database, pks: Sequence[int], *, may_bury: bool = True) -> dict[int, BuriedInfo | None]:
+def _reclaim_all(
+    database: Database, pks: Sequence[int], now_ms: int, *, may_bury: bool = True
+) -> dict[int, BuriedInfo | None]:
     dialect = database.dialect
     lapsed = database.rows(
         f"SELECT r.id, r.message_id, r.queue, r.key, r.at_most_once, {CRASHES_NOW.format(least=dialect.least)},"
         " r.failures, r.worker, r.started_at, r.lease_until, r.history FROM delayq_ready r"
-        f" WHERE r.id IN ({marks(len(pks))}) AND r.token IS NOT NULL AND r.lease_until <= {dialect.now}"
+        f" WHERE r.id IN ({marks(len(pks))}) AND r.token IS NOT NULL AND r.lease_until <= %s"
         f" ORDER BY r.id{dialect.skip_locked}",
-        pks,
+        [*pks, now_ms],
     )
     reclaimed: dict[int, BuriedInfo | None] = {}
     buried, again = [], []
@@ -58,7 +61,7 @@ def _reclaim_all(database: Database, pks: Sequence[int], *, may_bury: bool = Tru
     return reclaimed
 
 
-def reclaim_lapsed(database: Database, after: Position = START) -> tuple[list[BuriedInfo], Position]:
+def reclaim_lapsed(database: Database, now_ms: int, after: Position = START) -> tuple[list[BuriedInfo], Position]:
     """Reclaim what no alarm may lead to: suspects, and what must not start twice. Gives what was buried.
 
     At most `PAGE` of each in one call. Of the second a backlog may be due: one call looks at `BATCH` of them, and gives
@@ -69,7 +72,7 @@ def reclaim_lapsed(database: Database, after: Position = START) -> tuple[list[Bu
         [database.alias],
     )
     once, position = _lapsed_once(database, after)
-    reclaimed = reclaim(database, [*(pk for (pk,) in suspects), *once])
+    reclaimed = reclaim(database, [*(pk for (pk,) in suspects), *once], now_ms)
     return [info for info in reclaimed.values() if info], position
 
 

@@ -65,6 +65,8 @@ class Worker:
         self._leases = Leases(broker, lease_ms, outage)
         self.settling = Settling(broker, self._leases, outage, self._wake)
         self._relaying = Relaying(broker, lease_ms, outage) if isinstance(broker, StoredBroker) else None
+        if isinstance(broker, StoredBroker) and not options.drain:  # which is to run now what there is
+            broker.database.clock_monitor.start(lease_ms)
         self._heartbeat = Heartbeat(options.heartbeat_file, systemd.teller())
 
         queues = queues_of(handlers.values(), options)

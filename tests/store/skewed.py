@@ -1,6 +1,13 @@
-"""A broker whose clock is off from the database's: the embedded Redis can't be given another time."""
+"""Clocks that are off: a broker's, since the embedded Redis can't be given another time, and a database's."""
 
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias
@@ -19,3 +26,40 @@ class SkewedBroker(MemoryBroker):
 
     def __init__(self, alias: Alias) -> None:
         super().__init__(alias, lambda: _time_ns() / 1_000_000 + Skew.ms)
+
+
+class DatabaseClock:
+    """The clock of a database as each of its statements reads it, which `jump` moves."""
+
+    _TEXTS: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "postgresql": ("statement_timestamp()", "(statement_timestamp() + {ms} * interval '1 ms')"),
+        "mysql": ("UTC_TIMESTAMP(6)", "(UTC_TIMESTAMP(6) + INTERVAL {ms} * 1000 MICROSECOND)"),
+        "sqlite": ("julianday('now')", "(julianday('now') + {ms} / 86400000.0)"),
+    }
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        self.ahead_ms = 0
+
+    def jump(self, ms: int) -> None:
+        """Put it ahead, or back."""
+        self.ahead_ms += ms
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Have every connection to the database go by it, those that are there and those that are made meanwhile."""
+        connections[self.using].execute_wrappers.append(self._execute)
+        connection_created.connect(self._wrap)
+        try:
+            yield
+        finally:
+            connection_created.disconnect(self._wrap)
+            connections[self.using].execute_wrappers.remove(self._execute)
+
+    def _wrap(self, connection: BaseDatabaseWrapper, **_: Any) -> None:
+        if connection.alias == self.using and self._execute not in connection.execute_wrappers:
+            connection.execute_wrappers.append(self._execute)
+
+    def _execute(self, execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        real, moved = self._TEXTS[connections[self.using].vendor]
+        return execute(sql.replace(real, moved.format(ms=self.ahead_ms)), *rest)

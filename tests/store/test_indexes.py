@@ -55,7 +55,8 @@ def test_the_relay_and_upkeep_read_past_nothing_that_is_overdue_or_far(broker: S
         cursor.execute("UPDATE delayq_ready SET at_most_once = true, due_at = due_at + id WHERE NOT placed")
         cursor.execute("VACUUM ANALYZE delayq_ready")
     assert _pages_read(database, lambda: relay(broker.database, broker.clock, 3_600_000)) < 5
-    assert _pages_read(database, lambda: reclaim_lapsed(broker.database)) < 5
+    now_ms = broker.database.now_ms()
+    assert _pages_read(database, lambda: reclaim_lapsed(broker.database, now_ms)) < 5
 
 
 def _pages_read(database: str, ask: Callable[[], object]) -> int:
@@ -74,6 +75,7 @@ def _pages_read(database: str, ask: Callable[[], object]) -> int:
 
 
 def test_upkeep_reads_past_no_backlog(overdue: StoredBroker, database: str) -> None:
-    plans = _plans(database, lambda: reclaim_lapsed(overdue.database))
+    now_ms = overdue.database.now_ms()
+    plans = _plans(database, lambda: reclaim_lapsed(overdue.database, now_ms))
     assert "delayq_ready_suspect" in plans
     assert "delayq_ready_once" in plans

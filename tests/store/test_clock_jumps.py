@@ -1,0 +1,196 @@
+"""The database's clock jumps: who renews loses no lease, nothing is early by it, and nothing is lost."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from django_delayq import Message, Send, send_delay_message, send_delay_messages
+from django_delayq.brokers.base import Claimed, Verb
+from django_delayq.brokers.redis import RedisBroker
+from django_delayq.conf import get_alias
+from django_delayq.models import FinishMessage
+from django_delayq.store import StoredBroker
+from django_delayq.store.clocks import LEAST_GAP_S
+from django_delayq.store.relay import rebuild
+from django_delayq.worker.options import Options
+from django_delayq.worker.worker import Worker
+from tests.brokers.rig import settlement
+from tests.store.skewed import DatabaseClock
+from tests.store.support import LEASE_MS, WANT, claim
+from tests.worker.rig import PATIENCE_S, make_handler
+
+JUMP_MS = 3 * LEASE_MS
+
+
+@pytest.fixture
+def clock(database: str) -> Iterator[DatabaseClock]:
+    """The clock of the database."""
+    clock = DatabaseClock(database)
+    with clock.in_use():
+        yield clock
+
+
+@pytest.fixture
+def other(broker: StoredBroker) -> Iterator[StoredBroker]:
+    """That of another worker, which has looked at the clock before it jumps."""
+    other = _another()
+    other.upkeep(lease_ms=LEASE_MS)
+    yield other
+    other.close()
+
+
+def _another() -> StoredBroker:
+    alias = get_alias()
+    assert alias.store is not None
+    return StoredBroker(alias, alias.store, RedisBroker(alias))
+
+
+def _claim_one(broker: StoredBroker, id: str, lease_ms: int, *, at_most_once: bool = False) -> Claimed:
+    """A message that is sent and claimed."""
+    send_delay_messages([Send("k", 1, id=id, at_most_once=at_most_once)])
+    while not (claimed := broker.claim(WANT, lease_ms=lease_ms, worker=id).messages):
+        broker.wait(1)
+    return claimed[0]
+
+
+def _hold(broker: StoredBroker) -> list[Claimed]:
+    """What a worker has claimed and runs: of three messages one must not start twice."""
+    sends = [Send("k", 1, id="a"), Send("k", 1, id="b"), Send("k", 1, id="once", at_most_once=True)]
+    send_delay_messages(sends)
+    held: list[Claimed] = []
+    while len(held) < len(sends):
+        held += claim(broker)
+    return held
+
+
+@contextmanager
+def _worker(handle: Callable[[Message[Any]], object]) -> Iterator[None]:
+    """A worker of another process."""
+    broker = _another()
+    worker = Worker(get_alias(), broker, {"k": make_handler(handle)}, Options())
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join(PATIENCE_S)
+        broker.close()
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    until = monotonic() + PATIENCE_S
+    while not is_so():
+        assert monotonic() < until, "it did not come to that"
+        sleep(0.02)
+
+
+def _rings_later(broker: StoredBroker, pk: str) -> bool:
+    """Whether somebody has put the alarm of a row off."""
+    (alarm,) = broker.find_alarms("default", "k", [pk])
+    return alarm.due_ms is not None and alarm.now_ms is not None and alarm.due_ms > alarm.now_ms + 1_000
+
+
+def _ring(broker: StoredBroker) -> None:
+    """Put the alarms of all rows again, each when its lease ends."""
+    broker.upkeep(lease_ms=LEASE_MS)
+    assert rebuild(broker.database, broker.clock, broker.store.horizon)
+
+
+def test_after_a_jump_ahead_nothing_is_taken_from_who_renews(
+    broker: StoredBroker, other: StoredBroker, clock: DatabaseClock, database: str
+) -> None:
+    held = _hold(broker)
+    clock.jump(JUMP_MS)
+    _ring(broker)
+    assert other.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
+    assert other.upkeep(lease_ms=LEASE_MS).buried == []
+    assert broker.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
+    assert other.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
+    assert broker.settle([settlement(one, Verb.FINISH) for one in held]) == [True] * 3
+    finished = FinishMessage.objects.using(database).values_list("message_id", "crashes")
+    assert dict(finished) == {"a": 0, "b": 0, "once": 0}
+
+
+def test_a_jump_ahead_is_told_and_for_a_lease_nobody_takes_over(
+    broker: StoredBroker, other: StoredBroker, clock: DatabaseClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease_ms = 1_000
+    send_delay_messages([Send("k", 1, id="a")])
+    while not broker.claim(WANT, lease_ms=lease_ms, worker="dead").messages:
+        broker.wait(1)
+    clock.jump(JUMP_MS)
+    _ring(broker)
+    told_at = monotonic()
+    while not (taken := other.claim(WANT, lease_ms=lease_ms, worker="other").messages):
+        assert monotonic() < told_at + PATIENCE_S
+        other.wait(1)
+    assert monotonic() - told_at > 0.9 * lease_ms / 1000
+    assert [(one.id, one.crashes) for one in taken] == [("a", 1)]
+    told = [record for record in caplog.records if "jumped ahead" in record.message]
+    assert [record.levelno for record in told] == [logging.WARNING] * 2  # each of the two workers says it once
+
+
+def test_a_worker_that_starts_after_a_jump_ahead_takes_nothing_from_who_renews(
+    broker: StoredBroker, clock: DatabaseClock
+) -> None:
+    held = _hold(broker)
+    clock.jump(JUMP_MS)
+    _ring(broker)
+    started: list[str] = []
+    with _worker(lambda message: started.append(message.id)):
+        _until(lambda: all(_rings_later(broker, one.pk) for one in held))  # then it has looked at each
+        assert broker.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
+        assert broker.settle([settlement(one, Verb.FINISH) for one in held]) == [True] * 3
+    assert started == []
+
+
+def test_after_a_step_back_nothing_is_early_or_lost_and_what_waits_comes_later_by_the_step(
+    broker: StoredBroker, clock: DatabaseClock, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease_ms, step_ms = 1_000, 1_500
+    dead, living = _claim_one(broker, "dead", lease_ms), _claim_one(broker, "living", lease_ms)
+    due_ms = send_delay_message("k", 1, id="later", delay=0.3).due_ms
+    began_at = monotonic()
+    clock.jump(-step_ms)
+    taken: dict[str, tuple[int, float]] = {}
+    while len(taken) < 2:
+        assert monotonic() < began_at + PATIENCE_S
+        assert broker.renew([(living.id, living.token)], lease_ms) == [True]
+        broker.upkeep(lease_ms=lease_ms)
+        found = broker.claim(WANT, lease_ms=LEASE_MS, worker="other")
+        taken |= {one.id: (found.now_ms, monotonic() - began_at) for one in found.messages}
+        broker.wait(0.1)
+    assert due_ms is not None
+    assert taken["later"][0] >= due_ms
+    assert taken["later"][1] > step_ms / 1000
+    assert taken["dead"][1] > step_ms / 1000
+    assert broker.settle([settlement(dead, Verb.FINISH), settlement(living, Verb.FINISH)]) == [False, True]
+    finished = FinishMessage.objects.using(database).get()
+    assert finished.started_at is not None
+    assert finished.started_at <= finished.ended_at
+    assert [record.levelno for record in caplog.records if "went back by 1" in record.message] == [logging.WARNING]
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+def test_when_nobody_could_ask_the_database_for_longer_than_a_lease_nothing_is_taken_from_who_renews(
+    broker: StoredBroker, other: StoredBroker
+) -> None:
+    lease_ms = 1_000
+    once = _claim_one(broker, "once", lease_ms, at_most_once=True)
+    dead, living = _claim_one(broker, "dead", lease_ms), _claim_one(broker, "living", lease_ms)
+    sleep(LEAST_GAP_S + 0.1)
+    assert other.upkeep(lease_ms=lease_ms).buried == []
+    assert other.claim(WANT, lease_ms=lease_ms, worker="other").messages == []
+    assert broker.renew([(one.id, one.token) for one in (once, living)], LEASE_MS) == [True] * 2
+    began_at = monotonic()
+    while not (taken := other.claim(WANT, lease_ms=lease_ms, worker="other").messages):
+        assert monotonic() < began_at + PATIENCE_S
+        other.upkeep(lease_ms=lease_ms)
+        other.wait(0.1)
+    assert [one.id for one in taken] == [dead.id]
