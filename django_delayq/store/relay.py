@@ -42,19 +42,19 @@ def _mark_placed(database: Database, placed: list[tuple[int, int]]) -> None:
     statements(database).change_unlocked(database, Sql("placed = %s", [True]), found, "id")
 
 
-def rebuild(database: Database, clock: Broker, horizon_ms: int) -> int | None:
+def rebuild(database: Database, clock: Broker, horizon_ms: int, lock_ms: int = REBUILD_LOCK_MS) -> int | None:
     """Put again every alarm that the clock has lost, unless another does it now. Gives how many rows it read.
 
     Nearest first; a row that moves nearer meanwhile has the alarm of its move. Also of rows that are not marked as
     placed: their alarm may have been put before the loss, and be marked after it.
     """
-    if not clock.begin_rebuild(REBUILD_LOCK_MS):
+    if not clock.begin_rebuild(lock_ms):
         return None
     count, after = 0, START
     while page := _near_after(database, horizon_ms, after):
         clock.put_alarms([Alarm(queue, key, str(pk), max(wait, 0)) for _, pk, queue, key, wait in page])
         count, after = count + len(page), page[-1][:2]
-        if not clock.begin_rebuild(REBUILD_LOCK_MS):
+        if not clock.begin_rebuild(lock_ms):
             return None
     return count if clock.end_rebuild() else None
 

@@ -10,7 +10,7 @@ from django_delayq.brokers.base import BATCH
 from django_delayq.errors import PartlyUnavailable
 from django_delayq.safe_logs import logger
 from django_delayq.store.broker import StoredBroker
-from django_delayq.store.relay import rebuild, relay
+from django_delayq.store.relay import REBUILD_LOCK_MS, rebuild, relay
 from django_delayq.store.sweep import sweep
 from django_delayq.worker.outage import Outage
 from django_delayq.worker.pruning import Pruning
@@ -31,6 +31,7 @@ class Relaying:
         self._lease_ms = lease_ms
         self._outage = outage
         self._pruning = Pruning(broker)
+        self._rebuild_lock_ms = REBUILD_LOCK_MS
         self._sweep_at = monotonic() + SWEEP_EVERY_S
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._relay_forever, name="delayq-relay", daemon=True)
@@ -98,8 +99,13 @@ class Relaying:
             degraded.end()
 
     def _rebuild(self) -> None:
-        count = rebuild(self._broker.database, self._broker.clock, self._broker.store.horizon)
-        if count is not None:
+        began_at = monotonic()
+        count = rebuild(self._broker.database, self._broker.clock, self._broker.store.horizon, self._rebuild_lock_ms)
+        if count is None:
+            if (monotonic() - began_at) * 1000 > self._rebuild_lock_ms:  # perhaps one page took longer than the lock
+                self._rebuild_lock_ms *= 2
+        else:
+            self._rebuild_lock_ms = REBUILD_LOCK_MS
             self._broker.alarms_lost = False
             if count:
                 logger.warning(

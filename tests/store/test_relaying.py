@@ -1,11 +1,14 @@
 """The relay's thread of a worker: what it does beside relaying, and that it does one where the other fails."""
 
 from collections.abc import Callable, Iterator
-from time import monotonic
+from contextlib import contextmanager
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
@@ -19,7 +22,7 @@ from django_delayq.worker.outage import Outage
 from django_delayq.worker.relaying import Relaying
 from tests.brokers.rig import settlement
 from tests.servers import Server
-from tests.store.support import LEASE_MS, WANT, claim
+from tests.store.support import LEASE_MS, WANT, alarms, claim
 from tests.worker.rig import PATIENCE_S
 
 MONTH_MS = 31 * 86_400_000
@@ -111,3 +114,41 @@ def test_it_prunes_while_the_broker_is_away(broker: StoredBroker, server: Server
     server.kill()
     thread.start()
     _until(broker, lambda: not finished.exists())
+
+
+def test_a_rebuild_ends_though_its_pages_take_longer_than_its_lock(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relaying, "REBUILD_LOCK_MS", 100)
+    send_delay_message("k", 1, id="a", delay="30m")
+    broker.upkeep(lease_ms=LEASE_MS)
+    assert broker.alarms_lost
+    thread = Relaying(broker, LEASE_MS, Outage())
+    with _slow(database, "coalesce(r.lease_until, 0)", 0.3):
+        thread.start()
+        try:
+            _until(broker, lambda: not broker.alarms_lost)
+        finally:
+            thread.close(PATIENCE_S)
+    assert alarms(broker) == 1
+    assert not broker.clock.upkeep(lease_ms=LEASE_MS).alarms_lost
+
+
+@contextmanager
+def _slow(database: str, part: str, seconds: float) -> Iterator[None]:
+    """A database that takes so long, in every connection made meanwhile, for statements with this in them."""
+
+    def execute(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        if part in sql:
+            sleep(seconds)
+        return execute(sql, *rest)
+
+    def wrap(connection: BaseDatabaseWrapper, **_: Any) -> None:
+        if connection.alias == database:
+            connection.execute_wrappers.append(execute)
+
+    connection_created.connect(wrap)
+    try:
+        yield
+    finally:
+        connection_created.disconnect(wrap)
