@@ -128,7 +128,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "degraded mode": lambda: feed.due(database, wants),
         "claim of suspects": lambda: claims.claim_suspect(database, wants, LEASE_MS, "w"),
         "suspects due": lambda: claims.suspects_due(database),
-        "upkeep": lambda: reclaims.reclaim_lapsed(database),
+        "upkeep": lambda: reclaims.reclaim_lapsed(database, now_ms),
         "figures": lambda: figures.waiting(database, now_ms),
         "throughput": lambda: throughput.measure(database, now_ms, [60_000, 3_600_000], pairs),
         "peek": lambda: looks.peek(database, COMMON_QUEUE, 20, None),

@@ -22,12 +22,12 @@ from django_delayq.values import did_you_mean
 @register("delayq")
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
     """E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE, E007 no function that masks, E011 a
-    store in a database that does not commit by itself, W006 `confirm` with a store."""
+    store in a database that does not commit by itself, E013 two stores in one place, W006 `confirm` with a store."""
     try:
         names = alias_names()
     except ImproperlyConfigured as error:
         return [_wrong_setting(str(error))]
-    return [message for name in names for message in _check_alias(name)]
+    return [*(message for name in names for message in _check_alias(name)), *_check_places()]
 
 
 @register("delayq")
@@ -79,6 +79,28 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
             "synchronous_commit).",
             id="delayq.W006",
         )
+
+
+def _check_places() -> Iterator[CheckMessage]:
+    """Two stores that share a server and a prefix: what one rebuilds there the other takes for its own."""
+    stores: list[tuple[str, frozenset[str]]] = []
+    for alias in valid_aliases():
+        if alias.store is None:
+            continue
+        try:
+            places = broker_class(alias).places(alias)
+        except ImproperlyConfigured:
+            continue  # E001 or E002 tells of it
+        shares = [name for name, others in stores if places & others]
+        stores.append((alias.name, places))
+        if shares:
+            yield Error(
+                f'DELAYQ["{shares[0]}"] and DELAYQ["{alias.name}"] have a store each, and the same place in LOCATION '
+                f"with the same prefix {alias.options.prefix!r}: their alarms and workers would be mixed up.",
+                hint="Give one of them a prefix of its own: "
+                f'DELAYQ["{alias.name}"]["OPTIONS"]["prefix"] = "{alias.options.prefix}-{alias.name}".',
+                id="delayq.E013",
+            )
 
 
 def _check_commits(alias: Alias) -> Iterator[CheckMessage]:

@@ -253,3 +253,19 @@ class LimitRow(models.Model):
 
     def __str__(self) -> str:
         return f"{self.alias} {self.key} {self.value}"
+
+
+class StoreIdentity(models.Model):
+    """What tells the store of an alias from those of other sites that use the same broker."""
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    identity = models.CharField("identity", max_length=16)
+
+    class Meta:
+        db_table = "delayq_identity"
+        verbose_name = "store's identity"
+        verbose_name_plural = "stores' identities"
+        constraints = [models.UniqueConstraint(fields=["alias"], name="delayq_identity_alias")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.identity}"

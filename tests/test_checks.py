@@ -14,6 +14,7 @@ from django_delayq.brokers import get_broker
 pytestmark = pytest.mark.usefixtures("registry")
 
 MEMORY = "django_delayq.brokers.memory.MemoryBroker"
+RABBITMQ = "django_delayq.brokers.rabbitmq.RabbitMQBroker"
 
 
 class Parcel(TypedDict):
@@ -124,6 +125,41 @@ def test_a_store_in_a_database_that_is_not_there_is_refused_by_name(settings: Se
     assert [message.id for message in found()] == ["delayq.E003"]
     with pytest.raises(ImproperlyConfigured, match=r"'ohter' is not in DATABASES; .*'other'"):
         get_broker()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({}, {}, True),
+        ({}, {"LOCATION": "redis://me:secret@127.0.0.1:6379"}, True),
+        ({}, {"LOCATION": "redis://127.0.0.1:6379/1"}, False),
+        ({}, {"LOCATION": "redis://127.0.0.1:6380/0"}, False),
+        ({}, {"OPTIONS": {"prefix": "mail"}}, False),
+        ({}, {"STORE": None}, False),
+        ({"STORE": None}, {"STORE": None}, False),
+        ({"BROKER": MEMORY}, {"BROKER": MEMORY}, False),
+        ({"LOCATION": "unix:///run/redis.sock"}, {"LOCATION": "unix:///run/redis.sock?db=0"}, True),
+        ({"LOCATION": "unix:///run/redis.sock"}, {"LOCATION": "unix:///run/redis.sock?db=1"}, False),
+        ({"LOCATION": "embedded:///run/a"}, {"LOCATION": "embedded:///run/b/../a"}, True),
+        ({"LOCATION": "redis+cluster://a,b"}, {"LOCATION": {"cluster": ["b:6379", "c:6379"]}}, True),
+        ({"LOCATION": "redis+cluster://a,b"}, {"LOCATION": "redis+cluster://a:7000"}, False),
+        ({"LOCATION": "redis+sentinel://a,b/m"}, {"LOCATION": {"sentinels": ["b:26379"], "name": "m"}}, True),
+        ({"LOCATION": "redis+sentinel://a,b/m"}, {"LOCATION": "redis+sentinel://a,b/n"}, False),
+        ({"BROKER": RABBITMQ, "LOCATION": "amqp://h"}, {"BROKER": RABBITMQ, "LOCATION": "amqp://u:p@h:5672/"}, True),
+        ({"BROKER": RABBITMQ, "LOCATION": "amqp://h"}, {"BROKER": RABBITMQ, "LOCATION": "amqp://h/mail"}, False),
+    ],
+)
+def test_two_stores_with_one_place_and_prefix_are_refused_by_name(
+    settings: Settings, one: dict[str, Any], other: dict[str, Any], same: bool
+) -> None:
+    settings.DELAYQ = {"default": one, "mail": other}
+    messages = found()
+    assert [message.id for message in messages] == ["delayq.E013"] * same
+    for message in messages:
+        assert 'DELAYQ["default"] and DELAYQ["mail"]' in message.msg
+        assert "secret" not in message.msg
+        assert message.hint is not None
+        assert 'DELAYQ["mail"]["OPTIONS"]["prefix"] = "delayq-mail"' in message.hint
 
 
 def test_every_alias_is_checked(settings: Settings) -> None:

@@ -123,6 +123,13 @@ class Broker(Protocol):
     def check(cls, alias: Alias) -> None:
         """Raise `ImproperlyConfigured` for settings that can't work with this broker. Connects to nothing."""
 
+    @classmethod
+    def places(cls, alias: Alias) -> frozenset[str]:
+        """Return where an alias keeps what it has: two aliases with a place in common share all. Connects to nothing.
+
+        Raises `ImproperlyConfigured` as `check` does.
+        """
+
     def open(self) -> None:
         """Connect, or raise. Without it the first verb connects."""
 
@@ -214,6 +221,16 @@ class Broker(Protocol):
 
         False, and they stay lost, where the caller's lock was lost before, or that happened meanwhile.
         """
+
+    def owner(self, candidate: str = "") -> str:
+        """Return the store that the alarms are for: the `candidate` from now on, where they are for none.
+
+        "" for none, and where that can't be told now. What loses the alarms loses this too.
+        """
+
+    @property
+    def owner_key(self) -> str:
+        """What people delete to have the alarms be for the next store that is named, in words."""
 
     def wait(self, timeout: float) -> bool:
         """Sleep until a claim of the sets last wanted may find something, `pauses_heard` grows, `wake` is called, or

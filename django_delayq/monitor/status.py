@@ -8,7 +8,7 @@ from functools import partial
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Capability, Info, Pause, ServerReport, WorkerInfo
-from django_delayq.conf import DEFAULT_ALIAS
+from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.durations import to_text
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.handlers import handlers_by_key
@@ -18,7 +18,7 @@ from django_delayq.monitor.forecast import Hour, forecast
 from django_delayq.monitor.patience import within
 from django_delayq.monitor.throughput import Throughput, measure
 from django_delayq.monitor.waiting import WaitingSet, waiting_sets
-from django_delayq.store import StoredBroker, clocks, figures, report
+from django_delayq.store import StoredBroker, clocks, figures, identity, report
 from django_delayq.texts import text as _
 
 _ERRORS_PAGE = 100
@@ -152,7 +152,7 @@ def _with_store(broker: StoredBroker, patience_s: float | None, zone: tzinfo) ->
     database = broker.database
     with database.available():
         before_ms, asked_ns = wall_clock_ms(), time.monotonic_ns()
-        decides_ms = database.now_ms()
+        decides_ms, ours = identity.look(database)
         skew_ms, told_ns = clocks.skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
         found = figures.waiting(database, decides_ms, zone)
         pairs = [(one.queue, one.key) for one in found.counts.waiting]
@@ -160,7 +160,8 @@ def _with_store(broker: StoredBroker, patience_s: float | None, zone: tzinfo) ->
     pauses, workers, server, broker_skew_ms = broker.pauses(), None, None, None
     try:
         before_ms = decides_ms + (time.monotonic_ns() - told_ns) // 1_000_000
-        workers, server = within(patience_s, partial(_worked_by, broker.clock))
+        workers, server, owner = within(patience_s, partial(_worked_by, broker.clock))
+        server.problems += identity.not_ours(get_alias(database.alias), broker.clock, owner, ours)
         if server.now_ms is not None:
             after_ms = decides_ms + -((asked_ns - time.monotonic_ns()) // 1_000_000)
             broker_skew_ms = clocks.skew(server.now_ms, before_ms, after_ms)
@@ -199,8 +200,8 @@ def _in_part(most: int, **numbers: int) -> frozenset[str]:
     return frozenset(name for name, number in numbers.items() if number >= most)
 
 
-def _worked_by(broker: Broker) -> tuple[Sequence[WorkerInfo], ServerReport]:
-    return broker.workers(), broker.report()
+def _worked_by(broker: Broker) -> tuple[Sequence[WorkerInfo], ServerReport, str]:
+    return broker.workers(), broker.report(), broker.owner()
 
 
 def _away(broker: StoredBroker, error: Exception) -> ServerReport:

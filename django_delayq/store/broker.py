@@ -39,8 +39,8 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
 )
 from django_delayq.conf import Alias, Store
-from django_delayq.errors import DelayqError, PartlyUnavailable
-from django_delayq.store import audit, byid, claims, looks, pauses, puts, reclaims, report, rescues, settles
+from django_delayq.errors import BrokerRefused, DelayqError, PartlyUnavailable
+from django_delayq.store import audit, byid, claims, identity, looks, pauses, puts, reclaims, report, rescues, settles
 from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database, T
 from django_delayq.store.degraded import Degraded
@@ -100,6 +100,11 @@ class StoredBroker:
                 f'DELAYQ["{alias.name}"] does there would be committed. Leave AUTOCOMMIT out, or name in '
                 f'DELAYQ["{alias.name}"]["DATABASE"] another entry of DATABASES, without it.'
             )
+
+    @classmethod
+    def places(cls, alias: Alias) -> frozenset[str]:
+        """None of its own: those of the clock are told where its class is named."""
+        return frozenset()
 
     def open(self) -> None:
         self.clock.open()
@@ -258,11 +263,12 @@ class StoredBroker:
     def ask_clock(self, *, lease_ms: int) -> None:
         """The clock's own upkeep, which proves that it can be written, and tells whether it may have lost alarms.
 
-        Raises `PartlyUnavailable` while a part of it is away.
+        Raises `PartlyUnavailable` while a part of it is away, and `BrokerRefused` where it is another store's.
         """
         upkept = self._upkeep_of_clock(lease_ms)
         if upkept.away:
             raise PartlyUnavailable(upkept.away)
+        self._own_clock()
 
     def _upkeep_of_clock(self, lease_ms: int) -> Upkept:
         with self.degraded.asking():
@@ -271,6 +277,20 @@ class StoredBroker:
         upkept.lost_record = ""  # the record is here
         self.alarms_lost = upkept.alarms_lost
         return upkept
+
+    def owner(self, candidate: str = "") -> str:
+        return self.clock.owner(candidate)
+
+    @property
+    def owner_key(self) -> str:
+        return self.clock.owner_key
+
+    def _own_clock(self) -> None:
+        """Have the clock be this store's, where it is nobody's since a loss. Raises `BrokerRefused` for another's."""
+        with self.database.available():
+            ours = identity.identify(self.database)
+        if problems := identity.not_ours(self._alias, self.clock, self.clock.owner(ours), ours):
+            raise BrokerRefused(problems[0])
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         return self.clock.begin_rebuild(lock_ms)
@@ -399,6 +419,7 @@ class StoredBroker:
 
     def announce(self, worker: WorkerInfo) -> list[Pause]:
         if not self.degraded.is_alone:
+            self._own_clock()
             self.clock.announce(worker)
         return self.pauses()
 
@@ -414,6 +435,8 @@ class StoredBroker:
         if not self._is_fit:  # tables that were there once are not looked for again
             found.problems += report.problems(self.database) or report.isolation_problems(self.database)
             self._is_fit = not found.problems
+        if self._is_fit and not self.degraded.on:
+            self._own_clock()
         return found
 
 

@@ -75,6 +75,21 @@ def test_what_a_later_version_holds_in_it_beside_is_passed_over(
     assert [pause.queue for pause in broker.pauses()] == ["other", "q"]
 
 
+def test_the_first_store_that_is_named_stays_the_owner_until_it_is_deleted(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    assert broker.owner() == ""
+    assert broker.owner("default 1") == "default 1"
+    with closing(RabbitMQBroker(Alias("default", location=rabbitmq_server.url))) as other:
+        assert other.owner("default 2") == "default 1"
+        assert NAMES.register in other.owner_key
+        with channel_of(rabbitmq_server) as channel:
+            channel.queue_delete(NAMES.register)
+        with pytest.raises(BrokerUnavailable, match="is made again"):
+            other.owner("default 2")
+        assert other.owner("default 2") == "default 2"
+
+
 def test_it_outlives_the_exchange_that_leads_to_it(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
     broker.pause(Pause("q", None, "to see"))
     with channel_of(rabbitmq_server) as channel:

@@ -99,6 +99,7 @@ def test_the_others_go_on_and_its_own_run_once_it_is_back(
     assert rig.broker.renew([(end.id, end.token) for end in ends], LEASE_MS) == [True] * len(others)
     assert rig.broker.settle(ends) == [True] * len(others)
     rig.broker.announce(WORKER)  # said when that can be
+    assert rig.broker.owner("default 1") == ("" if gone is SHARDS.all[1] else "default 1")
     assert rig.broker.pauses() == []
     assert "away" in rig.broker.upkeep(lease_ms=LEASE_MS).away
     assert rig.send(others[0])[0].created

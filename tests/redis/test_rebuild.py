@@ -1,4 +1,4 @@
-"""A server that loses its alarms, also in the middle of a rebuild."""
+"""A server that loses its alarms, also in the middle of a rebuild, and whose they are."""
 
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -156,3 +156,27 @@ def test_who_could_not_reach_the_server_still_holds_the_lock(own_rig: Rig, own_s
     own_server.thaw()
     assert own_rig.broker.begin_rebuild(LOCK_MS)
     assert own_rig.broker.end_rebuild()
+
+
+def test_the_first_store_that_is_named_stays_the_owner_until_the_data_are_lost(
+    own_rig: Rig, own_server: Server, other: RedisBroker
+) -> None:
+    assert own_rig.broker.owner() == ""
+    assert own_rig.broker.owner("default 1") == "default 1"
+    assert (other.owner("default 2"), other.owner()) == ("default 1", "default 1")
+    flush(own_server)
+    assert other.owner("default 2") == "default 2"
+    assert own_rig.broker.owner("default 1") == "default 2"
+
+
+def test_a_full_server_keeps_nobody_from_starting(own_rig: Rig, own_server: Server) -> None:
+    with own_server.memory_full():
+        assert own_rig.broker.owner("default 1") == "default 1"
+    assert own_rig.broker.owner() == ""
+
+
+def test_a_server_that_is_away_has_no_owner_to_tell(own_rig: Rig, own_server: Server) -> None:
+    own_rig.broker.open()
+    own_server.kill()
+    with pytest.raises(BrokerUnavailable):
+        own_rig.broker.owner("default 1")

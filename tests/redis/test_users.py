@@ -90,7 +90,9 @@ def test_a_dashboard_looks_and_changes_nothing(rig_of: Callable[[str], Rig]) -> 
     site.send("a", delay_ms=HOUR)
     worker.bury("b")
     worker.broker.announce(WorkerInfo("w", ["q"], ["k"], 0, 0))
+    assert worker.broker.owner("default 1") == "default 1"
     look = dashboard.broker
+    assert look.owner() == "default 1"
     assert (look.counts().error, len(look.peek("q", 9)), len(look.errors(9))) == (1, 1, 1)
     assert (len(look.workers()), look.pauses(), look.audit().differences) == (1, [], [])
     assert look.report().problems == []

@@ -80,12 +80,13 @@ def test_a_rebuild_of_what_is_due_at_one_time(broker: StoredBroker, database: st
 def test_upkeep_of_what_must_not_start_twice_and_was_due_at_one_time(broker: StoredBroker, database: str) -> None:
     _send(database, PAGES * 1_000, due_at=5, at_most_once=True)
     position, work = START, []
+    now_ms = broker.database.now_ms()
     for _ in range(PAGES):
-        _, following = reclaim_lapsed(broker.database, position)
-        work.append(sum(_work(database, partial(reclaim_lapsed, broker.database, position))))
+        _, following = reclaim_lapsed(broker.database, now_ms, position)
+        work.append(sum(_work(database, partial(reclaim_lapsed, broker.database, now_ms, position))))
         position = following
     assert position > START
-    assert reclaim_lapsed(broker.database, position) == ([], START)
+    assert reclaim_lapsed(broker.database, now_ms, position) == ([], START)
     assert work[-1] <= 1.25 * work[1]
 
 

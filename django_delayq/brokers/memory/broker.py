@@ -72,6 +72,10 @@ class MemoryBroker:
     def check(cls, alias: Alias) -> None:
         """Every alias will do."""
 
+    @classmethod
+    def places(cls, alias: Alias) -> frozenset[str]:
+        return frozenset()
+
     def open(self) -> None:
         """Nothing to connect."""
 
@@ -200,6 +204,11 @@ class MemoryBroker:
         with self._changed:
             mine, self._mine.token = self._mine.token, ""
             return self._meta.end_rebuild(mine, self._now_ms())
+
+    def owner(self, candidate: str = "") -> str:
+        return candidate  # no other process can use it
+
+    owner_key = ""
 
     def wait(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout

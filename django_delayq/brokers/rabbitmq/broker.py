@@ -33,6 +33,7 @@ from django_delayq.brokers.rabbitmq.receiver import Receiver
 from django_delayq.conf import Alias
 from django_delayq.durations import to_text
 from django_delayq.errors import BrokerUnavailable, SendError, Unsupported
+from django_delayq.texts import text as _
 
 
 def _needs_store(what: str, instead: str) -> Callable[..., Any]:
@@ -65,6 +66,11 @@ class RabbitMQBroker(Receiver):
     def check(cls, alias: Alias) -> None:
         parse_location(alias.location)
         Names(alias.options.prefix)
+
+    @classmethod
+    def places(cls, alias: Alias) -> frozenset[str]:
+        location = parse_location(alias.location)
+        return frozenset({f"{location.options['host']}/{location.vhost} {alias.options.prefix}"})
 
     def open(self) -> None:
         with self._publisher.looking():
@@ -114,6 +120,14 @@ class RabbitMQBroker(Receiver):
         mine, self._mine.token = self._mine.token, ""
         now_ms = self._clock.now_ms()
         return self._publisher.change(lambda entries: entries.end_rebuild(mine, now_ms))
+
+    def owner(self, candidate: str = "") -> str:
+        told = self._publisher.entries().owner
+        return told if told or not candidate else self._publisher.change(lambda entries: entries.own(candidate))
+
+    @property
+    def owner_key(self) -> str:
+        return _("the queue %(queue)s in RabbitMQ", queue=self._names.register)
 
     acquire = give_back = _needs_store("A limit over all workers with RabbitMQ", "limit each worker with concurrency=")
 

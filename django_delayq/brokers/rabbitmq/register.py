@@ -30,6 +30,13 @@ class Entries(Meta):
     """What the register holds."""
 
     sets: list[SetName] = field(default_factory=list)
+    owner: str = ""
+    """The store that the alarms are for."""
+
+    def own(self, candidate: str) -> str:
+        """Make the candidate the owner where there is none. Gives the owner."""
+        self.owner = self.owner or candidate
+        return self.owner
 
 
 class Register:

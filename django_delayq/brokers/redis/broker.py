@@ -53,7 +53,7 @@ from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merge_reports
 from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.owners import Owners
-from django_delayq.brokers.redis.rebuild import Rebuild
+from django_delayq.brokers.redis.rebuild import Rebuild, owner
 from django_delayq.brokers.redis.report import newer_warnings, on_each_server, report_on
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, plain
 from django_delayq.brokers.redis.searches import Search
@@ -63,6 +63,7 @@ from django_delayq.brokers.redis.upkeep import Rounds
 from django_delayq.brokers.redis.wake import Sleeper
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable, PartlyUnavailable, SendError
+from django_delayq.texts import text as _
 
 R = TypeVar("R")
 
@@ -94,6 +95,10 @@ class RedisBroker:
     @classmethod
     def check(cls, alias: Alias) -> None:
         parse_location(alias.location)
+
+    @classmethod
+    def places(cls, alias: Alias) -> frozenset[str]:
+        return frozenset(f"{server} {alias.options.prefix}" for server in parse_location(alias.location).servers)
 
     def open(self) -> None:
         self._links.run(together([self._layout.agree(), self._confirming.ask()]))
@@ -201,6 +206,13 @@ class RedisBroker:
 
     def end_rebuild(self) -> bool:
         return self._run(self._rebuild.end())
+
+    def owner(self, candidate: str = "") -> str:
+        return self._run(if_there(owner(self._shards.first, candidate), ""))
+
+    @property
+    def owner_key(self) -> str:
+        return _("the field 'store' in Redis: HDEL %(key)s store", key=self._shards.first.meta)
 
     def wait(self, timeout: float) -> bool:
         return self._sleeper.sleep(timeout)
@@ -320,7 +332,7 @@ class RedisBroker:
     def announce(self, worker: WorkerInfo) -> list[Pause]:
         said: list[Operation[list[Pause] | None]] = [self._owners.announce(worker), self._layout.agree()]
         nothing: list[list[Pause] | None] = [None, None]
-        told, _ = self._links.run(if_there(together(said), nothing))
+        told, _agreed = self._links.run(if_there(together(said), nothing))
         if told is None:  # said with the next: it must not keep a worker from the other nodes, which may be away too
             self._rounds.ask_all()
         else:

@@ -58,6 +58,18 @@ class Location:
     warnings: tuple[str, ...] = ()
     nodes: tuple[Address, ...] = ()
 
+    @property
+    def servers(self) -> frozenset[str]:
+        """Return names of what it leads to: two locations with one in common lead to the same keys."""
+        db, options = self.options.get("db", 0), self.options
+        if self.nodes:
+            return frozenset(f"{host}:{port}" for host, port in self.nodes)
+        if sentinels := options.get("sentinels"):
+            return frozenset(f"{host}:{port}/{sentinels.name}/{db}" for host, port in sentinels.addresses)
+        if path := options.get("directory") or options.get("path"):
+            return frozenset({f"{path}/{db}"})
+        return frozenset({f"{options.get('host', 'localhost')}:{options.get('port', PORT)}/{db}"})
+
     def at(self, node: Address) -> "Location":
         """One node of the cluster."""
         host, port = node

@@ -1,4 +1,7 @@
-"""Who puts every alarm again after a loss, and that it was done. Operations, as `scripts.py` defines them."""
+"""Whose alarms these are, who puts every one again after a loss, and that it was done.
+
+Operations, as `scripts.py` defines them.
+"""
 
 import secrets
 import threading
@@ -34,6 +37,12 @@ class Rebuild(threading.local):
         ended = yield [_call("end_rebuild", keys, self._token) for keys in self._held]
         self._held = ()
         return all(ended)
+
+
+def owner(keys: Keys, candidate: str) -> Operation[str]:
+    """Return the store that the alarms are for, which the candidate becomes where there is none."""
+    (store,) = yield [Call(load("owner"), (keys.meta,), (candidate,))]
+    return bytes(store).decode(errors="replace")
 
 
 def _call(script: str, keys: Keys, *arguments: str | int) -> Call:

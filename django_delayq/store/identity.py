@@ -1,0 +1,40 @@
+"""Which store this is. A clock holds the alarms of one only: what it says is rebuilt, and who works, is of that one."""
+
+import secrets
+
+from django_delayq.brokers.base import Broker
+from django_delayq.conf import Alias
+from django_delayq.models import StoreIdentity
+from django_delayq.store.database import Database
+from django_delayq.texts import text as _
+
+
+def identify(database: Database) -> str:
+    """Return what tells this store from all others, made up at the first call."""
+    rows = StoreIdentity.objects.using(database.using)
+    row, _made = rows.get_or_create(alias=database.alias, defaults={"identity": secrets.token_hex(8)})
+    return str(row)
+
+
+def look(database: Database) -> tuple[int, str]:
+    """Return the database's time and, by the same query, the identity: "" where no worker has asked for it yet."""
+    found = "SELECT identity FROM delayq_identity WHERE alias = %s"
+    ((now_ms, identity),) = database.rows(f"SELECT {database.dialect.now}, ({found})", [database.alias])
+    return int(now_ms), str(StoreIdentity(alias=database.alias, identity=identity)) if identity else ""
+
+
+def not_ours(alias: Alias, clock: Broker, owner: str, ours: str) -> list[str]:
+    """Return one line on a clock that is another store's, and both ways out; none where it is ours, or nobody's."""
+    if owner in ("", ours):
+        return []
+    return [
+        _(
+            "Another site uses prefix %(prefix)r here: the alarms are those of store %(owner)r, not of this one. Give "
+            'this one a prefix of its own, DELAYQ["%(alias)s"]["OPTIONS"]["prefix"]; or, if that store is gone for '
+            "good, delete %(key)s.",
+            prefix=alias.options.prefix,
+            owner=owner,
+            alias=alias.name,
+            key=clock.owner_key,
+        )
+    ]
