@@ -1,5 +1,6 @@
 """Levels of isolation at which an atomic handler would not end are refused, by name; at all others it ends."""
 
+import logging
 import threading
 from typing import Any
 
@@ -53,6 +54,12 @@ def _connect_with(database: str, options: dict[str, Any]) -> None:
     del connections[database]
 
 
+@pytest.fixture
+def own_log_level(caplog: pytest.LogCaptureFixture) -> None:
+    """The command of the worker sets the level of the log: it is as before at the end."""
+    caplog.set_level(logging.NOTSET, "django_delayq")
+
+
 def handle(message: Message[Any]) -> None: ...
 
 
@@ -98,13 +105,15 @@ def test_just_those_are_refused_at_which_a_renewal_keeps_it_from_its_end(
         assert (run_and_renew(broker, database) is None) == (not messages)
 
 
+@pytest.mark.usefixtures("own_log_level")
 @REPEATABLE_READ
-def test_a_worker_does_not_start_there(broker: StoredBroker, registry: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_does_not_start_there(broker: StoredBroker, registry: None) -> None:
     delay_execute(key="k.atomic", atomic=True)(handle)
     with pytest.raises(CommandError, match=r"at REPEATABLE READ: .*'k\.atomic'.*READ COMMITTED"):
         call_command("run_delayq", drain=True, verbosity=0)
 
 
+@pytest.mark.usefixtures("own_log_level")
 @REPEATABLE_READ
 def test_handlers_that_are_not_atomic_run_there(broker: StoredBroker, database: str, registry: None) -> None:
     delay_execute(key="k")(handle)
