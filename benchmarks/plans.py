@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import time_ns
 
 from django.contrib.auth.models import User
@@ -20,9 +21,10 @@ from benchmarks.admin_rows import COMMON_KEY, COMMON_QUEUE, RARE_KEY, RARE_QUEUE
 from benchmarks.result import Result
 from benchmarks.scale import scaled
 from benchmarks.stored_site import HORIZON_MS, StoredSite, stored_site
-from django_delayq.brokers.base import Alarm, Header, Put, Settlement, Verb, Want
+from django_delayq.brokers.base import Alarm, Header, Put, Transition, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias
+from django_delayq.core import transitions
 from django_delayq.models import ReadyMessage
 from django_delayq.monitor import throughput
 from django_delayq.store import (
@@ -108,10 +110,15 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
     header = Header(COMMON_QUEUE, COMMON_KEY)
     again = [Put(id, header, b"1", delay_ms=60_000) for id in there]
 
-    def held() -> list[Settlement]:
+    def held() -> list[Transition]:
         found = claims.claim(database, alarms, wants, LEASE_MS, "w").messages
-        verbs = (Verb.FINISH, Verb.RETRY, Verb.BURY)
-        return [Settlement(each.id, each.token, verbs[n % 3], COMMON_QUEUE, COMMON_KEY) for n, each in enumerate(found)]
+        failure = transitions.Failure("KeyError: 'x'")
+        ends = (
+            transitions.finish,
+            partial(transitions.retry, failure=failure, delay_ms=0),
+            partial(transitions.bury, failure=failure),
+        )
+        return [ends[n % 3](each) for n, each in enumerate(found)]
 
     return {
         "claim": lambda: claims.claim(database, alarms, wants, LEASE_MS, "w"),

@@ -1,4 +1,4 @@
-"""What a message is, the states it can be in, and the only moves between them. Pure values: no Django, no I/O."""
+"""What a message is, and the states it can be in. Pure values: no Django, no I/O."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,26 +23,6 @@ class State(StrEnum):
     FINISHED = "finished"
     CANCELLED = "cancelled"
     GONE = "gone"
-
-
-_WAITING = frozenset({State.PENDING, State.READY})
-_RUNNING = frozenset({State.RUNNING})
-
-MOVES: dict[str, tuple[frozenset[State], frozenset[State]]] = {
-    "send": (frozenset({State.NONE}), _WAITING),
-    "claim": (frozenset({State.READY}), _RUNNING),
-    "finish": (_RUNNING, frozenset({State.FINISHED})),
-    "retry": (_RUNNING, _WAITING),
-    "snooze": (_RUNNING, _WAITING),
-    "release": (_RUNNING, _WAITING),
-    "reclaim": (_RUNNING, frozenset({State.READY})),
-    "bury": (frozenset({State.READY, State.RUNNING}), frozenset({State.ERROR})),
-    "cancel": (_WAITING, frozenset({State.CANCELLED})),
-    "reschedule": (_WAITING, _WAITING),
-    "rescue": (frozenset({State.ERROR}), _WAITING),
-    "purge": (_WAITING | {State.ERROR}, frozenset({State.GONE})),
-}
-"""Each move: the states it may start from and end in. Nothing else is legal (docs/internals/states.md)."""
 
 
 def _always_held() -> bool:

@@ -4,8 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from django_delayq.core.transitions import MOVES
 from django_delayq.errors import LeaseLost
-from django_delayq.message import MOVES, Message, State
+from django_delayq.message import Message, State
 
 MESSAGE = Message(
     id="a", key="k", data=1, due_ms=1_700_000_000_001, sent_ms=1_600_000_000_000, started_ms=1_700_000_000_251

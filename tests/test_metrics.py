@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import HandsInfo, Header, Pause, Put, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import HandsInfo, Header, Pause, Put, SettleAction, Want, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.metrics import DelayqCollector, metrics
 from django_delayq.store import figures
@@ -43,7 +43,7 @@ def scraped() -> dict[tuple[str, ...], float]:
     return {(one.name, *(value for _, value in sorted(one.labels.items()))): one.value for one in samples}
 
 
-def run(using: str, id: str, verb: Verb) -> None:
+def run(using: str, id: str, verb: SettleAction) -> None:
     """A message that was sent and run."""
     broker = get_broker(using)
     broker.put([Put(id, Header("mail", "k"), b"1", at_ms=0)])
@@ -55,8 +55,8 @@ def run(using: str, id: str, verb: Verb) -> None:
 def test_the_figures_of_each_alias(settings: Settings) -> None:
     for using in ("default", "plain"):
         broker = get_broker(using)
-        run(using, "done", Verb.FINISH)
-        run(using, "buried", Verb.BURY)
+        run(using, "done", SettleAction.FINISH)
+        run(using, "buried", SettleAction.BURY)
         broker.put([Put("a", Header("mail", 'k"\\<b>'), b"1", at_ms=0)])
         broker.pause(Pause("mail", None, "x"))
         broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
@@ -90,7 +90,7 @@ def test_what_was_counted_in_part_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     counted = ("delayq_in_part", "default")
     assert not any(seen[*counted, figure] for figure in ("buried", "buried_last_hour", "retried"))
     for id in "cdef":
-        run("default", id, Verb.BURY)
+        run("default", id, SettleAction.BURY)
     seen = scraped()
     assert [seen[*counted, figure] for figure in ("buried", "buried_last_hour", "retried")] == [1, 1, 0]
     assert "error 4+" in delayq("status")
@@ -110,7 +110,7 @@ def test_more_queues_and_keys_than_have_figures_are_told_to_be_there(monkeypatch
 @pytest.mark.django_db(transaction=True)
 def test_a_time_to_drain_that_leaves_something_out_is_told_as_a_part() -> None:
     broker = get_broker("default")
-    run("default", "done", Verb.FINISH)
+    run("default", "done", SettleAction.FINISH)
     broker.announce(WorkerInfo("w", ["mail"], ["k", "new"], 0, 0, hands=[HandsInfo(1, {"k": 1, "new": 1})]))
     broker.put([Put("a", Header("mail", "k"), b"1", at_ms=0)])
     seen = scraped()

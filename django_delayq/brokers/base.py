@@ -16,10 +16,8 @@ from typing import Protocol, TypeVar
 from django_delayq.brokers.figures import (  # part of this contract
     AlarmInfo as AlarmInfo,
     Audit as Audit,
-    BuriedInfo as BuriedInfo,
     Counts as Counts,
     HandsInfo as HandsInfo,
-    Header as Header,
     Info as Info,
     Pause as Pause,
     RunInfo as RunInfo,
@@ -29,34 +27,29 @@ from django_delayq.brokers.figures import (  # part of this contract
     WorkerInfo as WorkerInfo,
     covering as covering,
 )
-from django_delayq.brokers.verbs import (  # part of this contract
+from django_delayq.conf import Alias
+from django_delayq.core.requests import (  # part of this contract
     BATCH as BATCH,
     Alarm as Alarm,
     Ask as Ask,
+    BuriedInfo as BuriedInfo,
     Claimed as Claimed,
     Claims as Claims,
+    Header as Header,
     LeaseId as LeaseId,
     Placed as Placed,
     Put as Put,
     Refusal as Refusal,
-    Settlement as Settlement,
-    Verb as Verb,
     Want as Want,
 )
-from django_delayq.conf import Alias
+from django_delayq.core.transitions import (  # part of this contract
+    SettleAction as SettleAction,
+    Transition as Transition,
+)
 from django_delayq.errors import DuplicateMessage, Unsupported
 from django_delayq.sends import OnConflict as OnConflict  # part of this contract, and of the public API
 
 T = TypeVar("T")
-
-SUSPECT_CRASHES = 2
-"""With so many crashes a message is a suspect: it waits apart, and runs alone."""
-
-FATAL_CRASHES = 3
-"""With so many it is buried."""
-
-LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
-"""Why a message that must not start twice is buried when its lease has run out."""
 
 
 class Capability(StrEnum):
@@ -172,7 +165,7 @@ class Broker(Protocol):
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         """As `claim`, for at most one message that was held by workers that died twice."""
 
-    def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool | None]:
+    def settle(self, settlements: Sequence[Transition]) -> Sequence[bool | None]:
         """End leases. False where the lease was lost: then nothing was changed. None where it can't be told yet: ask
         again. Another transaction holds the row, or the message may come back from a lost connection. Repeating a call
         is harmless, but answers False for what it did the first time; where a lost reply made the broker itself repeat

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from django_delayq.core.requests import BuriedInfo, Header
 from django_delayq.message import State
 from django_delayq.texts import text as _
 from django_delayq.values import check_name, check_queue
@@ -24,27 +25,6 @@ TOTALS = (
 
 LEFT = ("finished", "cancelled", "purged", "dropped")
 """The totals of what is in no place any more: sent = what is in a place + these."""
-
-
-@dataclass(slots=True)
-class Header:
-    """What travels with the data, and says how to treat it. `None` leaves it to the handler."""
-
-    queue: str
-    key: str
-    at_most_once: bool = False
-    expires_ms: int | None = None  # a length: the message expires that long after `scheduled_ms`
-    max_attempts: int | None = None
-    timeout_ms: int | None = None
-    tag: str | None = None
-    trace_id: str | None = None
-    sent_ms: int = 0  # set by the broker when it takes the message
-    scheduled_ms: int = 0  # the due time as sent or rescheduled, before any retry
-
-    @property
-    def expires_at_ms(self) -> int | None:
-        """The instant from which the message must not start."""
-        return None if self.expires_ms is None else self.scheduled_ms + self.expires_ms
 
 
 @dataclass(slots=True)
@@ -108,17 +88,6 @@ class Counts:
     error: int
     totals: dict[str, int] = field(default_factory=dict)  # sent, finished, cancelled, purged, dropped, retried, …
     levels: list[int] = field(default_factory=list)  # what waits 2^i seconds at a time: a broker that knows no more
-
-
-@dataclass(frozen=True, slots=True)
-class BuriedInfo:
-    """A message that was buried without having been run. Queue and key are '' where its header can't be read."""
-
-    id: str
-    queue: str
-    key: str
-    failures: int
-    error: str
 
 
 @dataclass(slots=True)

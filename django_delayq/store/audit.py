@@ -8,8 +8,9 @@ lease is longer than workers take, and each near row that nobody holds has its a
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from django_delayq.brokers.base import BATCH, SUSPECT_CRASHES, Alarm, Audit, Broker, Capability, pages
+from django_delayq.brokers.base import BATCH, Alarm, Audit, Broker, Capability, pages
 from django_delayq.brokers.figures import LEFT
+from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.durations import to_text
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.store import sequence

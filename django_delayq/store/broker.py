@@ -30,7 +30,7 @@ from django_delayq.brokers.base import (
     Put,
     Refusal,
     ServerReport,
-    Settlement,
+    Transition,
     Upkept,
     Want,
     WorkerInfo,
@@ -216,7 +216,7 @@ class StoredBroker:
         self._carried.add(found)
         return found
 
-    def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool | None]:
+    def settle(self, settlements: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(settlements)
         is_carried = [(one.id, one.token) in self._carried for one in settlements]
         # First: what it raises has the whole batch repeated, and a row that was settled would answer False.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import Broker, Claims, LeaseId, Settlement
+from django_delayq.brokers.base import Broker, Claims, LeaseId, Transition
 from django_delayq.errors import DelayqError
 
 
@@ -20,7 +20,7 @@ class Carried:
         """Note what the clock has leased."""
         self._leases.update((claimed.id, claimed.token) for claimed in found.messages)
 
-    def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool | None]:
+    def settle(self, settlements: Sequence[Transition]) -> Sequence[bool | None]:
         """As the broker's, of carried messages only."""
         if not settlements:
             return []

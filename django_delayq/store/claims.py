@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from time import monotonic
 
-from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, BuriedInfo, Claimed, Want
+from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, Want
+from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, Row, Sql, marks
 from django_delayq.store.reclaims import reclaim
-from django_delayq.store.rows import CRASHED, MESSAGE, claimed_of
+from django_delayq.store.rows import CLAIMED, CRASHED, claimed_of
 from django_delayq.store.statements import statements
 
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
@@ -65,10 +66,10 @@ def claim(
         [*by_pk, database.alias, *later, *chain.from_iterable(sets)],
     )
     asked_at = monotonic()
-    leased = _lease(database, found, f"id, {dialect.now}, {MESSAGE}", lease_ms, token, worker, from_alarms)
+    leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker, from_alarms)
     claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
     for pk, _, *row in sorted(leased, key=lambda row: (row[8], row[0])):  # by due time
-        claimed.messages.append(claimed_of(pk, tuple(row), token))
+        claimed.messages.append(claimed_of(pk, tuple(row), token, claimed.now_ms))
         del by_pk[pk]
     hold_off_ms = database.clock_monitor.hear(claimed.now_ms, asked_at, lease_ms)
     _look_at_others(database, by_pk, claimed)
@@ -150,9 +151,9 @@ def claim_suspect(database: Database, wants: Iterable[Want], lease_ms: int, work
         " ORDER BY r.due_at, r.id LIMIT 1",
         [database.alias, *chain.from_iterable(sets)],
     )
-    leased = _lease(database, found, f"id, {dialect.now}, {MESSAGE}", lease_ms, token, worker, True)
+    leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker, True)
     claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
-    claimed.messages = [claimed_of(pk, tuple(row), token) for pk, _, *row in leased]
+    claimed.messages = [claimed_of(pk, tuple(row), token, claimed.now_ms) for pk, _, *row in leased]
     return claimed
 
 

@@ -6,8 +6,8 @@ from functools import partial
 from django.db import IntegrityError
 
 from django_delayq.brokers.base import Put
+from django_delayq.store.apply import apply as apply, finish_here as finish_here  # part of `Statements`
 from django_delayq.store.database import Database, Row, Sql, marks
-from django_delayq.store.ends import end as end, finish_here as finish_here  # part of `Statements`
 from django_delayq.store.rows import NEW, OF_GIVEN, Inserted
 from django_delayq.store.values import values_of
 

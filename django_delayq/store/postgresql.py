@@ -4,15 +4,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from django_delayq import codec
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import Header, LeaseId, Put
+from django_delayq.core.transitions import SettleAction, Transition
+from django_delayq.message import State
+from django_delayq.store import apply as portable
 from django_delayq.store.database import Database
-from django_delayq.store.postgresql_ends import end as end, finish_here as finish_here  # part of `Statements`
+from django_delayq.store.dialects import DIALECTS
+from django_delayq.store.moves import AGAIN, BURIED, FINISHED
 from django_delayq.store.returning import (  # part of `Statements`
     change as change,
     change_given as change_given,
     change_unlocked as change_unlocked,
 )
-from django_delayq.store.rows import NEW, Inserted
+from django_delayq.store.rows import NEW, OF_LEASES, SHARED, Inserted
+
+_NOW, _NOW_UP = DIALECTS["postgresql"].now, DIALECTS["postgresql"].now_up
 
 _APART = "\x1f"  # neither an id nor JSON has control characters
 
@@ -96,3 +102,75 @@ def header_as(number: int, header: Header) -> dict[str, Any]:
         "timeout_ms": header.timeout_ms,
         "at_most_once": header.at_most_once,
     }
+
+
+_HELD = (
+    "held AS (SELECT held.pk, held.message_id, held.token, wait_ms, new_failures, new_crashes, cause, detail,"
+    f" fingerprint, past, LEAST(held.ended_ms, {_NOW}) AS ended_ms,"
+    f" CASE WHEN state <> '{State.ERROR}' OR held.started_ms IS NOT NULL"
+    f" THEN LEAST(coalesce(held.started_ms, r.started_at), held.ended_ms, {_NOW}) END AS started_ms,"
+    f" CASE WHEN state = '{State.RUNNING}' AND substr(r.worker, 1, 1) = '!' THEN NULL ELSE state END AS state"
+    " FROM json_to_recordset(%s) AS held (pk bigint, message_id text, token bigint, state text, started_ms bigint,"
+    " ended_ms bigint, wait_ms bigint, new_failures int, new_crashes int, cause text, detail text, fingerprint text,"
+    f" past text) {OF_LEASES} FOR UPDATE OF r SKIP LOCKED)"
+)
+"""The rows whose leases still stand. The worker's idea of the clock may be ahead, never what is kept."""
+
+_GONE = (
+    f"gone AS (DELETE FROM delayq_ready r USING held WHERE r.id = pk AND state IN ('{State.FINISHED}', '{State.ERROR}')"
+    " RETURNING r.*, state, started_ms, ended_ms, new_failures, new_crashes, cause, detail, fingerprint)"
+)
+_FINISHED = (
+    f"finished AS (INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
+    f" SELECT {FINISHED} FROM gone WHERE state = '{State.FINISHED}')"
+)
+_WRITES = {
+    State.FINISHED: _FINISHED,
+    State.ERROR: (
+        f"buried AS (INSERT INTO delayq_error (id, {SHARED}, detail, fingerprint, ended_at)"
+        f" SELECT {BURIED} FROM gone WHERE state = '{State.ERROR}')"
+    ),
+    State.PENDING: (
+        f"again AS (UPDATE delayq_ready r SET {AGAIN.format(now_up=_NOW_UP)}"
+        f" FROM held WHERE r.id = pk AND state = '{State.PENDING}')"
+    ),
+    State.RUNNING: (
+        f"interrupted AS (UPDATE delayq_ready r SET {portable.interrupted(DIALECTS['postgresql'])}"
+        f" FROM held WHERE r.id = pk AND state = '{State.RUNNING}')"
+    ),
+}
+"""What each state adds to the statement."""
+
+
+def apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
+    """See `Statements`. One statement locks the rows and writes them."""
+    states = {one.state for one in transitions}
+    gone = [_GONE] if states & {State.FINISHED, State.ERROR} else []
+    parts = [_HELD, *gone, *(text for state, text in _WRITES.items() if state in states)]
+    rows = database.rows(
+        f"WITH {', '.join(parts)} SELECT message_id, token, state IS NOT NULL FROM held",
+        [codec.dumps([_as_record(one) for one in transitions]).decode()],
+    )
+    return {(id, token): is_written for id, token, is_written in rows}
+
+
+def _as_record(one: Transition) -> dict[str, Any]:
+    """Return what the statement needs of a transition; what is left out is NULL there."""
+    record: dict[str, Any] = {"pk": int(one.pk or 0), "message_id": one.id, "token": one.token, "state": one.state}
+    record |= {"started_ms": one.started_ms, "ended_ms": one.ended_ms}
+    if one.action is SettleAction.FINISH:
+        return record
+    record |= {"wait_ms": one.delay_ms, "new_failures": one.failures, "new_crashes": one.crashes}
+    record |= {"cause": one.error, "detail": one.detail, "fingerprint": one.fingerprint, "past": one.history}
+    return record
+
+
+def finish_here(database: Database, pk: int, token: int, started_ms: int) -> bool:
+    """See `Statements`."""
+    rows = database.rows(
+        "WITH gone AS (DELETE FROM delayq_ready r WHERE r.id = %s AND r.token = %s"
+        f" RETURNING r.*, LEAST(%s, {_NOW}) AS started_ms, {_NOW} AS ended_ms)"
+        f" INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at) SELECT {FINISHED} FROM gone RETURNING id",
+        [pk, token, started_ms],
+    )
+    return bool(rows)

@@ -1,17 +1,19 @@
 """reclaim: leases that ran out are ended and counted, before their rows can be leased again."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from django.db import DatabaseError
 
-from django_delayq.brokers.base import BATCH, LAPSED_AT_MOST_ONCE, BuriedInfo
+from django_delayq.brokers.base import BATCH, BuriedInfo, Claimed, Header
+from django_delayq.core.transitions import Failure, Span, buried_info, lapse, retry
 from django_delayq.errors import BrokerRefused
-from django_delayq.history import Ended, PastAttempt, add
+from django_delayq.message import State
 from django_delayq.store.database import Database, is_away, marks
-from django_delayq.store.moves import Again, Burial, bury, wait_again
+from django_delayq.store.moves import Ended, bury, wait_again
 from django_delayq.store.page import START as START, Position, page_after
-from django_delayq.store.rows import CRASHED, CRASHES_NOW, ONCE
+from django_delayq.store.rows import CRASHED, ONCE
 
 PAGE = 100
 
@@ -36,29 +38,45 @@ def reclaim(database: Database, pks: Sequence[int], now_ms: int) -> dict[int, Bu
 def _reclaim_all(
     database: Database, pks: Sequence[int], now_ms: int, *, may_bury: bool = True
 ) -> dict[int, BuriedInfo | None]:
-    dialect = database.dialect
     lapsed = database.rows(
-        f"SELECT r.id, r.message_id, r.queue, r.key, r.at_most_once, {CRASHES_NOW.format(least=dialect.least)},"
-        " r.failures, r.worker, r.started_at, r.lease_until, r.history FROM delayq_ready r"
+        "SELECT r.id, r.message_id, r.queue, r.key, r.due_at, r.failures, r.crashes, r.worker, r.started_at,"
+        " r.history, r.lease_until, r.at_most_once FROM delayq_ready r"
         f" WHERE r.id IN ({marks(len(pks))}) AND r.token IS NOT NULL AND r.lease_until <= %s"
-        f" ORDER BY r.id{dialect.skip_locked}",
+        f" ORDER BY r.id{database.dialect.skip_locked}",
         [*pks, now_ms],
     )
-    reclaimed: dict[int, BuriedInfo | None] = {}
-    buried, again = [], []
-    for pk, id, queue, key, once, crashes, failures, worker, claimed_ms, lease_until_ms, history in lapsed:
-        if once and may_bury:
-            buried.append(Burial(pk, claimed_ms, lease_until_ms, LAPSED_AT_MOST_ONCE, more_crashes=1))
-            reclaimed[pk] = BuriedInfo(id, queue, key, failures, LAPSED_AT_MOST_ONCE)
-        else:
-            outcome = Ended.INTERRUPTED if worker.startswith("!") else Ended.LOST
-            lost = PastAttempt(failures + 1, claimed_ms, lease_until_ms, worker.removeprefix("!"), outcome)
-            counts = {"more_failures": 1, "new_crashes": 0} if once else {"more_failures": 0, "new_crashes": crashes}
-            again.append(Again(pk, None, cause="", past=add(history, lost), **counts))
-            reclaimed[pk] = None
+    ended = [_lapse(_claimed(*row), lease_until_ms, bool(once), may_bury) for *row, lease_until_ms, once in lapsed]
+    buried = [one for one in ended if one.transition.state is State.ERROR]
     bury(database, buried)
-    wait_again(database, again)
-    return reclaimed
+    wait_again(database, [one.transition for one in ended if one.transition.state is State.PENDING])
+    ready = dict.fromkeys(int(one.transition.pk) for one in ended)
+    return ready | {int(one.pk): buried_info(one) for one, _, _ in buried}
+
+
+def _claimed(
+    pk: int,
+    id: str,
+    queue: str,
+    key: str,
+    due_ms: int,
+    failures: int,
+    crashes: int,
+    worker: str,
+    claimed_ms: int,
+    history: str,
+) -> Claimed:
+    """Return the lease of a row as its claim returned it."""
+    return Claimed(id, 0, due_ms, Header(queue, key), b"", failures, crashes, str(pk), history, claimed_ms, worker)
+
+
+def _lapse(lost: Claimed, lease_until_ms: int, at_most_once: bool, may_bury: bool) -> Ended:
+    """Return what becomes of a row whose lease ran out."""
+    claimed = replace(lost, worker=lost.worker.removeprefix("!"))
+    interrupted = claimed.worker != lost.worker
+    transition = lapse(claimed, lease_until_ms, at_most_once=at_most_once, interrupted=interrupted)
+    if transition.state is State.ERROR and not may_bury:
+        transition = retry(claimed, Failure(transition.error or ""), None, Span(claimed.claimed_ms, lease_until_ms))
+    return Ended(transition, claimed.claimed_ms, lease_until_ms)
 
 
 def reclaim_lapsed(database: Database, now_ms: int, after: Position = START) -> tuple[list[BuriedInfo], Position]:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from django_delayq.brokers.base import Claimed, Header, Info, Verb
+from django_delayq.brokers.base import Claimed, Header, Info
 from django_delayq.history import Ended, PastAttempt
 from django_delayq.message import State
 from django_delayq.store.database import Row
@@ -22,6 +22,9 @@ MESSAGE = (
 )
 """A message, as the functions below read it."""
 
+CLAIMED = f"{MESSAGE}, history"
+"""A message, as a claim reads it."""
+
 UNHELD = "(r.lease_until IS NULL OR r.lease_until <= {now})"
 """A row that nobody holds. Its last lease may have run out, and be there to be reclaimed."""
 
@@ -40,8 +43,14 @@ CRASHES_NOW = (
 """The crashes of a row that nobody holds: a lease that ran out counts one, but never the third, and none where the
 stop of a worker interrupted it (its worker's name is marked with "!" then)."""
 
-OF_HELD = "JOIN delayq_ready r ON r.alias = %s AND r.message_id = held.message_id AND r.token = held.token"
+LEASES = {"pk": int, "message_id": str, "token": int}
+"""The columns of a given table `held` of leases."""
+
+OF_LEASES = "JOIN delayq_ready r ON r.id = held.pk AND r.message_id = held.message_id AND r.token = held.token"
 """The rows `r` of leases that are given as a table `held`."""
+
+OF_HELD = "JOIN delayq_ready r ON r.alias = %s AND r.message_id = held.message_id AND r.token = held.token"
+"""The rows `r` of leases whose rows' pks are not known."""
 
 OF_GIVEN = "JOIN delayq_ready r ON r.alias = %s AND r.message_id = given.of_id"
 """The rows `r` of ids that are given as a table `given`."""
@@ -71,17 +80,6 @@ class Inserted(NamedTuple):
     now_ms: int
 
 
-class End(NamedTuple):
-    """A lease that was held, and the move that ended it; None where it was left as it is."""
-
-    id: str
-    token: int
-    pk: int
-    queue: str
-    key: str
-    move: Verb | None
-
-
 def header_of(row: Row) -> Header:
     """The header of a row of `MESSAGE`."""
     _, queue, key, _, tag, trace_id, _, scheduled_ms, sent_ms, expires_at_ms, max_attempts, timeout_ms, once = row[:13]
@@ -99,9 +97,11 @@ def header_of(row: Row) -> Header:
     )
 
 
-def claimed_of(pk: int, row: Row, token: int) -> Claimed:
-    """What a worker gets of a row of `MESSAGE`."""
-    return Claimed(row[0], token, row[6], header_of(row), row[3].encode(), row[13], row[14], str(pk))
+def claimed_of(pk: int, row: Row, token: int, now_ms: int) -> Claimed:
+    """Return what a worker gets of a row of `CLAIMED`."""
+    return Claimed(
+        row[0], token, row[6], header_of(row), row[3].encode(), row[13], row[14], str(pk), row[17], now_ms, row[16]
+    )
 
 
 def info_of(row: Row, state: State) -> Info:

@@ -7,10 +7,11 @@ waited for. Its lease may be as good as ever, so the answer for it is None: ask 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from django_delayq.brokers.base import Alarm, LeaseId, Settlement, Verb
+from django_delayq.brokers.base import Alarm, LeaseId
+from django_delayq.core.transitions import INTERRUPT_MS, Transition
+from django_delayq.message import State
 from django_delayq.store.database import Database, Sql
-from django_delayq.store.ends import INTERRUPTED_LEASE_MS
-from django_delayq.store.rows import OF_HELD, End
+from django_delayq.store.rows import OF_HELD
 from django_delayq.store.statements import statements
 
 
@@ -23,40 +24,34 @@ class Settled:
     again: list[Alarm]
 
 
-def settle(database: Database, settlements: Sequence[Settlement]) -> Settled:
-    """End leases. Of those that the handler's own transaction has ended, only the alarm is left."""
+def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
+    """Write transitions. Of those that the handler's own transaction has written, only the alarm is left."""
     # Of two ends of one lease the first counts.
-    by_lease = {(one.id, one.token): one for one in reversed(settlements) if not one.finished_pk}
-    ends = statements(database).end(database, list(by_lease.values())) if by_lease else []
-    locked = {(end.id, end.token) for end in ends}
-    passed_over = _passed_over(database, [lease for lease in by_lease if lease not in locked])
-    ended = {(end.id, end.token): end for end in ends if end.move}
-    over = [Alarm(end.queue, end.key, str(end.pk)) for end in ended.values()]
-    over += [Alarm(one.queue, one.key, one.finished_pk) for one in settlements if one.finished_pk]
-    again = [alarm for lease, end in ended.items() if (alarm := _alarm_after(end, by_lease[lease]))]
-    return Settled([_answer(one, ended, passed_over) for one in settlements], over, again)
+    by_lease = {(one.id, one.token): one for one in reversed(transitions) if not one.is_written}
+    found = statements(database).apply(database, list(by_lease.values())) if by_lease else {}
+    passed_over = _passed_over(database, [lease for lease in by_lease if lease not in found])
+    written = {lease: by_lease[lease] for lease, is_written in found.items() if is_written}
+    over = [_alarm(one) for one in (*written.values(), *(one for one in transitions if one.is_written))]
+    again = [_alarm(one, _wait_ms(one)) for one in written.values() if one.state in (State.PENDING, State.RUNNING)]
+    return Settled([_answer(one, written, passed_over) for one in transitions], over, again)
 
 
-def _alarm_after(end: End, settlement: Settlement) -> Alarm | None:
-    """The alarm to put for a row that stays."""
-    if end.move in (Verb.FINISH, Verb.BURY):
-        return None
-    waits_ms: dict[Verb | None, int] = {
-        Verb.INTERRUPT: INTERRUPTED_LEASE_MS,
-        Verb.RETRY: settlement.delay_ms,
-        Verb.SNOOZE: settlement.delay_ms,
-        Verb.RELEASE: settlement.delay_ms,
-    }
-    return Alarm(end.queue, end.key, str(end.pk), waits_ms.get(end.move, 0))
+def _alarm(one: Transition, wait_ms: int = 0) -> Alarm:
+    return Alarm(one.queue, one.key, one.pk, wait_ms)
 
 
-def _answer(one: Settlement, ended: dict[LeaseId, End], passed_over: Collection[LeaseId]) -> bool | None:
+def _wait_ms(one: Transition) -> int:
+    """Return when to look at a row that stays."""
+    return INTERRUPT_MS if one.state is State.RUNNING else one.delay_ms or 0
+
+
+def _answer(one: Transition, written: dict[LeaseId, Transition], passed_over: Collection[LeaseId]) -> bool | None:
     lease = one.id, one.token
-    if one.finished_pk:
+    if one.is_written:
         return True
     if lease in passed_over:
         return None
-    return ended.pop(lease, None) is not None
+    return written.pop(lease, None) is not None
 
 
 def renew(database: Database, leases: Sequence[LeaseId], lease_ms: int) -> list[bool | None]:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from django_delayq.brokers.base import Put
+from django_delayq.store.apply import apply as apply, finish_here as finish_here  # part of `Statements`
 from django_delayq.store.database import Database
-from django_delayq.store.ends import end as end, finish_here as finish_here  # part of `Statements`
 from django_delayq.store.returning import (  # part of `Statements`
     change as change,
     change_given as change_given,

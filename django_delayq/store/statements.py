@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from django_delayq.brokers.base import Put, Settlement
+from django_delayq.brokers.base import LeaseId, Put, Transition
 from django_delayq.store import mysql, postgresql, sqlite
 from django_delayq.store.database import Database, Row, Sql
-from django_delayq.store.rows import End, Inserted
+from django_delayq.store.rows import Inserted
 
 
 class Statements(Protocol):
@@ -33,8 +33,12 @@ class Statements(Protocol):
     def change_given(self, database: Database, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
         """As `change`, of rows under the ids of a table `given`, which `changes` and `where` may name."""
 
-    def end(self, database: Database, settlements: Sequence[Settlement]) -> list[End]:
-        """End leases, of which no two are one, without what other transactions hold. Gives those that were held."""
+    def apply(self, database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
+        """Write transitions of rows, of which no two are of one lease, without what other transactions hold.
+
+        Returns the leases that still stood, each with whether anything was written: a lease that is interrupted already
+        is not interrupted again.
+        """
 
     def finish_here(self, database: Database, pk: int, token: int, started_ms: int) -> bool:
         """ready -> finish, at the end of the caller's transaction. False where the lease was lost.

@@ -5,7 +5,8 @@ from contextlib import AbstractContextManager
 
 from django.db.models import F
 
-from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Settlement, Want
+from django_delayq.brokers.base import Alarm, Transition, Want
+from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.fields import InstantField
 from django_delayq.history import NOTHING, moved
 from django_delayq.instants import to_epoch_ms
@@ -72,6 +73,6 @@ class AgedRows:
             )
         return Due(claimed[0], handlers[row.key], leap_ms)
 
-    def settle(self, settlements: Sequence[Settlement]) -> None:
+    def settle(self, settlements: Sequence[Transition]) -> None:
         """End leases."""
         self._broker.settle(settlements)

@@ -13,7 +13,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import DatabaseError, connections, transaction
 
 from django_delayq.attempts import is_at_most_once
-from django_delayq.brokers.base import Claimed, Settlement, Verb
+from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.durations import Duration, to_ms
 from django_delayq.handlers import handlers_by_key
@@ -39,7 +39,7 @@ class Attempt:
     key: str
     number: int
     at: datetime
-    ended: Verb
+    ended: SettleAction
     error: str = ""
     exception: BaseException | None = None
 
@@ -110,7 +110,7 @@ def _deliver(time: Timeline, claimed: Claimed, handler: AnyHandler, deliveries: 
     for token in (claimed.token, *(random.getrandbits(63) for _ in range(deliveries - 1))):
         settlement, made = _attempt(time, replace(claimed, token=token), handler)
         attempts.append(made)
-        if settlement.verb is not Verb.FINISH:
+        if settlement.action is not SettleAction.FINISH:
             break
     time.settle([replace(settlement, token=claimed.token)])
     return attempts
@@ -122,7 +122,7 @@ def _is_never_repeated(claimed: Claimed, handler: AnyHandler) -> bool:
     return handler.atomic and get_alias(handler.using).store is not None
 
 
-def _attempt(time: Timeline, claimed: Claimed, handler: AnyHandler) -> tuple[Settlement, Attempt]:
+def _attempt(time: Timeline, claimed: Claimed, handler: AnyHandler) -> tuple[Transition, Attempt]:
     at, now_ms, started_at = from_ms(time.moved_ms), time.now_ms, monotonic()
     lease = Lease(claimed, Lane(handler, (), 1), started_at, math.inf, clock_ms=0, started_at=started_at)
     outcome = Outcome(RUN_DUE)
@@ -133,13 +133,13 @@ def _attempt(time: Timeline, claimed: Claimed, handler: AnyHandler) -> tuple[Set
         message = begun
         outcome.begun(lease, message)
         exception = _run(claimed, handler, message)
-        settlement = attempt.settle_for(claimed, handler, exception, now_ms, time.now_ms)
+        settlement = attempt.after(claimed, handler, exception, now_ms, time.now_ms)
     else:
         settlement = begun
     outcome.ended(lease, settlement, message, exception)
     number = claimed.failures + 1
     key = claimed.header.key if claimed.header else handler.key
-    made = Attempt(claimed.id, key, number, at, settlement.verb, settlement.error, exception)
+    made = Attempt(claimed.id, key, number, at, settlement.action, settlement.error or "", exception)
     return settlement, made
 
 

@@ -8,7 +8,7 @@ from time import monotonic
 
 from asgiref.sync import sync_to_async
 
-from django_delayq.brokers.base import BATCH, Settlement
+from django_delayq.brokers.base import BATCH, Transition
 from django_delayq.durations import to_text
 from django_delayq.errors import HandlerTimeout, LeaseLost
 from django_delayq.message import Message
@@ -141,7 +141,7 @@ class AsyncHands:
             if lane.unmet:
                 self._wake()
 
-    async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Settlement | None:
+    async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Transition | None:
         """How its lease ends; None to let it lapse."""
         claimed, handler = lease.claimed, lease.lane.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.tell_held)
@@ -154,7 +154,7 @@ class AsyncHands:
         # One that takes no notice of being stopped has an end, which is refused where another took its message.
         if lease.abandoned and (not lease.lost or isinstance(exception, asyncio.CancelledError | LeaseLost)):
             return cut_short(lease, "its handler was cancelled")
-        settlement = attempt.settle_for(claimed, handler, exception, begun.started_ms, lease.now_ms())
+        settlement = attempt.after(claimed, handler, exception, begun.started_ms, lease.now_ms())
         await self._outcome.aended(lease, settlement, begun, exception)
         if exception is not None:
             await sync_to_async(guarded)(partial(close_read_only_connections, exception))

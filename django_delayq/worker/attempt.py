@@ -1,10 +1,11 @@
-"""One attempt as a pipeline: Claimed -> Message -> the handler runs -> Settlement. No threads, no broker.
+"""One attempt as a pipeline: Claimed -> Message -> the handler runs -> Transition. No threads, no broker.
 
 The shape follows Oban's executor: small functions, each with one reason to end the attempt.
 """
 
 import asyncio
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,8 +16,9 @@ from django.db import transaction
 
 from django_delayq import codec
 from django_delayq.attempts import is_at_most_once, max_attempts
-from django_delayq.brokers.base import Claimed, Settlement, Verb
-from django_delayq.durations import to_text
+from django_delayq.core import transitions
+from django_delayq.core.requests import Claimed
+from django_delayq.core.transitions import Failure, Policy, Span, Transition
 from django_delayq.errors import Bury, DataMismatch, Retry, Snooze
 from django_delayq.handlers import Handler
 from django_delayq.message import Message
@@ -31,26 +33,21 @@ from django_delayq.worker.left_open import EndLeftOpen, aleaving_nothing_open, e
 
 def begin(
     claimed: Claimed, handler: Handler[Any, Any], started_ms: int, is_held: Callable[[], bool]
-) -> Message[Any] | Settlement:
-    """The message to run, or how its lease ends when it must not start."""
+) -> Message[Any] | Transition:
+    """Return the message to run, or how its lease ends when it must not start."""
     header = claimed.header
     if header is None:
         return bury_foreign(claimed)
-    if is_at_most_once(claimed.header, handler) and (claimed.crashes or claimed.failures):
-        return _bury(claimed, "at_most_once: it was handed out before, and may have run in part")
-    most = max_attempts(header, handler)
-    if most is not None and claimed.failures >= most:  # its last end could not be written, or max_attempts was lowered
-        return _bury(claimed, f"it has failed {claimed.failures} times, and max_attempts is {most}")
-    if header.expires_ms is not None and header.scheduled_ms + header.expires_ms <= started_ms:
-        return _bury(claimed, f"expired {to_text(started_ms - header.scheduled_ms - header.expires_ms)} ago")
+    refused = transitions.refused(claimed, policy_of(claimed, handler), started_ms)
+    if refused is not None:
+        return refused
     try:
         data = codec.decode_data(claimed.body, handler.data_type)
         if handler.limits is not None and handler.limits.concurrency_key is not None:
             handler.limits.value_of(codec.loads(claimed.body))
     except DataMismatch as mismatch:
-        settlement = _bury(claimed, failure.line(mismatch))
-        settlement.fingerprint = failure.fingerprint(mismatch.with_traceback(None), handler.func)
-        return settlement
+        fingerprint = failure.fingerprint(mismatch.with_traceback(None), handler.func)
+        return transitions.bury(claimed, Failure(failure.line(mismatch), fingerprint=fingerprint))
     return Message(
         claimed.id,
         header.key,
@@ -120,123 +117,63 @@ async def run_async(
     return None
 
 
-def settle_for(
+def after(
     claimed: Claimed, handler: Handler[Any, Any], exception: BaseException | None, started_ms: int, now_ms: int
-) -> Settlement:
-    """How the lease of an attempt ends that started then and now raised `exception`, or nothing."""
-    settlement = _end_for(claimed, handler, exception, now_ms)
-    settlement.started_ms, settlement.ended_ms = started_ms, now_ms
-    return settlement
-
-
-def _end_for(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException | None, now_ms: int) -> Settlement:
+) -> Transition:
+    """Return what becomes of a message whose attempt started then and now raised `exception`, or nothing."""
+    span = Span(started_ms, now_ms)
     if exception is None:
-        settlement = _end(claimed, Verb.FINISH)
-        settlement.finished_pk = claimed.pk if handler.atomic else ""
-        return settlement
-    if isinstance(exception, Bury):
-        return _bury_failed(claimed, handler, failure.line(exception), exception)
+        return transitions.finish(claimed, span, is_written=handler.atomic and bool(claimed.pk))
     if isinstance(exception, Snooze):
-        return _snooze(claimed, handler, exception)
-    return _fail(claimed, handler, exception, now_ms)
+        return transitions.snoozed(claimed, exception.delay_ms, policy_of(claimed, handler), span)
+    failed = Failure(
+        failure.line(exception),
+        failure.traceback_of(exception, handler.func),
+        failure.fingerprint(exception, handler.func),
+    )
+    if isinstance(exception, Bury):
+        return transitions.bury(claimed, failed, span, failed=True)
+    wait_ms = partial(_wait_ms, handler, exception)
+    return transitions.failed(claimed, failed, policy_of(claimed, handler), span, wait_ms)
 
 
-def crash(claimed: Claimed, handler: Handler[Any, Any], death: str, started_ms: int) -> Settlement:
-    """How the lease of a message ends whose process died."""
-    if is_at_most_once(claimed.header, handler):
-        settlement = _bury(claimed, f"{death}; at_most_once: it may have run in part")
-    else:
-        settlement = _end(claimed, Verb.CRASH, error=death)
-    settlement.started_ms = started_ms
-    return settlement
+def policy_of(claimed: Claimed, handler: Handler[Any, Any]) -> Policy:
+    """Return how often a message may start, and until when."""
+    header = claimed.header
+    return Policy(
+        is_at_most_once(header, handler), max_attempts(header, handler), header.expires_at_ms if header else None
+    )
 
 
-def bury_foreign(claimed: Claimed) -> Settlement:
-    """The end of what someone else wrote under our names."""
-    return _bury(claimed, "its header can't be read, or is not of the set it lay in: not written by django-delayq")
+def bury_foreign(claimed: Claimed) -> Transition:
+    """Return the end of what someone else wrote under our names."""
+    reason = "its header can't be read, or is not of the set it lay in: not written by django-delayq"
+    return transitions.bury(claimed, Failure(reason))
 
 
-def release(claimed: Claimed, delay_ms: int = 0) -> Settlement:
-    """Give back what was not started, for a while where a limit has refused it."""
-    return _end(claimed, Verb.RELEASE, delay_ms)
-
-
-def interrupt(claimed: Claimed, handler: Handler[Any, Any], started_ms: int | None) -> Settlement:
-    """The end of what runs while its worker stops: it runs again soon, or never when it must not start twice."""
-    if is_at_most_once(claimed.header, handler):
-        settlement = _bury(claimed, "at_most_once: interrupted by the stop of its worker; it may have run in part")
-    else:
-        settlement = _end(claimed, Verb.INTERRUPT)
-    settlement.started_ms = started_ms
-    return settlement
-
-
-def in_ascii(settlement: Settlement) -> Settlement:
+def in_ascii(transition: Transition) -> Transition:
     """Return the same end with escapes for what not every database can keep in its texts."""
     return replace(
-        settlement,
-        error=failure.to_ascii(settlement.error),
-        detail=failure.to_ascii(settlement.detail),
-        fingerprint=failure.to_ascii(settlement.fingerprint)[:MAX_NAME],
+        transition,
+        error=None if transition.error is None else failure.to_ascii(transition.error),
+        detail=failure.to_ascii(transition.detail),
+        fingerprint=failure.to_ascii(transition.fingerprint)[:MAX_NAME],
+        history=None if transition.history is None else json.dumps(json.loads(transition.history)),
     )
 
 
 def in_place_of(
-    settlement: Settlement, claimed: Claimed, handler: Handler[Any, Any], refusal: Exception
-) -> list[Settlement]:
-    """Return what to try, in this order, in place of an end that is refused for good: the attempt has failed.
+    transition: Transition, claimed: Claimed, handler: Handler[Any, Any], refusal: Exception
+) -> list[Transition]:
+    """Return what to try, in this order, in place of an end that is refused for good."""
 
-    After its last attempt the message is buried. Before that, or where not even that can be written, it waits longer
-    each time, and `begin` starts it no more than it may.
-    """
-    if settlement.finished_pk or settlement.verb in (Verb.RELEASE, Verb.INTERRUPT):
-        return []  # it has ended, or no attempt has
-    number = claimed.failures + 1
-    kind = f"its {settlement.verb.value} is refused"
-    why = failure.to_ascii(f"{kind}: {failure.first_line(refusal)}")
-    error = f"{settlement.error} ({why})" if settlement.error else why
-    wait_ms = backoff_ms(Exponential(), number, refusal)
-    retry = replace(settlement, verb=Verb.RETRY, delay_ms=wait_ms, error=error, detail="", fingerprint="")
-    most = max_attempts(claimed.header, handler)
-    if most is None or number < most:
-        return [retry]
-    bury = replace(retry, verb=Verb.BURY, delay_ms=0, detail=error, fingerprint=kind, failed=True)
-    return [bury, retry]
+    def wait_ms(attempt: int) -> int:
+        return backoff_ms(Exponential(), attempt, refusal)
+
+    why = failure.to_ascii(failure.first_line(refusal))
+    return transitions.in_place_of(transition, claimed, policy_of(claimed, handler), why, wait_ms)
 
 
-def _snooze(claimed: Claimed, handler: Handler[Any, Any], snooze: Snooze) -> Settlement:
-    if is_at_most_once(claimed.header, handler):
-        return _bury(claimed, "asked to snooze, but at_most_once never starts a second time")
-    return _end(claimed, Verb.SNOOZE, snooze.delay_ms)
-
-
-def _fail(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException, now_ms: int) -> Settlement:
-    error = failure.line(exception)
-    attempt = claimed.failures + 1
-    most = max_attempts(claimed.header, handler)
-    if most is not None and attempt >= most:
-        return _bury_failed(claimed, handler, error, exception)
+def _wait_ms(handler: Handler[Any, Any], exception: BaseException, attempt: int) -> int:
     given = exception.delay_ms if isinstance(exception, Retry) else None
-    delay_ms = failure.wait_ms(handler, attempt, exception) if given is None else given
-    expires_at_ms = claimed.header.expires_at_ms if claimed.header else None
-    if expires_at_ms is not None and now_ms + delay_ms >= expires_at_ms:
-        return _bury_failed(claimed, handler, f"{error} (the next try would be after it expires)", exception)
-    settlement = _end(claimed, Verb.RETRY, delay_ms, error)
-    settlement.detail = failure.traceback_of(exception, handler.func)
-    return settlement
-
-
-def _bury(claimed: Claimed, error: str) -> Settlement:
-    return _end(claimed, Verb.BURY, error=error)
-
-
-def _bury_failed(claimed: Claimed, handler: Handler[Any, Any], error: str, exception: BaseException) -> Settlement:
-    settlement = _end(claimed, Verb.BURY, error=error)
-    settlement.detail, settlement.failed = failure.traceback_of(exception, handler.func), True
-    settlement.fingerprint = failure.fingerprint(exception, handler.func)
-    return settlement
-
-
-def _end(claimed: Claimed, verb: Verb, delay_ms: int = 0, error: str = "") -> Settlement:
-    queue, key = (claimed.header.queue, claimed.header.key) if claimed.header else ("", "")
-    return Settlement(claimed.id, claimed.token, verb, queue, key, delay_ms, error)
+    return failure.wait_ms(handler, attempt, exception) if given is None else given

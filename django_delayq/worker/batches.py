@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from time import monotonic
 
-from django_delayq.brokers.base import Settlement
+from django_delayq.brokers.base import Transition
 from django_delayq.worker.frames import Answer, Handed, Told
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.turns import Turns
@@ -86,7 +86,7 @@ class Batch:
         if answer.settlement is not None and self.left:
             self._start_first(answer.ended_at)
 
-    def end_first(self, settlement: Settlement | None, at: float) -> None:
+    def end_first(self, settlement: Transition | None, at: float) -> None:
         """The first of those left has ended; None leaves its lease to lapse."""
         lease = self.left.popleft()
         lease.abandon = None

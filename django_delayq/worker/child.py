@@ -13,7 +13,7 @@ from time import monotonic
 
 import django
 
-from django_delayq.brokers.base import Settlement
+from django_delayq.brokers.base import Transition
 from django_delayq.conf import get_alias
 from django_delayq.handlers import get_handler
 from django_delayq.safe_logs import logger
@@ -92,7 +92,7 @@ class Serving:
         lease.started_at = monotonic()
         return lease
 
-    def _end(self, lease: Lease, settlement: Settlement) -> None:
+    def _end(self, lease: Lease, settlement: Transition) -> None:
         now = monotonic()
         with self._changed:
             self._current = None

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from django_delayq.brokers.base import BATCH, Settlement
+from django_delayq.brokers.base import BATCH, Transition
+from django_delayq.core import transitions
+from django_delayq.core.transitions import Span
 from django_delayq.errors import HandlerTimeout
 from django_delayq.safe_logs import logger
 from django_delayq.sizes import to_text
@@ -100,7 +102,7 @@ class ChildHand:
             batch.end_first(self._settlement_of(batch.left[0], ending), monotonic())
             batch.put_back()
 
-    def _settlement_of(self, lease: Lease, ending: BaseException) -> Settlement | None:
+    def _settlement_of(self, lease: Lease, ending: BaseException) -> Transition | None:
         claimed, handler = lease.claimed, lease.lane.handler
         started_ms = lease.ms_of(lease.started_at)
         exception: BaseException | None = ending
@@ -111,15 +113,16 @@ class ChildHand:
                     claimed.id, handler.key, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
                 )  # fmt: skip
                 exception = None
-                settlement = attempt.settle_for(claimed, handler, None, started_ms, lease.now_ms())
+                settlement = attempt.after(claimed, handler, None, started_ms, lease.now_ms())
             case HandlerTimeout():
                 exception = ending.with_traceback(None)
-                settlement = attempt.settle_for(claimed, handler, exception, started_ms, lease.now_ms())
+                settlement = attempt.after(claimed, handler, exception, started_ms, lease.now_ms())
             case ChildDiedError() if lease.is_held():
                 exception = ending.with_traceback(None)  # of its handler it tells nothing
-                settlement = attempt.crash(claimed, handler, str(ending), started_ms)
+                span = Span(started_ms, lease.now_ms())
+                settlement = transitions.crashed(claimed, str(ending), attempt.policy_of(claimed, handler), span)
             case ChildGaveUpError() if lease.is_held():  # what ran before it was to be stopped, and ended just then
-                return attempt.interrupt(claimed, handler, started_ms)
+                return transitions.interrupted(claimed, attempt.policy_of(claimed, handler), Span(started_ms))
             case ChildDiedError() | ChildGaveUpError():
                 return cut_short(lease, "the process that ran it ended")
             case _:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
 
 from django_delayq.attempts import is_at_most_once
-from django_delayq.brokers.base import BATCH, BuriedInfo, Claimed, Claims, Want
+from django_delayq.brokers.base import BATCH, Claimed, Claims, Want
+from django_delayq.core.transitions import buried_info
 from django_delayq.worker import attempt
 from django_delayq.worker.hands import Hands
 from django_delayq.worker.lanes import Lane, Lease, take_paused, take_unstarted, wants_of
@@ -236,11 +237,9 @@ class Claiming:
     def _bury(self, foreign: list[Lease]) -> None:
         self._leases.add(foreign)
         for lease in foreign:
-            claimed, settlement = lease.claimed, attempt.bury_foreign(lease.claimed)
+            settlement = attempt.bury_foreign(lease.claimed)
             self._settling.add(lease, settlement)
-            self._unrun.tell(
-                [BuriedInfo(claimed.id, settlement.queue, settlement.key, claimed.failures, settlement.error)]
-            )
+            self._unrun.tell([buried_info(settlement)])
 
     def _keep(self, lane: Lane, hands: Hands, once: list[Lease], others: list[Lease], most: int) -> int:
         """Deal out what a lane can take, `most` at most, and give back the rest. How many it keeps.

@@ -1,13 +1,14 @@
 """The end of a handler that was stopped, or told to stop, since its lease is not held any more."""
 
 from django_delayq.attempts import is_at_most_once
-from django_delayq.brokers.base import Settlement
+from django_delayq.core import transitions
+from django_delayq.core.transitions import Span, Transition
 from django_delayq.safe_logs import logger
 from django_delayq.worker import attempt
 from django_delayq.worker.lanes import Lease
 
 
-def cut_short(lease: Lease, what: str) -> Settlement | None:
+def cut_short(lease: Lease, what: str) -> Transition | None:
     """How its lease ends: if nobody took it meanwhile, the message runs again soon, and nothing is counted.
 
     None where another took it, and where it must not start twice: then it lapses, and upkeep buries it.
@@ -20,7 +21,8 @@ def cut_short(lease: Lease, what: str) -> Settlement | None:
     )  # fmt: skip
     if lease.lost or is_at_most_once(claimed.header, handler):
         return None
-    return attempt.interrupt(claimed, handler, lease.ms_of(lease.started_at))
+    policy = attempt.policy_of(claimed, handler)
+    return transitions.interrupted(claimed, policy, Span(lease.ms_of(lease.started_at)))
 
 
 def _why(lease: Lease) -> str:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from django_delayq.brokers.base import Broker, Claims, Pause, SetCount, Verb, covering
+from django_delayq.brokers.base import Broker, Claims, Pause, SetCount, SettleAction, covering
 from django_delayq.store import StoredBroker
 from django_delayq.worker.settling import Settling
 
@@ -27,9 +27,10 @@ def summary(broker: Broker, settling: Settling, served: Sets) -> str:
     parked = sum(count.ready for count in waiting if (count.queue, count.key) not in served)
     paused = sum(count.ready for count in _served(waiting, served) if covering(pauses, count.queue, count.key))
     return (
-        f"Drained: {ended[Verb.FINISH]} finished, {ended[Verb.RETRY]} to retry, {ended[Verb.SNOOZE]} snoozed, "
-        f"{ended[Verb.BURY]} buried. Left: {_due(waiting, served, pauses)} due, {not_due} not due, {parked} parked, "
-        f"{paused} paused, {counts.running} running elsewhere."
+        f"Drained: {ended[SettleAction.FINISH]} finished, {ended[SettleAction.RETRY]} to retry,"
+        f" {ended[SettleAction.SNOOZE]} snoozed, {ended[SettleAction.BURY]} buried."
+        f" Left: {_due(waiting, served, pauses)} due, {not_due} not due, {parked} parked,"
+        f" {paused} paused, {counts.running} running elsewhere."
     )
 
 

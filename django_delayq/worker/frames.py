@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from django_delayq import codec
-from django_delayq.brokers.base import Claimed, Settlement
+from django_delayq.brokers.base import Claimed, Transition
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Answer:
     `resident` is how many bytes it takes, 0 where it has not looked. The first answer says that it is ready.
     """
 
-    settlement: Settlement | None = None
+    settlement: Transition | None = None
     started_at: float = 0.0
     ended_at: float = 0.0
     unstarted: list[str] = field(default_factory=list)

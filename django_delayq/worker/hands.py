@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from django_delayq.brokers.base import Settlement
+from django_delayq.brokers.base import Transition
 from django_delayq.worker.lanes import Lane, Lease
 
-Run = Callable[[Lease], Settlement | None]
+Run = Callable[[Lease], Transition | None]
 """Runs one message and says how its lease ends; None leaves the lease to lapse."""
 
 Work = Callable[[Lane], tuple[int, float]]

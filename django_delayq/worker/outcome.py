@@ -7,11 +7,18 @@ from typing import Any
 from django.dispatch import Signal
 
 from django_delayq import signals
-from django_delayq.brokers.base import FATAL_CRASHES, Settlement, Verb
-from django_delayq.durations import to_text
-from django_delayq.message import Message
+from django_delayq.core.transitions import SettleAction, Transition, describe
+from django_delayq.message import Message, State
 from django_delayq.safe_logs import logger
 from django_delayq.worker.lanes import Lease
+
+_LEVELS = {
+    SettleAction.FINISH: logging.DEBUG,
+    SettleAction.RETRY: logging.WARNING,
+    SettleAction.SNOOZE: logging.INFO,
+    SettleAction.CRASH: logging.WARNING,
+    SettleAction.BURY: logging.ERROR,
+}
 
 
 class Outcome:
@@ -31,41 +38,30 @@ class Outcome:
             await signals.aemit(signals.message_started, lease.lane.handler, **_start_facts(lease, message))
 
     def ended(
-        self, lease: Lease, settlement: Settlement, message: Message[Any] | None, exception: BaseException | None
+        self, lease: Lease, settlement: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
         """An attempt ended; `message` is None when it was not fit to start."""
         self._log_end(lease, settlement, message, exception)
-        signal = _signal_of(lease, settlement)
+        signal = _signal_of(settlement)
         if signal.receivers:
             signals.emit(signal, lease.lane.handler, **_end_facts(lease, settlement, exception))
 
     async def aended(
-        self, lease: Lease, settlement: Settlement, message: Message[Any] | None, exception: BaseException | None
+        self, lease: Lease, settlement: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
         """As `ended`, on an event loop."""
         self._log_end(lease, settlement, message, exception)
-        signal = _signal_of(lease, settlement)
+        signal = _signal_of(settlement)
         if signal.receivers:
             await signals.aemit(signal, lease.lane.handler, **_end_facts(lease, settlement, exception))
 
     def _log_end(
-        self, lease: Lease, settlement: Settlement, message: Message[Any] | None, exception: BaseException | None
+        self, lease: Lease, settlement: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
-        match settlement.verb:
-            case Verb.FINISH:
-                if logger.isEnabledFor(logging.DEBUG):
-                    self._log(logging.DEBUG, "finished", lease, message)
-            case Verb.RETRY:
-                text = f"failed, runs again in {to_text(settlement.delay_ms)}: {settlement.error}"
-                self._log(logging.WARNING, text, lease, message)
-            case Verb.SNOOZE:
-                self._log(logging.INFO, f"snoozes for {to_text(settlement.delay_ms)}", lease, message)
-            case Verb.CRASH if buries(lease, settlement):
-                self._log(logging.ERROR, f"is buried: {settlement.error}", lease, message)
-            case Verb.CRASH:
-                self._log(logging.WARNING, f"counts a crash, runs again: {settlement.error}", lease, message)
-            case Verb.BURY:
-                self._log(logging.ERROR, f"is buried: {settlement.error}", lease, message, exception)
+        level = _LEVELS[settlement.action]
+        if logger.isEnabledFor(level):
+            shown = exception if settlement.action in (SettleAction.RETRY, SettleAction.BURY) else None
+            self._log(level, describe(settlement), lease, message, shown)
 
     def _log(
         self,
@@ -86,17 +82,14 @@ class Outcome:
         logger.log(level, "Message %r (%s) %s", identity["id"], identity["key"], text, exc_info=exception, extra=extra)
 
 
-def _signal_of(lease: Lease, settlement: Settlement) -> Signal:
-    if settlement.verb is Verb.FINISH:
-        return signals.message_finished
-    return signals.message_failed if buries(lease, settlement) else signals.message_retried
-
-
-def buries(lease: Lease, settlement: Settlement) -> bool:
-    """Whether nothing runs after it: the broker buries what crashed too often."""
-    if settlement.verb is Verb.CRASH:
-        return lease.claimed.crashes + 1 >= FATAL_CRASHES
-    return settlement.verb is Verb.BURY
+def _signal_of(settlement: Transition) -> Signal:
+    match settlement.state:
+        case State.FINISHED:
+            return signals.message_finished
+        case State.ERROR:
+            return signals.message_failed
+        case _:
+            return signals.message_retried
 
 
 def _start_facts(lease: Lease, message: Message[Any]) -> dict[str, Any]:
@@ -106,14 +99,14 @@ def _start_facts(lease: Lease, message: Message[Any]) -> dict[str, Any]:
     }
 
 
-def _end_facts(lease: Lease, settlement: Settlement, exception: BaseException | None) -> dict[str, Any]:
+def _end_facts(lease: Lease, settlement: Transition, exception: BaseException | None) -> dict[str, Any]:
     facts = _identity(lease) | {"using": lease.lane.handler.using}
-    if buries(lease, settlement):
+    if settlement.state is State.ERROR:
         return facts | {"error": settlement.error, "exception": exception}
     facts["duration_ms"] = _duration_ms(lease)
-    if settlement.verb is Verb.FINISH:
+    if settlement.state is State.FINISHED:
         return facts
-    return facts | {"delay_ms": settlement.delay_ms, "exception": exception}
+    return facts | {"delay_ms": settlement.delay_ms or 0, "exception": exception}
 
 
 def _identity(lease: Lease) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from django_delayq.brokers.base import BATCH, Broker, Capability, Settlement, Verb
+from django_delayq.brokers.base import BATCH, Broker, Capability, SettleAction, Transition
+from django_delayq.core import transitions
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.safe_logs import logger
 from django_delayq.worker import attempt, failure
@@ -16,7 +17,6 @@ from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage, waits
-from django_delayq.worker.outcome import buries
 from django_delayq.worker.slots import give_back_slots
 
 LINGER_S = 0.050
@@ -25,14 +25,14 @@ REFUSED_TRIES = 5
 """How often an end that is refused is tried again as it is: what refuses one may refuse all for a while."""
 ENOUGH = 100
 
-Ended = tuple[Lease, Settlement]
+Ended = tuple[Lease, Transition]
 
 
 class Refused(NamedTuple):
     """An end that is refused, how often it is tried again, and when that is next."""
 
     lease: Lease
-    settlement: Settlement
+    settlement: Transition
     tries: int
     at: float
 
@@ -50,7 +50,7 @@ class Settling:
         self._refused: list[Refused] = []
         can_look = Capability.CONFLICTS in broker.capabilities
         self._who_tells = " (delayq explain tells of it)" if can_look else ""
-        self.counts: Counter[Verb] = Counter()
+        self.counts: Counter[SettleAction] = Counter()
         """How many leases ended in which way."""
         self._some = threading.Event()
         self._enough = threading.Event()
@@ -60,7 +60,7 @@ class Settling:
     def start(self) -> None:
         self._thread.start()
 
-    def add(self, lease: Lease, settlement: Settlement, *, urgent: bool = True) -> None:
+    def add(self, lease: Lease, settlement: Transition, *, urgent: bool = True) -> None:
         """Settle a lease soon, at once when `urgent`. Never blocks, and takes no lock while a batch gathers."""
         self._ended.append((lease, settlement))
         if not self._some.is_set():
@@ -72,12 +72,12 @@ class Settling:
         """Give back what was not started."""
         for lease in leases:
             lease.released = True
-            self.add(lease, attempt.release(lease.claimed))
+            self.add(lease, transitions.release(lease.claimed))
 
     def put_off(self, waits_ms: Mapping[Lease, int]) -> None:
         """Give back what may not start yet, each for so long."""
         for lease, wait_ms in waits_ms.items():
-            self.add(lease, attempt.release(lease.claimed, wait_ms))
+            self.add(lease, transitions.release(lease.claimed, wait_ms))
 
     def close(self, timeout: float) -> None:
         """Settle what has ended, for at most `timeout` seconds, and end the thread."""
@@ -119,7 +119,7 @@ class Settling:
             for ended in batch:
                 self._settle([ended])
 
-    def _refuse(self, lease: Lease, settlement: Settlement, error: Exception) -> None:
+    def _refuse(self, lease: Lease, settlement: Transition, error: Exception) -> None:
         """Try an end that is refused without what of its texts may be refused; if it has none, again a while later."""
         in_ascii = attempt.in_ascii(settlement)
         if in_ascii != settlement:
@@ -142,13 +142,13 @@ class Settling:
                 else:
                     self._fail(lease, settlement, error)
 
-    def _fail(self, lease: Lease, settlement: Settlement, error: Exception) -> None:
+    def _fail(self, lease: Lease, settlement: Transition, error: Exception) -> None:
         """Count the attempt as failed whose end is refused for good, lest its message runs for ever."""
         then = "Its lease is left to lapse."
         for instead in attempt.in_place_of(settlement, lease.claimed, lease.lane.handler, error):
             with suppress(Exception):  # then the next is tried
                 self._send([(lease, instead)])
-                then = f"Its attempt counts as failed ({instead.verb.value})."
+                then = f"Its attempt counts as failed ({instead.action.value})."
                 break
         else:
             self._leases.remove([lease])
@@ -175,7 +175,7 @@ class Settling:
                 self._wake()  # others of the key may have waited for them
             for (lease, settlement), was_held in answers:
                 if was_held:
-                    self.counts[Verb.BURY if buries(lease, settlement) else settlement.verb] += 1
+                    self.counts[settlement.action] += 1
                 elif was_held is False:
                     self._tell_refused(lease, settlement, repeated)
             return
@@ -184,33 +184,33 @@ class Settling:
         """What may be settled. That a lease could not be renewed in time is no reason: the broker knows whose it is."""
         held = []
         for lease, settlement in batch:
-            if lease.lost and not settlement.finished_pk:
+            if lease.lost and not settlement.is_written:
                 self._tell_refused(lease, settlement, repeated=False)
             else:
                 held.append((lease, settlement))
         return held
 
-    def _tell_refused(self, lease: Lease, settlement: Settlement, repeated: bool) -> None:
+    def _tell_refused(self, lease: Lease, settlement: Transition, repeated: bool) -> None:
         claimed = lease.claimed
-        if settlement.verb is Verb.RELEASE:
+        if settlement.action is SettleAction.RELEASE:
             return  # nothing was done that another could do twice
         extra = {"id": claimed.id, "key": settlement.key, "queue": settlement.queue, "token": claimed.token}
         if repeated:
             logger.warning(
                 "Message %r (%s): its %s was sent twice since an answer was lost; the second found it settled or lost.",
-                claimed.id, settlement.key, settlement.verb.value, extra=extra,
+                claimed.id, settlement.key, settlement.action.value, extra=extra,
             )  # fmt: skip
             return
         logger.error(
             "overrun: message %r (%s) ended after its lease was lost; its %s is refused%s.",
-            claimed.id, settlement.key, settlement.verb.value, self._who_tells, extra=extra,
+            claimed.id, settlement.key, settlement.action.value, self._who_tells, extra=extra,
         )  # fmt: skip
 
 
-def _log_refused(lease: Lease, settlement: Settlement, error: Exception, then: str) -> None:
+def _log_refused(lease: Lease, settlement: Transition, error: Exception, then: str) -> None:
     claimed = lease.claimed
     logger.error(
         "Message %r (%s): its %s is refused (%s). %s",
-        claimed.id, settlement.key, settlement.verb.value, failure.first_line(error), then,
+        claimed.id, settlement.key, settlement.action.value, failure.first_line(error), then,
         extra={"id": claimed.id, "key": settlement.key, "token": claimed.token},
     )  # fmt: skip

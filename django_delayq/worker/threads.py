@@ -6,7 +6,7 @@ from functools import partial
 
 from django.db import connections
 
-from django_delayq.brokers.base import Settlement
+from django_delayq.brokers.base import Transition
 from django_delayq.message import Message
 from django_delayq.worker import attempt
 from django_delayq.worker.connections import (
@@ -42,7 +42,7 @@ class ThreadHand:
         self._check_every_s = 0.0 if health_checks_are_on() else CHECK_EVERY_S
         self._check_at = 0.0
 
-    def run(self, lease: Lease) -> Settlement | None:
+    def run(self, lease: Lease) -> Transition | None:
         """Run one message. None to let its lease lapse: its handler was told that it was lost."""
         if lease.started_at >= self._check_at:
             self._check_at = lease.started_at + self._check_every_s
@@ -54,8 +54,8 @@ class ThreadHand:
             return begun
         self._outcome.begun(lease, begun)
         exception = attempt.run_sync(claimed, handler, begun, self._database)
-        settlement = attempt.settle_for(claimed, handler, exception, begun.started_ms, lease.now_ms())
-        if lease.abandoned and not lease.lost and not settlement.finished_pk:
+        settlement = attempt.after(claimed, handler, exception, begun.started_ms, lease.now_ms())
+        if lease.abandoned and not lease.lost and not settlement.is_written:
             return cut_short(lease, "its handler was told so")
         self._outcome.ended(lease, settlement, begun, exception)
         if exception is not None:

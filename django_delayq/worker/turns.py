@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 
 from django_delayq.attempts import is_at_most_once
-from django_delayq.brokers.base import Settlement
+from django_delayq.brokers.base import Transition
 from django_delayq.safe_logs import logger
 from django_delayq.worker.hands import Run, Work
 from django_delayq.worker.heirs import hand_on
@@ -56,7 +56,7 @@ class Turns:
             self._settling.release([lease])  # another worker's by now, unless none could ask
         return None
 
-    def end(self, lease: Lease, settlement: Settlement | None, ended_at: float) -> None:
+    def end(self, lease: Lease, settlement: Transition | None, ended_at: float) -> None:
         """Tell how a lease ended; None leaves it to lapse."""
         lease.ended = True
         self._settling.release(hand_on(lease))
@@ -126,7 +126,7 @@ def one_by_one(make_run: Callable[[], AbstractContextManager[Run]], turns: Turns
         yield work
 
 
-def _run_guarded(run: Run, lease: Lease) -> Settlement | None:
+def _run_guarded(run: Run, lease: Lease) -> Transition | None:
     try:
         return run(lease)
     except BaseException:  # what a handler raises is caught where it runs; this is for the code around it

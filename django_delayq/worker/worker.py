@@ -11,8 +11,10 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
-from django_delayq.brokers.base import BATCH, Broker, Claims, Settlement, Verb, Want, pages
+from django_delayq.brokers.base import BATCH, Broker, Claims, SettleAction, Transition, Want, pages
 from django_delayq.conf import Alias
+from django_delayq.core import transitions
+from django_delayq.core.transitions import Span
 from django_delayq.errors import DelayqError
 from django_delayq.handlers import Handler
 from django_delayq.safe_logs import logger
@@ -174,7 +176,7 @@ class Worker:
                 settled = self._broker.settle(settlements)
                 give_back_slots(self._broker, page)
                 for lease, settlement, was_held in zip(page, settlements, settled, strict=True):
-                    if was_held and settlement.verb is Verb.BURY:
+                    if was_held and settlement.action is SettleAction.BURY:
                         self._outcome.ended(lease, settlement, None, None)
 
     def _make_hands(
@@ -203,9 +205,9 @@ class Worker:
         self._loop.wake()
 
 
-def _interrupted(lease: Lease) -> Settlement:
-    started_ms = lease.ms_of(lease.started_at) if lease.started_at else None
-    return attempt.interrupt(lease.claimed, lease.lane.handler, started_ms)
+def _interrupted(lease: Lease) -> Transition:
+    span = Span(lease.ms_of(lease.started_at) if lease.started_at else None)
+    return transitions.interrupted(lease.claimed, attempt.policy_of(lease.claimed, lease.lane.handler), span)
 
 
 def _claim_suspect(broker: Broker, lease_ms: int, worker: str, wants: Sequence[Want]) -> Claims:

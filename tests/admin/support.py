@@ -11,10 +11,10 @@ from django.test.utils import CaptureQueriesContext
 
 from django_delayq import send_delay_message
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Claimed, Settlement, Verb, Want
+from django_delayq.brokers.base import Claimed, SettleAction, Want
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
-from tests.brokers.rig import claim_some
+from tests.brokers.rig import claim_some, settlement
 
 LISTS: dict[type[MessageRow], str] = {
     ReadyMessage: "readymessage",
@@ -40,11 +40,9 @@ def claim(broker: StoredBroker, key: str = "order.close", worker: str = "host:1"
     return message
 
 
-def settle(broker: StoredBroker, message: Claimed, verb: Verb, **ending: Any) -> None:
+def settle(broker: StoredBroker, message: Claimed, verb: SettleAction, **ending: Any) -> None:
     """End its lease."""
-    assert message.header
-    end = Settlement(message.id, message.token, verb, message.header.queue, message.header.key, **ending)
-    assert broker.settle([end]) == [True]
+    assert broker.settle([settlement(message, verb, **ending)]) == [True]
 
 
 def bury(
@@ -60,14 +58,22 @@ def bury(
     """Messages that were sent, claimed and buried."""
     for id in ids:
         send(id, data, key=key, **options)
-        settle(broker, claim(broker, key), Verb.BURY, error=error, detail=detail, failed=True, fingerprint=fingerprint)
+        settle(
+            broker,
+            claim(broker, key),
+            SettleAction.BURY,
+            error=error,
+            detail=detail,
+            failed=True,
+            fingerprint=fingerprint,
+        )
 
 
 def finish(broker: StoredBroker, *ids: str, data: Any = None, key: str = "order.close") -> None:
     """Messages that were sent, claimed and finished."""
     for id in ids:
         send(id, data, key=key)
-        settle(broker, claim(broker, key), Verb.FINISH)
+        settle(broker, claim(broker, key), SettleAction.FINISH)
 
 
 def asked(queries: CaptureQueriesContext) -> list[str]:

@@ -12,9 +12,10 @@ from django.test import Client
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Claimed, Header, Put, Settlement, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import Broker, Header, Put, SettleAction, Want, WorkerInfo
 from django_delayq.message import State
 from tests.admin.support import page, text_of, url
+from tests.brokers.rig import settlement
 
 INDEX = "/admin/delayq/"
 MOVE = url("readymessage", "dashboard", "carried")
@@ -55,15 +56,11 @@ def send(broker: Broker, *ids: str, key: str = "k") -> None:
     broker.put([Put(id, Header("mail", key), b"1", at_ms=0) for id in ids])
 
 
-def end(broker: Broker, id: str, verb: Verb, **ending: Any) -> None:
+def end(broker: Broker, id: str, verb: SettleAction, **ending: Any) -> None:
     """A message that was sent, claimed and settled so."""
     send(broker, id)
     (claimed,) = broker.claim([Want("mail", "k", 1)], lease_ms=60_000, worker="w").messages
-    assert broker.settle([_settlement(claimed, verb, **ending)]) == [True]
-
-
-def _settlement(claimed: Claimed, verb: Verb, **ending: Any) -> Settlement:
-    return Settlement(claimed.id, claimed.token, verb, "mail", "k", **ending)
+    assert broker.settle([settlement(claimed, verb, **ending)]) == [True]
 
 
 def listed(response: Any) -> dict[str, list[str]]:
@@ -82,8 +79,8 @@ def states(broker: Broker, *ids: str) -> Sequence[State | None]:
 
 
 def test_what_is_buried_retried_and_parked_is_listed(broker: Broker, superuser: Client) -> None:
-    end(broker, "buried", Verb.BURY, error="ValueError: no", detail="Traceback: here", failed=True)
-    end(broker, "retried", Verb.RETRY, delay_ms=60_000, error="OSError: no")
+    end(broker, "buried", SettleAction.BURY, error="ValueError: no", detail="Traceback: here", failed=True)
+    end(broker, "retried", SettleAction.RETRY, delay_ms=60_000, error="OSError: no")
     send(broker, "parked", key="other")
     broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
     response = superuser.get(INDEX)
@@ -116,7 +113,7 @@ def test_after_the_last_page_that_there_are_more_is_told(
     monkeypatch.setattr(CARRIED, "PAGE", 1)
     monkeypatch.setattr(CARRIED, "LAST", 2)
     for name in ("a", "b", "c"):
-        end(broker, name, Verb.BURY)
+        end(broker, name, SettleAction.BURY)
     assert "There are more" not in text_of(superuser.get(INDEX))
     for number in ("2", "9999", "²", "-1", "9" * 5_000):
         assert superuser.get(INDEX, {"buried": number}).status_code == 200
@@ -127,8 +124,8 @@ def test_after_the_last_page_that_there_are_more_is_told(
 
 
 FILL: dict[str, Callable[[Broker, str], None]] = {
-    "buried": lambda broker, name: end(broker, name, Verb.BURY),
-    "retried": lambda broker, name: end(broker, name, Verb.RETRY, delay_ms=60_000),
+    "buried": lambda broker, name: end(broker, name, SettleAction.BURY),
+    "retried": lambda broker, name: end(broker, name, SettleAction.RETRY, delay_ms=60_000),
     "parked": lambda broker, name: send(broker, name, key="other"),
 }
 
@@ -143,7 +140,7 @@ def pages_beside(response: Any, kind: str) -> dict[str, str]:
 
 
 def test_the_tiles_count_without_a_store(broker: Broker, superuser: Client) -> None:
-    end(broker, "buried", Verb.BURY)
+    end(broker, "buried", SettleAction.BURY)
     send(broker, "a", "b")
     numbers = re.findall(r"<dd>(.*?)</dd>", page(superuser.get(INDEX)))
     assert numbers == ["2", "2", "0", "–", "1"]
@@ -160,7 +157,7 @@ def test_the_tiles_count_without_a_store(broker: Broker, superuser: Client) -> N
 def test_messages_are_moved_after_a_question(
     broker: Broker, superuser: Client, move: str, id: str, after: State | None, said: str
 ) -> None:
-    end(broker, "buried", Verb.BURY)
+    end(broker, "buried", SettleAction.BURY)
     send(broker, "waiting")
     before = states(broker, "buried", "waiting")
     asked = superuser.post(MOVE, {"move": move, "id": [id]})
@@ -174,7 +171,7 @@ def test_messages_are_moved_after_a_question(
 
 
 def test_what_could_not_be_moved_is_told(broker: Broker, superuser: Client) -> None:
-    end(broker, "buried", Verb.BURY)
+    end(broker, "buried", SettleAction.BURY)
     done = superuser.post(MOVE, {"move": "rescue", "id": ["buried", "gone"], "sure": "yes"}, follow=True)
     assert "Run again: 1 message." in text_of(done)
     assert "1 message was left: it runs, has moved on, or its id waits again. (gone)" in text_of(done)
@@ -199,7 +196,7 @@ def test_that_nothing_was_moved_is_not_told_as_done(broker: Broker, superuser: C
 def test_each_move_takes_its_own_permission(
     broker: Broker, staff: Callable[..., Client], move: str, permission: str
 ) -> None:
-    end(broker, "a", Verb.BURY)
+    end(broker, "a", SettleAction.BURY)
     send(broker, "b")
     views = ("view_readymessage", "view_errormessage")
     assert (
@@ -216,7 +213,7 @@ def test_each_move_takes_its_own_permission(
 
 
 def test_who_may_not_see_messages_is_shown_none(broker: Broker, staff: Callable[..., Client]) -> None:
-    end(broker, "a", Verb.BURY)
+    end(broker, "a", SettleAction.BURY)
     send(broker, "b")
     assert listed(staff("view_readymessage").get(INDEX)) == {"parked": ["b"]}
     assert listed(staff("view_errormessage", "pause_queue").get(INDEX)) == {"buried": ["a"]}
@@ -224,12 +221,12 @@ def test_who_may_not_see_messages_is_shown_none(broker: Broker, staff: Callable[
 
 
 def test_who_may_only_look_is_offered_no_move(broker: Broker, staff: Callable[..., Client]) -> None:
-    end(broker, "a", Verb.BURY)
+    end(broker, "a", SettleAction.BURY)
     assert 'name="move"' not in page(staff("view_readymessage", "view_errormessage").get(INDEX))
 
 
 def test_no_get_moves_anything(broker: Broker, superuser: Client) -> None:
-    end(broker, "a", Verb.BURY)
+    end(broker, "a", SettleAction.BURY)
     assert superuser.get(MOVE, {"move": "rescue", "id": "a", "sure": "yes"}).status_code == 405
     assert superuser.post(MOVE, {"move": "x", "id": "a", "sure": "yes"}).status_code == 400
     assert "No message was chosen." in text_of(superuser.post(MOVE, {"move": "rescue"}, follow=True))
@@ -238,7 +235,7 @@ def test_no_get_moves_anything(broker: Broker, superuser: Client) -> None:
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 }}"])
 def test_what_messages_say_is_text(broker: Broker, superuser: Client, text: str) -> None:
-    end(broker, text, Verb.BURY, error=text, detail=text, failed=True)
+    end(broker, text, SettleAction.BURY, error=text, detail=text, failed=True)
     for response in (superuser.get(INDEX), superuser.post(MOVE, {"move": "rescue", "id": [text]})):
         assert text in text_of(response)
         assert not re.search(r"<script>|<img", page(response))

@@ -17,7 +17,7 @@ from django.utils.formats import date_format
 from pytest_django import Settings
 
 from django_delayq.admin import words
-from django_delayq.brokers.base import HandsInfo, Pause, RunInfo, Verb, WorkerInfo
+from django_delayq.brokers.base import HandsInfo, Pause, RunInfo, SettleAction, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker, figures
@@ -41,7 +41,7 @@ def test_the_tiles_count_what_was_really_sent_and_run(broker: StoredBroker, supe
     bury(broker, "e")
     finish(broker, "f")
     send("retried")
-    settle(broker, claim(broker), Verb.RETRY, delay_ms=60_000, error="ValueError: no")
+    settle(broker, claim(broker), SettleAction.RETRY, delay_ms=60_000, error="ValueError: no")
     send("running")
     claim(broker)
     send("ready")

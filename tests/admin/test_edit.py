@@ -16,7 +16,7 @@ from pytest_django import Settings
 
 from django_delayq import Message, delay_execute
 from django_delayq.admin import differences
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.history import Ended, read
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
@@ -189,7 +189,7 @@ def test_what_another_has_changed_meanwhile_is_shown_and_not_overwritten(
 ) -> None:
     seen = seen_on(superuser.get(failed))
     mend(staff(*EDITOR), failed, '{"number": 7}')
-    settle(broker, claim(broker), Verb.BURY)
+    settle(broker, claim(broker), SettleAction.BURY)
     mine = {"payload": '{"number": 42}', "seen": seen}
     response = superuser.post(failed, mine)
     assert "The payload was changed since you opened this page" in text_of(response)

@@ -8,7 +8,7 @@ from django.test import Client
 
 from django_delayq.admin import actions, jobs
 from django_delayq.admin.moves import KEY
-from django_delayq.brokers.base import Pause, Verb
+from django_delayq.brokers.base import Pause, SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.testing import run_due
@@ -36,7 +36,7 @@ def purge_all(
 def failed(purge_all: Callable[[], Any], broker: StoredBroker) -> str:
     """The page of such a job that failed."""
     (address, _), *_ = purge_all().redirect_chain
-    settle(broker, claim(broker, KEY), Verb.BURY, error="OperationalError: gone")
+    settle(broker, claim(broker, KEY), SettleAction.BURY, error="OperationalError: gone")
     return str(address)
 
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from django_delayq.admin import actions, jobs
-from django_delayq.brokers.base import Pause, RunInfo, Verb, WorkerInfo
+from django_delayq.brokers.base import Pause, RunInfo, SettleAction, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.handlers import delay_execute
 from django_delayq.message import Message
@@ -90,7 +90,7 @@ def of_each_kind(broker: StoredBroker, registry: None) -> None:
     send("3", 3, key=KEY)
     broker.cancel(["3"])
     send("4", 4, key=KEY)
-    settle(broker, claim(broker, KEY, WORKER), Verb.RETRY, error="Σφάλμα", failed=True, delay_ms=3_600_000)
+    settle(broker, claim(broker, KEY, WORKER), SettleAction.RETRY, error="Σφάλμα", failed=True, delay_ms=3_600_000)
     send("5", 5, key=KEY, max_attempts=2)
     claim(broker, KEY, WORKER)
     send("6", 6, key=KEY)

@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages
 from django_delayq.admin import limits, names, search
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.admin.support import (
@@ -44,7 +44,7 @@ def test_what_waits_is_listed_nearest_first(broker: StoredBroker, superuser: Cli
 
 def test_a_row_says_what_waits_for_what(broker: StoredBroker, superuser: Client) -> None:
     send("a", key="order.close", max_attempts=4, tag="order:42")
-    settle(broker, claim(broker), Verb.RETRY, delay_ms=60_000, error="TimeoutError: the bank")
+    settle(broker, claim(broker), SettleAction.RETRY, delay_ms=60_000, error="TimeoutError: the bank")
     shown = text_of(superuser.get(url("readymessage")))
     for words in ("order.close", "pending", "tried again in", "2 of 4", "TimeoutError: the bank", "order:42"):
         assert words in shown
@@ -104,7 +104,7 @@ def test_what_was_abandoned_and_must_not_start_twice_is_not_shown_as_ready(
 )
 def test_filters_narrow_what_waits(broker: StoredBroker, superuser: Client, query: str, ids: list[str]) -> None:
     send("retried")
-    settle(broker, claim(broker), Verb.RETRY)
+    settle(broker, claim(broker), SettleAction.RETRY)
     send("runs", key="long")
     claim(broker, "long")
     send("now")

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import get_resolver, reverse
 
 from django_delayq.admin import actions, jobs
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.admin.support import LISTS, ask, bury, claim, confirm, content, finish, page, pk_of, send, settle, url
@@ -66,11 +66,11 @@ def send_hostile(broker: StoredBroker, text: str) -> None:
         if kind != "waits":
             held = claim(broker, key, worker=text, queue=names["queue"])
         if kind == "failed":
-            settle(broker, held, Verb.RETRY, error=text, detail=text, failed=True)
+            settle(broker, held, SettleAction.RETRY, error=text, detail=text, failed=True)
             held = claim(broker, key, worker=text, queue=names["queue"])
-            settle(broker, held, Verb.BURY, error=text, detail=text, failed=True, fingerprint=text)
+            settle(broker, held, SettleAction.BURY, error=text, detail=text, failed=True, fingerprint=text)
         if kind == "finished":
-            settle(broker, held, Verb.FINISH)
+            settle(broker, held, SettleAction.FINISH)
 
 
 def test_no_view_takes_what_is_in_a_message_for_its_own(

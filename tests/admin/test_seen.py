@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.admin.support import ask, bury, claim, confirm, due_times, ids_in, page, pk_of, send, settle, text_of
@@ -85,7 +85,7 @@ def test_what_failed_again_since_the_question_is_left(broker: StoredBroker, supe
     pks = [pk_of(database, "a", ErrorMessage)]
     asked = seen_in(ask(superuser, ErrorMessage, "rescue", pks))
     broker.rescue(["a"])
-    settle(broker, claim(broker), Verb.BURY, error="KeyError: other")
+    settle(broker, claim(broker), SettleAction.BURY, error="KeyError: other")
     assert "it has changed since" in text_of(confirm(superuser, ErrorMessage, "rescue", pks, **asked))
     assert ids_in(database, ErrorMessage) == {"a"}
     asked = seen_in(ask(superuser, ErrorMessage, "rescue", pks))

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from django_delayq.admin.timeline import timeline
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.admin.support import claim, finish, page, pk_of, send, settle, text_of, url
@@ -17,9 +17,16 @@ from tests.admin.support import claim, finish, page, pk_of, send, settle, text_o
 def failed_twice(broker: StoredBroker, database: str) -> ErrorMessage:
     """A message that failed once, was tried again at once, and failed for good."""
     send("a")
-    settle(broker, claim(broker, worker="host:1"), Verb.RETRY, error="TimeoutError: bank", detail="Traceback: one")
     settle(
-        broker, claim(broker, worker="host:2"), Verb.BURY, error="ValueError: no", detail="Traceback: two", failed=True
+        broker, claim(broker, worker="host:1"), SettleAction.RETRY, error="TimeoutError: bank", detail="Traceback: one"
+    )
+    settle(
+        broker,
+        claim(broker, worker="host:2"),
+        SettleAction.BURY,
+        error="ValueError: no",
+        detail="Traceback: two",
+        failed=True,
     )
     return ErrorMessage.objects.using(database).get()
 
@@ -44,7 +51,9 @@ def test_a_message_that_waits_for_its_next_attempt_shows_the_traceback_of_its_la
     broker: StoredBroker, superuser: Client, database: str
 ) -> None:
     send("a")
-    settle(broker, claim(broker), Verb.RETRY, delay_ms=60_000, error="TimeoutError: bank", detail="Traceback: bank")
+    settle(
+        broker, claim(broker), SettleAction.RETRY, delay_ms=60_000, error="TimeoutError: bank", detail="Traceback: bank"
+    )
     shown = page(superuser.get(url("readymessage", pk_of(database, "a"), "change")))
     assert "<details open><summary>Traceback</summary>" in shown
     assert shown.count("Traceback: bank") == 1

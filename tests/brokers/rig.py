@@ -20,12 +20,14 @@ from django_delayq.brokers.base import (
     OnConflict,
     Placed,
     Put,
-    Settlement,
-    Verb,
+    SettleAction,
+    Transition,
     Want,
 )
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options, Store
+from django_delayq.core import transitions
+from django_delayq.core.transitions import Failure, Span
 from django_delayq.durations import LONGEST_MS
 from django_delayq.message import State
 from tests.servers import ClusterServers, RabbitMQServer
@@ -90,7 +92,7 @@ class Rig:
         """The suspect that is due, if there is one."""
         return self.broker.claim_suspect([Want(queue, key, 1)], lease_ms=LEASE_MS, worker="w").messages
 
-    def settle(self, claimed: Claimed, verb: Verb, **fields: Any) -> bool:
+    def settle(self, claimed: Claimed, verb: SettleAction, **fields: Any) -> bool:
         """End the lease of one claimed message."""
         (held,) = self.broker.settle([settlement(claimed, verb, **fields)])
         return held is True
@@ -112,13 +114,13 @@ class Rig:
 
     def crash_child(self, claimed: Claimed) -> None:
         """Let the child process die that runs a claimed message."""
-        assert self.settle(claimed, Verb.CRASH, error="its process died")
+        assert self.settle(claimed, SettleAction.CRASH, error="its process died")
 
     def bury(self, *ids: str, **fields: Any) -> None:
         """Send messages and bury them."""
         self.send(*ids, **fields)
         for claimed in self.claim():
-            assert self.settle(claimed, Verb.BURY, error="no good", detail="Traceback")
+            assert self.settle(claimed, SettleAction.BURY, error="no good", detail="Traceback")
 
     def get(self, id: str) -> Info:
         """The message of this id, which must exist."""
@@ -145,10 +147,47 @@ class Rig:
         return self.broker.counts().totals.get(name, 0)
 
 
-def settlement(claimed: Claimed, verb: Verb, **fields: Any) -> Settlement:
-    """How the lease of a claimed message ends."""
+def settlement(claimed: Claimed, verb: SettleAction, **fields: Any) -> Transition:
+    """Return how the lease of a claimed message ends, as core/transitions.py has it."""
     assert claimed.header is not None
-    return Settlement(claimed.id, claimed.token, verb, claimed.header.queue, claimed.header.key, **fields)
+    return _after(claimed, verb, **fields)
+
+
+def end_of(id: str, token: int, verb: SettleAction, queue: str, key: str, **fields: Any) -> Transition:
+    """Return the end of a lease of which only its proof is known, of a message that has not failed before."""
+    return settlement(Claimed(id, token, 0, Header(queue, key), b""), verb, **fields)
+
+
+def _after(
+    claimed: Claimed,
+    verb: SettleAction,
+    *,
+    delay_ms: int = 0,
+    error: str = "",
+    detail: str = "",
+    fingerprint: str = "",
+    failed: bool = False,
+    started_ms: int | None = None,
+    ended_ms: int | None = None,
+) -> Transition:
+    span, failure = Span(started_ms, ended_ms), Failure(error, detail, fingerprint)
+    match verb:
+        case SettleAction.FINISH:
+            return transitions.finish(claimed, span)
+        case SettleAction.RETRY:
+            return transitions.retry(claimed, failure, delay_ms, span)
+        case SettleAction.SNOOZE:
+            return transitions.snooze(claimed, delay_ms, span)
+        case SettleAction.RELEASE:
+            return transitions.release(claimed, delay_ms or None)
+        case SettleAction.INTERRUPT:
+            return transitions.interrupt(claimed, span)
+        case SettleAction.CRASH:
+            return transitions.crash(claimed, error, span)
+        case SettleAction.LAPSE:
+            return transitions.lapse(claimed, claimed.claimed_ms, at_most_once=False)
+        case SettleAction.BURY:
+            return transitions.bury(claimed, failure, span, failed=failed)
 
 
 def claim_some(broker: Broker, wants: Sequence[Want], worker: str = "w") -> list[Claimed]:

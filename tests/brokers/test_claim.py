@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Capability, Header, Put, Verb, Want
+from django_delayq.brokers.base import BATCH, Capability, Header, Put, SettleAction, Want
 from django_delayq.message import State
 from tests.brokers.conftest import REDIS, SHARDED, WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig, ids, memory_rig
@@ -162,7 +162,7 @@ def test_a_token_is_never_used_twice(rig: Rig) -> None:
     for _ in range(20):
         claimed = rig.claim_one()
         tokens.append((claimed.id, claimed.token))
-        rig.settle(claimed, Verb.RELEASE)
+        rig.settle(claimed, SettleAction.RELEASE)
     assert len(set(tokens)) == 20
     assert all(token for _, token in tokens)
 

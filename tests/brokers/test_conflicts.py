@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import Capability, Header, OnConflict, Put, Verb
+from django_delayq.brokers.base import Capability, Header, OnConflict, Put, SettleAction
 from django_delayq.errors import DuplicateMessage
 from django_delayq.message import State
 from tests.brokers.rig import Rig, ids
@@ -77,7 +77,7 @@ def test_a_conflict_with_another_set_leaves_the_message_there(rig: Rig) -> None:
 
 def test_replace_starts_failures_and_crashes_anew(rig: Rig) -> None:
     rig.send("a")
-    rig.settle(rig.claim_one(), Verb.RETRY, error="once")
+    rig.settle(rig.claim_one(), SettleAction.RETRY, error="once")
     rig.advance(1)
     rig.crash(times=1)
     assert (rig.get("a").failures, rig.get("a").crashes) == (1, 1)
@@ -122,7 +122,7 @@ def test_nothing_changes_a_running_message(rig: Rig, mode: OnConflict) -> None:
     (placed,) = rig.send("a", delay_ms=HOUR, body=b"2", key="other", on_conflict=mode)
     assert (placed.created, placed.running, placed.due_ms) == (False, True, claimed.due_ms)
     assert rig.get("a") == before
-    assert rig.settle(claimed, Verb.FINISH)
+    assert rig.settle(claimed, SettleAction.FINISH)
 
 
 @pytest.mark.parametrize("mode", MODES)

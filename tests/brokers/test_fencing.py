@@ -1,13 +1,15 @@
 """No late hand acts: who lost a lease changes nothing, whatever became of the message since."""
 
+from dataclasses import replace
+
 import pytest
 
-from django_delayq.brokers.base import Capability, Claimed, Verb
+from django_delayq.brokers.base import Capability, Claimed, SettleAction
 from django_delayq.message import State
 from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig, by_id, ids
 
-VERBS = list(Verb)
+VERBS = list(SettleAction)
 
 
 def _try_all(rig: Rig, late: Claimed, id: str = "a") -> None:
@@ -36,14 +38,14 @@ def test_after_a_reclaim_and_another_claim(rig: Rig) -> None:
     rig.lapse()
     holder = rig.claim_one()
     _try_all(rig, late)
-    assert rig.settle(holder, Verb.FINISH)
+    assert rig.settle(holder, SettleAction.FINISH)
 
 
 def test_after_the_other_finished(rig: Rig) -> None:
     rig.send("a")
     late = rig.claim_one()
     rig.lapse()
-    rig.settle(rig.claim_one(), Verb.FINISH)
+    rig.settle(rig.claim_one(), SettleAction.FINISH)
     _try_all(rig, late)
 
 
@@ -51,7 +53,7 @@ def test_after_the_id_was_sent_again_since_a_take_over(rig: Rig) -> None:
     rig.send("a", body=b"1")
     late = rig.claim_one()
     rig.lapse()
-    rig.settle(rig.claim_one(), Verb.FINISH)
+    rig.settle(rig.claim_one(), SettleAction.FINISH)
     rig.send("a", body=b"2", delay_ms=60_000)
     _try_all(rig, late)
     assert (rig.get("a").state, rig.get("a").body) == (State.PENDING, b"2")
@@ -61,15 +63,15 @@ def test_after_the_id_was_sent_again_and_is_running(rig: Rig) -> None:
     rig.send("a")
     late = rig.claim_one()
     rig.lapse()
-    rig.settle(rig.claim_one(), Verb.FINISH)
+    rig.settle(rig.claim_one(), SettleAction.FINISH)
     rig.send("a")
     holder = rig.claim_one()
     _try_all(rig, late)
-    assert rig.settle(holder, Verb.FINISH)
+    assert rig.settle(holder, SettleAction.FINISH)
 
 
 def test_after_a_release_a_retry_or_a_bury_of_its_own(rig: Rig) -> None:
-    for verb in (Verb.RELEASE, Verb.RETRY, Verb.SNOOZE, Verb.BURY):
+    for verb in (SettleAction.RELEASE, SettleAction.RETRY, SettleAction.SNOOZE, SettleAction.BURY):
         id = f"by {verb}"
         rig.send(id, key=verb)
         late = rig.claim_one(key=verb)
@@ -101,7 +103,7 @@ def test_a_lapsed_lease_that_nobody_took_still_counts(rig: Rig) -> None:
     claimed = rig.claim_one()
     rig.advance(LEASE_MS)
     assert rig.claim() == []
-    assert rig.settle(claimed, Verb.FINISH)
+    assert rig.settle(claimed, SettleAction.FINISH)
 
 
 @pytest.mark.parametrize("token", [0, 1, -1, 2**53])
@@ -110,8 +112,8 @@ def test_a_guessed_token_is_no_lease(rig: Rig, token: int) -> None:
     rig.send("a")
     claimed = rig.claim_one()
     for id in ("waits", "a", "unknown"):
-        guess = Claimed(id, token + (token == claimed.token), 0, claimed.header, b"")
-        assert not rig.settle(guess, Verb.FINISH)
+        guess = replace(claimed, id=id, token=token + (token == claimed.token))
+        assert not rig.settle(guess, SettleAction.FINISH)
         assert rig.broker.renew([(id, guess.token)], LEASE_MS) == [False]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import Capability, HandsInfo, RunInfo, SetCount, Verb, WorkerInfo
+from django_delayq.brokers.base import Capability, HandsInfo, RunInfo, SetCount, SettleAction, WorkerInfo
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
@@ -107,7 +107,7 @@ def test_looking_changes_nothing(rig: Rig) -> None:
 
     assert look() == look()
     rig.broker.audit()
-    assert rig.settle(claimed, Verb.FINISH)
+    assert rig.settle(claimed, SettleAction.FINISH)
     assert ids(rig.claim()) == ["b"]
 
 
@@ -122,7 +122,7 @@ def test_the_audit_adds_up_in_every_place(rig: Rig) -> None:
     rig.send("running", key="r")
     rig.claim_one(key="r")
     rig.send("finished", key="f")
-    rig.settle(rig.claim_one(key="f"), Verb.FINISH)
+    rig.settle(rig.claim_one(key="f"), SettleAction.FINISH)
     audit = rig.broker.audit()
     assert audit.differences == []
     assert audit.places == {"pending": 1, "ready": 1, "running": 1, "error": 1}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Capability, Verb
+from django_delayq.brokers.base import BATCH, Capability, SettleAction
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
@@ -64,7 +64,7 @@ def test_cancelled_and_sent_again_for_later_runs_later(rig: Rig) -> None:
 @pytest.mark.needs(Capability.CANCEL)
 def test_sent_again_it_starts_without_the_counts_of_the_cancelled(rig: Rig) -> None:
     rig.send("a")
-    rig.settle(rig.claim_one(), Verb.RETRY, delay_ms=HOUR, error="x")
+    rig.settle(rig.claim_one(), SettleAction.RETRY, delay_ms=HOUR, error="x")
     rig.broker.cancel(["a"])
     rig.send("a")
     assert (rig.get("a").failures, rig.get("a").error) == (0, "")
@@ -105,7 +105,7 @@ def test_reschedule_to_an_instant_keeps_it(rig: Rig) -> None:
 @pytest.mark.needs(Capability.RESCHEDULE)
 def test_reschedule_moves_the_expiry_and_keeps_the_counts(rig: Rig) -> None:
     rig.send("a", expires_ms=60_000, body=b"1")
-    rig.settle(rig.claim_one(), Verb.RETRY, error="x")
+    rig.settle(rig.claim_one(), SettleAction.RETRY, error="x")
     rig.broker.reschedule(["a"], delay_ms=HOUR)
     info = rig.get("a")
     assert info.header.expires_at_ms == info.due_ms + 60_000
@@ -114,9 +114,9 @@ def test_reschedule_moves_the_expiry_and_keeps_the_counts(rig: Rig) -> None:
 
 def test_rescue_makes_it_ready_with_counts_anew(rig: Rig) -> None:
     rig.send("a", body=b"1", tag="t", expires_ms=60_000)
-    rig.settle(rig.claim_one(), Verb.RETRY, error="x")
+    rig.settle(rig.claim_one(), SettleAction.RETRY, error="x")
     rig.advance(1)
-    rig.settle(rig.claim_one(), Verb.BURY, error="y", detail="z")
+    rig.settle(rig.claim_one(), SettleAction.BURY, error="y", detail="z")
     rig.advance(HOUR)
     assert rig.broker.rescue(["a", "unknown"]) == [True, False]
     info = rig.get("a")
@@ -201,7 +201,7 @@ def test_purge_leaves_a_running_message_of_the_same_id(rig: Rig) -> None:
     claimed = rig.claim_one()
     assert rig.broker.purge_errors(["a"]) == [True]
     assert rig.broker.errors(10) == []
-    assert rig.settle(claimed, Verb.FINISH)
+    assert rig.settle(claimed, SettleAction.FINISH)
 
 
 @pytest.mark.needs(Capability.CANCEL)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Capability, Header, Put, Verb
+from django_delayq.brokers.base import BATCH, Capability, Header, Put, SettleAction
 from django_delayq.message import State
 from tests.brokers.rig import Rig, ids
 
@@ -119,7 +119,7 @@ def test_a_delay_of_a_hundred_years_is_kept(rig: Rig) -> None:
 
 def test_an_id_is_free_again_when_its_message_is_finished(rig: Rig) -> None:
     rig.send("a")
-    rig.settle(rig.claim_one(), Verb.FINISH)
+    rig.settle(rig.claim_one(), SettleAction.FINISH)
     (placed,) = rig.send("a")
     assert placed.created
     rig.assert_counted("sent", 2)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Verb
+from django_delayq.brokers.base import BATCH, SettleAction
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig, by_id, ids, settlement
 
@@ -11,7 +11,7 @@ HOUR = 3_600_000
 
 def test_finish_ends_the_message(rig: Rig) -> None:
     rig.send("a")
-    assert rig.settle(rig.claim_one(), Verb.FINISH)
+    assert rig.settle(rig.claim_one(), SettleAction.FINISH)
     assert rig.look("a") is None
     rig.assert_counted("finished", 1)
 
@@ -19,7 +19,7 @@ def test_finish_ends_the_message(rig: Rig) -> None:
 def test_retry_is_due_after_its_delay_with_a_failure(rig: Rig) -> None:
     rig.send("a", body=b"1", tag="t")
     claimed = rig.claim_one()
-    assert rig.settle(claimed, Verb.RETRY, delay_ms=HOUR, error="ValueError: no")
+    assert rig.settle(claimed, SettleAction.RETRY, delay_ms=HOUR, error="ValueError: no")
     info = rig.get("a")
     assert (info.state, info.failures, info.crashes, info.error) == (State.PENDING, 1, 0, "ValueError: no")
     assert (info.body, info.header, info.holder, info.lease_end_ms) == (b"1", claimed.header, "", None)
@@ -32,7 +32,7 @@ def test_retry_is_due_after_its_delay_with_a_failure(rig: Rig) -> None:
 def test_snooze_is_due_after_its_delay_without_a_failure(rig: Rig) -> None:
     rig.send("a")
     claimed = rig.claim_one()
-    assert rig.settle(claimed, Verb.SNOOZE, delay_ms=HOUR)
+    assert rig.settle(claimed, SettleAction.SNOOZE, delay_ms=HOUR)
     info = rig.get("a")
     assert (info.state, info.failures, info.header) == (State.PENDING, 0, claimed.header)
     rig.advance(HOUR)
@@ -42,14 +42,14 @@ def test_snooze_is_due_after_its_delay_without_a_failure(rig: Rig) -> None:
 
 def test_snooze_keeps_the_failures_so_far(rig: Rig) -> None:
     rig.send("a")
-    rig.settle(rig.claim_one(), Verb.RETRY, error="once")
+    rig.settle(rig.claim_one(), SettleAction.RETRY, error="once")
     rig.advance(1)
-    rig.settle(rig.claim_one(), Verb.SNOOZE)
+    rig.settle(rig.claim_one(), SettleAction.SNOOZE)
     assert rig.get("a").failures == 1
 
 
 def test_retry_and_snooze_do_not_move_the_expiry(rig: Rig) -> None:
-    for verb in (Verb.RETRY, Verb.SNOOZE):
+    for verb in (SettleAction.RETRY, SettleAction.SNOOZE):
         rig.send(verb, expires_ms=HOUR)
         claimed = rig.claim_one()
         rig.settle(claimed, verb, delay_ms=HOUR)
@@ -58,7 +58,7 @@ def test_retry_and_snooze_do_not_move_the_expiry(rig: Rig) -> None:
 
 
 def test_an_attempt_that_ends_by_itself_forgets_crashes(rig: Rig) -> None:
-    for verb in (Verb.RETRY, Verb.SNOOZE):
+    for verb in (SettleAction.RETRY, SettleAction.SNOOZE):
         rig.send(verb)
         rig.crash(times=1)
         claimed = rig.claim_one()
@@ -74,7 +74,7 @@ def test_release_gives_it_back_to_its_old_place(rig: Rig) -> None:
     rig.advance(100)
     before = rig.get("first")
     (claimed,) = rig.claim(1)
-    assert rig.settle(claimed, Verb.RELEASE)
+    assert rig.settle(claimed, SettleAction.RELEASE)
     assert rig.get("first") == before
     assert ids(rig.claim()) == ["first", "second"]
     rig.assert_total("released", 1)
@@ -82,17 +82,17 @@ def test_release_gives_it_back_to_its_old_place(rig: Rig) -> None:
 
 def test_release_goes_back_to_the_due_time_of_its_attempt(rig: Rig) -> None:
     rig.send("a")
-    rig.settle(rig.claim_one(), Verb.RETRY, delay_ms=HOUR)
+    rig.settle(rig.claim_one(), SettleAction.RETRY, delay_ms=HOUR)
     rig.advance(2 * HOUR)
     claimed = rig.claim_one()
-    rig.settle(claimed, Verb.RELEASE)
+    rig.settle(claimed, SettleAction.RELEASE)
     assert rig.get("a").due_ms == claimed.due_ms
 
 
 def test_release_counts_neither_failure_nor_crash(rig: Rig) -> None:
     rig.send("a")
     rig.crash(times=1)
-    rig.settle(rig.claim_one(), Verb.RELEASE)
+    rig.settle(rig.claim_one(), SettleAction.RELEASE)
     assert (rig.get("a").failures, rig.get("a").crashes) == (0, 1)
 
 
@@ -100,8 +100,8 @@ def test_a_release_with_a_delay_is_due_after_it_and_counts_nothing_either(rig: R
     rig.send("a", "b")
     rig.crash(times=1)
     claimed = by_id(rig.claim())
-    assert rig.settle(claimed[0], Verb.RELEASE, delay_ms=HOUR)
-    assert rig.settle(claimed[1], Verb.RELEASE)
+    assert rig.settle(claimed[0], SettleAction.RELEASE, delay_ms=HOUR)
+    assert rig.settle(claimed[1], SettleAction.RELEASE)
     info = rig.get("a")
     assert (info.state, info.failures, info.crashes) == (State.PENDING, 0, 1)
     assert ids(rig.claim()) == ["b"]
@@ -113,14 +113,14 @@ def test_a_released_suspect_is_still_one(rig: Rig) -> None:
     rig.send("a")
     rig.crash(times=2)
     (claimed,) = rig.claim_suspect()
-    rig.settle(claimed, Verb.RELEASE)
+    rig.settle(claimed, SettleAction.RELEASE)
     assert rig.claim() == []
     assert ids(rig.claim_suspect()) == ["a"]
 
 
 def test_interrupted_runs_for_a_second_more_and_counts_no_crash(rig: Rig) -> None:
     rig.send("a")
-    assert rig.settle(rig.claim_one(), Verb.INTERRUPT)
+    assert rig.settle(rig.claim_one(), SettleAction.INTERRUPT)
     assert rig.get("a").state is State.RUNNING
     rig.advance(500)
     rig.broker.upkeep(lease_ms=LEASE_MS)
@@ -134,8 +134,8 @@ def test_interrupted_runs_for_a_second_more_and_counts_no_crash(rig: Rig) -> Non
 def test_an_interrupted_handler_that_ends_in_time_still_finishes(rig: Rig) -> None:
     rig.send("a")
     claimed = rig.claim_one()
-    rig.settle(claimed, Verb.INTERRUPT)
-    assert rig.settle(claimed, Verb.FINISH)
+    rig.settle(claimed, SettleAction.INTERRUPT)
+    assert rig.settle(claimed, SettleAction.FINISH)
     assert rig.look("a") is None
 
 
@@ -143,8 +143,8 @@ def test_to_interrupt_twice_is_to_interrupt_once(rig: Rig) -> None:
     rig.send("a")
     rig.crash(times=1)
     claimed = rig.claim_one()
-    assert rig.settle(claimed, Verb.INTERRUPT)
-    assert not rig.settle(claimed, Verb.INTERRUPT)
+    assert rig.settle(claimed, SettleAction.INTERRUPT)
+    assert not rig.settle(claimed, SettleAction.INTERRUPT)
     rig.lapse()
     assert rig.get("a").crashes == 1
 
@@ -152,7 +152,7 @@ def test_to_interrupt_twice_is_to_interrupt_once(rig: Rig) -> None:
 def test_an_interrupted_suspect_is_still_one(rig: Rig) -> None:
     rig.send("a")
     rig.crash(times=2)
-    rig.settle(rig.claim_suspect()[0], Verb.INTERRUPT)
+    rig.settle(rig.claim_suspect()[0], SettleAction.INTERRUPT)
     rig.lapse()
     assert rig.get("a").state is State.READY
     assert ids(rig.claim_suspect()) == ["a"]
@@ -161,7 +161,7 @@ def test_an_interrupted_suspect_is_still_one(rig: Rig) -> None:
 def test_bury_keeps_reason_and_traceback(rig: Rig) -> None:
     rig.send("a", body=b"1", tag="t")
     claimed = rig.claim_one()
-    assert rig.settle(claimed, Verb.BURY, error="ValueError: no", detail="Traceback\n  ü 🐢\nValueError: no")
+    assert rig.settle(claimed, SettleAction.BURY, error="ValueError: no", detail="Traceback\n  ü 🐢\nValueError: no")
     info = rig.get("a")
     assert (info.state, info.error, info.detail) == (State.ERROR, "ValueError: no", "Traceback\n  ü 🐢\nValueError: no")
     assert (info.body, info.header) == (b"1", claimed.header)
@@ -174,9 +174,9 @@ def test_bury_keeps_reason_and_traceback(rig: Rig) -> None:
 @pytest.mark.parametrize(("failed", "failures"), [(True, 2), (False, 1)])
 def test_a_bury_counts_a_failure_only_where_an_attempt_failed(rig: Rig, failed: bool, failures: int) -> None:
     rig.send("a")
-    rig.settle(rig.claim_one(), Verb.RETRY, error="x")
+    rig.settle(rig.claim_one(), SettleAction.RETRY, error="x")
     rig.advance(1)
-    rig.settle(rig.claim_one(), Verb.BURY, error="y", failed=failed)
+    rig.settle(rig.claim_one(), SettleAction.BURY, error="y", failed=failed)
     assert rig.get("a").failures == failures
 
 
@@ -184,8 +184,8 @@ def test_what_is_kept_of_an_error_may_be_any_text(rig: Rig) -> None:
     odd = "a|b\x1fc\x1ed\x00e\n%s {0}"
     rig.send("a", "b")
     first, second = by_id(rig.claim())
-    rig.settle(first, Verb.BURY, error="plain", detail=odd)
-    rig.settle(second, Verb.RETRY, error="tab\tand ü")
+    rig.settle(first, SettleAction.BURY, error="plain", detail=odd)
+    rig.settle(second, SettleAction.RETRY, error="tab\tand ü")
     assert rig.get("a").error == "plain"
     assert rig.get("a").detail in (odd, odd.replace("\0", "\\x00"))  # PostgreSQL's text has no NUL
     assert (rig.get("b").error, rig.get("b").failures) == ("tab\tand ü", 1)
@@ -196,16 +196,16 @@ def test_a_mixed_batch_answers_in_order(rig: Rig) -> None:
     rig.send("e", key="other")
     a, b, c, d = by_id(rig.claim())
     e = rig.claim_one(key="other")
-    lost = settlement(b, Verb.FINISH)
+    lost = settlement(b, SettleAction.FINISH)
     lost.token += 1
     answers = rig.broker.settle(
         [
-            settlement(d, Verb.BURY, error="x"),
-            settlement(a, Verb.FINISH),
+            settlement(d, SettleAction.BURY, error="x"),
+            settlement(a, SettleAction.FINISH),
             lost,
-            settlement(e, Verb.RETRY, delay_ms=HOUR, error="x"),
-            settlement(c, Verb.RELEASE),
-            settlement(a, Verb.FINISH),
+            settlement(e, SettleAction.RETRY, delay_ms=HOUR, error="x"),
+            settlement(c, SettleAction.RELEASE),
+            settlement(a, SettleAction.FINISH),
         ]
     )
     assert answers == [True, True, False, True, True, False]
@@ -215,5 +215,5 @@ def test_a_mixed_batch_answers_in_order(rig: Rig) -> None:
 def test_a_full_batch_is_settled(rig: Rig) -> None:
     rig.send(*(f"{n}" for n in range(BATCH)))
     claimed = rig.claim_all()
-    assert all(rig.broker.settle([settlement(message, Verb.FINISH) for message in claimed]))
+    assert all(rig.broker.settle([settlement(message, SettleAction.FINISH) for message in claimed]))
     rig.assert_counted("finished", BATCH)

@@ -29,13 +29,13 @@ from django_delayq.brokers.base import (
     Info,
     OnConflict,
     Put,
-    Settlement,
-    Verb,
+    SettleAction,
+    Transition,
     Want,
 )
 from django_delayq.brokers.figures import TOTALS
 from django_delayq.conf import Options
-from tests.brokers.rig import Rig, memory_rig, redis_rig
+from tests.brokers.rig import Rig, memory_rig, redis_rig, settlement
 from tests.scale import scaled
 from tests.servers import Server
 
@@ -52,7 +52,7 @@ Lease = tuple[Claimed, Claimed]  # the same message as memory and as Redis gave 
 ids = st.sampled_from(IDS)
 sets = st.sampled_from(SETS)
 steps = st.sampled_from([0, 0, 0, STEP_MS, 2 * STEP_MS, 4 * STEP_MS])
-verbs = st.sampled_from([verb for verb in Verb if verb != Verb.INTERRUPT])
+verbs = st.sampled_from([verb for verb in SettleAction if verb != SettleAction.INTERRUPT])
 alarms = st.builds(lambda name, pk, wait: Alarm(name[0], name[1], pk, wait), sets, st.sampled_from(PKS), steps)
 wants = st.lists(
     st.builds(
@@ -115,7 +115,7 @@ class MemoryAndRedis(RuleBasedStateMachine):
         return self.claim([Want(*name, 9) for name in SETS])
 
     @rule(target=spent, verb=verbs, delay_ms=steps)
-    def work(self, verb: Verb, delay_ms: int) -> Any:
+    def work(self, verb: SettleAction, delay_ms: int) -> Any:
         """A worker claims all that is due, a suspect too, and ends it."""
         claimed = [*self.claim_all().values, *self.claim_any_suspect().values]
         for lease in claimed:
@@ -148,20 +148,20 @@ class MemoryAndRedis(RuleBasedStateMachine):
         self.both(lambda broker: broker.drop_alarms([alarm], [replace(alarm, wait_ms=delay_ms)]))
 
     @rule(target=spent, lease=consumes(leases), verb=verbs, delay_ms=steps)
-    def settle(self, lease: Lease, verb: Verb, delay_ms: int) -> Lease:
+    def settle(self, lease: Lease, verb: SettleAction, delay_ms: int) -> Lease:
         self._settle(lease, verb, delay_ms)
         return lease
 
     @rule(lease=spent, verb=verbs)
-    def settle_again(self, lease: Lease, verb: Verb) -> None:
+    def settle_again(self, lease: Lease, verb: SettleAction) -> None:
         self._settle(lease, verb, 0)
 
     @rule(lease=leases)
     def interrupt(self, lease: Lease) -> None:
-        self._settle(lease, Verb.INTERRUPT, 0)
+        self._settle(lease, SettleAction.INTERRUPT, 0)
         self.advance(STEP_MS)  # at once: its second is too short to compare
 
-    def _settle(self, lease: Lease, verb: Verb, delay_ms: int) -> None:
+    def _settle(self, lease: Lease, verb: SettleAction, delay_ms: int) -> None:
         each = iter(lease)
         self.both(lambda broker: broker.settle([_settlement(next(each), verb, delay_ms)]))
 
@@ -289,12 +289,8 @@ def _alarms(broker: Broker, name: tuple[str, str], now_ms: int) -> object:
     return [(alarm.pk, _distance(alarm.due_ms, now_ms), _distance(alarm.lease_end_ms, now_ms)) for alarm in found]
 
 
-def _settlement(claimed: Claimed, verb: Verb, delay_ms: int) -> Settlement:
-    assert claimed.header is not None
-    queue, key = claimed.header.queue, claimed.header.key
-    return Settlement(
-        claimed.id, claimed.token, verb, queue, key, delay_ms, f"by {verb}", "detail", failed=delay_ms > 0
-    )
+def _settlement(claimed: Claimed, verb: SettleAction, delay_ms: int) -> Transition:
+    return settlement(claimed, verb, delay_ms=delay_ms, error=f"by {verb}", detail="detail", failed=delay_ms > 0)
 
 
 def test_memory_and_redis_are_the_same_machine(redis_server: Server) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, BuriedInfo, Capability, Verb
+from django_delayq.brokers.base import BATCH, BuriedInfo, Capability, SettleAction
 from django_delayq.message import State
 from tests.brokers.conftest import IN_ONE_PART, WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, by_id, ids
@@ -66,7 +66,7 @@ def test_two_crashes_make_a_suspect_that_only_claim_suspect_gives(rig: Rig) -> N
     assert rig.claim() == []
     (claimed,) = rig.claim_suspect()
     assert (claimed.id, claimed.crashes) == ("a", 2)
-    assert rig.settle(claimed, Verb.FINISH)
+    assert rig.settle(claimed, SettleAction.FINISH)
 
 
 def test_suspects_are_given_one_at_a_time_and_only_of_wanted_sets(rig: Rig) -> None:
@@ -99,7 +99,7 @@ def test_bystanders_of_a_poison_message_lose_no_attempt_and_are_not_buried(rig: 
         if claimed.id == "poison":
             rig.crash_child(claimed)
         else:
-            rig.settle(claimed, Verb.FINISH)
+            rig.settle(claimed, SettleAction.FINISH)
     assert rig.states("poison") == [State.ERROR]
     rig.assert_counted("finished", 5)
     rig.assert_total("buried", 1)
@@ -116,7 +116,7 @@ def test_the_death_of_a_child_charges_what_it_ran(rig: Rig) -> None:
     rig.send("a", "b")
     first, second = by_id(rig.claim())
     rig.crash_child(first)
-    assert rig.settle(second, Verb.FINISH)
+    assert rig.settle(second, SettleAction.FINISH)
     info = rig.get("a")
     assert (info.state, info.crashes, info.failures, info.error) == (State.READY, 1, 0, "its process died")
     rig.crash_child(rig.claim_one())
@@ -129,14 +129,14 @@ def test_a_late_hand_charges_no_crash(rig: Rig) -> None:
     late = rig.claim_one()
     rig.lapse()
     rig.claim_one()
-    assert not rig.settle(late, Verb.CRASH, error="x")
+    assert not rig.settle(late, SettleAction.CRASH, error="x")
     assert rig.get("a").crashes == 1
 
 
 def test_a_suspect_that_fails_by_itself_is_none_any_more(rig: Rig) -> None:
     rig.send("a")
     rig.crash(times=2)
-    rig.settle(rig.claim_suspect()[0], Verb.RETRY, error="x")
+    rig.settle(rig.claim_suspect()[0], SettleAction.RETRY, error="x")
     rig.advance(1)
     assert [(claimed.id, claimed.crashes) for claimed in rig.claim()] == [("a", 0)]
 
@@ -154,14 +154,14 @@ def test_at_most_once_is_buried_at_its_first_lapse(rig: Rig) -> None:
 
 def test_at_most_once_is_buried_when_interrupted(rig: Rig) -> None:
     rig.send("a", at_most_once=True)
-    rig.settle(rig.claim_one(), Verb.INTERRUPT)
+    rig.settle(rig.claim_one(), SettleAction.INTERRUPT)
     rig.lapse()
     assert rig.get("a").state is State.ERROR
 
 
 def test_at_most_once_may_be_released_unstarted(rig: Rig) -> None:
     rig.send("a", at_most_once=True)
-    rig.settle(rig.claim_one(), Verb.RELEASE)
+    rig.settle(rig.claim_one(), SettleAction.RELEASE)
     assert ids(rig.claim()) == ["a"]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from django_delayq.brokers.base import Verb, WorkerInfo
+from django_delayq.brokers.base import SettleAction, WorkerInfo
 from tests.admin.test_carried import end, send
 from tests.browser.test_on_call import violations
 from tests.worker.processes import Site
@@ -19,8 +19,8 @@ def stored_delayq(stored_delayq: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_axe_finds_nothing_without_a_store(page: Page, site: Site) -> None:
-    end(site.broker, "buried", Verb.BURY, error="ValueError: no", detail="Traceback: here", failed=True)
-    end(site.broker, "retried", Verb.RETRY, delay_ms=60_000, error="OSError: no")
+    end(site.broker, "buried", SettleAction.BURY, error="ValueError: no", detail="Traceback: here", failed=True)
+    end(site.broker, "retried", SettleAction.RETRY, delay_ms=60_000, error="OSError: no")
     send(site.broker, "parked", key="other")
     site.broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
     found = {}

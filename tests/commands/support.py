@@ -8,9 +8,10 @@ from typing import Any
 
 from django.core.management import call_command
 
-from django_delayq.brokers.base import BATCH, Broker, Claimed, Header, Put, Settlement, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import BATCH, Broker, Claimed, Header, Put, SettleAction, Want, WorkerInfo
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias
+from tests.brokers.rig import settlement
 
 LEASE_MS = 15_000
 
@@ -71,8 +72,7 @@ def bury(broker: Broker, *ids: str, key: str = "order.close", error: str = "Valu
     for id in ids:
         send(broker, id, key=key)
         (claimed,) = claim(broker, key=key)
-        end = Settlement(id, claimed.token, Verb.BURY, "default", key, error=error, detail=detail)
-        assert broker.settle([end]) == [True]
+        assert broker.settle([settlement(claimed, SettleAction.BURY, error=error, detail=detail)]) == [True]
 
 
 def serve(broker: Broker, *keys: str, queue: str = "default") -> None:

@@ -4,7 +4,8 @@ import pytest
 from django.core.management.base import CommandError
 
 from django_delayq import Message, delay_execute
-from django_delayq.brokers.base import Broker, Settlement, Verb
+from django_delayq.brokers.base import Broker, SettleAction
+from tests.brokers.rig import settlement
 from tests.commands.support import LEASE_MS, Clock, bury, claim, delayq, delayq_json, send, serve
 
 
@@ -55,9 +56,7 @@ def test_a_lease_that_ran_out_is_told(clocked_broker: Broker, clock: Clock) -> N
 def test_failures_and_the_last_error_are_told(broker: Broker) -> None:
     send(broker, "a", max_attempts=3)
     (claimed,) = claim(broker)
-    broker.settle(
-        [Settlement("a", claimed.token, Verb.RETRY, "default", "order.close", delay_ms=60_000, error="KeyError: 'x'")]
-    )
+    broker.settle([settlement(claimed, SettleAction.RETRY, delay_ms=60_000, error="KeyError: 'x'")])
     shown = delayq("explain", "a")
     assert "failures: 1 of at most 3 attempts" in shown
     assert "last error: KeyError: 'x'" in shown

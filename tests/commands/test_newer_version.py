@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 from django_delayq import get_delay_message
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Verb, Want
+from django_delayq.brokers.base import Broker, SettleAction, Want
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.scan import Place
 from django_delayq.message import State
@@ -29,7 +29,7 @@ def newer(settings: Settings, redis_server: Server) -> Broker:
     send(broker, "buried", "running")
     claimed = broker.claim([Want("default", "order.close", 2)], lease_ms=LEASE_MS, worker="w").messages
     buried = next(one for one in claimed if one.id == "buried")
-    assert broker.settle([settlement(buried, Verb.BURY, error="its own", detail="Traceback")]) == [True]
+    assert broker.settle([settlement(buried, SettleAction.BURY, error="its own", detail="Traceback")]) == [True]
     send(broker, "ready")
     send(broker, "pending", delay_ms=60_000)
     with redis_server.client() as client:

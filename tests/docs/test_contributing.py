@@ -30,7 +30,7 @@ def test_every_path_and_name_on_a_page_exists(page: Path) -> None:
     [
         ("django_delayq/store/claims.py::claim", None),
         ("django_delayq/worker/loop.py::Loop.run", None),
-        ("django_delayq/brokers/base.py::FATAL_CRASHES", None),
+        ("django_delayq/core/transitions.py::FATAL_CRASHES", None),
         ("tests/store/", None),
         ("claims.py", None),
         ("claim.py", "there is no claim.py"),

@@ -11,7 +11,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from django_delayq import Send, send_delay_message, send_delay_messages
-from django_delayq.brokers.base import HandsInfo, Verb, WorkerInfo
+from django_delayq.brokers.base import HandsInfo, SettleAction, WorkerInfo
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.instants import HOUR_MS, to_epoch_ms
 from django_delayq.models import FinishMessage, ReadyMessage
@@ -32,7 +32,7 @@ def send(database: str, *ids: str) -> None:
 def finish(broker: StoredBroker, database: str, *ids: str) -> None:
     """Messages that were sent, claimed and finished at once."""
     send(database, *ids)
-    assert broker.settle([settlement(each, Verb.FINISH) for each in claim(broker)]) == [True] * len(ids)
+    assert broker.settle([settlement(each, SettleAction.FINISH) for each in claim(broker)]) == [True] * len(ids)
     rows = FinishMessage.objects.using(database).filter(message_id__in=ids)
     rows.update(ended_at=max(row.ended_at for row in rows))
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from django_delayq.brokers.base import Claimed, Settlement, Verb, Want
+from django_delayq.brokers.base import Claimed, SettleAction, Transition, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.conf import Alias
-from tests.brokers.rig import claim_some
+from tests.brokers.rig import claim_some, settlement
 from tests.servers import RabbitMQServer
 
 WANT = [Want("q", "k", 10)]
@@ -55,11 +55,11 @@ def claim_suspect(broker: RabbitMQBroker) -> Claimed:
     return message
 
 
-def finish(claimed: Claimed) -> Settlement:
-    return Settlement(claimed.id, claimed.token, Verb.FINISH, "q", "k")
+def finish(claimed: Claimed) -> Transition:
+    return settlement(claimed, SettleAction.FINISH)
 
 
-def settle(broker: RabbitMQBroker, settlement: Settlement) -> bool | None:
+def settle(broker: RabbitMQBroker, settlement: Transition) -> bool | None:
     """The answer, as soon as it can be told; meanwhile nothing is given."""
     while (answer := broker.settle([settlement])[0]) is None:
         assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == []

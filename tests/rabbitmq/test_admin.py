@@ -6,7 +6,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Header, Put, Verb, Want
+from django_delayq.brokers.base import Header, Put, SettleAction, Want
 from tests.admin.support import page, text_of, url
 from tests.brokers.rig import claim_some, settlement
 from tests.rabbitmq.conftest import delayq_on
@@ -29,7 +29,7 @@ def test_what_waits_is_counted_and_what_is_buried_runs_again(
     header = Header("q", "k")
     broker.put([Put("dead", header, b"1")])
     (claimed,) = claim_some(broker, [Want("q", "k", 1)])
-    broker.settle([settlement(claimed, Verb.BURY, error="no good")])
+    broker.settle([settlement(claimed, SettleAction.BURY, error="no good")])
     broker.put([Put(f"{n}", header, b"1", delay_ms=3_600_000) for n in range(7)])
     index = superuser.get("/admin/delayq/")
     assert "Waiting 7" in text_of(index)

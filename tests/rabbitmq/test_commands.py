@@ -7,7 +7,7 @@ from django.core.management.base import CommandError
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Header, Put, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import Broker, Header, Put, SettleAction, Want, WorkerInfo
 from django_delayq.metrics import DelayqCollector
 from tests.brokers.rig import claim_some, settlement
 from tests.commands.support import delayq, delayq_json
@@ -25,7 +25,7 @@ def broker(settings: Settings, rabbitmq_server: RabbitMQServer, store: dict[str,
 def bury(broker: Broker) -> None:
     """Bury what is ready."""
     claimed = claim_some(broker, [Want("q", "k", 10)])
-    broker.settle([settlement(each, Verb.BURY, error="no good") for each in claimed])
+    broker.settle([settlement(each, SettleAction.BURY, error="no good") for each in claimed])
 
 
 @pytest.mark.parametrize("store", [None], indirect=True)

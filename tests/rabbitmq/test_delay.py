@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 import pytest
 from amqp import Message
 
-from django_delayq.brokers.base import Alarm, Header, Put, Settlement, Verb, Want, pages
+from django_delayq.brokers.base import Alarm, Header, Put, SettleAction, Want, pages
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.boxes import Arrival
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names, SetName, address
@@ -16,7 +16,7 @@ from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, unpack
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing, alarm, delayed, new_note
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable
-from tests.brokers.rig import claim_some
+from tests.brokers.rig import claim_some, settlement
 from tests.scale import scaled
 from tests.servers import RabbitMQServer
 from tests.worker.processes import PATIENCE_S
@@ -297,6 +297,6 @@ def test_many_shuffled_delays_end_in_due_order(broker: RabbitMQBroker, there: di
         if left := [each.note.due_ms for each in due if each.note.id in there]:
             assert len(messages) == want.count
             assert max(message.due_ms for message in messages) <= min(left)
-        broker.settle([Settlement(each.id, each.token, Verb.FINISH, "q", "k") for each in messages])
+        broker.settle([settlement(each, SettleAction.FINISH) for each in messages])
         if not messages:
             broker.wait(1)

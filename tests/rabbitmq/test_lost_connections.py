@@ -10,11 +10,12 @@ import pytest
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Header, Put, Settlement, Verb, Want
+from django_delayq.brokers.base import Header, Put, SettleAction, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.outgoing import Outgoing, delayed, new_note
 from django_delayq.errors import BrokerUnavailable
+from tests.brokers.rig import settlement
 from tests.rabbitmq.conftest import delayq_on
 from tests.rabbitmq.support import (
     WANT,
@@ -185,7 +186,7 @@ def test_what_could_not_be_settled_at_first_takes_one_place_and_not_two(
 ) -> None:
     broker.put([Put("a", Header("q", "k"), b"1")])
     claimed = claim(broker, [Want("q", "k", 1)])  # it is sent no more
-    retry = Settlement("a", claimed.token, Verb.RETRY, "q", "k", error="no")
+    retry = settlement(claimed, SettleAction.RETRY, error="no")
     with rabbitmq_server.memory_full(), pytest.raises(BrokerUnavailable):
         broker.settle([retry])  # the server has it in its buffer, and takes it when it can
     if is_cut:
@@ -203,7 +204,7 @@ def test_the_queue_of_errors_is_made_again_for_what_is_buried(
     claimed = claim(broker)
     with rabbitmq_server.client() as client, client.channel() as channel:
         channel.queue_delete(Names("delayq").error)
-    assert broker.settle([Settlement("a", claimed.token, Verb.BURY, "q", "k", error="no")]) == [True]
+    assert broker.settle([settlement(claimed, SettleAction.BURY, error="no")]) == [True]
     assert [info.id for info in broker.errors(10)] == ["a"]
 
 

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from django_delayq.brokers.base import Claimed, Header, Put, Settlement, Verb, Want
+from django_delayq.brokers.base import Claimed, Header, Put, SettleAction, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker, register
 from django_delayq.brokers.rabbitmq.leases import ADRIFT_S
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.receiver import INTERRUPTED_S
 from django_delayq.errors import BrokerUnavailable
+from tests.brokers.rig import settlement
 from tests.rabbitmq.support import (
     WANT,
     Clock,
@@ -26,18 +27,20 @@ from tests.rabbitmq.support import (
 from tests.servers import RabbitMQServer
 
 
-@pytest.mark.parametrize("verb", [Verb.FINISH, Verb.RETRY, Verb.SNOOZE, Verb.BURY, Verb.CRASH])
-def test_a_lease_goes_on_whose_message_comes_again_to_its_process(broker: RabbitMQBroker, verb: Verb) -> None:
-    broker.put([Put("a", Header("q", "k", at_most_once=verb is Verb.FINISH), b"1")])
+@pytest.mark.parametrize(
+    "verb", [SettleAction.FINISH, SettleAction.RETRY, SettleAction.SNOOZE, SettleAction.BURY, SettleAction.CRASH]
+)
+def test_a_lease_goes_on_whose_message_comes_again_to_its_process(broker: RabbitMQBroker, verb: SettleAction) -> None:
+    broker.put([Put("a", Header("q", "k", at_most_once=verb is SettleAction.FINISH), b"1")])
     claimed = claim(broker)
     broker._link.drop()
     assert broker.renew([("a", claimed.token)], 60_000) != [False]
-    assert settle(broker, Settlement("a", claimed.token, verb, "q", "k", error="no")) is True
-    if verb is Verb.BURY:
+    assert settle(broker, settlement(claimed, verb, error="no")) is True
+    if verb is SettleAction.BURY:
         assert [info.id for info in broker.errors(10)] == ["a"]
-    elif verb is not Verb.FINISH:
+    elif verb is not SettleAction.FINISH:
         again = claim(broker)
-        assert (again.failures, again.crashes) == (verb is Verb.RETRY, verb is Verb.CRASH)
+        assert (again.failures, again.crashes) == (verb is SettleAction.RETRY, verb is SettleAction.CRASH)
         assert broker.settle([finish(again)]) == [True]
     assert nothing_is_left(broker)
 
@@ -74,7 +77,7 @@ def test_a_lease_that_was_interrupted_ends_as_soon_though_its_message_comes_agai
     with broker_on(rabbitmq_server, monotonic=clock) as broker:
         broker.put([Put("a", Header("q", "k"), b"1")])
         claimed = claim(broker)
-        assert broker.settle([Settlement("a", claimed.token, Verb.INTERRUPT, "q", "k")]) == [True]
+        assert broker.settle([settlement(claimed, SettleAction.INTERRUPT)]) == [True]
         broker._link.drop()
         while broker.upkeep(lease_ms=60_000).next_lease_end_ms is None:  # it has not come yet
             pass

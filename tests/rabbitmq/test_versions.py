@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import Header, Pause, Put, Verb, Want
+from django_delayq.brokers.base import Header, Pause, Put, SettleAction, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.looks import CONSUMER_TIMEOUT_MS, report_of
 from tests.brokers.rig import claim_some, settlement
@@ -41,7 +41,7 @@ def test_what_is_looked_at_stays_however_often(broker: RabbitMQBroker) -> None:
     broker.pause(Pause("q", None, "to see"))
     broker.put([Put("a", Header("q", "k"), b"1")])
     (claimed,) = claim_some(broker, [Want("q", "k", 1)])
-    broker.settle([settlement(claimed, Verb.BURY, error="no good")])
+    broker.settle([settlement(claimed, SettleAction.BURY, error="no good")])
     for _ in range(25):
         assert [pause.queue for pause in broker.pauses()] == ["q"]
         assert [info.id for info in broker.errors(10)] == ["a"]

@@ -1,6 +1,6 @@
 """The audit of a Redis on which messages move meanwhile."""
 
-from django_delayq.brokers.base import Audit, Verb
+from django_delayq.brokers.base import Audit, SettleAction
 from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
@@ -16,7 +16,7 @@ def audit_while_it_comes_and_goes(rig: Rig) -> Operation[Audit]:
     while True:
         is_script = any(call.name == "audit.lua" for call in calls)
         if is_script:
-            assert rig.settle(held, Verb.RELEASE)
+            assert rig.settle(held, SettleAction.RELEASE)
         replies = yield calls
         if is_script:
             held = rig.claim_one()

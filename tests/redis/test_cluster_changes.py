@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from django_delayq.brokers.base import Header, Put, Verb, Want
+from django_delayq.brokers.base import Header, Put, SettleAction, Want
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.conf import Alias
@@ -86,7 +86,7 @@ class Load:
     def run_some(self) -> bool:
         """Claim and finish some."""
         claims = self._rig.broker.claim([Want("q", "k", 50)], lease_ms=LEASE_MS, worker="w")
-        ends = [settlement(claimed, Verb.FINISH) for claimed in claims.messages]
+        ends = [settlement(claimed, SettleAction.FINISH) for claimed in claims.messages]
         self.ran.update(ids(claims.messages))
         while ends:
             held = once_it_is_back(lambda ends=ends: self._rig.broker.settle(ends))  # type: ignore[misc]
@@ -164,7 +164,7 @@ def test_what_empties_a_key_of_a_slot_that_moves_loses_nothing(
             return rig.broker.cancel([second])
         if move == "renew":
             return rig.broker.renew([(claimed.id, claimed.token)], LEASE_MS)
-        return rig.broker.settle([settlement(claimed, Verb.INTERRUPT)])
+        return rig.broker.settle([settlement(claimed, SettleAction.INTERRUPT)])
 
     source, target = redis_cluster.owner(shard.msg), redis_cluster.primaries[0]
     slot = redis_cluster.slot(shard.msg)

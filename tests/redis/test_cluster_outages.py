@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Ask, Header, Put, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import Alarm, Ask, Header, Put, SettleAction, Want, WorkerInfo
 from django_delayq.brokers.redis import owners
 from django_delayq.brokers.redis.keys import Keys, LimitKeys
 from django_delayq.brokers.redis.shards import Shards
@@ -95,7 +95,7 @@ def test_the_others_go_on_and_its_own_run_once_it_is_back(
     claims = rig.broker.claim([Want("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
     assert sorted(ids(claims.messages)) == others
     assert "away" in claims.away
-    ends = [settlement(claimed, Verb.FINISH) for claimed in claims.messages]
+    ends = [settlement(claimed, SettleAction.FINISH) for claimed in claims.messages]
     assert rig.broker.renew([(end.id, end.token) for end in ends], LEASE_MS) == [True] * len(others)
     assert rig.broker.settle(ends) == [True] * len(others)
     rig.broker.announce(WORKER)  # said when that can be
@@ -217,7 +217,7 @@ def test_an_end_whose_answer_was_lost_is_not_taken_for_a_lost_lease(cluster: Clu
     gone = SHARDS.all[0]
     for _ in range(2):  # the second time the node has the scripts, and does what it is sent
         rig.send(*MANY)
-        ends = [settlement(claimed, Verb.FINISH) for claimed in rig.claim_all()]
+        ends = [settlement(claimed, SettleAction.FINISH) for claimed in rig.claim_all()]
         if not rig.total("finished"):
             rig.broker.settle(ends)
     own = [end for end in ends if end.id in of(gone)]

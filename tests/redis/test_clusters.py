@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from redis.connection import SSLConnection
 
-from django_delayq.brokers.base import Header, Put, Verb, Want
+from django_delayq.brokers.base import Header, Put, SettleAction, Want
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.conf import Alias, parse_alias
@@ -177,7 +177,7 @@ def test_a_worker_with_the_least_permissions_works_on_a_cluster(redis_cluster: C
         broker.put([Put(f"{n}", Header("q", "k"), b"1") for n in range(9)])
         claimed = broker.claim([Want("q", "k", 9)], lease_ms=LEASE_MS, worker="w").messages
         assert sorted(ids(claimed)) == [f"{n}" for n in range(9)]
-        assert broker.settle([settlement(one, Verb.FINISH) for one in claimed]) == [True] * 9
+        assert broker.settle([settlement(one, SettleAction.FINISH) for one in claimed]) == [True] * 9
         assert broker.audit().differences == []
 
 

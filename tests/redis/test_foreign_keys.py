@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from django_delayq.brokers.base import BuriedInfo, Claimed, Header, Pause, Put, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import BuriedInfo, Claimed, Header, Pause, Put, SettleAction, Want, WorkerInfo
 from django_delayq.errors import BrokerRefused
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
@@ -70,10 +70,10 @@ MOVES: dict[str, Callable[[Rig, Claimed], object]] = {
     "send": lambda rig, _: rig.send("new"),
     "replace": lambda rig, _: rig.send("waiting", on_conflict="replace"),
     "claim": lambda rig, _: rig.claim(),
-    "finish": lambda rig, held: rig.settle(held, Verb.FINISH),
-    "retry": lambda rig, held: rig.settle(held, Verb.RETRY),
-    "bury": lambda rig, held: rig.settle(held, Verb.BURY),
-    "interrupt": lambda rig, held: rig.settle(held, Verb.INTERRUPT),
+    "finish": lambda rig, held: rig.settle(held, SettleAction.FINISH),
+    "retry": lambda rig, held: rig.settle(held, SettleAction.RETRY),
+    "bury": lambda rig, held: rig.settle(held, SettleAction.BURY),
+    "interrupt": lambda rig, held: rig.settle(held, SettleAction.INTERRUPT),
     "renew": lambda rig, held: rig.broker.renew([(held.id, held.token)], LEASE_MS),
     "upkeep": lambda rig, _: rig.broker.upkeep(lease_ms=LEASE_MS),
     "cancel": lambda rig, _: rig.broker.cancel(["waiting"]),
@@ -152,8 +152,8 @@ def test_a_foreign_score_is_due_and_harms_nothing(rig: Rig, client: redis.Redis,
     rig.send("a", delay_ms=60_000)
     client.zadd(f"{TAG}wait:q:k", {"a": score})
     claimed = rig.claim_one()
-    assert rig.settle(claimed, Verb.RELEASE)
-    assert rig.settle(rig.claim_one(), Verb.FINISH)
+    assert rig.settle(claimed, SettleAction.RELEASE)
+    assert rig.settle(rig.claim_one(), SettleAction.FINISH)
 
 
 def test_a_state_that_is_not_ours_counts_as_none(rig: Rig, client: redis.Redis) -> None:
@@ -161,7 +161,7 @@ def test_a_state_that_is_not_ours_counts_as_none(rig: Rig, client: redis.Redis) 
     client.hset(f"{TAG}state", "a", b"\xff\x1fgarbage")
     claimed = rig.claim_one()
     assert (claimed.failures, claimed.crashes) == (0, 0)
-    assert rig.settle(claimed, Verb.FINISH)
+    assert rig.settle(claimed, SettleAction.FINISH)
 
 
 def test_the_audit_names_what_someone_else_did(rig: Rig, client: redis.Redis) -> None:
@@ -222,7 +222,7 @@ def test_a_total_that_is_no_number_stops_no_move(rig: Rig, client: redis.Redis, 
     rig.send("a")
     rig.claim_one()
     rig.lapse()
-    assert rig.settle(rig.claim_one(), Verb.FINISH)
+    assert rig.settle(rig.claim_one(), SettleAction.FINISH)
 
 
 @pytest.mark.parametrize("mark", ["q:k", "called q:k"])

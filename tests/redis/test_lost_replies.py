@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import Header, Put, Settlement, Verb, Want
+from django_delayq.brokers.base import Header, Put, SettleAction, Want
 from django_delayq.brokers.redis import byid, claims, puts, settles
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
@@ -10,7 +10,7 @@ from django_delayq.brokers.redis.rebuild import Rebuild
 from django_delayq.brokers.redis.scripts import Call, Operation, Replies
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.brokers.redis.slots import Slots
-from tests.brokers.rig import LEASE_MS, Rig
+from tests.brokers.rig import LEASE_MS, Rig, end_of, settlement
 from tests.servers import Server
 
 KEYS = Keys("delayq")
@@ -35,7 +35,7 @@ def test_a_send_again_after_its_message_has_finished_sends_nothing(rig: Rig, lin
     calls = put_calls("a")
     first = links.run(ask(calls))
     rig.advance(0)
-    assert rig.settle(rig.claim_one(), Verb.FINISH)
+    assert rig.settle(rig.claim_one(), SettleAction.FINISH)
     assert links.run(ask(calls)) == first
     assert rig.broker.get("a") is None
 
@@ -58,7 +58,7 @@ def test_a_claim_again_does_not_give_what_it_settled(rig: Rig, links: Links) -> 
     (first,) = links.run(ask(calls))
     token = calls[0].arguments[0]
     assert isinstance(token, int)
-    assert rig.broker.settle([Settlement("a", token, Verb.FINISH, "q", "k")]) == [True]
+    assert rig.broker.settle([end_of("a", token, SettleAction.FINISH, "q", "k")]) == [True]
     (again,) = links.run(ask(calls))
     assert b"a" in first
     assert again[6:7] in ([], [b""])
@@ -67,7 +67,7 @@ def test_a_claim_again_does_not_give_what_it_settled(rig: Rig, links: Links) -> 
 def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: Rig, links: Links) -> None:
     rig.send("a")
     claimed = rig.claim_one()
-    operation = settles.settle(KEYS, [Settlement("a", claimed.token, Verb.FINISH, "q", "k")])
+    operation = settles.settle(KEYS, [settlement(claimed, SettleAction.FINISH)])
     calls = next(operation)
     links.run(ask(calls))
     replies = Replies(links.run(ask(calls)), repeated=[0])

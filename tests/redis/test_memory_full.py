@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import redis
 
-from django_delayq.brokers.base import Alarm, Ask, Pause, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import Alarm, Ask, Pause, SettleAction, Want, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig
@@ -79,13 +79,13 @@ def test_a_claimed_alarm_goes_back(own_rig: Rig, full: Full) -> None:
     assert (alarm.due_ms is None, alarm.lease_end_ms) == (False, None)
 
 
-@pytest.mark.parametrize("verb", list(Verb))
-def test_a_worker_claims_and_settles(own_rig: Rig, full: Full, verb: Verb) -> None:
+@pytest.mark.parametrize("verb", list(SettleAction))
+def test_a_worker_claims_and_settles(own_rig: Rig, full: Full, verb: SettleAction) -> None:
     own_rig.send("a", "b")
     with full():
         first, second = own_rig.claim()
         assert own_rig.settle(first, verb, delay_ms=5_000, error="no good", detail="Traceback")
-        assert own_rig.settle(second, Verb.FINISH)
+        assert own_rig.settle(second, SettleAction.FINISH)
     assert own_rig.broker.audit().differences == []
 
 
@@ -121,7 +121,7 @@ def test_a_suspect_is_claimed(own_rig: Rig, full: Full) -> None:
     own_rig.crash(times=2)
     with full():
         (suspect,) = own_rig.claim_suspect()
-        assert own_rig.settle(suspect, Verb.RETRY, delay_ms=0)
+        assert own_rig.settle(suspect, SettleAction.RETRY, delay_ms=0)
     assert own_rig.broker.audit().differences == []
 
 

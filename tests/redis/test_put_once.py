@@ -1,6 +1,6 @@
 """What a job sends, it sends once: its ledger knows ids whose messages have long finished."""
 
-from django_delayq.brokers.base import Header, Put, Verb
+from django_delayq.brokers.base import Header, Put, SettleAction
 from django_delayq.brokers.redis.broker import RedisBroker
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
@@ -22,8 +22,8 @@ def put(rig: Rig, *ids: str, job: str = "job", key: str = "k") -> int:
 def test_a_job_run_again_sends_nothing_of_what_waits_runs_or_has_finished(rig: Rig) -> None:
     assert put(rig, "finished", "buried") == 2
     finished, buried = rig.claim()
-    assert rig.settle(finished, Verb.FINISH)
-    assert rig.settle(buried, Verb.BURY)
+    assert rig.settle(finished, SettleAction.FINISH)
+    assert rig.settle(buried, SettleAction.BURY)
     assert put(rig, "running") == 1
     rig.claim_one()
     assert put(rig, "waiting") == 1
@@ -34,7 +34,7 @@ def test_a_job_run_again_sends_nothing_of_what_waits_runs_or_has_finished(rig: R
 
 def test_what_another_job_has_finished_is_sent_again(rig: Rig) -> None:
     put(rig, "a", job="november")
-    rig.settle(rig.claim_one(), Verb.FINISH)
+    rig.settle(rig.claim_one(), SettleAction.FINISH)
     assert put(rig, "a", job="december") == 1
 
 

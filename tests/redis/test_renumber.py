@@ -7,14 +7,23 @@ from dataclasses import replace
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Header, OnConflict, Placed, Put, Settlement, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import (
+    Alarm,
+    Header,
+    OnConflict,
+    Placed,
+    Put,
+    SettleAction,
+    Want,
+    WorkerInfo,
+)
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerRefused
 from django_delayq.message import State
-from tests.brokers.rig import LEASE_MS, OPTIONS
+from tests.brokers.rig import LEASE_MS, OPTIONS, end_of
 from tests.servers import Server
 
 MANY = [f"{n:03}" for n in range(60)]
@@ -59,8 +68,8 @@ def claim(broker: RedisBroker) -> dict[str, int]:
     return tokens
 
 
-def end(broker: RedisBroker, tokens: dict[str, int], verb: Verb = Verb.FINISH) -> list[bool | None]:
-    answers = broker.settle([Settlement(id, token, verb, "q", "k") for id, token in tokens.items()])
+def end(broker: RedisBroker, tokens: dict[str, int], verb: SettleAction = SettleAction.FINISH) -> list[bool | None]:
+    answers = broker.settle([end_of(id, token, verb, "q", "k") for id, token in tokens.items()])
     return list(dict.fromkeys(answers))
 
 
@@ -126,8 +135,8 @@ def test_what_runs_when_it_is_switched_goes_back_and_ends_where_it_is(process: P
     tokens = claim(both)
     both.switch_shards()
     assert {placed.running for placed in send(both, *MANY)} == {True}
-    assert end(both, tokens, Verb.RELEASE) == [True]
-    assert end(both, tokens, Verb.RELEASE) == [False]
+    assert end(both, tokens, SettleAction.RELEASE) == [True]
+    assert end(both, tokens, SettleAction.RELEASE) == [False]
     assert both.change_of_shards().messages == len(moved(4, 16))
     assert end(both, claim(both)) == [True]
     assert both.change_of_shards().has_drained
@@ -141,7 +150,7 @@ def test_a_process_that_knows_the_old_number_only_is_refused_once_it_is_switched
     before, both = process(old), process(new, old)
     send(before, "running", "buried")
     tokens = claim(before)
-    end(before, {"buried": tokens.pop("buried")}, Verb.BURY)
+    end(before, {"buried": tokens.pop("buried")}, SettleAction.BURY)
     send(before, "waiting")
     both.switch_shards()
     new_put = [Put("new", Header("q", "k"), b"1")]
@@ -270,7 +279,7 @@ def test_what_is_buried_by_the_old_number_is_left_until_it_is_rescued_or_purged(
     both = process(16, 4)
     first, second, third, *_ = moved(4, 16)
     send(both, first, second, third)
-    end(both, claim(both), Verb.BURY)
+    end(both, claim(both), SettleAction.BURY)
     both.switch_shards()
     assert both.change_of_shards().buried == 3
     send(both, third)

@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from redis.connection import SSLConnection
 
-from django_delayq.brokers.base import Ask, Header, Pause, Put, Verb, Want
+from django_delayq.brokers.base import Ask, Header, Pause, Put, SettleAction, Want
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.conf import Alias
@@ -69,9 +69,9 @@ def test_what_was_begun_before_a_failover_is_ended_after_it(failover: Failover) 
         rig.bury("rescued")
         rig.send("held")
         late = rig.claim_one()
-        assert rig.settle(late, Verb.RELEASE)
+        assert rig.settle(late, SettleAction.RELEASE)
         held = rig.claim_one()
-        claimed = {verb: rig.claim_one() for verb in Verb if rig.send(verb)}
+        claimed = {verb: rig.claim_one() for verb in SettleAction if rig.send(verb)}
         rig.send("cancelled", "sooner", "replaced", "waits", delay_ms=HOUR)
         rig.send("due")
         broker.pause(Pause("other", None, "a migration"))
@@ -79,14 +79,14 @@ def test_what_was_begun_before_a_failover_is_ended_after_it(failover: Failover) 
         failover.fail_over()
 
         ends = [settlement(lease, verb, error="x", delay_ms=HOUR) for verb, lease in claimed.items()]
-        assert once_it_is_back(lambda: broker.settle(ends)) == [True] * len(Verb)
-        assert not any(rig.settle(late, verb) for verb in Verb)
+        assert once_it_is_back(lambda: broker.settle(ends)) == [True] * len(SettleAction)
+        assert not any(rig.settle(late, verb) for verb in SettleAction)
         assert broker.renew([(held.id, held.token)], LEASE_MS) == [True]
         assert rig.send("waits", on_conflict="keep")[0].created is False
         rig.send("replaced", body=b"2", delay_ms=HOUR, on_conflict="replace")
         assert broker.cancel(["cancelled"]) == broker.rescue(["rescued"]) == [True]
         assert broker.reschedule(["sooner"], at_ms=0) == [True]
-        assert sorted(ids(rig.claim())) == ["crash", "due", "rescued", "sooner"]
+        assert sorted(ids(rig.claim())) == ["crash", "due", "lapse", "rescued", "sooner"]
         assert broker.get("finish") is broker.get("cancelled") is None
         assert rig.states("retry", "snooze", "release", "waits") == [State.PENDING] * 4
         assert rig.states("interrupt", "held", "bury") == [State.RUNNING, State.RUNNING, State.ERROR]

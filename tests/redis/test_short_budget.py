@@ -9,11 +9,11 @@ from time import monotonic
 import pytest
 from asgiref.sync import async_to_sync
 
-from django_delayq.brokers.base import BATCH, Alarm, Settlement, Verb
+from django_delayq.brokers.base import BATCH, Alarm, SettleAction
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable
-from tests.brokers.rig import Rig, redis_rig
+from tests.brokers.rig import Rig, end_of, redis_rig
 from tests.proxy import proxy_before
 from tests.servers import Server
 
@@ -109,7 +109,7 @@ def test_the_connection_that_a_short_put_used_waits_as_long_as_others_afterwards
     put(own_rig, within_s=DEFAULT_S)
     own_server.freeze()
     with ThreadPoolExecutor(1) as pool:
-        settle = pool.submit(own_rig.broker.settle, [Settlement("a", 1, Verb.FINISH, "q", "k")])
+        settle = pool.submit(own_rig.broker.settle, [end_of("a", 1, SettleAction.FINISH, "q", "k")])
         for _ in range(3):
             assert is_over_in_time(lambda: put(own_rig))
         own_server.thaw()

@@ -8,7 +8,7 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError
 
-from django_delayq.brokers.base import Header, Pause, Put, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import Header, Pause, Put, SettleAction, Want, WorkerInfo
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias, Options
 from django_delayq.errors import BrokerRefused
@@ -81,7 +81,7 @@ def test_a_worker_runs_what_a_site_sent_and_is_woken_for_it(rig_of: Callable[[st
     assert worker.claim() == []
     site.send("a")
     worker.broker.wait(30)
-    assert worker.settle(worker.claim_one(), Verb.FINISH)
+    assert worker.settle(worker.claim_one(), SettleAction.FINISH)
     assert worker.broker.audit().differences == []
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Ask, HandsInfo, Header, Pause, RunInfo, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import Alarm, Ask, HandsInfo, Header, Pause, RunInfo, SettleAction, Want, WorkerInfo
 from django_delayq.brokers.redis import claims
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig
@@ -46,11 +46,11 @@ def write_one_of_each(rig: Rig) -> None:
         claimed = rig.claim_one(key)
         match key:
             case "interrupted":
-                rig.settle(claimed, Verb.INTERRUPT)
+                rig.settle(claimed, SettleAction.INTERRUPT)
             case "retried":
-                rig.settle(claimed, Verb.RETRY, delay_ms=LATER, error="ValueError: no")
+                rig.settle(claimed, SettleAction.RETRY, delay_ms=LATER, error="ValueError: no")
             case "buried":
-                rig.settle(claimed, Verb.BURY, error="ValueError: no", detail="Traceback")
+                rig.settle(claimed, SettleAction.BURY, error="ValueError: no", detail="Traceback")
             case "suspect":
                 rig.crash_child(claimed)
                 rig.crash_child(rig.claim_one(key))

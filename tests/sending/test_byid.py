@@ -20,10 +20,11 @@ from django_delayq import (
     reschedule_delay_messages,
     send_delay_messages,
 )
-from django_delayq.brokers.base import Header, Put, Settlement, Verb, Want
+from django_delayq.brokers.base import Header, Put, SettleAction, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.instants import from_ms
 from django_delayq.message import State
+from tests.brokers.rig import settlement
 from tests.sending.support import NOW, waiting, waiting_ids
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -157,8 +158,7 @@ def test_get_shows_why_a_message_was_buried(
     get: Function, close_order: Handler[int, None], broker: MemoryBroker
 ) -> None:
     close_order.send(5, id="a")
-    token = claim(broker).token
-    broker.settle([Settlement("a", token, Verb.BURY, "default", "order.close", error="why", failed=True)])
+    broker.settle([settlement(claim(broker), SettleAction.BURY, error="why", failed=True)])
     info = get("a")
     assert (info.state, info.error, info.failures) == (State.ERROR, "why", 1)
 

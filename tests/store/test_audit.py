@@ -12,7 +12,7 @@ from django.db.models import F
 from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages, send_delay_message
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.models import FinishMessage, ReadyMessage, Tally
 from django_delayq.store import StoredBroker
 from django_delayq.store.relay import relay
@@ -47,7 +47,7 @@ def test_in_every_state_all_adds_up(broker: StoredBroker) -> None:
     for id in ("finished", "buried", "held"):
         send_delay_message("k", 1, id=id)
     held = {one.id: one for one in claim(broker)}
-    broker.settle([settlement(held["finished"], Verb.FINISH), settlement(held["buried"], Verb.BURY)])
+    broker.settle([settlement(held["finished"], SettleAction.FINISH), settlement(held["buried"], SettleAction.BURY)])
     seen = _audit()
     assert (seen["ok"], seen["differences"], seen["notes"]) == (True, [], [])
     assert seen["places"] == {"pending": 2, "ready": 0, "running": 1, "error": 1}
@@ -183,7 +183,7 @@ def test_a_sequence_that_is_behind_is_named_and_moved_on_and_what_waits_can_end(
 ) -> None:
     for id in ("a", "b", "c"):
         send_delay_message("k", 1, id=id)
-    broker.settle([settlement(one, Verb.FINISH) for one in claim(broker)])
+    broker.settle([settlement(one, SettleAction.FINISH) for one in claim(broker)])
     assert _audit()["ok"]
     rows = FinishMessage.objects.using(database).order_by("pk")
     (first, a), (second, b), (third, _) = rows.values_list("pk", "message_id")
@@ -200,6 +200,6 @@ def test_a_sequence_that_is_behind_is_named_and_moved_on_and_what_waits_can_end(
     assert seen["repaired"][0].endswith("it is moved on, and 2 waiting message(s) got another primary key")
     send_delay_message("k", 1, id="f")
     while found := broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages:
-        assert all(broker.settle([settlement(one, Verb.FINISH) for one in found]))
+        assert all(broker.settle([settlement(one, SettleAction.FINISH) for one in found]))
     assert set(FinishMessage.objects.using(database).values_list("message_id", flat=True)) == set("abcdef")
     assert _audit()["ok"]

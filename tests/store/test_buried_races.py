@@ -4,7 +4,7 @@ import pytest
 from django.db.models import F
 
 from django_delayq import send_delay_message
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage, Tally
 from django_delayq.store import StoredBroker
 from django_delayq.store.prune import prune_errors
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parametrize("database", ["postgres_database"], ids=["po
 def buried(broker: StoredBroker, database: str) -> StoredBroker:
     """The broker, with the message "a" in error."""
     send_delay_message("k", 1, id="a")
-    assert broker.settle([settlement(one, Verb.BURY, error="no") for one in claim(broker)]) == [True]
+    assert broker.settle([settlement(one, SettleAction.BURY, error="no") for one in claim(broker)]) == [True]
     ErrorMessage.objects.using(database).update(ended_at=F("ended_at") - 1)
     return broker
 
@@ -56,7 +56,7 @@ def test_what_is_pruned_meanwhile_is_not_rescued_and_the_other_way_round(buried:
 
     assert while_another_did(database, rescue, prune) == 0
     assert _places(database) == (1, 0, {})
-    assert buried.settle([settlement(one, Verb.BURY, error="no") for one in claim(buried)]) == [True]
+    assert buried.settle([settlement(one, SettleAction.BURY, error="no") for one in claim(buried)]) == [True]
     now_ms = buried.database.now_ms() + 1
     assert while_another_did(database, prune, rescue) == [False]
     assert _places(database) == (0, 0, {"dropped": 1})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from django_delayq import Message, Send, send_delay_message, send_delay_messages
-from django_delayq.brokers.base import Claimed, Verb
+from django_delayq.brokers.base import Claimed, SettleAction
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
 from django_delayq.models import FinishMessage
@@ -112,7 +112,7 @@ def test_after_a_jump_ahead_nothing_is_taken_from_who_renews(
     assert other.upkeep(lease_ms=LEASE_MS).buried == []
     assert broker.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
     assert other.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
-    assert broker.settle([settlement(one, Verb.FINISH) for one in held]) == [True] * 3
+    assert broker.settle([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
     finished = FinishMessage.objects.using(database).values_list("message_id", "crashes")
     assert dict(finished) == {"a": 0, "b": 0, "once": 0}
 
@@ -146,7 +146,7 @@ def test_a_worker_that_starts_after_a_jump_ahead_takes_nothing_from_who_renews(
     with _worker(lambda message: started.append(message.id)):
         _until(lambda: all(_rings_later(broker, one.pk) for one in held))  # then it has looked at each
         assert broker.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
-        assert broker.settle([settlement(one, Verb.FINISH) for one in held]) == [True] * 3
+        assert broker.settle([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
     assert started == []
 
 
@@ -170,7 +170,10 @@ def test_after_a_step_back_nothing_is_early_or_lost_and_what_waits_comes_later_b
     assert taken["later"][0] >= due_ms
     assert taken["later"][1] > step_ms / 1000
     assert taken["dead"][1] > step_ms / 1000
-    assert broker.settle([settlement(dead, Verb.FINISH), settlement(living, Verb.FINISH)]) == [False, True]
+    assert broker.settle([settlement(dead, SettleAction.FINISH), settlement(living, SettleAction.FINISH)]) == [
+        False,
+        True,
+    ]
     finished = FinishMessage.objects.using(database).get()
     assert finished.started_at is not None
     assert finished.started_at <= finished.ended_at

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_delayq import reschedule_delay_messages, send_delay_message
-from django_delayq.brokers.base import Alarm, Claimed, Verb, Want, WorkerInfo
+from django_delayq.brokers.base import Alarm, Claimed, SettleAction, Want, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
@@ -188,9 +188,9 @@ def test_at_most_once_work_whose_lease_ran_out_is_buried_without_the_broker(
 
 
 @pytest.mark.usefixtures("gives_up_soon")
-@pytest.mark.parametrize("verb", [Verb.FINISH, Verb.RETRY, Verb.RELEASE, Verb.BURY])
+@pytest.mark.parametrize("verb", [SettleAction.FINISH, SettleAction.RETRY, SettleAction.RELEASE, SettleAction.BURY])
 def test_a_lease_is_renewed_and_ended_while_the_broker_is_away(
-    broker: StoredBroker, server: Server, verb: Verb, database: str
+    broker: StoredBroker, server: Server, verb: SettleAction, database: str
 ) -> None:
     send_delay_message("k", 1, id="a")
     (held,) = claim(broker)
@@ -207,7 +207,7 @@ def test_a_message_from_before_the_store_is_run_and_ended_by_its_broker(broker: 
     send_delay_message("k", 1, id="new")
     held = {each.id: each for each in claim(broker)}
     assert broker.renew([(id, held[id].token) for id in ("old", "new")], LEASE_MS) == [True, True]
-    ends = [settlement(held[id], Verb.FINISH) for id in ("old", "new", "old")]
+    ends = [settlement(held[id], SettleAction.FINISH) for id in ("old", "new", "old")]
     assert broker.settle(ends) == [True, True, False]
     assert broker.clock.counts().totals["finished"] == 1
     assert FinishMessage.objects.using(database).get().message_id == "new"
@@ -265,7 +265,7 @@ def test_a_redis_without_memory_still_tells_of_what_it_has(
     with server.memory_full():
         held = _claim_soon(broker)
         assert [each.id for each in held] == ["a"]
-        assert broker.settle([settlement(held[0], Verb.FINISH)]) == [True]
+        assert broker.settle([settlement(held[0], SettleAction.FINISH)]) == [True]
         assert broker.announce(WorkerInfo("w", ["default"], ["k"], 0, 0)) == []
         assert [worker.name for worker in broker.workers()] == ["w"]
     assert broker.clock.upkeep(lease_ms=LEASE_MS).next_lease_end_ms is None, "the alarm is dropped"

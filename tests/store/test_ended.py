@@ -6,7 +6,7 @@ import pytest
 from django.db.models import F
 
 from django_delayq import send_delay_message
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker, ran
 from django_delayq.store.ended import Finished, Minute, Sample, finished, samples
@@ -22,7 +22,7 @@ def send(database: str, *ids: str, **options: Any) -> None:
     ReadyMessage.objects.using(database).filter(message_id__in=ids).update(due_at=F("due_at") - 1)
 
 
-def end(broker: StoredBroker, verb: Verb, **settled: Any) -> None:
+def end(broker: StoredBroker, verb: SettleAction, **settled: Any) -> None:
     """All that is due ends so."""
     broker.settle([settlement(claimed, verb, **settled) for claimed in claim(broker)])
 
@@ -45,7 +45,7 @@ def some_ended(broker: StoredBroker, database: str) -> None:
     """Three messages that finished at 60, 69 and 130 s, and one that was cancelled at 100 s."""
     send(database, "a", "b", "c", "cancelled")
     broker.cancel(["cancelled"])
-    broker.settle([settlement(claimed, Verb.FINISH) for claimed in claim(broker)])
+    broker.settle([settlement(claimed, SettleAction.FINISH) for claimed in claim(broker)])
     rows = FinishMessage.objects.using(database)
     for id, ended_ms in (("a", 60_000), ("b", 69_000), ("c", 130_000), ("cancelled", 100_000)):
         rows.filter(message_id=id).update(due_at=ended_ms - 100, started_at=ended_ms - 90, ended_at=ended_ms)
@@ -86,7 +86,7 @@ def test_every_nth_message_tells_how_late_it_had_started(broker: StoredBroker) -
 @pytest.mark.usefixtures("enough")
 def test_how_long_a_message_ran_is_the_mean_of_those_of_its_key(broker: StoredBroker, database: str) -> None:
     send(database, "a", "b")
-    end(broker, Verb.FINISH)
+    end(broker, SettleAction.FINISH)
     rows = FinishMessage.objects.using(database)
     rows.filter(message_id="a").update(started_at=F("ended_at") - 30_000)
     rows.filter(message_id="b").update(started_at=F("ended_at") - 10_000)
@@ -98,14 +98,14 @@ def test_how_long_a_message_ran_is_the_mean_of_those_of_its_key(broker: StoredBr
 @pytest.mark.usefixtures("enough")
 def test_a_message_ran_for_as_long_as_all_its_attempts(broker: StoredBroker, database: str) -> None:
     send(database, "fails twice, then finishes", "fails four times")
-    end(broker, Verb.FINISH)
+    end(broker, SettleAction.FINISH)
     finished_rows = FinishMessage.objects.using(database)
     finished_rows.update(started_at=F("ended_at") - 1_000)
     finished_rows.filter(message_id__startswith="fails twice").update(failures=2)
     finished_rows.filter(message_id="fails four times").delete()
     assert ran_ms(broker, ("default", "k")) == {"k": 3_000}
     send(database, "buried")
-    end(broker, Verb.BURY)
+    end(broker, SettleAction.BURY)
     ErrorMessage.objects.using(database).update(started_at=F("ended_at") - 1_000, failures=4)
     assert ran_ms(broker, ("default", "k")) == {"k": 3_500}
 
@@ -115,7 +115,7 @@ def test_what_never_ran_does_not_count(broker: StoredBroker, database: str) -> N
     send(database, "cancelled")
     broker.cancel(["cancelled"])
     send(database, "expired")
-    end(broker, Verb.BURY)
+    end(broker, SettleAction.BURY)
     ErrorMessage.objects.using(database).update(started_at=None)
     assert ran_ms(broker, ("default", "k")) == {}
 
@@ -126,7 +126,7 @@ def test_the_last_ones_tell_how_long_messages_run(
 ) -> None:
     monkeypatch.setattr(ran, "MOST", 2)
     send(database, "a", "b", "c", "d")
-    end(broker, Verb.FINISH)
+    end(broker, SettleAction.FINISH)
     rows = FinishMessage.objects.using(database)
     for id, ended_ms, took_ms in (("a", 1_000_000, 90_000), ("b", 2_000_000, 3_000), ("c", 3_000_000, 1_000)):
         rows.filter(message_id=id).update(ended_at=ended_ms, started_at=ended_ms - took_ms)
@@ -140,9 +140,9 @@ def test_what_is_common_is_told_by_the_last_that_ended_and_the_rest_by_its_own_l
     monkeypatch.setattr(ran, "LAST", 3)
     monkeypatch.setattr(ran, "ENOUGH", 2)
     send(database, "a", "b", "c", "d")
-    end(broker, Verb.FINISH)
+    end(broker, SettleAction.FINISH)
     send(database, "buried")
-    end(broker, Verb.BURY)
+    end(broker, SettleAction.BURY)
     rows = FinishMessage.objects.using(database)
     for number, id in enumerate(("a", "b", "c", "d")):
         ended_ms = 2_000_000 + number
@@ -163,7 +163,7 @@ def test_a_key_of_which_its_own_last_were_all_cancelled_is_told_by_those_that_ra
     monkeypatch.setattr(ran, "LOOKED", 2)
     monkeypatch.setattr(ran, "MOST", 2)
     send(database, "ran")
-    end(broker, Verb.FINISH)
+    end(broker, SettleAction.FINISH)
     FinishMessage.objects.using(database).update(started_at=F("ended_at") - 4_000, ended_at=F("ended_at") - 1_000)
     send(database, "cancelled", "cancelled too")
     broker.cancel(["cancelled", "cancelled too"])

@@ -14,17 +14,18 @@ from django.db.transaction import TransactionManagementError
 from pytest_django import DjangoDbBlocker
 
 from django_delayq import Message, Retry, send_delay_message
-from django_delayq.brokers.base import Claimed, Settlement, Verb
+from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.errors import LeaseLost
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.worker import attempt
 from tests import databases
+from tests.brokers.rig import settlement
 from tests.servers import MariaDBServer
 from tests.store.support import alarms, claim
 from tests.worker.rig import PATIENCE_S, make_handler
 
-Run = Callable[..., tuple[BaseException | None, Settlement]]
+Run = Callable[..., tuple[BaseException | None, Transition]]
 
 MARIADB = pytest.mark.parametrize("database", ["mariadb_database"], ids=["mariadb"], indirect=True)
 SQLITE = pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
@@ -42,7 +43,7 @@ def claimed(broker: StoredBroker) -> Claimed:
 def run(claimed: Claimed, database: str) -> Iterator[Run]:
     """Runs it as a hand does: the handler writes a row, and does what is given."""
 
-    def run(work: Callable[[], object] = lambda: None) -> tuple[BaseException | None, Settlement]:
+    def run(work: Callable[[], object] = lambda: None) -> tuple[BaseException | None, Transition]:
         def func(message: Message[Any]) -> None:
             Group.objects.using(database).create(name="written")
             work()
@@ -51,7 +52,7 @@ def run(claimed: Claimed, database: str) -> Iterator[Run]:
         message = attempt.begin(claimed, handler, claimed.due_ms, lambda: True)
         assert isinstance(message, Message)
         exception = attempt.run_sync(claimed, handler, message, database)
-        return exception, attempt.settle_for(claimed, handler, exception, message.started_ms, message.started_ms)
+        return exception, attempt.after(claimed, handler, exception, message.started_ms, message.started_ms)
 
     yield run
     connections[database].close()
@@ -82,9 +83,10 @@ def test_what_it_wrote_and_its_end_are_committed_together(
 def test_one_batch_may_have_both_kinds_of_ends(broker: StoredBroker, claimed: Claimed, run: Run) -> None:
     send_delay_message("k", 1, id="b")
     (other,) = claim(broker)
-    _, settlement = run()
-    both = [settlement, Settlement("b", other.token, Verb.FINISH, "default", "k")]
-    assert broker.settle([*both, Settlement("c", 1, Verb.FINISH, "default", "k")]) == [True, True, False]
+    _, settled = run()
+    both = [settled, settlement(other, SettleAction.FINISH)]
+    lost = settlement(replace(other, id="c", token=1), SettleAction.FINISH)
+    assert broker.settle([*both, lost]) == [True, True, False]
 
 
 def test_a_failure_takes_back_what_it_wrote_and_is_tried_again(broker: StoredBroker, database: str, run: Run) -> None:
@@ -179,7 +181,7 @@ def test_a_message_that_the_broker_carries_from_before_the_store_runs_in_a_trans
     message = attempt.begin(carried, handler, claimed.due_ms, lambda: True)
     assert isinstance(message, Message)
     assert attempt.run_sync(carried, handler, message, database) is None
-    assert attempt.settle_for(carried, handler, None, 1, 2).finished_pk == ""
+    assert not attempt.after(carried, handler, None, 1, 2).is_written
     assert ReadyMessage.objects.using(database).exists()
 
 
@@ -218,7 +220,7 @@ def test_a_transaction_that_a_deadlock_rolled_back_is_no_success(
     exception, settlement = run(lambda: _deadlock(database))
     assert isinstance(exception, TransactionManagementError)
     assert isinstance(exception.__cause__, OperationalError)
-    assert "was ended while it ran: OperationalError: (1213, 'Deadlock found" in settlement.error
+    assert "was ended while it ran: OperationalError: (1213, 'Deadlock found" in (settlement.error or "")
     assert not written(database)
     assert broker.settle([settlement]) == [True]
     assert ReadyMessage.objects.using(database).get().failures == 1
@@ -247,7 +249,7 @@ def test_nor_is_one_that_a_statement_rolled_back(broker: StoredBroker, database:
 
     exception, settlement = run(insert_twice)
     assert isinstance(exception, TransactionManagementError)
-    assert "IntegrityError: UNIQUE constraint failed" in settlement.error
+    assert "IntegrityError: UNIQUE constraint failed" in (settlement.error or "")
     assert not written(database)
     assert ReadyMessage.objects.using(database).exists()
 
@@ -261,7 +263,7 @@ def test_nor_is_one_that_it_ends_itself(broker: StoredBroker, database: str, run
 
     exception, settlement = run(execute)
     assert isinstance(exception, TransactionManagementError)
-    assert "Its transaction was ended while it ran" in settlement.error
+    assert "Its transaction was ended while it ran" in (settlement.error or "")
     assert ReadyMessage.objects.using(database).exists()
 
 
@@ -308,7 +310,7 @@ def test_that_it_rolls_back_more_is_noticed(broker: StoredBroker, database: str,
     Group.objects.using(database).create(name="first")
     exception, settlement = run(lambda: _time_out(database))
     assert isinstance(exception, TransactionManagementError)
-    assert "OperationalError: (1205, 'Lock wait timeout exceeded" in settlement.error
+    assert "OperationalError: (1205, 'Lock wait timeout exceeded" in (settlement.error or "")
     assert not written(database)
 
 
@@ -321,7 +323,7 @@ def test_an_atomic_that_it_does_not_leave_fails_it(broker: StoredBroker, databas
 
     exception, settlement = run(enter)
     assert isinstance(exception, TransactionManagementError)
-    assert f"left a transaction open on database {database!r} (an atomic() was not left)" in settlement.error
+    assert f"left a transaction open on database {database!r} (an atomic() was not left)" in (settlement.error or "")
     assert not connections[database].in_atomic_block
     assert not Group.objects.using(database).exists()
     assert broker.settle([settlement]) == [True]

@@ -10,7 +10,7 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_message, send_delay_messages
-from django_delayq.brokers.base import SetCount, Verb
+from django_delayq.brokers.base import SetCount, SettleAction
 from django_delayq.instants import HOUR_MS, to_epoch_ms
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker, figures
@@ -32,7 +32,7 @@ def send(database: str, *ids: str, key: str = "k", **options: Any) -> None:
 
 def test_each_state_is_counted_by_queue_and_key(broker: StoredBroker, database: str) -> None:
     send(database, "running", "finished", "buried", "retried")
-    ends = {"finished": Verb.FINISH, "buried": Verb.BURY, "retried": Verb.RETRY}
+    ends = {"finished": SettleAction.FINISH, "buried": SettleAction.BURY, "retried": SettleAction.RETRY}
     held = {claimed.id: claimed for claimed in claim(broker)}
     broker.settle([settlement(held[id], verb, delay_ms=HOUR_MS) for id, verb in ends.items()])
     send(database, "ready", queue="mail")

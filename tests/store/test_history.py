@@ -8,7 +8,7 @@ from django_delayq import (
     reschedule_delay_messages,
     send_delay_message,
 )
-from django_delayq.brokers.base import Alarm, Claimed, Verb
+from django_delayq.brokers.base import Alarm, Claimed, SettleAction
 from django_delayq.history import Ended, read
 from django_delayq.instants import from_ms
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
@@ -17,7 +17,7 @@ from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, WANT, claim
 
 
-def end(broker: StoredBroker, claimed: Claimed, verb: Verb, **fields: Any) -> None:
+def end(broker: StoredBroker, claimed: Claimed, verb: SettleAction, **fields: Any) -> None:
     assert broker.settle([settlement(claimed, verb, **fields)]) == [True]
 
 
@@ -40,7 +40,7 @@ def test_a_first_attempt_that_finishes_is_in_its_row_alone(broker: StoredBroker,
     send_delay_message("k", 1)
     (claimed,) = claim(broker, "w1")
     started = claimed.due_ms + 1
-    end(broker, claimed, Verb.FINISH, started_ms=started, ended_ms=started + 2)
+    end(broker, claimed, SettleAction.FINISH, started_ms=started, ended_ms=started + 2)
     row = FinishMessage.objects.using(database).get()
     assert (row.worker, row.history) == ("w1", "[]")
     assert (row.started_at, row.ended_at) <= (from_ms(started), from_ms(started + 2))
@@ -52,7 +52,7 @@ def test_a_worker_ahead_of_the_clock_ends_nothing_in_the_future(broker: StoredBr
     send_delay_message("k", 1)
     (claimed,) = claim(broker)
     ahead = claimed.due_ms + 3_600_000
-    end(broker, claimed, Verb.FINISH, started_ms=ahead, ended_ms=ahead)
+    end(broker, claimed, SettleAction.FINISH, started_ms=ahead, ended_ms=ahead)
     row = FinishMessage.objects.using(database).get()
     assert row.started_at == row.ended_at
     assert row.ended_at < from_ms(ahead)
@@ -62,11 +62,13 @@ def test_failures_and_snoozes_are_kept_with_worker_times_and_traceback(broker: S
     send_delay_message("k", 1)
     (claimed,) = claim(broker, "w1")
     started = claimed.due_ms
-    end(broker, claimed, Verb.RETRY, error="E: no\0", detail="Trace\0", started_ms=started, ended_ms=started + 1)
+    end(
+        broker, claimed, SettleAction.RETRY, error="E: no\0", detail="Trace\0", started_ms=started, ended_ms=started + 1
+    )
     (claimed,) = claim(broker, "w2")
-    end(broker, claimed, Verb.SNOOZE)
+    end(broker, claimed, SettleAction.SNOOZE)
     (claimed,) = claim(broker, "w3")
-    end(broker, claimed, Verb.FINISH)
+    end(broker, claimed, SettleAction.FINISH)
     row = FinishMessage.objects.using(database).get()
     failed, snoozed = read(row.history)
     assert (failed.attempt, failed.worker, failed.outcome) == (1, "w1", Ended.FAILED)
@@ -83,7 +85,7 @@ def test_a_lapsed_lease_is_an_attempt_that_was_lost_by_its_worker(broker: Stored
     lapse(database)
     (claimed,) = claim_again(broker, database, "w2")
     assert claimed.crashes == 1
-    end(broker, claimed, Verb.FINISH)
+    end(broker, claimed, SettleAction.FINISH)
     row = FinishMessage.objects.using(database).get()
     (lost,) = read(row.history)
     assert (lost.attempt, lost.worker, lost.outcome, lost.ended) == (1, "dead", Ended.LOST, 5)
@@ -95,7 +97,7 @@ def test_a_lapsed_lease_is_an_attempt_that_was_lost_by_its_worker(broker: Stored
 def test_an_interrupted_attempt_counts_no_crash_and_is_kept(broker: StoredBroker, database: str) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker, "w1")
-    end(broker, claimed, Verb.INTERRUPT)
+    end(broker, claimed, SettleAction.INTERRUPT)
     lapse(database)
     (claimed,) = claim_again(broker, database, "w2")
     assert claimed.crashes == 0
@@ -107,8 +109,8 @@ def test_an_interrupted_attempt_counts_no_crash_and_is_kept(broker: StoredBroker
 def test_a_handler_that_ends_after_its_interruption_is_the_last_attempt(broker: StoredBroker, database: str) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker, "w1")
-    end(broker, claimed, Verb.INTERRUPT)
-    end(broker, claimed, Verb.FINISH)
+    end(broker, claimed, SettleAction.INTERRUPT)
+    end(broker, claimed, SettleAction.FINISH)
     row = FinishMessage.objects.using(database).get()
     assert (row.worker, row.history) == ("w1", "[]")
 
@@ -117,9 +119,9 @@ def test_three_deaths_are_two_in_the_history_and_the_last_in_the_row(broker: Sto
     send_delay_message("k", 1)
     for _ in range(2):
         (claimed,) = claim(broker, "w")
-        end(broker, claimed, Verb.CRASH, error="signal 9")
+        end(broker, claimed, SettleAction.CRASH, error="signal 9")
     (claimed,) = broker.claim_suspect(WANT, lease_ms=LEASE_MS, worker="w").messages
-    end(broker, claimed, Verb.CRASH, error="signal 9")
+    end(broker, claimed, SettleAction.CRASH, error="signal 9")
     row = ErrorMessage.objects.using(database).get()
     assert outcomes(row) == [Ended.CRASHED, Ended.CRASHED]
     assert (row.crashes, row.error) == (3, "killed its worker 3 times: signal 9")
@@ -129,9 +131,18 @@ def test_three_deaths_are_two_in_the_history_and_the_last_in_the_row(broker: Sto
 def test_a_buried_message_keeps_its_fingerprint_and_a_rescued_one_its_past(broker: StoredBroker, database: str) -> None:
     send_delay_message("k", 1, id="a")
     (claimed,) = claim(broker, "w1")
-    end(broker, claimed, Verb.RETRY, error="E: 1", detail="T1")
+    end(broker, claimed, SettleAction.RETRY, error="E: 1", detail="T1")
     (claimed,) = claim(broker, "w2")
-    end(broker, claimed, Verb.BURY, error="E: 2", detail="T2", failed=True, fingerprint="E in shop.f", started_ms=7)
+    end(
+        broker,
+        claimed,
+        SettleAction.BURY,
+        error="E: 2",
+        detail="T2",
+        failed=True,
+        fingerprint="E in shop.f",
+        started_ms=7,
+    )
     row = ErrorMessage.objects.using(database).get()
     assert (row.fingerprint, row.started_at, outcomes(row)) == ("E in shop.f", from_ms(7), [Ended.FAILED])
     assert broker.rescue(["a"]) == [True]
@@ -145,14 +156,14 @@ def test_a_buried_message_keeps_its_fingerprint_and_a_rescued_one_its_past(broke
 def test_what_never_started_is_buried_without_a_start(broker: StoredBroker, database: str) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker)
-    end(broker, claimed, Verb.BURY, error="expired")
+    end(broker, claimed, SettleAction.BURY, error="expired")
     assert ErrorMessage.objects.using(database).get().started_at is None
 
 
 def test_what_is_given_back_leaves_no_trace(broker: StoredBroker, database: str) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker)
-    end(broker, claimed, Verb.RELEASE)
+    end(broker, claimed, SettleAction.RELEASE)
     row = ReadyMessage.objects.using(database).get()
     assert (row.worker, row.started_at, row.history) == ("", None, "[]")
 
@@ -160,7 +171,7 @@ def test_what_is_given_back_leaves_no_trace(broker: StoredBroker, database: str)
 def test_a_replaced_message_begins_anew(broker: StoredBroker, database: str) -> None:
     send_delay_message("k", 1, id="a")
     (claimed,) = claim(broker)
-    end(broker, claimed, Verb.RETRY, error="E")
+    end(broker, claimed, SettleAction.RETRY, error="E")
     send_delay_message("k", 2, id="a", on_conflict="replace")
     row = ReadyMessage.objects.using(database).get()
     assert (row.history, row.failures) == ("[]", 0)
@@ -169,7 +180,7 @@ def test_a_replaced_message_begins_anew(broker: StoredBroker, database: str) -> 
 def test_a_cancelled_message_keeps_its_past(broker: StoredBroker, database: str) -> None:
     send_delay_message("k", 1, id="a")
     (claimed,) = claim(broker)
-    end(broker, claimed, Verb.RETRY, error="E", delay_ms=60_000)
+    end(broker, claimed, SettleAction.RETRY, error="E", delay_ms=60_000)
     assert cancel_delay_messages("a") == 1
     row = FinishMessage.objects.using(database).get()
     assert (outcomes(row), row.started_at) == ([Ended.FAILED], None)
@@ -182,7 +193,7 @@ def test_a_reschedule_of_a_lapsed_message_bars_its_holder_and_still_counts_the_c
     (late,) = claim(broker, "late")
     lapse(database)
     assert reschedule_delay_messages("a", delay=0) == 1
-    assert broker.settle([settlement(late, Verb.FINISH)]) == [False]
+    assert broker.settle([settlement(late, SettleAction.FINISH)]) == [False]
     info = get_delay_message("a")
     assert info is not None
     (claimed,) = claim(broker, "w2")

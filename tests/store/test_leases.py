@@ -6,7 +6,7 @@ import pytest
 from django.db import connections, transaction
 
 from django_delayq import cancel_delay_messages, get_delay_message, send_delay_message
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.message import State
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
@@ -25,7 +25,7 @@ def test_a_lease_that_nobody_took_can_still_be_ended(broker: StoredBroker, datab
     info = get_delay_message("a")
     assert info is not None
     assert info.state is State.READY
-    assert broker.settle([settlement(late, Verb.FINISH)]) == [True]
+    assert broker.settle([settlement(late, SettleAction.FINISH)]) == [True]
     assert FinishMessage.objects.using(database).count() == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 from django.db import connections, transaction
 
 from django_delayq import Message, send_delay_message
-from django_delayq.brokers.base import Claimed, Settlement, Verb
+from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.worker.lanes import Lane, Lease
@@ -54,7 +54,7 @@ def _two(broker: StoredBroker) -> dict[str, Claimed]:
 
 def test_an_end_is_neither_lost_nor_waited_for(broker: StoredBroker, database: str) -> None:
     claimed = _two(broker)
-    ends = [settlement(claimed[id], Verb.FINISH) for id in ("held", "free")]
+    ends = [settlement(claimed[id], SettleAction.FINISH) for id in ("held", "free")]
     with locked(database, "held"):
         assert broker.settle(ends) == [None, True]
     assert broker.settle(ends) == [True, False]
@@ -83,19 +83,19 @@ def test_a_worker_settles_it_when_it_is_free(
     leases.add([lease])
     asked, settle = threading.Semaphore(0), broker.settle
 
-    def watched(settlements: Sequence[Settlement]) -> Sequence[bool | None]:
+    def watched(settlements: Sequence[Transition]) -> Sequence[bool | None]:
         asked.release()
         return settle(settlements)
 
     monkeypatch.setattr(broker, "settle", watched)
     with caplog.at_level(logging.ERROR, "django_delayq"), locked(database, "a"):
         settling.start()
-        settling.add(lease, settlement(claimed, Verb.FINISH))
+        settling.add(lease, settlement(claimed, SettleAction.FINISH))
         assert asked.acquire(timeout=PATIENCE_S)
         assert asked.acquire(timeout=PATIENCE_S), "it is asked for again"
         assert leases.held() == [lease], "what can't be told yet is renewed"
     settling.close(PATIENCE_S)
-    assert settling.counts[Verb.FINISH] == 1
+    assert settling.counts[SettleAction.FINISH] == 1
     assert FinishMessage.objects.using(database).count() == 1
     assert leases.held() == []
     assert caplog.text == ""

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connections, transaction
 
-from django_delayq.brokers.base import Header, Put, Settlement, Verb
+from django_delayq.brokers.base import Header, Put, SettleAction
 from django_delayq.errors import BrokerRefused, StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.copied import can_copy, copy_new, copy_once
 from django_delayq.store.database import Database
 from django_delayq.store.once import put_once
+from tests.brokers.rig import settlement
 from tests.store.support import claim
 
 PutOnce = Callable[[Database, Sequence[Put]], int]
@@ -39,8 +40,8 @@ def test_a_job_run_again_sends_nothing_of_what_waits_runs_or_has_ended(broker: S
     broker.put(puts("cancelled", "finished", "buried", "running"))
     broker.cancel(["cancelled"])
     claimed = {message.id: message for message in claim(broker)}
-    for id, verb in [("finished", Verb.FINISH), ("buried", Verb.BURY)]:
-        broker.settle([Settlement(id, claimed[id].token, verb, "default", "k", error="e")])
+    for id, verb in [("finished", SettleAction.FINISH), ("buried", SettleAction.BURY)]:
+        broker.settle([settlement(claimed[id], verb, error="e")])
     assert once(broker.database, puts("waiting")) == 1
     again = puts("cancelled", "finished", "buried", "running", "waiting", "new", "new")
     assert once(broker.database, again) == 1

@@ -13,7 +13,7 @@ from django.db.models import F
 from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages, send_delay_message
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.durations import to_ms
 from django_delayq.models import ErrorMessage, FinishMessage
 from django_delayq.store import StoredBroker
@@ -26,7 +26,7 @@ DAY_MS = 86_400_000
 Answer = Callable[[str], None]
 
 
-def _end(broker: StoredBroker, **verbs: Verb) -> None:
+def _end(broker: StoredBroker, **verbs: SettleAction) -> None:
     """Send a message for each, and end it so."""
     for id in verbs:
         send_delay_message("k", 1, id=id)
@@ -41,11 +41,11 @@ def _age(database: str, days: int) -> None:
 @pytest.fixture
 def ended(broker: StoredBroker, database: str) -> None:
     """Ended 40 days ago: one finished, one cancelled, one buried. Today: one finished, one buried."""
-    _end(broker, old=Verb.FINISH, failed=Verb.BURY)
+    _end(broker, old=SettleAction.FINISH, failed=SettleAction.BURY)
     send_delay_message("k", 1, id="cancelled", delay="1h")
     cancel_delay_messages("cancelled")
     _age(database, 40)
-    _end(broker, new=Verb.FINISH, failed_now=Verb.BURY)
+    _end(broker, new=SettleAction.FINISH, failed_now=SettleAction.BURY)
 
 
 def _run(*arguments: str) -> str:
@@ -99,7 +99,7 @@ def test_without_a_store_there_is_nothing_to_prune(settings: Settings, redis_del
 
 
 def test_a_batch_is_bounded(broker: StoredBroker, database: str) -> None:
-    _end(broker, a=Verb.FINISH)
+    _end(broker, a=SettleAction.FINISH)
     row = FinishMessage.objects.using(database).values().get()
     rows = [FinishMessage(**row | {"id": row["id"] + n}) for n in range(1, 1_500)]
     FinishMessage.objects.using(database).bulk_create(rows)
@@ -111,7 +111,7 @@ def test_a_batch_is_bounded(broker: StoredBroker, database: str) -> None:
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 def test_two_who_prune_do_not_wait_for_each_other_and_count_no_row_twice(broker: StoredBroker, database: str) -> None:
-    _end(broker, a=Verb.FINISH, b=Verb.BURY)
+    _end(broker, a=SettleAction.FINISH, b=SettleAction.BURY)
     _age(database, 1)
     pruned: list[int] = []
 

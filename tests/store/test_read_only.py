@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from django_delayq import Message, send_delay_message
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.conf import get_alias
 from django_delayq.errors import StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
@@ -71,7 +71,7 @@ def nothing(message: Message[Any]) -> None: ...
 
 
 MOVES: dict[str, Callable[[StoredBroker, list[Any]], object]] = {
-    "settle": lambda broker, held: broker.settle([settlement(held[0], Verb.FINISH)]),
+    "settle": lambda broker, held: broker.settle([settlement(held[0], SettleAction.FINISH)]),
     "renew": lambda broker, held: broker.renew([(held[0].id, held[0].token)], LEASE_MS),
     "claim": lambda broker, _: broker.claim(WANT, lease_ms=LEASE_MS, worker="w"),
     "upkeep": lambda broker, _: broker.upkeep(lease_ms=LEASE_MS),
@@ -107,7 +107,7 @@ def test_what_has_ended_waits_for_longer_than_its_lease_and_has_ended_then(
     with read_only(database):
         settling.start()
         for lease in ended:
-            settling.add(lease, settlement(lease.claimed, Verb.FINISH))
+            settling.add(lease, settlement(lease.claimed, SettleAction.FINISH))
         until_said(caplog, "Trying again until it works")
     settling.close(PATIENCE_S)
     assert {row.message_id for row in FinishMessage.objects.using(database)} == ids
@@ -149,10 +149,10 @@ def test_a_handler_that_meets_it_fails_and_its_thread_connects_anew(
         make_read_only(connections[database])
         failed = run(Lease(claimed, lane, 0.0, math.inf, 0.0))
         assert failed is not None
-        assert failed.verb is Verb.RETRY
+        assert failed.action is SettleAction.RETRY
         assert connections[database].connection is None
         assert broker.settle([failed]) == [True]
         (claimed,) = claim(broker)
         finished = run(Lease(claimed, lane, 0.0, math.inf, 0.0))
     assert finished is not None
-    assert finished.verb is Verb.FINISH
+    assert finished.action is SettleAction.FINISH

@@ -11,7 +11,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from django_delayq import Send, reschedule_delay_messages, send_delay_message, send_delay_messages
-from django_delayq.brokers.base import Alarm, Verb
+from django_delayq.brokers.base import Alarm, SettleAction
 from django_delayq.conf import Options
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker, claims
@@ -179,4 +179,4 @@ def test_an_alarm_for_a_row_that_runs_gives_it_to_nobody_else(broker: StoredBrok
     broker.upkeep(lease_ms=15_000)
     rebuild(broker.database, broker.clock, HOUR_MS)
     assert broker.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
-    assert broker.settle([settlement(held, Verb.FINISH)]) == [True]
+    assert broker.settle([settlement(held, SettleAction.FINISH)]) == [True]

@@ -13,7 +13,7 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_message, send_delay_messages
-from django_delayq.brokers.base import Verb, Want
+from django_delayq.brokers.base import SettleAction, Want
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.sweep import LATE_MS
@@ -64,7 +64,7 @@ def _until(broker: StoredBroker, is_so: Callable[[], object]) -> None:
 
 def _finish_long_ago(broker: StoredBroker) -> Any:
     send_delay_message("k", 1, id="old")
-    broker.settle([settlement(one, Verb.FINISH) for one in claim(broker)])
+    broker.settle([settlement(one, SettleAction.FINISH) for one in claim(broker)])
     rows = FinishMessage.objects.using(broker.database.using)
     rows.update(ended_at=F("ended_at") - MONTH_MS)
     return rows

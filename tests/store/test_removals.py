@@ -6,7 +6,7 @@ import pytest
 from django.db import connections
 
 from django_delayq import cancel_delay_messages, send_delay_message
-from django_delayq.brokers.base import Claimed, Verb
+from django_delayq.brokers.base import Claimed, SettleAction
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.prune import prune_errors, prune_finished
@@ -71,7 +71,7 @@ def _held(broker: StoredBroker) -> Claimed:
     return held
 
 
-def _end(verb: Verb, broker: StoredBroker) -> None:
+def _end(verb: SettleAction, broker: StoredBroker) -> None:
     assert broker.settle([settlement(_held(broker), verb, error="no", failed=True)]) == [True]
 
 
@@ -82,7 +82,7 @@ def _cancel(broker: StoredBroker) -> None:
 
 def _die_three_times(broker: StoredBroker) -> None:
     for held in (_held, lambda broker: claim(broker)[0], _held_suspect):
-        assert broker.settle([settlement(held(broker), Verb.CRASH, error="died")]) == [True]
+        assert broker.settle([settlement(held(broker), SettleAction.CRASH, error="died")]) == [True]
 
 
 def _held_suspect(broker: StoredBroker) -> Claimed:
@@ -97,7 +97,7 @@ def _lapse_at_most_once(broker: StoredBroker) -> None:
 
 
 def _rescue(broker: StoredBroker) -> None:
-    _end(Verb.BURY, broker)
+    _end(SettleAction.BURY, broker)
     assert broker.rescue(["a"]) == [True]
 
 
@@ -107,24 +107,24 @@ def _purge(broker: StoredBroker) -> None:
 
 
 def _purge_errors(broker: StoredBroker) -> None:
-    _end(Verb.BURY, broker)
+    _end(SettleAction.BURY, broker)
     assert broker.purge_errors(["a"]) == [True]
 
 
 def _prune(broker: StoredBroker) -> None:
     _cancel(broker)
-    _end(Verb.FINISH, broker)
-    _end(Verb.BURY, broker)
+    _end(SettleAction.FINISH, broker)
+    _end(SettleAction.BURY, broker)
     assert prune_finished(broker.database, FAR_MS) == 2
     assert prune_errors(broker.database, FAR_MS) == 1
 
 
 def _finish(broker: StoredBroker) -> None:
-    _end(Verb.FINISH, broker)
+    _end(SettleAction.FINISH, broker)
 
 
 def _bury(broker: StoredBroker) -> None:
-    _end(Verb.BURY, broker)
+    _end(SettleAction.BURY, broker)
 
 
 MOVES: list[Move] = [

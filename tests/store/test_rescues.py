@@ -9,7 +9,7 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_message, send_delay_messages
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.history import Ended, read
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
@@ -25,7 +25,7 @@ def bury(broker: StoredBroker, *ids: str) -> None:
     """Send, claim and bury them, each with an error of its own."""
     send_delay_messages(Send("k", {"of": id}, id=id) for id in ids)
     held = claim(broker)
-    broker.settle([settlement(one, Verb.BURY, error=f"E: {one.id}", detail=f"T {one.id}") for one in held])
+    broker.settle([settlement(one, SettleAction.BURY, error=f"E: {one.id}", detail=f"T {one.id}") for one in held])
 
 
 def statements(database: str, work: Callable[[], object]) -> int:

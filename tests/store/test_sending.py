@@ -21,7 +21,7 @@ from django_delayq import (
     send_delay_message,
     send_delay_messages,
 )
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.instants import from_ms
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.sending import byid
@@ -43,7 +43,9 @@ def test_ids_that_differ_in_case_or_in_spaces_at_their_ends_are_messages_of_thei
     held = claim(broker)
     assert [one.id for one in held] == ["a"]
     assert broker.renew([("a ", held[0].token), ("a", held[0].token)], LEASE_MS) == [False, True]
-    assert broker.settle([settlement(replace(held[0], id="A"), Verb.FINISH), settlement(held[0], Verb.FINISH)]) == [
+    assert broker.settle(
+        [settlement(replace(held[0], id="A"), SettleAction.FINISH), settlement(held[0], SettleAction.FINISH)]
+    ) == [
         False,
         True,
     ]

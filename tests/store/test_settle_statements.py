@@ -1,6 +1,7 @@
 """A batch of settlements is one statement on PostgreSQL and a few on the others, however many messages it ends."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import cycle
 
 import pytest
@@ -8,7 +9,7 @@ from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_messages
-from django_delayq.brokers.base import Claimed, Settlement, Verb
+from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.history import MOST, MOST_BYTES, Ended, PastAttempt, add, read
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
@@ -36,16 +37,22 @@ def count_statements(database: str, work: Callable[[], object]) -> int:
     return len(captured)
 
 
-def end(held: Sequence[Claimed], *verbs: Verb) -> list[Settlement]:
+def end(held: Sequence[Claimed], *verbs: SettleAction) -> list[Transition]:
     return [
-        settlement(each, verb, delay_ms=1_000 if verb in (Verb.RETRY, Verb.SNOOZE) else 0, error="E: no", detail="Tr")
+        settlement(
+            each,
+            verb,
+            delay_ms=1_000 if verb in (SettleAction.RETRY, SettleAction.SNOOZE) else 0,
+            error="E: no",
+            detail="Tr",
+        )
         for each, verb in zip(held, cycle(verbs), strict=False)
     ]
 
 
-@pytest.mark.parametrize("verb", Verb)
+@pytest.mark.parametrize("verb", SettleAction)
 def test_many_ends_of_one_kind_are_few_statements(
-    broker: StoredBroker, held: list[Claimed], database: str, verb: Verb
+    broker: StoredBroker, held: list[Claimed], database: str, verb: SettleAction
 ) -> None:
     ends = end(held, verb)
     number = count_statements(database, lambda: broker.settle(ends))
@@ -56,8 +63,7 @@ def test_many_ends_of_one_kind_are_few_statements(
 def test_many_that_killed_their_workers_are_buried_in_few_statements(
     broker: StoredBroker, held: list[Claimed], database: str
 ) -> None:
-    ReadyMessage.objects.using(database).update(crashes=2)
-    ends = end(held, Verb.CRASH)
+    ends = end([replace(each, crashes=2) for each in held], SettleAction.CRASH)
     number = count_statements(database, lambda: broker.settle(ends))
     assert number <= MOST_STATEMENTS[connections[database].vendor]
     rows = ErrorMessage.objects.using(database)
@@ -68,20 +74,25 @@ def test_many_that_killed_their_workers_are_buried_in_few_statements(
 
 
 def test_ends_of_every_kind_are_few_statements(broker: StoredBroker, held: list[Claimed], database: str) -> None:
-    ends = end(held, *Verb)
+    ends = end(held, *SettleAction)
     number = count_statements(database, lambda: broker.settle(ends))
     assert number <= MOST_STATEMENTS_OF_A_MIX[connections[database].vendor]
     waiting = {row.message_id: row for row in ReadyMessage.objects.using(database)}
     finished = {row.message_id for row in FinishMessage.objects.using(database)}
     buried = {row.message_id for row in ErrorMessage.objects.using(database)}
     for one in ends:
-        if one.verb in (Verb.FINISH, Verb.BURY):
-            assert one.id in (finished if one.verb is Verb.FINISH else buried)
+        if one.action in (SettleAction.FINISH, SettleAction.BURY):
+            assert one.id in (finished if one.action is SettleAction.FINISH else buried)
             continue
         row = waiting.pop(one.id)
-        assert (row.token is None, row.worker) == ((False, "!w") if one.verb is Verb.INTERRUPT else (True, ""))
-        assert (row.failures, row.crashes) == (int(one.verb is Verb.RETRY), int(one.verb is Verb.CRASH))
-        assert (row.due_at > row.scheduled_at) == (one.verb in (Verb.RETRY, Verb.SNOOZE))
+        assert (row.token is None, row.worker) == (
+            (False, "!w") if one.action is SettleAction.INTERRUPT else (True, "")
+        )
+        assert (row.failures, row.crashes) == (
+            int(one.action is SettleAction.RETRY),
+            int(one.action in (SettleAction.CRASH, SettleAction.LAPSE)),
+        )
+        assert (row.due_at > row.scheduled_at) == (one.action in (SettleAction.RETRY, SettleAction.SNOOZE))
     assert waiting == {}
 
 
@@ -112,23 +123,29 @@ def _past(number: int, traceback: str) -> str:
         pytest.param(_past(4, "x" * (MOST_BYTES // 5)), id="nearly too long"),
     ],
 )
-@pytest.mark.parametrize("verb", [Verb.RETRY, Verb.SNOOZE, Verb.CRASH])
-def test_the_history_grows_as_it_does_anywhere(broker: StoredBroker, database: str, verb: Verb, past: str) -> None:
+@pytest.mark.parametrize("verb", [SettleAction.RETRY, SettleAction.SNOOZE, SettleAction.CRASH])
+def test_the_history_grows_as_it_does_anywhere(
+    broker: StoredBroker, database: str, verb: SettleAction, past: str
+) -> None:
     send_delay_messages([Send("k", 1, id="a")])
     ReadyMessage.objects.using(database).update(history=past, failures=7)
     (held,) = claim(broker, "w1")
     traceback = TRICKY * 300
     assert broker.settle([settlement(held, verb, error=TRICKY, detail=traceback, started_ms=3, ended_ms=4)]) == [True]
-    outcome = {Verb.RETRY: Ended.FAILED, Verb.SNOOZE: Ended.SNOOZED, Verb.CRASH: Ended.CRASHED}[verb]
+    told = {
+        SettleAction.RETRY: (Ended.FAILED, TRICKY, traceback),
+        SettleAction.SNOOZE: (Ended.SNOOZED, "", ""),
+        SettleAction.CRASH: (Ended.CRASHED, TRICKY, ""),
+    }
     row = ReadyMessage.objects.using(database).get()
-    assert read(row.history) == read(add(past, PastAttempt(8, 3, 4, "w1", outcome, TRICKY, traceback)))
+    assert read(row.history) == read(add(past, PastAttempt(8, 3, 4, "w1", *told[verb])))
     assert len(row.history.encode()) <= MOST_BYTES
 
 
 def test_a_full_history_holds_up_no_other_end(broker: StoredBroker, database: str) -> None:
     send_delay_messages(Send("k", 1, id=id) for id in ("full", "new"))
     ReadyMessage.objects.using(database).filter(message_id="full").update(history=_past(MOST, ""))
-    assert broker.settle(end(claim(broker), Verb.RETRY)) == [True, True]
+    assert broker.settle(end(claim(broker), SettleAction.RETRY)) == [True, True]
     assert set(ReadyMessage.objects.using(database).values_list("failures", flat=True)) == {1}
 
 

@@ -6,7 +6,7 @@ import pytest
 from django.core.management.base import CommandError
 
 from django_delayq import cancel_delay_messages, send_delay_message
-from django_delayq.brokers.base import Claimed, Verb, WorkerInfo
+from django_delayq.brokers.base import Claimed, SettleAction, WorkerInfo
 from django_delayq.store import StoredBroker
 from tests.brokers.rig import settlement
 from tests.commands.support import delayq, delayq_json
@@ -14,7 +14,7 @@ from tests.docs.tables import codes, tables
 from tests.store.support import claim
 
 
-def end(broker: StoredBroker, claimed: Claimed, verb: Verb, **fields: Any) -> None:
+def end(broker: StoredBroker, claimed: Claimed, verb: SettleAction, **fields: Any) -> None:
     assert broker.settle([settlement(claimed, verb, **fields)]) == [True]
 
 
@@ -22,7 +22,14 @@ def fail_once(broker: StoredBroker) -> None:
     """A message that failed and is ready again."""
     send_delay_message("k", 1, id="a")
     (claimed,) = claim(broker, "w1")
-    end(broker, claimed, Verb.RETRY, error="ValueError: no", detail="Traceback\n  line\n", started_ms=claimed.due_ms)
+    end(
+        broker,
+        claimed,
+        SettleAction.RETRY,
+        error="ValueError: no",
+        detail="Traceback\n  line\n",
+        started_ms=claimed.due_ms,
+    )
 
 
 def test_a_waiting_message_tells_its_attempts_its_row_and_its_alarm(broker: StoredBroker) -> None:
@@ -54,7 +61,7 @@ def test_a_far_message_has_no_alarm_yet(broker: StoredBroker) -> None:
 def test_a_finished_message_tells_every_attempt(broker: StoredBroker) -> None:
     fail_once(broker)
     (claimed,) = claim(broker, "w2")
-    end(broker, claimed, Verb.FINISH)
+    end(broker, claimed, SettleAction.FINISH)
     story = delayq_json("explain", "a")["story"]
     assert [(each["attempt"], each["outcome"], each["worker"]) for each in story["attempts"]] == [
         (1, "failed", "w1"),
@@ -80,7 +87,15 @@ def test_a_cancelled_message_is_told_of(broker: StoredBroker) -> None:
 def test_a_buried_message_tells_its_fingerprint_and_its_last_attempt_once(broker: StoredBroker) -> None:
     fail_once(broker)
     (claimed,) = claim(broker, "w2")
-    end(broker, claimed, Verb.BURY, error="KeyError: 'x'", detail="Last", failed=True, fingerprint="KeyError in shop.f")
+    end(
+        broker,
+        claimed,
+        SettleAction.BURY,
+        error="KeyError: 'x'",
+        detail="Last",
+        failed=True,
+        fingerprint="KeyError in shop.f",
+    )
     shown = delayq("explain", "a")
     assert "fingerprint: KeyError in shop.f" in shown
     assert shown.count("    Last\n") == 1
@@ -89,7 +104,7 @@ def test_a_buried_message_tells_its_fingerprint_and_its_last_attempt_once(broker
 
 
 def test_of_several_rows_of_one_id_the_newest_is_told_and_the_others_are_counted(broker: StoredBroker) -> None:
-    for verb in (Verb.BURY, Verb.FINISH):
+    for verb in (SettleAction.BURY, SettleAction.FINISH):
         send_delay_message("k", 1, id="a")
         (claimed,) = claim(broker)
         end(broker, claimed, verb, error="")

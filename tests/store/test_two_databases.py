@@ -20,7 +20,7 @@ from django_delayq import (
     send_delay_message,
     send_delay_messages,
 )
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.relay import rebuild, relay
@@ -77,7 +77,7 @@ def test_no_router_is_asked(broker: StoredBroker, settings: Settings) -> None:
     rebuild(broker.database, broker.clock, 3_600_000)
     (claimed,) = claim(broker)
     broker.renew([(claimed.id, claimed.token)], LEASE_MS)
-    broker.settle([settlement(claimed, Verb.FINISH)])
+    broker.settle([settlement(claimed, SettleAction.FINISH)])
     assert broker.audit().differences == []
 
 

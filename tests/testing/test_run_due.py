@@ -16,7 +16,7 @@ from django_delayq import (
     send_delay_message,
 )
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Header, Put, Verb
+from django_delayq.brokers.base import Header, Put, SettleAction
 from django_delayq.message import State
 from django_delayq.signals import message_finished, message_started
 from django_delayq.testing import arun_due, run_due, sent_messages
@@ -49,7 +49,7 @@ def _data() -> list[str]:
 def test_what_is_due_by_then_runs(delay: str | None) -> None:
     note.send("a", delay=delay)
     (attempt,) = run_due(until=delay or 0)
-    assert (attempt.key, attempt.number, attempt.ended) == ("testing.note", 1, Verb.FINISH)
+    assert (attempt.key, attempt.number, attempt.ended) == ("testing.note", 1, SettleAction.FINISH)
     assert _data() == ["a"]
     assert run_due(until="30d") == []
 
@@ -101,9 +101,14 @@ def test_each_runs_at_its_due_time(kind: str) -> None:
 def test_failures_are_tried_again_after_their_backoff_and_buried_in_the_end() -> None:
     fail.send("x", id="f")
     attempts = run_due(until="59m")
-    assert [(attempt.number, attempt.ended, str(attempt.exception)) for attempt in attempts] == [(1, Verb.RETRY, "x")]
+    assert [(attempt.number, attempt.ended, str(attempt.exception)) for attempt in attempts] == [
+        (1, SettleAction.RETRY, "x")
+    ]
     attempts = run_due(until="1d")
-    assert [(attempt.number, attempt.ended) for attempt in attempts] == [(2, Verb.RETRY), (3, Verb.BURY)]
+    assert [(attempt.number, attempt.ended) for attempt in attempts] == [
+        (2, SettleAction.RETRY),
+        (3, SettleAction.BURY),
+    ]
     assert round((attempts[1].at - attempts[0].at) / timedelta(hours=1)) == 2
     info = get_delay_message("f")
     assert info is not None
@@ -113,12 +118,12 @@ def test_failures_are_tried_again_after_their_backoff_and_buried_in_the_end() ->
 @pytest.mark.parametrize(
     ("data", "ends"),
     [
-        ("retry", [(1, Verb.RETRY), (2, Verb.FINISH)]),
-        ("snooze", [(1, Verb.SNOOZE), (1, Verb.FINISH)]),
-        ("bury", [(1, Verb.BURY)]),
+        ("retry", [(1, SettleAction.RETRY), (2, SettleAction.FINISH)]),
+        ("snooze", [(1, SettleAction.SNOOZE), (1, SettleAction.FINISH)]),
+        ("bury", [(1, SettleAction.BURY)]),
     ],
 )
-def test_a_handler_steers_its_message(data: str, ends: list[tuple[int, Verb]]) -> None:
+def test_a_handler_steers_its_message(data: str, ends: list[tuple[int, SettleAction]]) -> None:
     steer.send(data)
     assert [(attempt.number, attempt.ended) for attempt in run_due(until="5m")] == ends
 
@@ -134,7 +139,7 @@ def test_an_expired_message_is_buried_unrun() -> None:
     note.send("first", delay="30m")
     timeline("default").leap(2 * 3_600_000)
     attempts = run_due()
-    assert [attempt.ended for attempt in attempts] == [Verb.FINISH, Verb.BURY]
+    assert [attempt.ended for attempt in attempts] == [SettleAction.FINISH, SettleAction.BURY]
     assert _data() == ["first"]
     assert "expired" in attempts[1].error
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.history import read
 from django_delayq.instants import from_ms
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
@@ -60,9 +60,9 @@ class InATestCase(DelayqMixin, TestCase):
         Group.objects.create(name="there")
         make_group_atomically.send("fail", delay="1d")
         attempts = run_due(until="1d")
-        assert [attempt.ended for attempt in attempts] == [Verb.RETRY]
+        assert [attempt.ended for attempt in attempts] == [SettleAction.RETRY]
         assert Group.objects.get().name == "there"
-        assert [attempt.ended for attempt in run_due(until="1m")] == [Verb.FINISH]
+        assert [attempt.ended for attempt in run_due(until="1m")] == [SettleAction.FINISH]
         assert Group.objects.filter(name="fail").exists()
 
     def test_everything_twice_but_what_ends_in_its_own_transaction(self) -> None:
@@ -77,7 +77,7 @@ class InATestCase(DelayqMixin, TestCase):
     def test_a_handler_that_a_database_error_ends_spoils_no_transaction(self) -> None:
         make_group_twice.send("g")
         attempts = run_due(until="1m")
-        assert [attempt.ended for attempt in attempts] == [Verb.RETRY, Verb.FINISH]
+        assert [attempt.ended for attempt in attempts] == [SettleAction.RETRY, SettleAction.FINISH]
         assert Group.objects.get().name == "g"
 
     async def test_async_handlers_see_it_too(self) -> None:

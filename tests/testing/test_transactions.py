@@ -11,7 +11,7 @@ from django.test import TestCase, TransactionTestCase
 
 from django_delayq import cancel_delay_messages
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Verb
+from django_delayq.brokers.base import SettleAction
 from django_delayq.message import State
 from django_delayq.sends import OnConflict
 from django_delayq.testing import Attempt, DelayqMixin, VirtualTimeBroker, arun_due, run_due, sent_messages
@@ -36,7 +36,7 @@ def _see_what_is_left_open_fail(run: Callable[[], list[Attempt]]) -> None:
     for handler in (leave_open, leave_open_async):
         handler.send("left open")
         (attempt,) = run()
-        assert attempt.ended is Verb.BURY
+        assert attempt.ended is SettleAction.BURY
         assert attempt.error.startswith("TransactionManagementError: It left a transaction open on database 'default'")
     make_group.send("after")
     run()

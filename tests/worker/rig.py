@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django_delayq import codec
-from django_delayq.brokers.base import Ask, Claims, Header, Info, LeaseId, Pause, Put, Refusal, Settlement, Upkept, Want
+from django_delayq.brokers.base import Ask, Claims, Header, Info, LeaseId, Pause, Put, Refusal, Transition, Upkept, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options as AliasOptions
 from django_delayq.handlers import Handler
@@ -82,7 +82,7 @@ class WatchedBroker(MemoryBroker):
         self.tell()
         return claims
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
         settled = super().settle(settlements)
         self.tell()
         return settled

@@ -6,7 +6,8 @@ from time import monotonic
 import pytest
 
 from django_delayq.brokers.base import Claimed, Header
-from django_delayq.worker import attempt, batches
+from django_delayq.core import transitions
+from django_delayq.worker import batches
 from django_delayq.worker.batches import Batch
 from django_delayq.worker.frames import Answer
 from django_delayq.worker.lanes import MOST_PER_HAND, Lane, Lease
@@ -53,7 +54,7 @@ def begun(turns: Turns) -> tuple[Lane, Batch]:
 
 def run_all_but(batch: Batch, left: int) -> None:
     while len(batch.left) > left:
-        batch.note(Answer(attempt.release(batch.left[0].claimed), monotonic(), monotonic()))
+        batch.note(Answer(transitions.release(batch.left[0].claimed), monotonic(), monotonic()))
 
 
 LOW = MOST_PER_HAND // 4 + 1
@@ -77,7 +78,7 @@ def test_a_batch_is_filled_up_before_its_end(make_turns: MakeTurns) -> None:
 def test_the_pace_of_a_batch_is_that_of_its_handlers_whatever_the_trips_take(make_turns: MakeTurns) -> None:
     _, batch = begun(make_turns())
     for id in range(3):
-        batch.note(Answer(attempt.release(batch.left[0].claimed), 100.0 * id, 100.0 * id + 2))
+        batch.note(Answer(transitions.release(batch.left[0].claimed), 100.0 * id, 100.0 * id + 2))
     assert (batch.ended, batch.seconds) == (3, 6.0)
 
 
@@ -143,7 +144,7 @@ def test_what_is_given_back_counts_as_not_started_though_it_was_next(make_turns:
     first, *unstarted = [lease.claimed for lease in batch.left]
     more = batch.refill()
     # Over its memory it said so before it heard of more, and gives that back once it does.
-    batch.note(Answer(attempt.release(first), 1.0, 2.0, [claimed.id for claimed in unstarted]))
+    batch.note(Answer(transitions.release(first), 1.0, 2.0, [claimed.id for claimed in unstarted]))
     batch.note(Answer(unstarted=[lease.claimed.id for lease in more]))
     assert not batch.left
     assert not any(lease.runs or lease.abandon for lease in lane.leases)

@@ -14,7 +14,7 @@ from time import monotonic
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import Claimed, Header, Settlement, Verb
+from django_delayq.brokers.base import Claimed, Header, SettleAction, Transition
 from django_delayq.worker import child_hand, children
 from django_delayq.worker.child_hand import ChildHand
 from django_delayq.worker.lanes import Lane, Lease
@@ -36,16 +36,16 @@ class Told(Settling):
 
     def __init__(self, leases: Leases, rig: Rig) -> None:
         super().__init__(rig.broker, leases, Outage())
-        self.ends: dict[str, Settlement] = {}
+        self.ends: dict[str, Transition] = {}
 
-    def add(self, lease: Lease, settlement: Settlement, *, urgent: bool = True) -> None:
+    def add(self, lease: Lease, settlement: Transition, *, urgent: bool = True) -> None:
         assert lease.claimed.id not in self.ends, "ended twice"
         self.ends[lease.claimed.id] = settlement
 
     @property
-    def verbs(self) -> dict[str, Verb]:
+    def verbs(self) -> dict[str, SettleAction]:
         """How each message ended."""
-        return {id: settlement.verb for id, settlement in list(self.ends.items())}
+        return {id: settlement.action for id, settlement in list(self.ends.items())}
 
 
 class Bench:
@@ -62,7 +62,7 @@ class Bench:
 
     def start(self) -> None:
         """Have a child: without one a hand takes no more than one message."""
-        assert self.run_one("brisk") == (Verb.FINISH, "")
+        assert self.run_one("brisk") == (SettleAction.FINISH, "")
         self.told.ends.clear()
 
     def fill(self, held_s: float = 60, timeout_ms: int | None = None, **keys: str) -> dict[str, Lease]:
@@ -96,14 +96,14 @@ class Bench:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
-    def run_one(self, key: str, *, at_most_once: bool = False) -> tuple[Verb, str]:
+    def run_one(self, key: str, *, at_most_once: bool = False) -> tuple[SettleAction, str]:
         """How the lease of a message for a handler ends, and why."""
         self.lane = make_lane(at_most_once=at_most_once)
         self.told.ends.clear()
         self.fill(a=key)
         self.work()
         settlement = self.told.ends["a"]
-        return settlement.verb, settlement.error
+        return settlement.action, settlement.error or ""
 
     @property
     def waiting(self) -> list[str]:
@@ -160,13 +160,13 @@ def many_files() -> Iterator[None]:
 
 
 def test_a_child_that_dies_of_its_message_is_a_crash_of_that_message(bench: Bench) -> None:
-    assert bench.run_one("die") == (Verb.CRASH, "its process died (signal 9)")
-    assert bench.run_one("run") == (Verb.FINISH, "")
+    assert bench.run_one("die") == (SettleAction.CRASH, "its process died (signal 9)")
+    assert bench.run_one("run") == (SettleAction.FINISH, "")
 
 
 def test_at_most_once_is_buried_by_the_death_of_its_child(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     verb, error = bench.run_one("die", at_most_once=True)
-    assert verb is Verb.BURY
+    assert verb is SettleAction.BURY
     assert error == "its process died (signal 9); at_most_once: it may have run in part"
     assert "is buried: its process died" in caplog.text
     assert "Traceback" not in caplog.text
@@ -175,18 +175,18 @@ def test_at_most_once_is_buried_by_the_death_of_its_child(bench: Bench, caplog: 
 def test_a_child_that_died_idle_costs_the_next_message_nothing(
     bench: Bench, site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert bench.run_one("run") == (Verb.FINISH, "")
+    assert bench.run_one("run") == (SettleAction.FINISH, "")
     pid = site.line.next().pid
     process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
     select.select([process], [], [])
     os.close(process)
-    assert bench.run_one("run") == (Verb.FINISH, "")
+    assert bench.run_one("run") == (SettleAction.FINISH, "")
     assert "is gone (its process died (signal 9)); starting another" in caplog.text
 
 
 def test_a_child_that_can_not_take_a_message_costs_it_nothing(bench: Bench) -> None:
-    assert bench.run_one("only the parent knows it") == (Verb.RELEASE, "")
+    assert bench.run_one("only the parent knows it") == (SettleAction.RELEASE, "")
 
 
 def test_what_a_child_can_not_take_is_given_back_before_its_hand_rests_and_a_stop_ends_the_rest(
@@ -195,7 +195,7 @@ def test_what_a_child_can_not_take_is_given_back_before_its_hand_rests_and_a_sto
     monkeypatch.setattr(child_hand, "RESTART_PAUSE_S", 10 * PATIENCE_S)
     bench.fill(a="only the parent knows it")
     with bench.working():
-        until(lambda: bench.told.verbs == {"a": Verb.RELEASE})
+        until(lambda: bench.told.verbs == {"a": SettleAction.RELEASE})
         bench.turns.stop()
 
 
@@ -206,7 +206,7 @@ def test_a_child_that_is_never_ready_costs_its_messages_nothing(
     monkeypatch.setattr(children, "START_S", 0.5)
     bench.fill(a="run", b="run")
     assert bench.work() == 0
-    assert bench.told.verbs == {"a": Verb.RELEASE}
+    assert bench.told.verbs == {"a": SettleAction.RELEASE}
     assert bench.waiting == ["b"]
     assert "it is not ready after 0.5 s" in caplog.text
 
@@ -217,17 +217,17 @@ def test_a_message_whose_child_is_killed_at_the_end_of_its_lease_is_charged_noth
     with bench.working():
         site.line.next_of("a")
         leases["a"].held_until = 0.0
-    assert bench.told.verbs == {"a": Verb.INTERRUPT}
+    assert bench.told.verbs == {"a": SettleAction.INTERRUPT}
 
 
 def test_a_child_that_dies_costs_what_it_ran_of_its_batch_and_nothing_else(bench: Bench, site: Site) -> None:
     bench.start()
     bench.fill(a="run", b="run", poison="die", c="run", d="run")
     assert bench.work() == 3
-    assert bench.told.verbs == {"a": Verb.FINISH, "b": Verb.FINISH, "poison": Verb.CRASH}
+    assert bench.told.verbs == {"a": SettleAction.FINISH, "b": SettleAction.FINISH, "poison": SettleAction.CRASH}
     assert bench.waiting == ["c", "d"]  # for this hand or another, by the leases that they have
     bench.work_on()
-    assert bench.told.verbs | {"c": Verb.FINISH, "d": Verb.FINISH} == bench.told.verbs
+    assert bench.told.verbs | {"c": SettleAction.FINISH, "d": SettleAction.FINISH} == bench.told.verbs
     pids = {call.id: call.pid for call in [site.line.next() for _ in range(5)]}
     assert pids["a"] == pids["b"] == pids["poison"] != pids["c"] == pids["d"]
 
@@ -239,7 +239,7 @@ def test_a_time_out_in_a_batch_is_that_of_the_message_that_runs(bench: Bench, si
     bench.fill(b="run")
     bench.turns.stop()
     assert bench.work() == 2
-    assert bench.told.verbs == {"a": Verb.FINISH, "slow": Verb.RETRY, "b": Verb.RELEASE}
+    assert bench.told.verbs == {"a": SettleAction.FINISH, "slow": SettleAction.RETRY, "b": SettleAction.RELEASE}
     assert bench.told.ends["slow"].error == "HandlerTimeout: It ran for longer than 300ms; its process was killed."
 
 
@@ -248,10 +248,10 @@ def test_what_waits_behind_a_slow_message_of_its_batch_is_given_to_other_hands(b
     bench.fill(a="run", slow="hold", b="run", c="run")
     with bench.working():
         assert bench.offered.get(timeout=PATIENCE_S) is bench.lane
-        assert bench.told.verbs == {"a": Verb.FINISH}  # nor does it hold up what ended before it
+        assert bench.told.verbs == {"a": SettleAction.FINISH}  # nor does it hold up what ended before it
         assert bench.waiting == ["b", "c"]
         site.line.next_of("slow").release()
-    assert bench.told.verbs == {"a": Verb.FINISH, "slow": Verb.FINISH}
+    assert bench.told.verbs == {"a": SettleAction.FINISH, "slow": SettleAction.FINISH}
 
 
 def test_what_waits_behind_a_slow_message_is_given_back_by_a_worker_that_stops(bench: Bench, site: Site) -> None:
@@ -261,9 +261,9 @@ def test_what_waits_behind_a_slow_message_is_given_back_by_a_worker_that_stops(b
     with bench.working():
         held = site.line.next_of("slow")
         until(lambda: "b" in bench.told.ends)
-        assert bench.told.verbs == {"b": Verb.RELEASE}
+        assert bench.told.verbs == {"b": SettleAction.RELEASE}
         held.release()
-    assert bench.told.verbs == {"b": Verb.RELEASE, "slow": Verb.FINISH}
+    assert bench.told.verbs == {"b": SettleAction.RELEASE, "slow": SettleAction.FINISH}
     assert bench.waiting == []
 
 
@@ -274,10 +274,10 @@ def test_a_lease_that_is_lost_in_a_batch_ends_its_handler_and_harms_no_other(ben
         site.line.next_of("lost")
         until(lambda: leases["lost"].abandon is not None)  # it is known here what runs
         bench.leases.lose([leases["lost"]])
-    assert bench.told.verbs == {"a": Verb.FINISH}
+    assert bench.told.verbs == {"a": SettleAction.FINISH}
     assert bench.waiting == ["b"]
     assert bench.work() == 1
-    assert bench.told.verbs == {"a": Verb.FINISH, "b": Verb.FINISH}
+    assert bench.told.verbs == {"a": SettleAction.FINISH, "b": SettleAction.FINISH}
 
 
 def test_a_child_over_its_memory_starts_nothing_more(make_bench: MakeBench, site: Site) -> None:
@@ -287,13 +287,13 @@ def test_a_child_over_its_memory_starts_nothing_more(make_bench: MakeBench, site
     assert bench.work() == 1
     assert bench.waiting == ["b", "c"]
     bench.work_on()
-    assert set(bench.told.verbs.values()) == {Verb.FINISH}
+    assert set(bench.told.verbs.values()) == {SettleAction.FINISH}
     calls = {call.id: call.pid for call in [site.line.next() for _ in range(3)]}
     assert calls["a"] != calls["b"] == calls["c"]
 
 
 def test_a_worker_with_a_thousand_connections_has_children_too(bench: Bench, many_files: None) -> None:
-    assert bench.run_one("run") == (Verb.FINISH, "")
+    assert bench.run_one("run") == (SettleAction.FINISH, "")
 
 
 def test_a_time_out_ends_also_who_reads_nothing_of_what_it_is_told(bench: Bench, site: Site) -> None:
@@ -303,7 +303,7 @@ def test_a_time_out_ends_also_who_reads_nothing_of_what_it_is_told(bench: Bench,
     with bench.working():
         site.line.next_of("deaf")
         until(lambda: bool(bench.told.ends) or renew(leases["deaf"]))
-    assert bench.told.verbs == {"deaf": Verb.RETRY}
+    assert bench.told.verbs == {"deaf": SettleAction.RETRY}
 
 
 def shrink_what_a_child_may_leave_unread(bench: Bench) -> None:

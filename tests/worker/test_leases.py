@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerUnavailable, LeaseLost, Message
-from django_delayq.brokers.base import BATCH, Claimed, Claims, LeaseId, Settlement, Upkept, Verb, Want
+from django_delayq.brokers.base import BATCH, Claimed, Claims, LeaseId, SettleAction, Transition, Upkept, Want
 from django_delayq.message import State
 from django_delayq.worker import leases as leases_module
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage
+from tests.brokers.rig import settlement
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 LEASE_MS = 1_000
@@ -200,14 +201,14 @@ def test_a_cancelled_and_resent_message_is_not_touched_by_the_late_hand(faulty: 
     assert (info.state, info.body) == (State.PENDING, b'"new"')
 
 
-def take_over(rig: Rig, id: str) -> Settlement:
+def take_over(rig: Rig, id: str) -> Transition:
     """Let the lease lapse on the broker's clock and claim the message as another worker; gives its finish."""
     rig.broker.advance(LEASE_MS * 2)
     rig.broker.upkeep(lease_ms=LEASE_MS)
     claims = rig.broker.claim([Want("default", "k", 1)], lease_ms=60_000, worker="other")
     (claimed,) = claims.messages
     assert claimed.id == id
-    return Settlement(id, claimed.token, Verb.FINISH, "default", "k")
+    return settlement(claimed, SettleAction.FINISH)
 
 
 def test_a_worker_that_cannot_renew_gives_up_before_its_lease_ends(faulty: Rig, held: Held) -> None:
@@ -293,7 +294,7 @@ def test_a_handler_that_stops_since_its_lease_could_not_be_renewed_is_charged_no
     broker = broker_of(faulty)
     (lease,) = worker._leases.held()
     broker.stall(until=lambda: lease.abandoned)
-    broker.until(lambda: worker.settling.counts[Verb.INTERRUPT] == 1)
+    broker.until(lambda: worker.settling.counts[SettleAction.INTERRUPT] == 1)
     broker.advance(LEASE_MS * 12)
     faulty.until_gone("a")
     assert [message.attempt for message in message_of] == [1, 1]

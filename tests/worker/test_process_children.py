@@ -28,7 +28,7 @@ def test_poison_is_buried_at_its_third_kill_and_bystanders_are_not(site: Site) -
             assert call.pid != third.pid
             awaited.discard((call.what, call.id))
         call.release()
-    third.until_says("is buried: its process died (signal 9)")
+    third.until_says("is buried: killed its worker 3 times: its process died (signal 9)")
     assert third.stop() == 0
     info = site.see("poison")
     assert (info.state, info.failures) == (State.ERROR, 0)
@@ -56,7 +56,7 @@ def test_a_dead_child_costs_only_its_own_message_a_crash(site: Site) -> None:
     site.send("a", key="hold")
     held = site.line.next()
     site.send("poison", key="die")
-    worker.until_says("is buried: its process died (signal 9)")
+    worker.until_says("is buried: killed its worker 3 times: its process died (signal 9)")
     assert (site.see("a").state, site.see("a").crashes) == (State.RUNNING, 0)
     held.release()
     assert site.line.next_of("a").pid == held.pid

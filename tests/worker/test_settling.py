@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerRefused, BrokerUnavailable, Message
-from django_delayq.brokers.base import Capability, Claimed, Settlement, Verb, Want
+from django_delayq.brokers.base import Capability, Claimed, SettleAction, Transition, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.errors import StoreUnavailable
 from django_delayq.message import State
@@ -18,6 +18,7 @@ from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage
 from django_delayq.worker.settling import Settling
+from tests.brokers.rig import end_of, settlement
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 
@@ -27,7 +28,7 @@ class SettleFailingBroker(WatchedBroker):
     failures: list[Exception]
     batches: list[int]
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
         if self.failures:
             raise self.failures.pop()
         self.batches.append(len(settlements))
@@ -39,7 +40,7 @@ class LostReplyBroker(WatchedBroker):
 
     lose = True
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
         settled = super().settle(settlements)
         if self.lose:
             self.lose = False
@@ -90,8 +91,7 @@ def test_a_batch_gathers_until_something_is_urgent(monkeypatch: pytest.MonkeyPat
     lane = Lane(make_handler(nothing), [("default", "k")], 1)
     for claimed in claims.messages:
         lease = Lease(claimed, lane, 0.0, math.inf, 0.0)
-        settlement = Settlement(claimed.id, claimed.token, Verb.FINISH, "default", "k")
-        settling.add(lease, settlement, urgent=claimed is claims.messages[-1])
+        settling.add(lease, settlement(claimed, SettleAction.FINISH), urgent=claimed is claims.messages[-1])
     rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 50)
     settling.close(PATIENCE_S)
     assert rig.broker.batches == [50]
@@ -143,7 +143,7 @@ def test_a_settlement_whose_lease_could_not_be_renewed_is_for_the_broker_to_judg
     outage = Outage()
     settling = Settling(rig.broker, Leases(rig.broker, 60_000, outage), outage)
     lease = Lease(claimed, Lane(make_handler(nothing), [("default", "k")], 1), 0.0, held_until=0.0, clock_ms=0.0)
-    settling.add(lease, Settlement("a", claimed.token, Verb.FINISH, "default", "k"))
+    settling.add(lease, settlement(claimed, SettleAction.FINISH))
     settling.start()
     settling.close(PATIENCE_S)
     assert rig.broker.counts().totals["finished"] == int(not is_taken)
@@ -167,7 +167,7 @@ def test_who_is_refused_is_sent_to_explain_where_that_can_look(
     lane = Lane(make_handler(nothing), [("default", "k")], 1)
     settling.add(
         Lease(Claimed("a", 1, 0, None, b""), lane, 0.0, held_until=0.0, clock_ms=0.0),
-        Settlement("a", 1, Verb.FINISH, "default", "k"),
+        end_of("a", 1, SettleAction.FINISH, "default", "k"),
     )
     settling.start()
     settling.close(PATIENCE_S)
@@ -180,7 +180,7 @@ class BadSettlementBroker(WatchedBroker):
 
     fault: Exception
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
         if any(settlement.id == "bad" for settlement in settlements):
             raise self.fault
         return super().settle(settlements)
@@ -208,8 +208,8 @@ def test_a_settlement_that_is_refused_for_good_lapses_and_holds_up_no_other(
 class UnfinishableBroker(WatchedBroker):
     """Takes no finish."""
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        if any(settlement.verb is Verb.FINISH for settlement in settlements):
+    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
+        if any(settlement.action is SettleAction.FINISH for settlement in settlements):
             raise BrokerRefused("no finish is taken")
         return super().settle(settlements)
 
@@ -260,8 +260,8 @@ def test_a_logging_filter_that_raises_ends_no_thread_of_the_worker(caplog: pytes
         logger.removeFilter(broken)
 
 
-@pytest.mark.parametrize(("crashes", "counted"), [(0, Verb.CRASH), (2, Verb.BURY)])
-def test_the_crash_that_buries_a_message_counts_as_a_bury(crashes: int, counted: Verb) -> None:
+@pytest.mark.parametrize(("crashes", "counted"), [(0, SettleAction.CRASH), (2, SettleAction.BURY)])
+def test_the_crash_that_buries_a_message_counts_as_a_bury(crashes: int, counted: SettleAction) -> None:
     rig = Rig()
     rig.send("a")
     rig.broker.advance(1)
@@ -270,7 +270,7 @@ def test_the_crash_that_buries_a_message_counts_as_a_bury(crashes: int, counted:
     outage = Outage()
     settling = Settling(rig.broker, Leases(rig.broker, 60_000, outage), outage)
     lease = Lease(claimed, Lane(make_handler(nothing), [("default", "k")], 1), 0.0, math.inf, 0.0)
-    settling.add(lease, Settlement("a", claimed.token, Verb.CRASH, "default", "k", error="died"))
+    settling.add(lease, settlement(claimed, SettleAction.CRASH, error="died"))
     settling.start()
     settling.close(PATIENCE_S)
     assert settling.counts == {counted: 1}

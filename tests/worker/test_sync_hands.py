@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerUnavailable, Message
-from django_delayq.brokers.base import Claimed, Settlement
+from django_delayq.brokers.base import Claimed, Transition
 from django_delayq.conf import Alias
 from django_delayq.worker.hands import Run
 from django_delayq.worker.lanes import Lane, Lease
@@ -59,7 +59,7 @@ def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: thre
     slow, fast = make_lane("slow"), make_lane("fast")
     warm, ended = make_lane("warm"), threading.Event()
 
-    def run(lease: Lease) -> Settlement | None:
+    def run(lease: Lease) -> Transition | None:
         if lease.lane is slow:
             gate.wait(PATIENCE_S)
         elif lease.lane is fast:
@@ -82,7 +82,7 @@ def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: thre
 def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: threading.Event) -> None:
     started = threading.Semaphore(0)
 
-    def run(lease: Lease) -> Settlement | None:
+    def run(lease: Lease) -> Transition | None:
         started.release()
         gate.wait(PATIENCE_S)
         return None
@@ -120,7 +120,7 @@ def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig:
     fast, other = make_lane("fast"), make_lane("other")
     ended = threading.Event()
 
-    def run(lease: Lease) -> Settlement | None:
+    def run(lease: Lease) -> Transition | None:
         if lease.lane is other:
             ended.set()
         elif not gate.is_set() and not ended.is_set():
@@ -153,7 +153,7 @@ def test_a_hand_that_frees_counts_as_free_when_it_calls_for_a_lane_that_found_no
     left, other = make_lane("left"), make_lane("other")
     wanted: list[int] = []
 
-    def run(lease: Lease) -> Settlement | None:
+    def run(lease: Lease) -> Transition | None:
         assert hands.want(other, hands.most) == 0  # this hand is the only one
         left.unmet = False  # a claim has found nothing more of its own lane
         return None
@@ -171,7 +171,7 @@ def test_nothing_is_claimed_behind_a_hand_that_stalls(rig: Rig, gate: threading.
     slow, other = make_lane("slow"), make_lane("other")
     started = threading.Event()
 
-    def run(lease: Lease) -> Settlement | None:
+    def run(lease: Lease) -> Transition | None:
         started.set()
         gate.wait(PATIENCE_S)
         return None

@@ -26,8 +26,8 @@ from django_delayq.brokers.base import (
     Put,
     Refusal,
     ServerReport,
-    Settlement,
     T,
+    Transition,
     Upkept,
     Want,
     WorkerInfo,
@@ -148,11 +148,11 @@ class MemoryBroker:
         header = replace(entry.header)
         return Claimed(entry.id, token, entry.due_ms, header, entry.body, entry.failures, entry.crashes)
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
         check_batch(settlements)
         with self._changed:
             held = [
-                settle(self._places, settlement, self._now_ms(), self._due_ms(settlement.delay_ms))
+                settle(self._places, settlement, self._now_ms(), self._due_ms(settlement.delay_ms or 0))
                 for settlement in settlements
             ]
             self._changed.notify_all()

@@ -4,8 +4,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from heapq import merge
 
-from django_delayq.brokers.base import SUSPECT_CRASHES, Header, earliest
+from django_delayq.brokers.base import Header, earliest
 from django_delayq.brokers.memory.schedule import Schedule
+from django_delayq.core.transitions import SUSPECT_CRASHES
 
 SetName = tuple[str, str]  # queue, key
 AlarmName = tuple[str, str, str]  # queue, key, pk

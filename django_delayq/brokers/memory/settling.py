@@ -1,58 +1,34 @@
-"""How a lease ends by the hand that holds it."""
+"""Writes what becomes of a leased message."""
 
-from django_delayq.brokers.base import FATAL_CRASHES, Settlement, Verb
 from django_delayq.brokers.memory.places import Entry, Places
+from django_delayq.core.transitions import INTERRUPT_MS, TOTALS, Transition
+from django_delayq.message import State
 
-INTERRUPTED_LEASE_MS = 1_000
 
-
-def settle(places: Places, settlement: Settlement, now_ms: int, due_ms: int) -> bool:
-    """End one lease; what waits for a delay is due at `due_ms`. False where the lease was lost."""
-    entry = places.find_held(settlement.id, settlement.token)
-    if entry is None:
+def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> bool:
+    """Write one transition; what waits for a delay is due at `due_ms`. Return False where the lease was lost."""
+    entry = places.find_held(transition.id, transition.token)
+    is_interrupted_again = transition.state is State.RUNNING and entry is not None and entry.interrupted
+    if entry is None or is_interrupted_again:
         return False
-    match settlement.verb:
-        case Verb.FINISH:
+    write(places, entry, transition, now_ms, entry.due_ms if transition.delay_ms is None else due_ms)
+    return True
+
+
+def write(places: Places, entry: Entry, transition: Transition, now_ms: int, due_ms: int) -> None:
+    """Write what becomes of a message whose lease still stood."""
+    entry.failures, entry.crashes = transition.failures, transition.crashes
+    if transition.error is not None:
+        entry.error = transition.error
+    match transition.state:
+        case State.FINISHED:
             places.take_out(entry)
-            places.totals["finished"] += 1
-        case Verb.RETRY:
-            entry.failures += 1
-            entry.crashes = 0
-            entry.error = settlement.error
+        case State.ERROR:
+            places.put_buried(entry, now_ms, entry.error, transition.detail)
+        case State.RUNNING:
+            entry.interrupted = True
+            places.running.put(entry.id, now_ms + INTERRUPT_MS)
+        case _:
             places.put_waiting(entry, due_ms)
-            places.totals["retried"] += 1
-        case Verb.SNOOZE:
-            entry.crashes = 0
-            places.put_waiting(entry, due_ms)
-            places.totals["snoozed"] += 1
-        case Verb.RELEASE:
-            places.put_waiting(entry, due_ms if settlement.delay_ms else entry.due_ms)
-            places.totals["released"] += 1
-        case Verb.INTERRUPT:
-            return _interrupt(places, entry, now_ms)
-        case Verb.CRASH:
-            _crash(places, entry, settlement, now_ms)
-        case Verb.BURY:
-            entry.failures += settlement.failed
-            places.put_buried(entry, now_ms, settlement.error, settlement.detail)
-            places.totals["buried"] += 1
-    return True
-
-
-def _crash(places: Places, entry: Entry, settlement: Settlement, now_ms: int) -> None:
-    entry.crashes += 1
-    entry.error = settlement.error
-    if entry.crashes < FATAL_CRASHES:
-        places.put_waiting(entry, entry.due_ms)
-        return
-    places.put_buried(entry, now_ms, f"killed its worker {entry.crashes} times: {settlement.error}", detail="")
-    places.totals["buried"] += 1
-
-
-def _interrupt(places: Places, entry: Entry, now_ms: int) -> bool:
-    if entry.interrupted:
-        return False
-    # Not ready at once: a thread that can't be stopped gets this second to end.
-    entry.interrupted = True
-    places.running.put(entry.id, now_ms + INTERRUPTED_LEASE_MS)
-    return True
+    if total := TOTALS.get(transition.action):
+        places.totals[total] += 1

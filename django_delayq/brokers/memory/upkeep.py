@@ -1,8 +1,11 @@
 """What time alone does: leases lapse, and errors outlive their retention."""
 
-from django_delayq.brokers.base import BATCH, LAPSED_AT_MOST_ONCE, SUSPECT_CRASHES, BuriedInfo, Upkept, earliest
+from django_delayq.brokers.base import BATCH, Claimed, Upkept, earliest
 from django_delayq.brokers.memory.places import AlarmName, Entry, Places
+from django_delayq.brokers.memory.settling import write
 from django_delayq.conf import Options
+from django_delayq.core.transitions import buried_info, lapse
+from django_delayq.message import State
 
 
 def keep_up(places: Places, options: Options, now_ms: int) -> Upkept:
@@ -19,21 +22,13 @@ def keep_up(places: Places, options: Options, now_ms: int) -> Upkept:
 
 
 def _lapse(places: Places, entry: Entry, upkept: Upkept) -> None:
-    if not entry.interrupted:
-        entry.crashes = min(entry.crashes + 1, SUSPECT_CRASHES)
-    if entry.header.at_most_once:
-        _bury(places, entry, upkept, LAPSED_AT_MOST_ONCE)
+    lost = Claimed(entry.id, entry.token, entry.due_ms, entry.header, entry.body, entry.failures, entry.crashes)
+    transition = lapse(lost, upkept.now_ms, at_most_once=entry.header.at_most_once, interrupted=entry.interrupted)
+    write(places, entry, transition, upkept.now_ms, entry.due_ms)
+    if transition.state is State.ERROR:
+        upkept.buried.append(buried_info(transition))
     else:
-        places.put_waiting(entry, entry.due_ms)
-        places.totals["reclaimed"] += 1
         upkept.reclaimed += 1
-
-
-def _bury(places: Places, entry: Entry, upkept: Upkept, reason: str) -> None:
-    places.put_buried(entry, upkept.now_ms, reason, detail="")
-    places.totals["buried"] += 1
-    header = entry.header
-    upkept.buried.append(BuriedInfo(entry.id, header.queue, header.key, entry.failures, reason))
 
 
 def _lapse_alarm(places: Places, alarm: AlarmName, upkept: Upkept) -> None:

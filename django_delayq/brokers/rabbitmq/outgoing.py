@@ -4,10 +4,11 @@ from dataclasses import dataclass, replace
 
 from amqp import Message
 
-from django_delayq.brokers.base import SUSPECT_CRASHES, Alarm, Header, Put
+from django_delayq.brokers.base import Alarm, Header, Put
 from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names, SetName
 from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, Note, pack
+from django_delayq.core.transitions import SUSPECT_CRASHES
 
 MARGIN_MS = 300
 """A message leaves the levels so long before it is due, at least: hops that take less cost no lateness, where a worker

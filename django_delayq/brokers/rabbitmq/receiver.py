@@ -16,9 +16,9 @@ from django_delayq.brokers.base import (
     BuriedInfo,
     Claims,
     LeaseId,
-    Settlement,
+    SettleAction,
+    Transition,
     Upkept,
-    Verb,
     Want,
     check_batch,
     pages,
@@ -135,7 +135,7 @@ class Receiver:
                     break
         return claims
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool | None]:
+    def settle(self, settlements: Sequence[Transition]) -> list[bool | None]:
         check_batch(settlements)
         with self._receiving():
             answers: list[bool | None] = []
@@ -146,7 +146,7 @@ class Receiver:
                     answers.append(False)
                 elif self._leases.is_adrift(lease):
                     answers.append(None)
-                elif settlement.verb is Verb.INTERRUPT:
+                elif settlement.action is SettleAction.INTERRUPT:
                     answers.append(not lease.interrupted)
                     lease.until = self._clock.monotonic() + INTERRUPTED_S
                     lease.interrupted = True

@@ -1,14 +1,15 @@
 """How a lease ends: what takes the place of the message that is then acknowledged. No I/O."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-from django_delayq.brokers.base import FATAL_CRASHES, LAPSED_AT_MOST_ONCE, SUSPECT_CRASHES, BuriedInfo, Settlement, Verb
+from django_delayq.brokers.base import BuriedInfo, Transition
 from django_delayq.brokers.rabbitmq.boxes import Arrival
 from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE
 from django_delayq.brokers.rabbitmq.outgoing import LONGEST_HOLD_MS, Outgoing, back, buried, delayed
+from django_delayq.core.transitions import LAPSED_AT_MOST_ONCE, SUSPECT_CRASHES
+from django_delayq.message import State
 
 NOT_OURS = "its header can't be read: not written by django-delayq"
 
@@ -16,25 +17,20 @@ End = tuple[Arrival, Outgoing | None]
 """A message that is over here, and what takes its place."""
 
 
-def successor(names: Names, arrival: Arrival, end: Settlement, clock: Clock) -> Outgoing | None:
-    """What to publish before the acknowledgement; None when the message is finished."""
-    note, body, now_ms = arrival.note, arrival.body, clock.now_ms()
-    match end.verb:
-        case Verb.RETRY:
-            note = note.anew(failures=note.failures + 1, crashes=0, error=end.error, due_ms=now_ms + end.delay_ms)
-            return delayed(names, note, body, end.delay_ms, clock)
-        case Verb.SNOOZE:
-            note = note.anew(crashes=0, due_ms=now_ms + end.delay_ms)
-            return delayed(names, note, body, end.delay_ms, clock)
-        case Verb.RELEASE if end.delay_ms:
-            return delayed(names, note.anew(due_ms=now_ms + end.delay_ms), body, end.delay_ms, clock)
-        case Verb.RELEASE:
-            return back(names, note.anew(), body)
-        case Verb.CRASH:
-            return _crashed(names, arrival, end.error, now_ms)
-        case Verb.BURY:
-            return bury(names, arrival, end.error, now_ms, end.detail, int(end.failed))
-    return None
+def successor(names: Names, arrival: Arrival, end: Transition, clock: Clock) -> Outgoing | None:
+    """Return what to publish before the acknowledgement; None when the message is finished."""
+    note, now_ms = arrival.note.anew(failures=end.failures, crashes=end.crashes), clock.now_ms()
+    if end.error is not None:
+        note = note.anew(error=end.error)
+    match end.state:
+        case State.FINISHED:
+            return None
+        case State.ERROR:
+            return buried(names, note.anew(detail=end.detail, buried_ms=now_ms), arrival.body)
+        case _ if end.delay_ms is None:
+            return back(names, note, arrival.body)
+        case _:
+            return delayed(names, note.anew(due_ms=now_ms + end.delay_ms), arrival.body, end.delay_ms, clock)
 
 
 def bury(names: Names, arrival: Arrival, error: str, now_ms: int, detail: str = "", failed: int = 0) -> Outgoing:
@@ -97,11 +93,3 @@ def _why_buried(arrival: Arrival) -> str:
     if arrival.is_foreign:
         return NOT_OURS
     return LAPSED_AT_MOST_ONCE if arrival.note.header.at_most_once else ""
-
-
-def _crashed(names: Names, arrival: Arrival, error: str, now_ms: int) -> Outgoing:
-    crashes = arrival.note.crashes + 1
-    note = arrival.note.anew(crashes=crashes, error=error)
-    if crashes < FATAL_CRASHES:
-        return back(names, note, arrival.body)
-    return bury(names, replace(arrival, note=note), f"killed its worker {crashes} times: {error}", now_ms)

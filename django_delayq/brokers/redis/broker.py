@@ -24,7 +24,7 @@ from django_delayq.brokers.base import (
     Put,
     Refusal,
     ServerReport,
-    Settlement,
+    Transition,
     Upkept,
     Want,
     WorkerInfo,
@@ -169,7 +169,7 @@ class RedisBroker:
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         return self._run(self._search.claim_suspect(wants, claims.Claimant(worker, lease_ms)))
 
-    def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool | None]:
+    def settle(self, settlements: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(settlements)
         # Whoever is refused may end what it runs all the same: its token proves that.
         held = self._links.run(self._shards.wherever_reached(settlements, attrgetter("id"), settles.settle))

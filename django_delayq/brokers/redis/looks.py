@@ -6,8 +6,8 @@ from dataclasses import replace
 from heapq import nsmallest
 
 from django_delayq import codec
-from django_delayq.brokers.base import pages
-from django_delayq.brokers.figures import TOTALS, Counts, Header, Info, SetCount, WorkerInfo
+from django_delayq.brokers.base import Header, pages
+from django_delayq.brokers.figures import TOTALS, Counts, Info, SetCount, WorkerInfo
 from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis.byid import find_entries
 from django_delayq.brokers.redis.keys import Keys, set_name

@@ -1,4 +1,4 @@
-"""Ending leases: finish, retry, snooze, release, interrupt, bury; and renewing.
+"""Ending leases, and renewing them.
 
 Operations, as `scripts.py` defines them.
 """
@@ -6,32 +6,31 @@ Operations, as `scripts.py` defines them.
 from collections import defaultdict
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import LeaseId, Settlement, Verb, pages
+from django_delayq.brokers.base import LeaseId, Transition, pages
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load
+from django_delayq.core.transitions import INTERRUPT_MS, TOTALS
+from django_delayq.message import State
 
 CALL = 200
 """The most leases that one script call ends."""
 
-_BACK = frozenset({Verb.RETRY, Verb.SNOOZE, Verb.RELEASE, Verb.CRASH})
 
-
-def settle(keys: Keys, settlements: Sequence[Settlement]) -> Operation[list[bool]]:
-    """End leases, all in one round trip: a call per verb (and wait set, where the message goes back to one)."""
-    groups: defaultdict[tuple[Verb, str], list[int]] = defaultdict(list)
-    for i, settlement in enumerate(settlements):
-        verb = settlement.verb
-        groups[verb, set_name(settlement.queue, settlement.key) if verb in _BACK else ""].append(i)
+def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool]]:
+    """End leases, all in one round trip: a call for each new state, and for each wait set that messages go back to."""
+    groups: defaultdict[tuple[State, str], list[int]] = defaultdict(list)
+    for i, one in enumerate(transitions):
+        groups[one.state, set_name(one.queue, one.key) if one.state is State.PENDING else ""].append(i)
     calls: list[Call] = []
     positions: list[int] = []
-    for (verb, name), group in groups.items():
+    for (state, name), group in groups.items():
         for some in pages(group, CALL):
-            calls.append(_settle_call(keys, verb, name, [settlements[i] for i in some]))
+            calls.append(_settle_call(keys, state, name, [transitions[i] for i in some]))
             positions.extend(some)
     if not calls:
         return []
     replies = yield calls
-    held = [False] * len(settlements)
+    held = [False] * len(transitions)
     for i, answer in zip(positions, (answer for reply in replies for answer in reply), strict=True):
         # After a repeat a 0 may be our own doing: the first time did it, and its reply was lost. Nobody can tell.
         held[i] = bool(answer) or replies.repeated
@@ -44,7 +43,7 @@ class Untold:
     def __init__(self) -> None:
         self._leases: set[LeaseId] = set()
 
-    def heard(self, settlements: Sequence[Settlement], held: Sequence[bool | None]) -> Sequence[bool | None]:
+    def heard(self, settlements: Sequence[Transition], held: Sequence[bool | None]) -> Sequence[bool | None]:
         """`held`, with True where a False may be the doing of a call before."""
         if not self._leases and None not in held:
             return held
@@ -59,31 +58,45 @@ class Untold:
         return answers
 
 
-def _settle_call(keys: Keys, verb: Verb, name: str, settlements: list[Settlement]) -> Call:
-    match verb:
-        case Verb.FINISH:
-            ids: list[Argument] = [one.id for one in settlements]
-            tokens: list[Argument] = [one.token for one in settlements]
+def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Transition]) -> Call:
+    match state:
+        case State.FINISHED:
+            ids: list[Argument] = [one.id for one in transitions]
+            tokens: list[Argument] = [one.token for one in transitions]
             return Call(load("finish"), (keys.running, keys.msg, keys.state, keys.count), ids + tokens)
-        case Verb.BURY:
-            bury = [x for one in settlements for x in (one.id, one.token, int(one.failed), _line(one), one.detail)]
-            return Call(load("bury"), (keys.running, keys.msg, keys.state, keys.error, keys.count), bury)
-        case Verb.CRASH:
-            died = [x for one in settlements for x in (one.id, one.token, _line(one))]
-            names = (keys.running, keys.state, keys.suspect, keys.sets, keys.timer, keys.count, keys.wait(name))
-            return Call(load("crash"), (*names, keys.msg, keys.error), [keys.channel, *died])
-        case Verb.INTERRUPT:
-            pairs = [x for one in settlements for x in (one.id, one.token)]
-            return Call(load("interrupt"), (keys.running, keys.state), pairs)
+        case State.ERROR:
+            buried = [
+                value
+                for one in transitions
+                for value in (one.id, one.token, one.failures, one.crashes, _line(one.error or ""), one.detail)
+            ]
+            return Call(load("bury"), (keys.running, keys.msg, keys.state, keys.error, keys.count), buried)
+        case State.RUNNING:
+            pairs = [value for one in transitions for value in (one.id, one.token)]
+            return Call(load("interrupt"), (keys.running, keys.state), [INTERRUPT_MS, *pairs])
         case _:
-            back = [x for one in settlements for x in (one.id, one.token, one.delay_ms, _line(one))]
+            again = [value for one in transitions for value in _requeued(one)]
             names = (keys.running, keys.state, keys.suspect, keys.sets, keys.timer, keys.count, keys.wait(name))
-            return Call(load(verb.value), names, [keys.channel, *back])
+            return Call(load("requeue"), names, [keys.channel, *again])
 
 
-def _line(settlement: Settlement) -> str:
-    """The error, without what parts the fields of a state."""
-    return settlement.error.replace("\x1e", " ").replace("\x1f", " ")
+def _requeued(one: Transition) -> tuple[Argument, ...]:
+    return (
+        one.id,
+        one.token,
+        int(one.is_suspect),
+        one.failures,
+        one.crashes,
+        "" if one.delay_ms is None else one.delay_ms,
+        int(one.error is not None),
+        _line(one.error or ""),
+        TOTALS.get(one.action, ""),
+    )
+
+
+def _line(error: str) -> str:
+    """Return the error without what parts the fields of a state."""
+    return error.replace("\x1e", " ").replace("\x1f", " ")
 
 
 def renew(keys: Keys, leases: Sequence[LeaseId], lease_ms: int) -> Operation[list[bool]]:

@@ -1,19 +1,19 @@
 -- uses: guard clock record bury
 -- bury: running -> error, with the reason in one line and the detail (a traceback).
 -- KEYS  1 running 2 msg 3 state 4 error 5 count
--- ARGV  per message: id, token, failures to add (0 or 1), error in one line, detail
+-- ARGV  per message: id, token, failures, crashes, error in one line, detail
 -- Gives 1 for each lease that was held, 0 for one that was lost (and then nothing was changed).
 probe({ 1, 4 }, { 2, 3, 5 })
 local reply = {}
-for i = 1, #ARGV, 5 do
+for i = 1, #ARGV, 6 do
   local id = ARGV[i]
   local state = read_state(redis.call('HGET', KEYS[3], id))
   local held = state.token == ARGV[i + 1]
   reply[#reply + 1] = held and 1 or 0
   if held then
     redis.call('ZREM', KEYS[1], id) -- frees first: memory may be full
-    state.failures, state.error = state.failures + tonumber(ARGV[i + 2]), ARGV[i + 3]
-    bury(KEYS[2], KEYS[3], KEYS[4], KEYS[5], id, state, ARGV[i + 4])
+    state.failures, state.crashes, state.error = ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
+    bury(KEYS[2], KEYS[3], KEYS[4], KEYS[5], id, state, ARGV[i + 5])
   end
 end
 return reply

@@ -1,17 +1,17 @@
 -- uses: guard clock record
--- interrupt: stays running, for 1 s at most: its process is about to end. The lapse that follows counts no crash.
+-- interrupt: stays running, for a moment: its process is about to end. The lapse that follows counts no crash.
 -- KEYS  1 running 2 state
--- ARGV  per message: id, token
+-- ARGV  1 how long the lease still lasts, in ms; then per message: id, token
 -- Gives 1 for each lease that was held, 0 for one that was lost or is interrupted already.
 probe({ 1 }, { 2 })
 local reply = {}
-for i = 1, #ARGV, 2 do
+for i = 2, #ARGV, 2 do
   local state = read_state(redis.call('HGET', KEYS[2], ARGV[i]))
   local held = state.token == ARGV[i + 1] and string.sub(state.worker, 1, 1) ~= '!'
   reply[#reply + 1] = held and 1 or 0
   if held then
     redis.call('ZREM', KEYS[1], '') -- a write that needs no memory lets the next one pass when memory is full
-    redis.call('ZADD', KEYS[1], now + 1000, ARGV[i])
+    redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[i])
     state.worker = '!' .. state.worker -- what reclaim knows it by
     redis.call('HSET', KEYS[2], ARGV[i], write_state(state))
   end

@@ -23,7 +23,7 @@ local function reclaim(sets, id)
   if not message then return 'ghost' end
   local state = read_state(redis.call('HGET', KEYS[3], id))
   if string.sub(state.worker, 1, 1) ~= '!' then -- an interrupted one is charged nothing
-    state.crashes = math.min(state.crashes + 1, 2) -- a bystander's lease lapses too: only crash.lua charges the third
+    state.crashes = math.min(state.crashes + 1, 2) -- a bystander's lease lapses too: only who saw its child die charges the third
   end
   if not name or string.find(flags, 'o', 1, true) then
     state.error = not name and 'its header can not be read'

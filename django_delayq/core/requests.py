@@ -1,16 +1,45 @@
-"""What the verbs of a broker take and give: messages and alarms, free hands, leases and how they end. Pure values."""
+"""What backends take and give: messages, alarms, claims and leases. Pure values."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
-
-from django_delayq.brokers.figures import BuriedInfo, Header
 
 BATCH = 1_000
 """The most messages that one verb call takes or gives."""
 
 LeaseId = tuple[str, int]
 """What proves a lease: the id of the message, and the token of its claim."""
+
+
+@dataclass(slots=True)
+class Header:
+    """What travels with the data, and says how to treat it. `None` leaves it to the handler."""
+
+    queue: str
+    key: str
+    at_most_once: bool = False
+    expires_ms: int | None = None  # a length: the message expires that long after `scheduled_ms`
+    max_attempts: int | None = None
+    timeout_ms: int | None = None
+    tag: str | None = None
+    trace_id: str | None = None
+    sent_ms: int = 0  # set by the broker when it takes the message
+    scheduled_ms: int = 0  # the due time as sent or rescheduled, before any retry
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        """The instant from which the message must not start."""
+        return None if self.expires_ms is None else self.scheduled_ms + self.expires_ms
+
+
+@dataclass(frozen=True, slots=True)
+class BuriedInfo:
+    """A message that was buried without having been run. Queue and key are '' where its header can't be read."""
+
+    id: str
+    queue: str
+    key: str
+    failures: int
+    error: str
 
 
 @dataclass(slots=True)
@@ -73,6 +102,9 @@ class Claimed:
     failures: int = 0
     crashes: int = 0
     pk: str = ""  # of its row, where a store has it
+    history: str = ""  # its earlier attempts (history.py), where a store keeps them
+    claimed_ms: int = 0
+    worker: str = ""  # that claimed it
 
 
 @dataclass(slots=True)
@@ -116,41 +148,3 @@ class Refusal(NamedTuple):
 
     wait_ms: int
     of_key: bool
-
-
-class Verb(StrEnum):
-    """How a lease ends."""
-
-    FINISH = "finish"
-    RETRY = "retry"  # due again after `delay_ms`; failures + 1, crashes 0
-    SNOOZE = "snooze"  # due again after `delay_ms`; crashes 0
-    RELEASE = "release"  # back in its old place; due after `delay_ms` where that is given
-    INTERRUPT = "interrupt"  # stays leased for 1 s more, then is ready again with no crash counted
-    CRASH = "crash"  # the child process that ran it died: a crash is counted; ready again, at the third buried
-    BURY = "bury"
-
-
-@dataclass(slots=True)
-class Settlement:
-    """The end of one lease. `error` is one line at most of what failed, `detail` the traceback.
-
-    `failed` tells a bury that ends a failed attempt, which counts as a failure, from one that never started. When the
-    handler started (None where it did not) and ended, what its failure is like (`fingerprint`), and the traceback of a
-    retry are for the history, which a store keeps; a broker alone forgets them.
-
-    `finished_pk` is the row that the handler's own transaction has finished: only its alarm is left to forget.
-    """
-
-    id: str
-    token: int
-    verb: Verb
-    queue: str
-    key: str
-    delay_ms: int = 0
-    error: str = ""
-    detail: str = ""
-    failed: bool = False
-    started_ms: int | None = None
-    ended_ms: int | None = None
-    fingerprint: str = ""
-    finished_pk: str = ""

@@ -1,0 +1,1 @@
+"""Pure values and decisions: no Django, no I/O."""

@@ -1,0 +1,372 @@
+"""What becomes of a leased message when its lease ends: the one place that decides. Pure: no Django, no I/O.
+
+A worker works a transition out from what its claim returned, and a backend writes it where the lease's token still
+matches. Every other move (claim, cancel, replace, reschedule, rescue) takes the token away, so while it matches, what
+the claim returned *is* the record, and no backend has to decide anything again.
+
+The table is docs/internals/states.md. Oban's executor and River's job state machine are its models.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from django_delayq.core.requests import BuriedInfo, Claimed
+from django_delayq.durations import to_text
+from django_delayq.history import Ended, PastAttempt, add
+from django_delayq.message import State
+
+_WAITING = frozenset({State.PENDING, State.READY})
+_RUNNING = frozenset({State.RUNNING})
+
+MOVES: dict[str, tuple[frozenset[State], frozenset[State]]] = {
+    "send": (frozenset({State.NONE}), _WAITING),
+    "claim": (frozenset({State.READY}), _RUNNING),
+    "finish": (_RUNNING, frozenset({State.FINISHED})),
+    "retry": (_RUNNING, _WAITING),
+    "snooze": (_RUNNING, _WAITING),
+    "release": (_RUNNING, _WAITING),
+    "reclaim": (_RUNNING, frozenset({State.READY})),
+    "bury": (frozenset({State.READY, State.RUNNING}), frozenset({State.ERROR})),
+    "cancel": (_WAITING, frozenset({State.CANCELLED})),
+    "reschedule": (_WAITING, _WAITING),
+    "rescue": (frozenset({State.ERROR}), _WAITING),
+    "purge": (_WAITING | {State.ERROR}, frozenset({State.GONE})),
+}
+"""Each move, with the states it may start from and end in. Nothing else is legal (docs/internals/states.md)."""
+
+SUSPECT_CRASHES = 2
+"""With so many crashes a message is a suspect: it waits apart, and runs alone."""
+
+FATAL_CRASHES = 3
+"""With so many it is buried."""
+
+INTERRUPT_MS = 1_000
+"""How long an interrupted lease still lasts: a thread that can't be stopped gets this second to end."""
+
+LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
+"""Why a message that must not start twice is buried when its lease has run out."""
+
+
+class SettleAction(StrEnum):
+    """How a lease ends."""
+
+    FINISH = "finish"
+    RETRY = "retry"  # due again after a delay; failures + 1, crashes 0
+    SNOOZE = "snooze"  # due again after a delay; crashes 0
+    RELEASE = "release"  # not started: back in its old place, or due after a delay
+    INTERRUPT = "interrupt"  # stays leased for `INTERRUPT_MS`, then is ready again with no crash counted
+    CRASH = "crash"  # the process that ran it died: ready again, with one crash more
+    LAPSE = "lapse"  # its lease ran out: ready again, with one crash more, but never the fatal one
+    BURY = "bury"
+
+
+STATE_AFTER = {
+    SettleAction.FINISH: State.FINISHED,
+    SettleAction.RETRY: State.PENDING,
+    SettleAction.SNOOZE: State.PENDING,
+    SettleAction.RELEASE: State.PENDING,
+    SettleAction.INTERRUPT: State.RUNNING,
+    SettleAction.CRASH: State.PENDING,
+    SettleAction.LAPSE: State.PENDING,
+    SettleAction.BURY: State.ERROR,
+}
+"""Where each action leaves the message. `PENDING` and `READY` are told apart by time alone."""
+
+TOTALS = {
+    SettleAction.FINISH: "finished",
+    SettleAction.RETRY: "retried",
+    SettleAction.SNOOZE: "snoozed",
+    SettleAction.RELEASE: "released",
+    SettleAction.LAPSE: "reclaimed",
+    SettleAction.BURY: "buried",
+}
+"""The total that counts each action, where a backend keeps totals."""
+
+
+@dataclass(slots=True)
+class Transition:
+    """What to write of one leased message, where its lease (`id`, `token`) still stands.
+
+    `failures` and `crashes` are the new counts. It is due again after `delay_ms`, or, where that is None, when it was
+    due. `error` is one line on what failed; None leaves the last one. `detail` (the traceback) and `fingerprint` are
+    kept of what is buried. `history` is the JSON of the earlier attempts; None leaves it as it is.
+
+    `started_ms` is when the handler started, None where it did not; `ended_ms` when it ended, None for now. A backend
+    writes no time that is ahead of its own clock.
+
+    `pk` is the row's, where a store has it. `is_written` tells that the handler's own transaction has finished the row:
+    only its alarm is left to forget.
+    """
+
+    id: str
+    token: int
+    queue: str
+    key: str
+    action: SettleAction
+    failures: int = 0
+    crashes: int = 0
+    delay_ms: int | None = None
+    error: str | None = None
+    detail: str = ""
+    fingerprint: str = ""
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    history: str | None = None
+    pk: str = ""
+    is_written: bool = False
+
+    @property
+    def state(self) -> State:
+        """Where the message is then."""
+        return STATE_AFTER[self.action]
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it waits apart then, to run alone."""
+        return self.crashes >= SUSPECT_CRASHES
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What failed: in one line, its traceback, and a text that is the same for failures of one kind."""
+
+    error: str
+    detail: str = ""
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How often a message may start, and until when: what was sent with it, or what its handler says."""
+
+    at_most_once: bool = False
+    max_attempts: int | None = None
+    expires_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When an attempt started (None where it did not) and ended (None for now), in epoch ms."""
+
+    started_ms: int | None = None
+    ended_ms: int | None = None
+
+
+UNSTARTED = Span()
+
+
+# What each action writes
+
+
+def finish(claimed: Claimed, span: Span = UNSTARTED, *, is_written: bool = False) -> Transition:
+    """Return the end of a message whose handler returned."""
+    transition = _of(claimed, SettleAction.FINISH, span)
+    transition.is_written = is_written
+    return transition
+
+
+def retry(claimed: Claimed, failure: Failure, delay_ms: int | None, span: Span = UNSTARTED) -> Transition:
+    """Return the move of a failed message back to waiting. The attempt ended by itself, so no crash is left."""
+    transition = _again(claimed, SettleAction.RETRY, span, Ended.FAILED, failure)
+    transition.failures, transition.crashes, transition.delay_ms = claimed.failures + 1, 0, delay_ms
+    return transition
+
+
+def snooze(claimed: Claimed, delay_ms: int, span: Span = UNSTARTED) -> Transition:
+    """Return the move of a message that asked to come again. The attempt ended by itself, so no crash is left."""
+    transition = _again(claimed, SettleAction.SNOOZE, span, Ended.SNOOZED)
+    transition.crashes, transition.delay_ms = 0, delay_ms
+    return transition
+
+
+def release(claimed: Claimed, delay_ms: int | None = None) -> Transition:
+    """Return the move of a message that was not started back to its old place, or to wait for `delay_ms`."""
+    transition = _of(claimed, SettleAction.RELEASE, UNSTARTED)
+    transition.delay_ms = delay_ms
+    return transition
+
+
+def bury(
+    claimed: Claimed, failure: Failure, span: Span = UNSTARTED, *, failed: bool = False, crashed: bool = False
+) -> Transition:
+    """Return the move of a message that must not run again. `failed`: because an attempt did, which is counted."""
+    transition = _of(claimed, SettleAction.BURY, span)
+    transition.failures += failed
+    transition.crashes += crashed
+    transition.error, transition.detail = _storable(failure.error), _storable(failure.detail)
+    transition.fingerprint = _storable(failure.fingerprint)
+    return transition
+
+
+def interrupt(claimed: Claimed, span: Span = UNSTARTED) -> Transition:
+    """Return the cut of a lease whose worker stops: it runs out in `INTERRUPT_MS`, and no crash is counted then."""
+    return _of(claimed, SettleAction.INTERRUPT, span)
+
+
+def crash(claimed: Claimed, death: str, span: Span = UNSTARTED) -> Transition:
+    """Return what becomes of a message whose own process died: ready again, but at the third death buried."""
+    crashes = claimed.crashes + 1
+    if crashes >= FATAL_CRASHES:
+        since_claim = Span(claimed.claimed_ms if span.started_ms is None else span.started_ms, span.ended_ms)
+        return bury(claimed, Failure(f"killed its worker {crashes} times: {death}"), since_claim, crashed=True)
+    transition = _again(claimed, SettleAction.CRASH, span, Ended.CRASHED, Failure(death))
+    transition.crashes = crashes
+    return transition
+
+
+def lapse(claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrupted: bool = False) -> Transition:
+    """Return what becomes of a message whose lease ran out at `lease_until_ms`.
+
+    Nobody knows whether it killed its worker or stood beside what did. So a lapse counts a crash, but never the fatal
+    one, and none where the stop of its worker had cut the lease. What must not start twice is buried.
+    """
+    crashes = claimed.crashes if interrupted else min(claimed.crashes + 1, SUSPECT_CRASHES)
+    span = Span(claimed.claimed_ms, lease_until_ms)
+    if at_most_once:
+        transition = bury(claimed, Failure(LAPSED_AT_MOST_ONCE), span)
+    else:
+        transition = _again(claimed, SettleAction.LAPSE, span, Ended.INTERRUPTED if interrupted else Ended.LOST)
+    transition.crashes = crashes
+    return transition
+
+
+# What an attempt's end leads to
+
+
+def failed(claimed: Claimed, failure: Failure, policy: Policy, span: Span, wait_ms: Callable[[int], int]) -> Transition:
+    """Return what becomes of a failed attempt: a retry after `wait_ms(attempt)`, unless it was the last.
+
+    It was where `policy` allows no more attempts, or the next one would start after the message expires.
+    """
+    attempt = claimed.failures + 1
+    if policy.at_most_once or (policy.max_attempts is not None and attempt >= policy.max_attempts):
+        return bury(claimed, failure, span, failed=True)
+    delay_ms = wait_ms(attempt)
+    if policy.expires_at_ms is not None and (span.ended_ms or 0) + delay_ms >= policy.expires_at_ms:
+        last = Failure(f"{failure.error} (the next try would be after it expires)", failure.detail, failure.fingerprint)
+        return bury(claimed, last, span, failed=True)
+    return retry(claimed, failure, delay_ms, span)
+
+
+def snoozed(claimed: Claimed, delay_ms: int, policy: Policy, span: Span) -> Transition:
+    """Return what becomes of a message whose handler asked to run it later."""
+    if policy.at_most_once:
+        return bury(claimed, Failure("asked to snooze, but at_most_once never starts a second time"), span)
+    return snooze(claimed, delay_ms, span)
+
+
+def crashed(claimed: Claimed, death: str, policy: Policy, span: Span) -> Transition:
+    """Return what becomes of a message whose process died while it ran."""
+    if policy.at_most_once:
+        return bury(claimed, Failure(f"{death}; at_most_once: it may have run in part"), span)
+    return crash(claimed, death, span)
+
+
+def interrupted(claimed: Claimed, policy: Policy, span: Span) -> Transition:
+    """Return what becomes of a message that runs while its worker stops."""
+    if policy.at_most_once:
+        reason = "at_most_once: interrupted by the stop of its worker; it may have run in part"
+        return bury(claimed, Failure(reason), span)
+    return interrupt(claimed, span)
+
+
+def refused(claimed: Claimed, policy: Policy, now_ms: int) -> Transition | None:
+    """Return the end of a claimed message that must not start any more; None where it may."""
+    if policy.at_most_once and (claimed.crashes or claimed.failures):
+        return bury(claimed, Failure("at_most_once: it was handed out before, and may have run in part"))
+    if policy.max_attempts is not None and claimed.failures >= policy.max_attempts:
+        # Its last end could not be written, or max_attempts was lowered.
+        return bury(
+            claimed, Failure(f"it has failed {claimed.failures} times, and max_attempts is {policy.max_attempts}")
+        )
+    if policy.expires_at_ms is not None and policy.expires_at_ms <= now_ms:
+        return bury(claimed, Failure(f"expired {to_text(now_ms - policy.expires_at_ms)} ago"))
+    return None
+
+
+def in_place_of(
+    transition: Transition, claimed: Claimed, policy: Policy, refusal: str, wait_ms: Callable[[int], int]
+) -> list[Transition]:
+    """Return what to try, in this order, in place of an end that no backend takes for good: the attempt has failed.
+
+    After its last attempt the message is buried. Before that, or where not even that can be written, it waits for
+    `wait_ms(attempt)`, and `refused` starts it no more than it may. `refusal` says why, in one line.
+    """
+    if transition.is_written or transition.action in (SettleAction.RELEASE, SettleAction.INTERRUPT):
+        return []  # it has ended, or no attempt has
+    kind = f"its {transition.action} is refused"
+    why = f"{kind}: {refusal}"
+    error = f"{transition.error} ({why})" if transition.error else why
+    attempt, span = claimed.failures + 1, Span(transition.started_ms, transition.ended_ms)
+    again = retry(claimed, Failure(error), wait_ms(attempt), span)
+    if policy.max_attempts is None or attempt < policy.max_attempts:
+        return [again]
+    return [bury(claimed, Failure(error, error, kind), span, failed=True), again]
+
+
+# What is told of it
+
+
+def describe(transition: Transition) -> str:
+    """Return what a log line says of a transition, after the message's name."""
+    match transition.action:
+        case SettleAction.RETRY:
+            return f"failed, runs again in {to_text(transition.delay_ms or 0)}: {transition.error}"
+        case SettleAction.SNOOZE:
+            return f"snoozes for {to_text(transition.delay_ms or 0)}"
+        case SettleAction.CRASH:
+            return f"counts a crash, runs again: {transition.error}"
+        case SettleAction.BURY:
+            return f"is buried: {transition.error}"
+        case _:
+            return str(transition.state.value)
+
+
+def buried_info(transition: Transition) -> BuriedInfo:
+    """Return what is told of a message that was buried without having been run."""
+    return BuriedInfo(transition.id, transition.queue, transition.key, transition.failures, transition.error or "")
+
+
+def _of(claimed: Claimed, action: SettleAction, span: Span) -> Transition:
+    header = claimed.header
+    return Transition(
+        claimed.id,
+        claimed.token,
+        header.queue if header else "",
+        header.key if header else "",
+        action,
+        claimed.failures,
+        claimed.crashes,
+        started_ms=span.started_ms,
+        ended_ms=span.ended_ms,
+        pk=claimed.pk,
+    )
+
+
+def _again(
+    claimed: Claimed, action: SettleAction, span: Span, outcome: Ended, failure: Failure | None = None
+) -> Transition:
+    """Return a transition back to waiting that leaves an attempt in the history, where one is kept."""
+    transition = _of(claimed, action, span)
+    if failure is not None:
+        transition.error, transition.detail = _storable(failure.error), _storable(failure.detail)
+    if claimed.history:
+        started_ms = claimed.claimed_ms if span.started_ms is None else span.started_ms
+        ended_ms = started_ms if span.ended_ms is None else span.ended_ms
+        past = PastAttempt(
+            claimed.failures + 1,
+            started_ms,
+            ended_ms,
+            claimed.worker,
+            outcome,
+            transition.error or "",
+            transition.detail,
+        )
+        transition.history = add(claimed.history, past)
+    return transition
+
+
+def _storable(text: str) -> str:
+    """Return the text without what PostgreSQL can't keep."""
+    return text.replace("\0", "\\x00")

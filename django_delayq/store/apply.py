@@ -1,0 +1,102 @@
+"""Writes the ends of leases in a short transaction, for databases that can't move rows in one statement."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from django_delayq.brokers.base import LeaseId
+from django_delayq.core.transitions import INTERRUPT_MS, SettleAction, Transition
+from django_delayq.message import State
+from django_delayq.store.database import Database, marks
+from django_delayq.store.dialects import Dialect
+from django_delayq.store.moves import Ended, bury, finish, wait_again
+from django_delayq.store.rows import LEASES, OF_LEASES
+
+
+class _Locked(NamedTuple):
+    """A row whose lease still stood, locked."""
+
+    transition: Transition
+    is_interrupted: bool
+    claimed_ms: int
+    now_ms: int
+
+    @property
+    def pk(self) -> int:
+        return int(self.transition.pk)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether anything is written: an interrupted lease is not interrupted again."""
+        return not (self.is_interrupted and self.transition.action is SettleAction.INTERRUPT)
+
+    @property
+    def ended_ms(self) -> int:
+        """When the attempt ended. The worker's idea of the clock may be ahead, never what is kept."""
+        ended_ms = self.transition.ended_ms
+        return self.now_ms if ended_ms is None else min(ended_ms, self.now_ms)
+
+    @property
+    def started_ms(self) -> int:
+        """When the attempt started: at its claim, where the worker does not say."""
+        started_ms = self.transition.started_ms
+        return min(self.claimed_ms if started_ms is None else started_ms, self.ended_ms)
+
+
+def apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
+    """See `Statements`."""
+    return database.transaction(partial(_apply, database, transitions))
+
+
+def finish_here(database: Database, pk: int, token: int, started_ms: int) -> bool:
+    """See `Statements`."""
+    dialect = database.dialect
+    held = database.rows(
+        f"SELECT {dialect.now} FROM delayq_ready r WHERE r.id = %s AND r.token = %s{dialect.lock}", [pk, token]
+    )
+    finish(database, [(pk, min(started_ms, now_ms), now_ms) for (now_ms,) in held])
+    return bool(held)
+
+
+def interrupted(dialect: Dialect) -> str:
+    """Return what is set of a row whose attempt the stop of its worker interrupted."""
+    return f"worker = {dialect.interrupted}, lease_until = {dialect.now} + {INTERRUPT_MS}"
+
+
+def _apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
+    locked = _lock(database, transitions)
+    by_state: dict[State, list[_Locked]] = {state: [] for state in State}
+    for row in locked:
+        if row.is_written:
+            by_state[row.transition.state].append(row)
+    finish(database, [(row.pk, row.started_ms, row.ended_ms) for row in by_state[State.FINISHED]])
+    bury(database, [_ended(row) for row in by_state[State.ERROR]])
+    wait_again(database, [row.transition for row in by_state[State.PENDING]])
+    _interrupt(database, [row.pk for row in by_state[State.RUNNING]])
+    return {(row.transition.id, row.transition.token): row.is_written for row in locked}
+
+
+def _lock(database: Database, transitions: Sequence[Transition]) -> list[_Locked]:
+    """Lock the rows whose lease is still held, but for those that another transaction holds."""
+    by_lease = {(one.id, one.token): one for one in transitions}
+    leases = database.given("held", LEASES, [(one.pk, one.id, one.token) for one in transitions])
+    rows = database.rows(
+        f"SELECT r.message_id, r.token, r.worker, r.started_at, {database.dialect.now}"
+        f" FROM {leases.text} {OF_LEASES}{database.dialect.skip_locked}",
+        leases.parameters,
+    )
+    return [
+        _Locked(by_lease[id, token], worker.startswith("!"), claimed_ms, now_ms)
+        for id, token, worker, claimed_ms, now_ms in rows
+    ]
+
+
+def _ended(row: _Locked) -> Ended:
+    return Ended(row.transition, None if row.transition.started_ms is None else row.started_ms, row.ended_ms)
+
+
+def _interrupt(database: Database, pks: Sequence[int]) -> None:
+    if pks:
+        database.changed(
+            f"UPDATE delayq_ready SET {interrupted(database.dialect)} WHERE id IN ({marks(len(pks))})", pks
+        )
