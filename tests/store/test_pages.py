@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
 from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
 
@@ -90,6 +91,7 @@ def test_upkeep_of_what_must_not_start_twice_and_was_due_at_one_time(broker: Sto
     assert work[-1] <= 1.25 * work[1]
 
 
+@pytest.mark.alters_tables  # entries of rows that other tests have removed would be read too
 def test_which_queues_and_keys_there_are_is_not_asked_of_all_rows_for_each(broker: StoredBroker, database: str) -> None:
     send_delay_messages(Send(f"k{n % 30}", 1, id=f"{n}", delay="30m") for n in range(3_000))
     assert len(waiting_pairs(broker.database, 100)) == 30
