@@ -3,6 +3,7 @@
 Kept are the first attempt and the last ones: what began it, and what it is like now.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -58,6 +59,12 @@ def moved(history: str, by_ms: int) -> str:
         replace(each, started=None if each.started is None else each.started + by_ms, ended=each.ended + by_ms)
         for each in read(history)
     ]
+    return codec.dumps(attempts).decode()
+
+
+def retold(history: str, retell: Callable[[str], str]) -> str:
+    """Return the history with other words for its errors and tracebacks."""
+    attempts = [replace(each, error=retell(each.error), traceback=retell(each.traceback)) for each in read(history)]
     return codec.dumps(attempts).decode()
 
 

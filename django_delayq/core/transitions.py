@@ -1,4 +1,4 @@
-"""What becomes of a leased message when its lease ends: the one place that decides. Pure: no Django, no I/O.
+"""Decides what becomes of a leased message when its lease ends, for every backend. Pure: no Django, no I/O.
 
 A worker works a transition out from what its claim returned, and a backend writes it where the lease's token still
 matches. Every other move (claim, cancel, replace, reschedule, rescue) takes the token away, so while it matches, what
@@ -83,17 +83,25 @@ TOTALS = {
 }
 """The total that counts each action, where a backend keeps totals."""
 
+_OUTCOMES = {
+    SettleAction.RETRY: Ended.FAILED,
+    SettleAction.SNOOZE: Ended.SNOOZED,
+    SettleAction.CRASH: Ended.CRASHED,
+}
+"""The outcome that an attempt has in the history of a message that waits again."""
+
 
 @dataclass(slots=True)
 class Transition:
-    """What to write of one leased message, where its lease (`id`, `token`) still stands.
+    """The change of one leased message, to be written where its lease (`id`, `token`) still stands.
 
     `failures` and `crashes` are the new counts. It is due again after `delay_ms`, or, where that is None, when it was
     due. `error` is one line on what failed; None leaves the last one. `detail` (the traceback) and `fingerprint` are
     kept of what is buried. `history` is the JSON of the earlier attempts; None leaves it as it is.
 
-    `started_ms` is when the handler started, None where it did not; `ended_ms` when it ended, None for now. A backend
-    writes no time that is ahead of its own clock.
+    `started_ms` is when the handler started, None where it did not; `ended_ms` when it ended, None for now. Both are by
+    the worker's idea of the clock that decides, which may be ahead of it; so is the history. Of a row that has ended
+    a store keeps neither time ahead of its own clock.
 
     `pk` is the row's, where a store has it. `is_written` tells that the handler's own transaction has finished the row:
     only its alarm is left to forget.
@@ -118,18 +126,18 @@ class Transition:
 
     @property
     def state(self) -> State:
-        """Where the message is then."""
+        """Return where the message is then."""
         return STATE_AFTER[self.action]
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it waits apart then, to run alone."""
+        """Return whether it waits apart then, to run alone."""
         return self.crashes >= SUSPECT_CRASHES
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What failed: in one line, its traceback, and a text that is the same for failures of one kind."""
+    """A failure: in one line, its traceback, and a text that is the same for failures of one kind."""
 
     error: str
     detail: str = ""
@@ -147,7 +155,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When an attempt started (None where it did not) and ended (None for now), in epoch ms."""
+    """The epoch ms at which an attempt started (None where it did not) and ended (None where nobody says)."""
 
     started_ms: int | None = None
     ended_ms: int | None = None
@@ -166,7 +174,7 @@ def finish(claimed: Claimed, span: Span = UNSTARTED, *, is_written: bool = False
     return transition
 
 
-def retry(claimed: Claimed, failure: Failure, delay_ms: int | None, span: Span = UNSTARTED) -> Transition:
+def retry(claimed: Claimed, failure: Failure, delay_ms: int, span: Span = UNSTARTED) -> Transition:
     """Return the move of a failed message back to waiting. The attempt ended by itself, so no crash is left."""
     transition = _again(claimed, SettleAction.RETRY, span, Ended.FAILED, failure)
     transition.failures, transition.crashes, transition.delay_ms = claimed.failures + 1, 0, delay_ms
@@ -305,6 +313,14 @@ def in_place_of(
     return [bury(claimed, Failure(error, error, kind), span, failed=True), again]
 
 
+def with_history(transition: Transition, claimed: Claimed) -> Transition:
+    """Return a transition that was worked out without the history, in a child process, with it."""
+    outcome = _OUTCOMES.get(transition.action)
+    if outcome is not None and transition.history is None:
+        _remember(transition, claimed, outcome)
+    return transition
+
+
 # What is told of it
 
 
@@ -351,20 +367,18 @@ def _again(
     transition = _of(claimed, action, span)
     if failure is not None:
         transition.error, transition.detail = _storable(failure.error), _storable(failure.detail)
-    if claimed.history:
-        started_ms = claimed.claimed_ms if span.started_ms is None else span.started_ms
-        ended_ms = started_ms if span.ended_ms is None else span.ended_ms
-        past = PastAttempt(
-            claimed.failures + 1,
-            started_ms,
-            ended_ms,
-            claimed.worker,
-            outcome,
-            transition.error or "",
-            transition.detail,
-        )
-        transition.history = add(claimed.history, past)
+    _remember(transition, claimed, outcome)
     return transition
+
+
+def _remember(transition: Transition, claimed: Claimed, outcome: Ended) -> None:
+    if not claimed.history:
+        return
+    started_ms = claimed.claimed_ms if transition.started_ms is None else transition.started_ms
+    ended_ms = started_ms if transition.ended_ms is None else transition.ended_ms
+    error, detail = transition.error or "", transition.detail
+    past = PastAttempt(claimed.failures + 1, started_ms, ended_ms, claimed.worker, outcome, error, detail)
+    transition.history = add(claimed.history, past)
 
 
 def _storable(text: str) -> str:

@@ -9,8 +9,7 @@ from django_delayq.core.transitions import INTERRUPT_MS, SettleAction, Transitio
 from django_delayq.message import State
 from django_delayq.store.database import Database, marks
 from django_delayq.store.dialects import Dialect
-from django_delayq.store.moves import Ended, bury, finish, wait_again
-from django_delayq.store.rows import LEASES, OF_LEASES
+from django_delayq.store.moves import Ended, bury, finish, leases, wait_again
 
 
 class _Locked(NamedTuple):
@@ -79,11 +78,11 @@ def _apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseI
 def _lock(database: Database, transitions: Sequence[Transition]) -> list[_Locked]:
     """Lock the rows whose lease is still held, but for those that another transaction holds."""
     by_lease = {(one.id, one.token): one for one in transitions}
-    leases = database.given("held", LEASES, [(one.pk, one.id, one.token) for one in transitions])
+    held = leases(database, transitions)
     rows = database.rows(
         f"SELECT r.message_id, r.token, r.worker, r.started_at, {database.dialect.now}"
-        f" FROM {leases.text} {OF_LEASES}{database.dialect.skip_locked}",
-        leases.parameters,
+        f" FROM {held.text}{database.dialect.skip_locked}",
+        held.parameters,
     )
     return [
         _Locked(by_lease[id, token], worker.startswith("!"), claimed_ms, now_ms)

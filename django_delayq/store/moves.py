@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from django_delayq.brokers.base import pages
 from django_delayq.core.transitions import Transition
-from django_delayq.store.database import Database, marks
+from django_delayq.store.database import Database, Sql, marks
 from django_delayq.store.given import LongText
-from django_delayq.store.rows import HOLDER, SHARED, UNLEASED, shared_with
+from django_delayq.store.rows import HOLDER, LEASES, OF_LEASES, SHARED, UNLEASED, shared_with
 
 PAGE = 50
 """How many rows one statement takes with their errors and histories: of 64 KiB each, and MySQL takes 16 MiB in all."""
@@ -52,6 +52,12 @@ class Ended(NamedTuple):
     ended_ms: int
 
 
+def leases(database: Database, transitions: Sequence[Transition]) -> Sql:
+    """Return the rows `r` whose leases these transitions end, for FROM. One without a pk is of no row."""
+    held = database.given("held", LEASES, [(int(one.pk or 0), one.id, one.token) for one in transitions])
+    return Sql(f"{held.text} {OF_LEASES}", held.parameters)
+
+
 def finish(database: Database, rows: Sequence[tuple[int, int, int]]) -> None:
     """Move rows from ready to finish, each with its pk and when it started and ended."""
     if rows:
@@ -65,7 +71,7 @@ def finish(database: Database, rows: Sequence[tuple[int, int, int]]) -> None:
 
 
 def cancel(database: Database, pks: Sequence[int]) -> None:
-    """ready -> finish as cancelled, of rows that the caller's transaction has locked."""
+    """Move rows from ready to finish as cancelled, which the caller's transaction has locked."""
     if pks:
         database.changed(
             f"INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"

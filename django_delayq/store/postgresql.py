@@ -160,9 +160,10 @@ def _as_record(one: Transition) -> dict[str, Any]:
     record |= {"started_ms": one.started_ms, "ended_ms": one.ended_ms}
     if one.action is SettleAction.FINISH:
         return record
-    record |= {"wait_ms": one.delay_ms, "new_failures": one.failures, "new_crashes": one.crashes}
-    record |= {"cause": one.error, "detail": one.detail, "fingerprint": one.fingerprint, "past": one.history}
-    return record
+    record |= {"new_failures": one.failures, "new_crashes": one.crashes, "cause": one.error}
+    if one.state is State.ERROR:
+        return record | {"cause": one.error or "", "detail": one.detail, "fingerprint": one.fingerprint}
+    return record | {"wait_ms": one.delay_ms, "past": one.history}
 
 
 def finish_here(database: Database, pk: int, token: int, started_ms: int) -> bool:

@@ -7,7 +7,7 @@ from functools import partial
 from django.db import DatabaseError
 
 from django_delayq.brokers.base import BATCH, BuriedInfo, Claimed, Header
-from django_delayq.core.transitions import Failure, Span, buried_info, lapse, retry
+from django_delayq.core.transitions import buried_info, lapse
 from django_delayq.errors import BrokerRefused
 from django_delayq.message import State
 from django_delayq.store.database import Database, is_away, marks
@@ -73,9 +73,9 @@ def _lapse(lost: Claimed, lease_until_ms: int, at_most_once: bool, may_bury: boo
     """Return what becomes of a row whose lease ran out."""
     claimed = replace(lost, worker=lost.worker.removeprefix("!"))
     interrupted = claimed.worker != lost.worker
-    transition = lapse(claimed, lease_until_ms, at_most_once=at_most_once, interrupted=interrupted)
-    if transition.state is State.ERROR and not may_bury:
-        transition = retry(claimed, Failure(transition.error or ""), None, Span(claimed.claimed_ms, lease_until_ms))
+    transition = lapse(claimed, lease_until_ms, at_most_once=at_most_once and may_bury, interrupted=interrupted)
+    if at_most_once and not may_bury:
+        transition.failures, transition.crashes = claimed.failures + 1, 0
     return Ended(transition, claimed.claimed_ms, lease_until_ms)
 
 

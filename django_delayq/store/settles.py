@@ -11,6 +11,7 @@ from django_delayq.brokers.base import Alarm, LeaseId
 from django_delayq.core.transitions import INTERRUPT_MS, Transition
 from django_delayq.message import State
 from django_delayq.store.database import Database, Sql
+from django_delayq.store.moves import leases
 from django_delayq.store.rows import OF_HELD
 from django_delayq.store.statements import statements
 
@@ -29,7 +30,8 @@ def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     # Of two ends of one lease the first counts.
     by_lease = {(one.id, one.token): one for one in reversed(transitions) if not one.is_written}
     found = statements(database).apply(database, list(by_lease.values())) if by_lease else {}
-    passed_over = _passed_over(database, [lease for lease in by_lease if lease not in found])
+    others = [one for lease, one in by_lease.items() if lease not in found]
+    passed_over = _standing(database, leases(database, others)) if others else set()
     written = {lease: by_lease[lease] for lease, is_written in found.items() if is_written}
     over = [_alarm(one) for one in (*written.values(), *(one for one in transitions if one.is_written))]
     again = [_alarm(one, _wait_ms(one)) for one in written.values() if one.state in (State.PENDING, State.RUNNING)]
@@ -54,27 +56,25 @@ def _answer(one: Transition, written: dict[LeaseId, Transition], passed_over: Co
     return written.pop(lease, None) is not None
 
 
-def renew(database: Database, leases: Sequence[LeaseId], lease_ms: int) -> list[bool | None]:
+def renew(database: Database, held: Sequence[LeaseId], lease_ms: int) -> list[bool | None]:
     """Make leases end later."""
-    if not leases:
+    if not held:
         return []
     changes = Sql(f"lease_until = {database.dialect.now} + %s", [lease_ms])
-    renewed = statements(database).change_unlocked(database, changes, _rows_of(database, leases), "message_id, token")
+    renewed = statements(database).change_unlocked(database, changes, _rows_of(database, held), "message_id, token")
     found = {(id, token) for id, token in renewed}
-    passed_over = _passed_over(database, [lease for lease in leases if lease not in found])
-    return [None if lease in passed_over else lease in found for lease in leases]
+    others = [lease for lease in held if lease not in found]
+    passed_over = _standing(database, _rows_of(database, others)) if others else set()
+    return [None if lease in passed_over else lease in found for lease in held]
 
 
-def _passed_over(database: Database, leases: Sequence[LeaseId]) -> set[LeaseId]:
-    """Those of the leases that were not found unlocked which stand all the same."""
-    if not leases:
-        return set()
-    found = _rows_of(database, leases)
+def _standing(database: Database, found: Sql) -> set[LeaseId]:
+    """Return those leases that stand, of rows that were not found unlocked."""
     rows = database.rows(f"SELECT r.message_id, r.token FROM {found.text}", found.parameters)
     return {(id, token) for id, token in rows}
 
 
-def _rows_of(database: Database, leases: Sequence[LeaseId]) -> Sql:
-    """The rows `r` of leases, for FROM."""
-    held = database.given("held", {"message_id": str, "token": int}, leases)
+def _rows_of(database: Database, ids: Sequence[LeaseId]) -> Sql:
+    """Return the rows `r` of leases whose rows' pks are not known, for FROM."""
+    held = database.given("held", {"message_id": str, "token": int}, ids)
     return Sql(f"{held.text} {OF_HELD}", [*held.parameters, database.alias])

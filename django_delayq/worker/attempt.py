@@ -5,7 +5,6 @@ The shape follows Oban's executor: small functions, each with one reason to end 
 
 import asyncio
 import inspect
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,14 +13,14 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from django_delayq import codec
+from django_delayq import codec, history
 from django_delayq.attempts import is_at_most_once, max_attempts
 from django_delayq.core import transitions
 from django_delayq.core.requests import Claimed
 from django_delayq.core.transitions import Failure, Policy, Span, Transition
 from django_delayq.errors import Bury, DataMismatch, Retry, Snooze
 from django_delayq.handlers import Handler
-from django_delayq.message import Message
+from django_delayq.message import Message, State
 from django_delayq.retry import Exponential, backoff_ms
 from django_delayq.store.database import Database
 from django_delayq.values import MAX_NAME
@@ -126,15 +125,15 @@ def after(
         return transitions.finish(claimed, span, is_written=handler.atomic and bool(claimed.pk))
     if isinstance(exception, Snooze):
         return transitions.snoozed(claimed, exception.delay_ms, policy_of(claimed, handler), span)
-    failed = Failure(
-        failure.line(exception),
-        failure.traceback_of(exception, handler.func),
-        failure.fingerprint(exception, handler.func),
-    )
+    failed = Failure(failure.line(exception), failure.traceback_of(exception, handler.func))
     if isinstance(exception, Bury):
-        return transitions.bury(claimed, failed, span, failed=True)
-    wait_ms = partial(_wait_ms, handler, exception)
-    return transitions.failed(claimed, failed, policy_of(claimed, handler), span, wait_ms)
+        transition = transitions.bury(claimed, failed, span, failed=True)
+    else:
+        wait_ms = partial(_wait_ms, handler, exception)
+        transition = transitions.failed(claimed, failed, policy_of(claimed, handler), span, wait_ms)
+    if transition.state is State.ERROR:
+        transition.fingerprint = failure.fingerprint(exception, handler.func)
+    return transition
 
 
 def policy_of(claimed: Claimed, handler: Handler[Any, Any]) -> Policy:
@@ -158,7 +157,7 @@ def in_ascii(transition: Transition) -> Transition:
         error=None if transition.error is None else failure.to_ascii(transition.error),
         detail=failure.to_ascii(transition.detail),
         fingerprint=failure.to_ascii(transition.fingerprint)[:MAX_NAME],
-        history=None if transition.history is None else json.dumps(json.loads(transition.history)),
+        history=None if transition.history is None else history.retold(transition.history, failure.to_ascii),
     )
 
 

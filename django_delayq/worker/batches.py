@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from time import monotonic
 
-from django_delayq.brokers.base import Transition
+from django_delayq.core.transitions import Transition, with_history
 from django_delayq.worker.frames import Answer, Handed, Told
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.turns import Turns
@@ -54,7 +55,8 @@ class Batch:
         """What to tell the child that is handed some of them."""
         self._low = len(leases) // 4
         self._slow_at = monotonic() + SLOW_S
-        return Told(self.held_until(), [Handed(lease.claimed, lease.clock_ms) for lease in leases], self._low)
+        handed = [Handed(replace(lease.claimed, history=""), lease.clock_ms) for lease in leases]  # frames stay small
+        return Told(self.held_until(), handed, self._low)
 
     def held_until(self) -> float:
         """How long all of them are held."""
@@ -76,7 +78,7 @@ class Batch:
         """What the child says."""
         if answer.settlement is not None:
             self.left[0].started_at = answer.started_at
-            self.end_first(answer.settlement, answer.ended_at)
+            self.end_first(with_history(answer.settlement, self.left[0].claimed), answer.ended_at)
         if answer.unstarted:
             back = [lease for lease in self.left if lease.claimed.id in answer.unstarted]
             for lease in back:  # the first of them was taken for started if it was handed on just then

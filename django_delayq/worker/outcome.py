@@ -8,6 +8,7 @@ from django.dispatch import Signal
 
 from django_delayq import signals
 from django_delayq.core.transitions import SettleAction, Transition, describe
+from django_delayq.errors import Retry
 from django_delayq.message import Message, State
 from django_delayq.safe_logs import logger
 from django_delayq.worker.lanes import Lease
@@ -60,7 +61,8 @@ class Outcome:
     ) -> None:
         level = _LEVELS[settlement.action]
         if logger.isEnabledFor(level):
-            shown = exception if settlement.action in (SettleAction.RETRY, SettleAction.BURY) else None
+            is_failure = settlement.action in (SettleAction.RETRY, SettleAction.BURY)
+            shown = exception if is_failure and not isinstance(exception, Retry) else None  # that one asked for it
             self._log(level, describe(settlement), lease, message, shown)
 
     def _log(

@@ -13,6 +13,7 @@ from pytest_django import DjangoDbBlocker, Settings
 
 from django_delayq import Message, delay_execute, send_delay_message
 from django_delayq.brokers import get_broker
+from django_delayq.core import transitions
 from django_delayq.handlers import Handler
 from django_delayq.history import read
 from django_delayq.instants import to_epoch_ms
@@ -117,7 +118,13 @@ def test_texts_that_the_database_can_not_keep_are_written_in_ascii(broker: Store
     row = ReadyMessage.objects.using(database).get()
     (attempt,) = read(row.history)
     assert (row.failures, row.error) == (1, "ValueError: Gr\\xfc\\xdfe \\U0001f389")
-    assert EMOJI in attempt.traceback  # as JSON it is written in ASCII, and nothing of it is lost
+    assert "\\U0001f389" in attempt.traceback
+    ReadyMessage.objects.using(database).update(due_at=broker.database.now_ms())
+    (lost,) = broker.claim_all(WANT, lease_ms=LEASE_MS, worker="dead").messages
+    ReadyMessage.objects.using(database).update(lease_until=5)
+    (again,) = broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages  # its history can be written again
+    assert (again.id, again.crashes) == (lost.id, 1)
+    broker.settle([transitions.release(again)])
     work(broker, handler)
     buried = ErrorMessage.objects.using(database).get()
     assert (buried.failures, buried.error) == (2, row.error)

@@ -7,6 +7,8 @@ import pytest
 
 from django_delayq.brokers.base import Claimed, Header
 from django_delayq.core import transitions
+from django_delayq.core.transitions import Failure, Span, Transition
+from django_delayq.history import NOTHING, Ended, PastAttempt, add as add_attempt, read
 from django_delayq.worker import batches
 from django_delayq.worker.batches import Batch
 from django_delayq.worker.frames import Answer
@@ -55,6 +57,29 @@ def begun(turns: Turns) -> tuple[Lane, Batch]:
 def run_all_but(batch: Batch, left: int) -> None:
     while len(batch.left) > left:
         batch.note(Answer(transitions.release(batch.left[0].claimed), monotonic(), monotonic()))
+
+
+def test_a_child_is_not_told_the_history_and_its_answer_is_added_to_it(make_turns: MakeTurns) -> None:
+    past = add_attempt(NOTHING, PastAttempt(1, 1, 2, "w0", Ended.FAILED, "first", "long " * 1_000))
+    lane = Lane(make_handler(lambda message: None), [("default", "k")], 1, active=1)
+    claimed = Claimed("a", 1, 0, Header("default", "k"), b"null", failures=1, history=past, worker="w1")
+    lane.leases.append(Lease(claimed, lane, 0.0, float("inf"), 0.0))
+    turns = make_turns()
+    ended: list[Transition] = []
+    turns._settling.add = lambda lease, settlement, urgent: ended.append(settlement)  # type: ignore[method-assign,misc,assignment]
+    batch = Batch(lane, turns, 1)
+    batch.fill(1)
+    batch.begin(monotonic(), lambda: None)
+    (handed,) = batch.told(batch.left).batch
+    assert handed.claimed.history == ""
+    answer = transitions.retry(handed.claimed, Failure("second", "Traceback"), 60, Span(3, 4))
+    batch.note(Answer(answer, monotonic(), monotonic()))
+    (transition,) = ended
+    assert transition.history is not None
+    assert [(each.attempt, each.error, each.worker) for each in read(transition.history)] == [
+        (1, "first", "w0"),
+        (2, "second", "w1"),
+    ]
 
 
 LOW = MOST_PER_HAND // 4 + 1
