@@ -103,7 +103,7 @@ class StoredBroker:
 
     @classmethod
     def places(cls, alias: Alias) -> frozenset[str]:
-        """None of its own: those of the clock are told where its class is named."""
+        """Return none: those of the clock are told where its class is named."""
         return frozenset()
 
     def open(self) -> None:
