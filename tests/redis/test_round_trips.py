@@ -1,15 +1,20 @@
-"""How often a put asks the server."""
+"""How often a put, and a claim of many sets, asks the server."""
 
-from django_delayq.brokers.base import Header, Placed, Put
-from django_delayq.brokers.redis import puts
+from typing import TypeVar
+
+from django_delayq.brokers.base import BATCH, Header, Put, Want
+from django_delayq.brokers.redis import RedisBroker, puts
+from django_delayq.brokers.redis.claims import Claimant
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.scripts import Operation
 from django_delayq.brokers.redis.slots import Slots
-from tests.brokers.rig import Rig
+from tests.brokers.rig import LEASE_MS, Rig, ids
+
+R = TypeVar("R")
 
 
-def counted(operation: Operation[list[Placed | None]], calls_of_each: list[int]) -> Operation[list[Placed | None]]:
+def counted(operation: Operation[R], calls_of_each: list[int]) -> Operation[R]:
     """The operation; notes how many calls each of its round trips makes."""
     try:
         calls = next(operation)
@@ -30,3 +35,13 @@ def test_neighbours_whose_ids_wait_in_several_other_sets_are_found_in_one_more(r
     assert round_trips == [1, 3]
     assert [answer and answer.created for answer in placed] == [False, False, True, False]
     assert {rig.get(one.id).header.key for one in batch} == {"k"}
+
+
+def test_a_claim_of_more_sets_than_a_call_names_looks_at_all_of_them_in_one(rig: Rig, links: Links) -> None:
+    assert isinstance(rig.broker, RedisBroker)
+    rig.send("a", key="k7")
+    wants = [Want("q", f"k{n}", 1) for n in range(10 * BATCH)]
+    round_trips: list[int] = []
+    claims = links.run(counted(rig.broker._search.claim(wants, Claimant("w", LEASE_MS)), round_trips))
+    assert round_trips == [10, 1]
+    assert ids(claims.messages) == ["a"]

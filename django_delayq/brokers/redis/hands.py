@@ -13,15 +13,16 @@ class Hands:
     what a set gives less than it was asked for tells that it has no more. A set may be wanted twice."""
 
     def __init__(self, wants: Sequence[Want]) -> None:
-        self._counts: Counter[str] = Counter()
-        self._at_once: Counter[str] = Counter()
+        counts: dict[str, int] = {}  # Counter adds slowly, and many queues of many handlers are 10,000 sets
+        at_once: dict[str, int] = {}
         self._sets: dict[str, tuple[str, str]] = {}
         for want in wants:
             if want.count > 0:
                 name = set_name(want.queue, want.key)
                 self._sets[name] = want.queue, want.key
-                self._counts[name] += want.count
-                self._at_once[name] += max(want.at_once, 0)
+                counts[name] = counts.get(name, 0) + want.count
+                at_once[name] = at_once.get(name, 0) + max(want.at_once, 0)
+        self._counts, self._at_once = Counter(counts), Counter(at_once)
         self.names = frozenset(self._sets)
         self._ranks = {name: rank for rank, name in enumerate(self._sets)}
         self.left = min(MOST, self._counts.total())

@@ -192,10 +192,10 @@ class Search:
 
 def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = False) -> Operation[_Look]:
     """A look by a worker that looks again after so long; `calls` others for what is due there."""
+    arguments: Sequence[Argument] = (_longest_ms(span_s), keys.channel if calls else "")
     look = _Look(0, None, {})
-    for page in pages(sorted(names), BATCH):
-        arguments: Sequence[Argument] = (_longest_ms(span_s), keys.channel if calls else "", *page)
-        (reply,) = yield [Call(load("look"), (keys.sets, keys.timer), arguments)]
+    looks = [Call(load("look"), (keys.sets, keys.timer), (*arguments, *page)) for page in pages(sorted(names), BATCH)]
+    for reply in (yield looks) if looks else ():
         next_due_ms = earliest(look.next_due_ms, int(reply[1]) if int(reply[1]) >= 0 else None)
         due = {name.decode(): int(float(at)) for name, at in zip(reply[2::2], reply[3::2], strict=True)}
         look = _Look(int(reply[0]), next_due_ms, {**look.due, **due})
