@@ -1,6 +1,6 @@
 """Claims: what each lane wants, asked in one call, and the leases that come of it."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from time import monotonic
 
 from django_delayq.attempts import is_at_most_once
@@ -8,7 +8,7 @@ from django_delayq.brokers.base import BATCH, Claimed, Claims, Want
 from django_delayq.core.transitions import buried_info
 from django_delayq.worker import attempt
 from django_delayq.worker.hands import Hands
-from django_delayq.worker.lanes import Lane, Lease, take_paused, take_unstarted, wants_of
+from django_delayq.worker.lanes import Lane, Lease, take_paused, take_unstarted
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.limiting import Limiting
 from django_delayq.worker.pauses import Pauses
@@ -50,6 +50,8 @@ class Claiming:
         self._limiting = limiting
         self._order = order
         self._backlog = True
+        self._drained: set[str] = set()  # queues that had no more when they were last asked, as far as is known
+        self._found = False
         self._most = most
         self._kept: list[Lease] = []  # that have not ended, where there is a most
         self._run = 0
@@ -91,45 +93,64 @@ class Claiming:
         there are hands.
         """
         queues = self._order.names()
-        steps = [[queue] for queue in queues[:-1] if self._backlog]
-        steps.append(queues)  # the broker waits for what the last one asks for
-        is_ahead = self._backlog or len(queues) < 2
-        self._backlog = True
-        self.wanted = self.left_out = found = False
+        was_behind, self._backlog = self._backlog, True
+        self.wanted = self.left_out = self._found = False
         round_ = Round(self._lanes)
-        for place, step in enumerate(steps):
-            before = queues[:place]
-            asked = {lane: self._ask(lane, hands, round_, before, is_ahead) for lane, hands in self._lanes}
+        for step, before in self._steps(queues, was_behind):
+            asked = self._ask(round_, queues[:before], was_behind or len(queues) < 2)
             self.wanted = any(asked.values())
             self.left_out |= not all(asked.values())
             if not self.wanted:
                 break
-            found |= self._claim_of(step, asked, round_)
+            self._found |= self._claim_of(queues, step, asked, round_)
         else:
             self._backlog = round_.is_behind
         round_.end()
-        return found
+        return self._found
 
-    def _ask(self, lane: Lane, hands: Hands, round_: Round, before: Collection[str], is_ahead: bool) -> int:
-        if self._limiting.is_closed(lane):
-            lane.backlog.clear()
-        wanted = min(round_.want(lane, hands, before), self._room(), self._limiting.room(lane))
-        return wanted if is_ahead else min(wanted, max(lane.at_once(hands.free), 1))
+    def _steps(self, queues: Sequence[str], was_behind: bool) -> Iterator[tuple[range, int]]:
+        """Yield the places of the queues that one call asks, call after call, and how many queues come before.
 
-    def _claim_of(self, queues: Sequence[str], asked: Mapping[Lane, int], round_: Round) -> bool:
+        Neighbours of which nothing was left when they were last asked are asked together: most likely nothing is there.
+        """
+        if was_behind and len(queues) > 1:
+            *earlier, last = _neighbours(queues, self._drained)
+            for step in earlier:
+                yield step, step.start
+            if self._found or any(queues[-1] in lane.backlog for lane, _ in self._lanes):
+                yield last, last.start
+        if not self._found:  # the broker waits for what the last call asks for
+            yield range(len(queues)), len(queues) - 1 if was_behind and queues else 0
+
+    def _ask(self, round_: Round, before: Collection[str], is_ahead: bool) -> dict[Lane, int]:
+        for lane, _ in self._lanes:
+            if self._limiting.is_closed(lane):
+                lane.backlog.clear()
+        wants, room = round_.wants(self._lanes, before), self._room()
+        asked = {lane: min(wanted, room, self._limiting.room(lane)) for lane, wanted in wants.items()}
+        if is_ahead:
+            return asked
+        return {lane: min(asked[lane], max(lane.at_once(hands.free), 1)) for lane, hands in self._lanes}
+
+    def _claim_of(self, order: Sequence[str], step: range, asked: Mapping[Lane, int], round_: Round) -> bool:
+        """Claim of the queues at some places of the order, and deal out what comes. Whether it keeps anything."""
+        queues = order[step.start : step.stop]
+        more: set[str] = set()
         lanes = self._in_turn(asked)
         wants = self._wants(queues, asked, lanes)
         sent_at = monotonic()
         claims = self._claim(wants)
         given, foreign = self._deal(claims, sent_at, queues)
         found = bool(foreign)
-        for place, queue in enumerate(queues or [""]):
-            before = queues[:place]
-            most = {lane: _most_to_keep(lane, hands, asked[lane], round_, before) for lane, hands in self._lanes}
-            for lane, hands in lanes:
+        if not claims.left:
+            round_.add_empty(queues or [""], [lane for lane in asked if asked[lane]])
+        for place, queue in enumerate(queues or [""], step.start):
+            there = [each for each in lanes if (queue, each[0]) in given]
+            most = _most_to_keep(there, asked, round_, order[:place] if place > step.start else [])
+            for lane, hands in lanes if claims.left else there:
                 leases = given.get((queue, lane), [])
                 once, others = _parted(leases)
-                kept = self._keep(lane, hands, once, others, most[lane])
+                kept = self._keep(lane, hands, once, others, most.get(lane, 0))
                 found |= kept > 0  # what is given back at once would come again at once
                 if kept and queue:
                     self._order.note(queue, kept)
@@ -137,10 +158,14 @@ class Claiming:
                     left = claims.left or kept < len(leases)
                     filled = len(leases) >= asked[lane]
                     round_.add(lane, hands, queue, kept, filled=filled, left=left, once=bool(once))
-                    if filled or (left and len(queues) == 1):
+                    has_more = filled or (left and len(queues) == 1)
+                    if has_more:
                         lane.backlog.add(queue)
                     elif not left:  # else any of those that were asked together may have more
                         lane.backlog.discard(queue)
+                    if has_more or (left and leases):
+                        more.add(queue)
+        self._drained = self._drained.union(queues) - more
         self._bury(foreign)
         self._unrun.tell(claims.buried, claims.ghosts)
         return found
@@ -158,14 +183,17 @@ class Claiming:
 
         Of nothing where all is paused: that has the broker sleep for no message, but for word of a resume.
         """
-        wants = [
-            want
-            for lane, hands in lanes
-            if asked[lane]
-            for want in wants_of(lane, asked[lane], lane.at_once(hands.free))
-            if (not queues or want.queue in queues) and not self._pauses.cover(want.queue, want.key)
-        ]
-        return sorted(wants, key=lambda want: queues.index(want.queue)) if queues else wants
+        asking = [(lane, asked[lane], lane.at_once(hands.free)) for lane, hands in lanes if asked[lane]]
+        if queues:
+            wants = [
+                Want(queue, key, count, at_once)
+                for queue in queues
+                for lane, count, at_once in asking
+                for key in lane.keys.get(queue, ())
+            ]
+        else:
+            wants = [Want(*pair, count, at_once) for lane, count, at_once in asking for pair in lane.sets]
+        return [want for want in wants if not self._pauses.cover(want.queue, want.key)] if self._pauses else wants
 
     def close(self) -> None:
         """Claim no more, and give back what no hand has started. What runs, runs on."""
@@ -271,6 +299,15 @@ class Claiming:
         return len(kept)
 
 
+def _neighbours(queues: Sequence[str], drained: set[str]) -> Iterator[range]:
+    """Yield the places of queues next to each other that were all drained, and of each other queue alone."""
+    start = 0
+    for place in range(1, len(queues) + 1):
+        if place == len(queues) or not {queues[place - 1], queues[place]} <= drained:
+            yield range(start, place)
+            start = place
+
+
 def _parted(leases: list[Lease]) -> tuple[list[Lease], list[Lease]]:
     """What must not start twice, and the others."""
     once: list[Lease] = []
@@ -280,11 +317,13 @@ def _parted(leases: list[Lease]) -> tuple[list[Lease], list[Lease]]:
     return once, others
 
 
-def _most_to_keep(lane: Lane, hands: Hands, asked: int, round_: Round, before: Collection[str]) -> int:
-    """How many a lane keeps of what came of one queue: of a later one, what those before it have left hands for."""
-    if before:
-        return round_.want(lane, hands, before)
-    return asked if lane.handler.limits else BATCH
+def _most_to_keep(
+    lanes: Sequence[tuple[Lane, Hands]], asked: Mapping[Lane, int], round_: Round, before: Collection[str]
+) -> dict[Lane, int]:
+    """How many lanes keep of what came of one queue: of a later one, what those before it have left hands for."""
+    if before and lanes:
+        return round_.wants(lanes, before)
+    return {lane: asked[lane] if lane.handler.limits else BATCH for lane, _ in lanes}
 
 
 def _queue_of(claimed: Claimed, queues: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from django_delayq.brokers.base import Ask, Claimed, Want
+from django_delayq.brokers.base import Ask, Claimed
 from django_delayq.handlers import Handler
 
 RUN_S = 0.020
@@ -93,6 +93,8 @@ class Lane:
     sets: Sequence[tuple[str, str]]
     """The (queue, key) pairs that it claims from."""
     concurrency: int
+    keys: dict[str, list[str]] = field(init=False)
+    """Its keys in each queue."""
     leases: deque[Lease] = field(default_factory=deque)
     heirs: deque[Lease] = field(default_factory=deque)
     """What may not start before a slot is handed on to it: see heirs.py."""
@@ -113,6 +115,11 @@ class Lane:
     """When so few are left waiting, it is time to claim more."""
     seen: tuple[int, int] = (0, 0)
     """`ended` and the leases that waited, as of the last claim."""
+
+    def __post_init__(self) -> None:
+        self.keys = {}
+        for queue, key in self.sets:
+            self.keys.setdefault(queue, []).append(key)
 
     def want(self, free: int, most: int) -> int:
         """How many messages to claim now, with `free` threads or tasks to spare for any lane, for `most` in all.
@@ -189,11 +196,6 @@ class Lane:
         self.once = once
         self.low = waiting // 2 if filled and self.per_hand > 1 else -1
         self.unmet = filled or left
-
-
-def wants_of(lane: Lane, count: int, at_once: int) -> list[Want]:
-    """A claim of `count` from each of the lane's sets."""
-    return [Want(queue, key, count, at_once) for queue, key in lane.sets]
 
 
 def take_unstarted(lane: Lane, claimed_before: float) -> list[Lease]:

@@ -1,6 +1,7 @@
 """One round of claims, queue after queue: a later one gets the hands that those before it left."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from django_delayq.worker.hands import Hands
@@ -26,20 +27,29 @@ class Round:
         self._given: dict[Lane, _Given] = {}
         self._in_vain: set[tuple[Lane, str]] = set()
 
-    def want(self, lane: Lane, hands: Hands, before: Collection[str]) -> int:
-        """How many messages of a queue to claim for a lane, after those `before` it.
+    def wants(self, lanes: Iterable[tuple[Lane, Hands]], before: Collection[str]) -> dict[Lane, int]:
+        """Return how many messages of a queue to claim for each of these lanes, after the queues `before` it.
 
         None where one of these has more for the lane, unless that was just asked for in vain. A lane for which they
         have more keeps all the hands that it may have, also while it holds enough and is not asked for: of a later
         queue nothing is claimed ahead for them, and the next that frees is for the earlier one.
         """
-        wanted = hands.want(lane, self._left_to_later(hands, before))
-        has_more = any((lane, queue) not in self._in_vain for queue in lane.backlog.intersection(before))
+        earlier = frozenset(before)
+        left = self._left_to_later(earlier)
+        return {lane: self._want(lane, hands, earlier, left[hands]) for lane, hands in lanes}
+
+    def _want(self, lane: Lane, hands: Hands, before: frozenset[str], left: int) -> int:
+        wanted = hands.want(lane, left)
+        has_more = any((lane, queue) not in self._in_vain for queue in lane.backlog & before)
         return 0 if has_more else wanted
 
-    def _left_to_later(self, hands: Hands, before: Collection[str]) -> int:
-        kept = sum(lane.most_hands for lane, its in self._lanes if its is hands and lane.backlog.intersection(before))
-        return max(hands.most - kept, self._free[hands], 0)
+    def _left_to_later(self, before: frozenset[str]) -> dict[Hands, int]:
+        """Return how many hands of each kind these queues leave to later ones: it is the same for all lanes."""
+        kept = Counter[Hands]()
+        for lane, hands in self._lanes:
+            if not lane.backlog.isdisjoint(before):
+                kept[hands] += lane.most_hands
+        return {hands: max(hands.most - kept[hands], free, 0) for hands, free in self._free.items()}
 
     def add(self, lane: Lane, hands: Hands, queue: str, kept: int, *, filled: bool, left: bool, once: bool) -> None:
         """What a queue gave a lane that it was asked for."""
@@ -50,6 +60,12 @@ class Round:
         given.left |= left
         given.once |= once
         self._free[hands] -= min(kept, self._spare[lane])
+
+    def add_empty(self, queues: Iterable[str], lanes: Iterable[Lane]) -> None:
+        """Note that lanes were asked for these queues and that nothing is left there, whatever they gave."""
+        for lane in lanes:
+            self._given.setdefault(lane, _Given())
+            lane.backlog.difference_update(queues)
 
     @property
     def is_behind(self) -> bool:

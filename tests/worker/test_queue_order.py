@@ -1,13 +1,14 @@
 """Queues whose handlers share hands: an earlier one comes first, or they share by weight, over thousands."""
 
 import threading
+from collections.abc import Iterable, Sequence, Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import BATCH, Header, Put, pages
+from django_delayq.brokers.base import BATCH, Claims, Header, Put, Want, pages
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
 from django_delayq.worker.lanes import MOST_PER_HAND
@@ -15,7 +16,7 @@ from django_delayq.worker.options import Options
 from django_delayq.worker.queues import served_queues
 from django_delayq.worker.worker import Worker
 from tests.worker.processes import Site
-from tests.worker.rig import PATIENCE_S, Rig, make_handler
+from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 COUNT = 2_000
 
@@ -75,8 +76,9 @@ def test_handlers_share_by_the_weights_of_their_queues(rig: Rig) -> None:
     assert COUNT // 4 < while_all_had_work.count("bulk") < COUNT // 2  # a third of it
 
 
+@pytest.mark.parametrize("text", ["critical,bulk", "empty,critical,also-empty,bulk", "critical,empty,also-empty,bulk"])
 def test_messages_of_an_earlier_queue_that_come_meanwhile_wait_for_what_was_claimed_and_no_more(
-    rig: Rig, gate: threading.Event
+    rig: Rig, gate: threading.Event, text: str
 ) -> None:
     got: list[str] = []
 
@@ -89,7 +91,7 @@ def test_messages_of_an_earlier_queue_that_come_meanwhile_wait_for_what_was_clai
     rig.start(
         make_handler(note, "critical"),
         make_handler(note, "bulk"),
-        queues=served_queues("critical,bulk"),
+        queues=served_queues(text),
         threads=1,
         max_threads=1,
     )
@@ -98,6 +100,73 @@ def test_messages_of_an_earlier_queue_that_come_meanwhile_wait_for_what_was_clai
     gate.set()
     rig.broker.until(lambda: len(got) == 3 * COUNT)
     assert overtook(got[COUNT:], "critical") <= 2 * MOST_PER_HAND
+
+
+def test_of_queues_that_were_empty_together_the_first_comes_first(rig: Rig, gate: threading.Event) -> None:
+    got: list[str] = []
+
+    def note(message: Message[Any]) -> None:
+        if len(got) == COUNT:
+            gate.wait(PATIENCE_S)
+        got.append(message.queue)
+
+    send(rig, 2 * COUNT, "bulk")
+    handlers = [make_handler(note, key) for key in ("first", "second", "bulk")]
+    rig.start(*handlers, queues=served_queues("first,empty,second,bulk"), threads=1, max_threads=1)
+    rig.broker.until(lambda: len(got) == COUNT)
+    send(rig, COUNT, "first", "second")
+    gate.set()
+    rig.broker.until(lambda: len(got) == 4 * COUNT)
+    assert overtook(got[COUNT:], "first") <= 2 * MOST_PER_HAND
+    assert overtook(got[COUNT:], "second") - COUNT <= 2 * MOST_PER_HAND
+
+
+class CountingBroker(WatchedBroker):
+    """Counts the claims that gave something."""
+
+    fruitful = 0
+
+    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        claims = super().claim(wants, lease_ms=lease_ms, worker=worker)
+        self.fruitful += bool(claims.messages)
+        return claims
+
+
+def test_queues_that_are_empty_are_asked_together(gate: threading.Event) -> None:
+    broker = (rig := Rig(broker_class=CountingBroker)).broker
+    assert isinstance(broker, CountingBroker)
+    queues = [*(f"empty-{n}" for n in range(50)), "bulk"]
+    send(rig, COUNT, "bulk")
+    rig.drain(make_handler(lambda message: None, "bulk"), queues=served_queues(",".join(queues)), threads=1)
+    assert broker.claims <= len(queues) + 3 * broker.fruitful
+
+
+class WatchedSet(set[str]):
+    """Counts how often any of them is compared with others."""
+
+    looks = 0
+
+    def isdisjoint(self, other: Iterable[object]) -> bool:
+        WatchedSet.looks += 1
+        return super().isdisjoint(other)
+
+    def intersection(self, *others: Iterable[object]) -> set[str]:
+        WatchedSet.looks += 1
+        return super().intersection(*others)
+
+    def __and__(self, other: AbstractSet[object]) -> set[str]:
+        WatchedSet.looks += 1
+        return super().__and__(other)
+
+
+def test_what_handlers_leave_to_each_other_is_worked_out_once_for_all(rig: Rig) -> None:
+    queues = [f"q{n}" for n in range(30)]
+    handlers = [make_handler(lambda message: None, f"k{n}") for n in range(30)]
+    worker = rig.make(*handlers, queues=served_queues(",".join(queues)))
+    for lane, _ in worker._claiming._lanes:
+        lane.backlog = WatchedSet()
+    worker._claiming.claim()
+    assert 0 < WatchedSet.looks <= 2 * len(handlers) * rig.broker.claims
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

@@ -61,8 +61,8 @@ def test_what_an_earlier_queue_has_for_a_lane_keeps_all_the_hands_that_the_lane_
     fast.note_run(100, 0.1)
     early.backlog.add("critical")
     round_ = Round([(early, hands), (fast, hands)])
-    assert round_.want(fast, hands, ["critical"]) == for_hands * fast.per_hand
-    assert round_.want(fast, hands, ["other"]) == 2 * fast.per_hand
+    assert round_.wants([(fast, hands)], ["critical"]) == {fast: for_hands * fast.per_hand}
+    assert round_.wants([(fast, hands)], ["other"]) == {fast: 2 * fast.per_hand}
 
 
 def test_hands_that_an_earlier_queue_leaves_free_are_for_later_ones(rig: Rig, gate: threading.Event) -> None:
@@ -71,5 +71,5 @@ def test_hands_that_an_earlier_queue_leaves_free_are_for_later_ones(rig: Rig, ga
     early.backlog.add("critical")
     round_ = Round([(early, hands), (later, hands)])
     for left in (2, 1, 0):
-        assert round_.want(later, hands, ["critical"]) == left
+        assert round_.wants([(later, hands)], ["critical"]) == {later: left}
         round_.add(early, hands, "critical", 1, filled=False, left=True, once=False)
