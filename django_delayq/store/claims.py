@@ -72,11 +72,8 @@ def claim(
         claimed.messages.append(claimed_of(pk, tuple(row), token, claimed.now_ms))
         del by_pk[pk]
     hold_off_ms = database.clock_monitor.hear(claimed.now_ms, asked_at, lease_ms)
-    _look_at_others(database, by_pk, claimed)
-    if hold_off_ms:
-        _wait(claimed, claimed.lapsed, hold_off_ms)
-    else:
-        _claim_lapsed(database, claimed, wants, lease_ms, worker, from_alarms=from_alarms)
+    _look_at_others(database, by_pk, claimed, hold_off_ms)
+    _claim_lapsed(database, claimed, wants, lease_ms, worker, from_alarms=from_alarms)
     return claimed
 
 
@@ -93,20 +90,23 @@ def _not_at_once(by_pk: Mapping[int, Alarm], wants: Iterable[Want]) -> list[int]
     return later
 
 
-def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: ClaimedRows) -> None:
-    """Why each alarm's row could not be leased, and when it may be."""
+def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: ClaimedRows, hold_off_ms: int) -> None:
+    """Find out why each alarm's row could not be leased, and when it may be: what lapsed, after `hold_off_ms`."""
     if not by_pk:
         return
     found = database.rows(
-        "SELECT r.id, r.queue, r.key, r.due_at, coalesce(r.lease_until, 0), r.crashes FROM delayq_ready r"
+        "SELECT r.id, r.queue, r.key, r.due_at, coalesce(r.lease_until, 0), r.crashes, r.worker FROM delayq_ready r"
         f" WHERE r.id IN ({marks(len(by_pk))})",
         list(by_pk),
     )
     now = claimed.now_ms
-    for pk, queue, key, due_ms, lease_until_ms, crashes in found:
+    for pk, queue, key, due_ms, lease_until_ms, crashes, worker in found:
         alarm = by_pk.pop(pk)
         if 0 < lease_until_ms <= now:
-            claimed.lapsed.append(alarm)
+            if hold_off_ms and not worker.startswith("!"):  # a worker that stops has said so, and renews no more
+                _wait(claimed, [alarm], hold_off_ms)
+            else:
+                claimed.lapsed.append(alarm)
             continue
         claimed.over.append(alarm)  # if it is put again, then perhaps to another set
         if crashes < SUSPECT_CRASHES:

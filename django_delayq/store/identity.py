@@ -12,7 +12,8 @@ from django_delayq.texts import text as _
 def identify(database: Database) -> str:
     """Return what tells this store from all others, made up at the first call."""
     rows = StoreIdentity.objects.using(database.using)
-    row, _made = rows.get_or_create(alias=database.alias, defaults={"identity": secrets.token_hex(8)})
+    with database.telling_what_it_lacks():
+        row, _made = rows.get_or_create(alias=database.alias, defaults={"identity": secrets.token_hex(8)})
     return str(row)
 
 
@@ -31,7 +32,7 @@ def not_ours(alias: Alias, clock: Broker, owner: str, ours: str) -> list[str]:
         _(
             "Another site uses prefix %(prefix)r here: the alarms are those of store %(owner)r, not of this one. Give "
             'this one a prefix of its own, DELAYQ["%(alias)s"]["OPTIONS"]["prefix"]; or, if that store is gone for '
-            "good, delete %(key)s.",
+            "good (this database was emptied or made anew), delete %(key)s.",
             prefix=alias.options.prefix,
             owner=owner,
             alias=alias.name,

@@ -16,6 +16,7 @@ _WRITTEN = {
     "delayq_ready": ("INSERT", "UPDATE", "DELETE"),
     "delayq_finish": ("INSERT", "DELETE"),
     "delayq_error": ("INSERT", "DELETE"),
+    "delayq_identity": ("INSERT",),
 }
 """What ends, rescues and prunes messages."""
 _WRITES = {

@@ -82,6 +82,12 @@ def test_one_that_runs_is_not_joined_by_another(
     assert worker.acquire([SECOND], lease_ms=LEASE_MS) == [None]
 
 
+def test_an_idle_connection_that_was_closed_is_no_outage(own_server: Server, worker: RedisBroker) -> None:
+    with own_server.client() as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+    assert worker.acquire([FIRST], lease_ms=LEASE_MS) == [None]
+
+
 def test_what_is_put_off_keeps_no_slot_and_comes_again_at_different_times(
     own_server: Server, worker: RedisBroker, clock: list[float]
 ) -> None:

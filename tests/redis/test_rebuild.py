@@ -123,7 +123,7 @@ def test_an_upkeep_is_one_round_trip_also_the_first(redis_url: str) -> None:
 
     def counted() -> Operation[Upkept]:
         nonlocal trips
-        upkeep = Watch(KEYS, links.shown_at).upkeep(OPTIONS, LEASE_MS)
+        upkeep = Watch(KEYS, links).upkeep(OPTIONS, LEASE_MS)
         calls = next(upkeep)
         while True:
             trips += 1

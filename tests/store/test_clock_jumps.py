@@ -13,7 +13,7 @@ from django_delayq import Message, Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import Claimed, SettleAction
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
-from django_delayq.models import FinishMessage
+from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.clocks import LEAST_GAP_S
 from django_delayq.store.relay import rebuild
@@ -197,3 +197,17 @@ def test_when_nobody_could_ask_the_database_for_longer_than_a_lease_nothing_is_t
         other.upkeep(lease_ms=lease_ms)
         other.wait(0.1)
     assert [one.id for one in taken] == [dead.id]
+
+
+def test_what_a_worker_gave_up_when_it_stopped_is_claimed_by_one_that_has_just_started(
+    broker: StoredBroker, database: str
+) -> None:
+    stopped, running = _claim_one(broker, "stopped", LEASE_MS), _claim_one(broker, "running", LEASE_MS)
+    broker.settle([settlement(stopped, SettleAction.INTERRUPT)])
+    ReadyMessage.objects.using(database).update(lease_until=5)
+    started = _another()
+    started.database.clock_monitor.start(LEASE_MS)
+    claimed = started.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages
+    assert [one.id for one in claimed] == [stopped.id]
+    assert broker.renew([(running.id, running.token)], LEASE_MS) == [True]
+    started.close()

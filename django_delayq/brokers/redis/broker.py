@@ -90,7 +90,7 @@ class RedisBroker:
         self._sleeper = Sleeper(self._links, [keys.channel for keys in self._shards.all])
         self._owners = Owners(self._shards.all, self._links.place_of, self._sleeper.hears)
         self._search = Search(self._shards, self._slots, self._sleeper, self._owners)
-        self._rounds = Rounds(alias, self._shards.all, self._search, self._owners, self._links.shown_at)
+        self._rounds = Rounds(alias, self._shards.all, self._search, self._owners, self._links)
 
     @classmethod
     def check(cls, alias: Alias) -> None:
@@ -191,7 +191,7 @@ class RedisBroker:
         check_batch(asks)
         if not asks:
             return []
-        return self._run(limits.acquire(self._options.prefix, asks, lease_ms, self._links.unbroken_s))
+        return self._run(limits.acquire(self._options.prefix, asks, lease_ms, self._links.hear, self._links.unbroken_s))
 
     def give_back(self, asks: Sequence[Ask]) -> None:
         check_batch(asks)

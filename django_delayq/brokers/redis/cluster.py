@@ -104,6 +104,10 @@ class Cluster:
         place = self.place_of(key)
         return 0.0 if place is None else self._node(place).server.contact.unbroken_s
 
+    def hear(self, key: str, identity: bytes) -> None:
+        if (place := self.place_of(key)) is not None:
+            self._node(place).server.contact.hear(identity)
+
     def close(self) -> None:
         for node in list(self._known.values()):
             node.server.close()
@@ -233,7 +237,8 @@ class Cluster:
         if not isinstance(error, BrokerUnavailable):
             raise error from None
         self._nodes.ask_last(node.address)
-        node.server.contact.lose()
+        if is_new or isinstance(fault, RedisTimeoutError):
+            node.server.contact.lose()
         node.server.close()  # what ended one connection has likely ended them all
         if is_new or (trip.is_hasty and isinstance(fault, RedisTimeoutError)):
             node.is_away(error)

@@ -16,15 +16,27 @@ from django_delayq.brokers.redis.scripts import Call, Hasty, Operation, load
 
 
 def acquire(
-    prefix: str, asks: Sequence[Ask], lease_ms: int, unbroken_s: Callable[[str], float]
+    prefix: str,
+    asks: Sequence[Ask],
+    lease_ms: int,
+    hear: Callable[[str, bytes], None],
+    unbroken_s: Callable[[str], float],
 ) -> Operation[list[Refusal | None]]:
-    """None for each ask that is granted. `unbroken_s` is how long this worker has been in touch with a key's server."""
+    """Return None for each ask that is granted.
+
+    `hear` is told whose data a key's server has, and `unbroken_s` says for how long this worker has been in touch with
+    that server and its data.
+    """
     limits = by_limit(asks)
     # Hasty: a worker that waited for a node that is away would claim nothing of the others.
     replies = yield Hasty(
         _acquire(prefix, limit, [asks[i].token for i in own], lease_ms) for limit, own in limits.items()
     )
-    answers = in_order(limits.values(), [_read(limit, reply) for limit, reply in zip(limits, replies, strict=True)])
+    told = []
+    for limit, (*waits, identity) in zip(limits, replies, strict=True):
+        hear(LimitKeys(prefix, limit.key, limit.value).slots, identity)
+        told.append(_read(limit, waits))
+    answers = in_order(limits.values(), told)
     refusals = _too_soon(prefix, asks, answers, lease_ms, unbroken_s)
     if refusals:
         yield from give_back(prefix, [asks[i] for i in refusals])

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from redis.connection import AbstractConnection
-from redis.exceptions import ResponseError
+from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from django_delayq.brokers.redis.cluster import Cluster
 from django_delayq.brokers.redis.locations import Address, Location
@@ -39,7 +39,10 @@ class Exchange(Protocol):
         """Return where the server is that has a key, for people."""
 
     def unbroken_s(self, key: str) -> float:
-        """Return since how many seconds the server of a key has answered each time."""
+        """Return since how many seconds the server of a key has answered each time, from the same data."""
+
+    def hear(self, key: str, identity: bytes) -> None:
+        """Note whose data the server of a key has."""
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -53,6 +56,7 @@ class Links:
         self.place_of = self._exchange.place_of
         self.shown_at = self._exchange.shown_at
         self.unbroken_s = self._exchange.unbroken_s
+        self.hear = self._exchange.hear
 
     def run(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
         """Run an operation to its end. Raises `lost` of the reason after `budget` seconds, or `BrokerRefused`.
@@ -129,21 +133,24 @@ class OneServer:
     def unbroken_s(self, key: str) -> float:
         return self._server.contact.unbroken_s
 
+    def hear(self, key: str, identity: bytes) -> None:
+        self._server.contact.hear(identity)
+
     def _end(self, calls: list[Call], sent: Sent, patience: Patience) -> Replies:
         try:
             return Replies(self._heard(calls, self._server.receive(calls, sent, patience)))
         except FAULTS as error:
-            self._pause_after(error, patience)
+            self._pause_after(error, patience, is_new=False)
         while True:
             try:
                 return Replies(self._heard(calls, self._server.repeat(calls, patience)), repeated=range(len(calls)))
             except FAULTS as error:
-                self._pause_after(error, patience)
+                self._pause_after(error, patience, is_new=True)
 
-    def _pause_after(self, error: Exception, patience: Patience) -> None:
+    def _pause_after(self, error: Exception, patience: Patience, *, is_new: bool) -> None:
         self.close()  # what ended one connection has likely ended them all
         ours = as_ours(error, self._server.shown)
-        if isinstance(ours, Passing):
+        if isinstance(ours, Passing) and (is_new or isinstance(error, RedisTimeoutError)):
             self._server.contact.lose()
         time.sleep(patience.pause_after(ours))
 

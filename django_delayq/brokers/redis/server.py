@@ -37,9 +37,10 @@ class Contact:
     def __init__(self) -> None:
         self._was_made = self._is_lost = False
         self._since = -math.inf
+        self._identity = b""
 
     def lose(self) -> None:
-        """Note that an answer did not come, or was that it can't answer now."""
+        """Note that no answer came in time, or over a new connection: that an idle one was closed says nothing."""
         self._is_lost = self._was_made  # who was never in touch has lost nothing
 
     def keep(self) -> None:
@@ -49,9 +50,15 @@ class Contact:
             self._since = monotonic()
             self._is_lost = False
 
+    def hear(self, identity: bytes) -> None:
+        """Note whose data it has: another's, since it was restarted or replaced, are not those that were known."""
+        if self._identity not in (b"", identity):
+            self._since = monotonic()
+        self._identity = identity
+
     @property
     def unbroken_s(self) -> float:
-        """Return since how many seconds it has answered each time: without end where it never failed to."""
+        """Return since how many seconds it has answered each time, from the same data: without end if it always did."""
         return 0.0 if self._is_lost else monotonic() - self._since
 
 

@@ -5,12 +5,13 @@ that it saw, it does not leave that to another.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from redis.exceptions import ResponseError
 
 from django_delayq.brokers.base import BuriedInfo, Upkept
 from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.merging import merge_upkept
 from django_delayq.brokers.redis.owners import ALONE_S, Owners
 from django_delayq.brokers.redis.records import unpack_message
@@ -24,11 +25,9 @@ from django_delayq.conf import Alias, Options
 class Rounds:
     """The upkeep of all shards, each in its turn, and a look at each along with it."""
 
-    def __init__(
-        self, alias: Alias, shards: Sequence[Keys], search: Search, owners: Owners, shown_at: Callable[[str], str]
-    ) -> None:
+    def __init__(self, alias: Alias, shards: Sequence[Keys], search: Search, owners: Owners, links: Links) -> None:
         self._alias = alias
-        self._watches = [Watch(keys, shown_at) for keys in shards]
+        self._watches = [Watch(keys, links) for keys in shards]
         self._search = search
         self._owners = owners
 
@@ -57,9 +56,9 @@ class Watch:
     """What one process knows of a shard: whether it has seen the epoch, how the server's clock goes, and what it was
     `told` when it last asked."""
 
-    def __init__(self, keys: Keys, shown_at: Callable[[str], str]) -> None:
+    def __init__(self, keys: Keys, links: Links) -> None:
         self._keys = keys
-        self._shown_at = shown_at
+        self._links = links
         self._has_seen = False
         self._clock: tuple[int, float] | None = None  # server ms, our monotonic seconds when it was asked
         self.told: Upkept | Passing | None = None
@@ -100,6 +99,7 @@ class Watch:
             upkept.next_lease_end_ms = int(reply[5]) if int(reply[5]) >= 0 else None
             upkept.dropped += reply[6]
             here, seen_on, rebuilt_on, refused = reply[7:11]
+            self._links.hear(self._keys.epoch, here)
             upkept.lost_record = upkept.lost_record or self._lost_record(here, seen_on)
             upkept.alarms_lost = here != rebuilt_on
             upkept.away = self._refusal(refused.decode(errors="replace")) if refused else ""
@@ -115,7 +115,7 @@ class Watch:
 
     def _refusal(self, said: str) -> str:
         """Return why a write that needs memory was refused, where others are not: what is new finds no place here."""
-        return str(as_ours(ResponseError(said), self._shown_at(self._keys.epoch)))
+        return str(as_ours(ResponseError(said), self._links.shown_at(self._keys.epoch)))
 
     def _lost_record(self, here: bytes, seen_on: bytes) -> str:
         has_seen, self._has_seen = self._has_seen, True
