@@ -13,7 +13,6 @@ from random import Random
 from typing import Any
 
 import redis
-from psycopg import IsolationLevel
 
 from tests.chaos import ledger
 from tests.servers import (
@@ -149,8 +148,7 @@ class Place:
 @contextmanager
 def _postgresql(draw: Random, directory: Path) -> Iterator[Place]:
     with closing(PostgresServer(_needed(postgres_programs()))) as database, _redis(draw) as (server, keeps):
-        options = draw.choice([{}, {}, {"isolation_level": IsolationLevel.REPEATABLE_READ}])
-        yield Place("PostgreSQL", server.url, [server], database, directory, keeps=keeps, options=options)
+        yield Place("PostgreSQL", server.url, [server], database, directory, keeps=keeps)
 
 
 @contextmanager

@@ -117,6 +117,7 @@ def test_a_worker_does_not_start_there(broker: StoredBroker, registry: None) -> 
 @REPEATABLE_READ
 def test_handlers_that_are_not_atomic_run_there(broker: StoredBroker, database: str, registry: None) -> None:
     delay_execute(key="k")(handle)
+    delay_execute(key="delayq.move", atomic=True)(handle)  # that of the admin's jobs, which every site with it has
     send_delay_message("k", 1, id="a")
     assert found(database) == []
     call_command("run_delayq", drain=True, verbosity=0)
