@@ -56,8 +56,9 @@ def write(using: str, leave: Leave, id: str) -> None:
     """Write a row under that id; "bad" leaves a transaction open."""
     if id == "bad":
         leave(using)
-    if not connections[using].closed_in_transaction:
-        Group.objects.using(using).create(name=id)
+        if connections[using].closed_in_transaction:
+            return
+    Group.objects.using(using).create(name=id)
 
 
 def handler_of(func: Callable[[Message[Any]], None], is_async: bool) -> Any:
