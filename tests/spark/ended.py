@@ -6,6 +6,8 @@ from typing import Any
 
 from django_delayq.conf import get_alias
 from django_delayq.models import ErrorMessage, FinishMessage
+from django_delayq.store import sequence
+from django_delayq.store.database import Database
 
 START = datetime(2026, 1, 1, 23, 59, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -40,6 +42,7 @@ def finish(using: str, pks: Iterable[int], **fields: Any) -> None:
     """Messages that have finished."""
     rows = [FinishMessage(**{"outcome": "finished", **row(using, pk, **fields)}) for pk in pks]
     FinishMessage.objects.using(get_alias(using).database).bulk_create(rows)
+    _move_sequence_on(using)
 
 
 def fail(using: str, pks: Iterable[int], **fields: Any) -> None:
@@ -47,3 +50,9 @@ def fail(using: str, pks: Iterable[int], **fields: Any) -> None:
     given = {"detail": "Traceback", "fingerprint": "ValueError in shop", "error": "e", "failures": 1, **fields}
     rows = [ErrorMessage(**row(using, pk, **given)) for pk in pks]
     ErrorMessage.objects.using(get_alias(using).database).bulk_create(rows)
+    _move_sequence_on(using)
+
+
+def _move_sequence_on(using: str) -> None:
+    """Leave the sequence of primary keys ahead of those that were chosen here."""
+    sequence.mend(Database(using, get_alias(using).database))

@@ -23,8 +23,6 @@ from django_delayq.conf import get_alias
 from django_delayq.models import ReadyMessage, ReportRow
 from django_delayq.spark import files
 from django_delayq.spark.files import write_tables
-from django_delayq.store import sequence
-from django_delayq.store.database import Database
 from tests.spark.conftest import OF_FEW_ROWS, QUICK_START
 from tests.spark.ended import fail, finish
 from tests.spark.following import follow
@@ -75,7 +73,6 @@ def test_a_stream_that_is_killed_amid_a_batch_goes_on_without_a_gap_and_sends_no
     using, checkpoint = get_alias(STORED).database, str(tmp_path / "checkpoint")
     ready = ReadyMessage.objects.using(using)
     finish(STORED, ENDED)
-    sequence.mend(Database(STORED, using))  # their primary keys were not taken from it
     with (
         started([sys.executable, "-m", "tests.spark.following", checkpoint], env) as process,
         transaction.atomic(using),
