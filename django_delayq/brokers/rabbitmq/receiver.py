@@ -37,9 +37,10 @@ from django_delayq.brokers.rabbitmq.settling import End, after_lapse, again, lap
 from django_delayq.brokers.rabbitmq.silence import Silence
 from django_delayq.brokers.rabbitmq.waker import Waker
 from django_delayq.conf import Alias
+from django_delayq.core.transitions import INTERRUPT_MS
 from django_delayq.errors import DelayqError
 
-INTERRUPTED_S = 1.0
+INTERRUPTED_S = INTERRUPT_MS / 1000
 UNWANTED_S = 1.0
 TRIM_EVERY_S = 10.0
 
