@@ -1,5 +1,16 @@
 """Delayed messages for Django: never early, never lost, never held twice, and on time. All that is public is here."""
 
+from django_delayq.api.bulk import asend_delay_messages, send_delay_messages
+from django_delayq.api.handlers import Handler, delay_execute
+from django_delayq.api.operations import (
+    acancel_delay_messages,
+    aget_delay_message,
+    areschedule_delay_messages,
+    cancel_delay_messages,
+    get_delay_message,
+    reschedule_delay_messages,
+)
+from django_delayq.api.send import asend_delay_message, send_delay_message
 from django_delayq.durations import Duration
 from django_delayq.errors import (
     BrokerRefused,
@@ -16,18 +27,8 @@ from django_delayq.errors import (
     UnknownKey,
     Unsupported,
 )
-from django_delayq.handlers import Handler, delay_execute
 from django_delayq.message import Message, State
 from django_delayq.retry import Backoff, Exponential
-from django_delayq.sending.bulk import asend_delay_messages, send_delay_messages
-from django_delayq.sending.byid import (
-    acancel_delay_messages,
-    areschedule_delay_messages,
-    cancel_delay_messages,
-    reschedule_delay_messages,
-)
-from django_delayq.sending.look import aget_delay_message, get_delay_message
-from django_delayq.sending.one import asend_delay_message, send_delay_message
 from django_delayq.sends import MessageInfo, OnConflict, Send, Sent, SentMany
 
 __all__ = [

@@ -14,6 +14,7 @@ from django_delayq.sizes import to_bytes
 from django_delayq.values import check_count, check_name, did_you_mean, shown
 
 DEFAULT_ALIAS = "default"
+DEFAULT_QUEUE = "default"
 BROKER = "django_delayq.brokers.redis.RedisBroker"
 LOCATION = "redis://127.0.0.1:6379/0"
 MOST_SHARDS = 1_000

@@ -11,9 +11,9 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.conditions import now_utc
+from django_delayq.api.registry import get_handler
 from django_delayq.attempts import max_attempts
 from django_delayq.durations import to_text
-from django_delayq.handlers import get_handler
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 
 LONGEST = 120

@@ -19,14 +19,14 @@ from django_delayq.admin.message_page import address_of, message_page
 from django_delayq.admin.moves import KEY
 from django_delayq.admin.payload import payload_of, pretty
 from django_delayq.admin.seen import FIELD, mark_of
+from django_delayq.api.registry import get_handler
+from django_delayq.api.send import send_delay_message
 from django_delayq.brokers import get_broker
 from django_delayq.codec import decode_data, loads
 from django_delayq.conf import get_alias
 from django_delayq.errors import DataMismatch, DelayqError
-from django_delayq.handlers import get_handler
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.monitor import translated
-from django_delayq.sending.one import send_delay_message
 
 _CHANGED = gettext_lazy("Payload changed and run again")
 

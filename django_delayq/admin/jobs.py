@@ -21,15 +21,15 @@ from django.utils.translation import gettext as _, ngettext
 from django_delayq.admin.log import in_english, log_selection
 from django_delayq.admin.moves import KEY, Change, label_of, move
 from django_delayq.admin.selection import TABLES, Selection, model_named
+from django_delayq.api.handlers import delay_execute
+from django_delayq.api.send import send_delay_message
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Pause, covering
 from django_delayq.codec import decode_data
-from django_delayq.conf import get_alias
+from django_delayq.conf import DEFAULT_QUEUE, get_alias
 from django_delayq.errors import DataMismatch, DelayqError
-from django_delayq.handlers import DEFAULT_QUEUE, delay_execute
 from django_delayq.message import Message
 from django_delayq.models import MessageRow
-from django_delayq.sending.one import send_delay_message
 from django_delayq.sends import Sent
 
 NAME = re.compile("[0-9a-f]{32}")

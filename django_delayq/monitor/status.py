@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import partial
 
+from django_delayq.api.registry import handlers_by_key
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Capability, Info, Pause, ServerReport, WorkerInfo
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.durations import to_text
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.handlers import handlers_by_key
 from django_delayq.instants import DAY_MS, HOUR_MS, wall_clock_ms
 from django_delayq.monitor.capacity import Capacity, teams_of
 from django_delayq.monitor.forecast import Hour, forecast

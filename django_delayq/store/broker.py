@@ -48,7 +48,6 @@ from django_delayq.store.feed import Feed, claim_due, claim_until_none
 from django_delayq.store.limits import Limits
 from django_delayq.store.short_cut import ShortCut
 from django_delayq.store.sweep import Unfed
-from django_delayq.transactions import warn_of_others
 from django_delayq.values import did_you_mean
 
 Pair = tuple[str, str]
@@ -116,7 +115,6 @@ class StoredBroker:
 
     def put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
         check_batch(puts_)
-        warn_of_others(self._alias)
         placed, alarms = puts.put(self.database, puts_, on_conflict)
         self._short_cut.put_after_commit(self.database.connection, alarms)
         return refuse_duplicates(placed, on_conflict)

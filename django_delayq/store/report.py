@@ -3,10 +3,10 @@
 from django.apps import apps
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 
+from django_delayq.api.registry import handlers_by_key
 from django_delayq.brokers.base import Broker, ServerReport
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.fields import database_name
-from django_delayq.handlers import handlers_by_key
 from django_delayq.store import clocks
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded

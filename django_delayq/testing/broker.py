@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.test import override_settings
 
+from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Claimed, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import DEFAULT_ALIAS, Alias, alias_names
-from django_delayq.handlers import Handler
 
 VIRTUAL_TIME_BROKER = "django_delayq.testing.VirtualTimeBroker"
 

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+from django_delayq.api.on_commit import WaitingSend, waiting_sends
+from django_delayq.api.operations import message_info
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Info
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.message import State
-from django_delayq.sending.commit import WaitingSend, waiting_sends
-from django_delayq.sending.look import message_info
 from django_delayq.sends import MessageInfo
 from django_delayq.testing.timeline import timeline
 

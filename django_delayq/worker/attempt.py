@@ -14,12 +14,12 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from django_delayq import codec, history
+from django_delayq.api.handlers import Handler
 from django_delayq.attempts import is_at_most_once, max_attempts
 from django_delayq.core import transitions
 from django_delayq.core.requests import Claimed
 from django_delayq.core.transitions import Failure, Policy, Span, Transition
 from django_delayq.errors import Bury, DataMismatch, Retry, Snooze
-from django_delayq.handlers import Handler
 from django_delayq.message import Message, State
 from django_delayq.retry import Exponential, backoff_ms
 from django_delayq.store.database import Database

@@ -5,10 +5,10 @@ from typing import Any
 
 from django.db import connections
 
+from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import ServerReport
-from django_delayq.conf import Alias
+from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.durations import to_text
-from django_delayq.handlers import DEFAULT_QUEUE, Handler
 from django_delayq.values import did_you_mean
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import (

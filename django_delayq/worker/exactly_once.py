@@ -10,10 +10,10 @@ from typing import Any
 from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.transaction import TransactionManagementError
 
+from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Claimed
 from django_delayq.conf import get_alias
 from django_delayq.errors import LeaseLost
-from django_delayq.handlers import Handler
 from django_delayq.message import Message
 from django_delayq.safe_logs import logger
 from django_delayq.store.database import Database

@@ -8,8 +8,8 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from django_delayq import tracebacks
+from django_delayq.api.handlers import Handler
 from django_delayq.credentials import masked
-from django_delayq.handlers import Handler
 from django_delayq.printable import one_line
 from django_delayq.retry import Exponential, backoff_ms
 from django_delayq.safe_logs import logger

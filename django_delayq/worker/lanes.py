@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Ask, Claimed
-from django_delayq.handlers import Handler
 
 RUN_S = 0.020
 """A hand leaves its lane after this long, and a lane holds about this much work for each of its hands."""

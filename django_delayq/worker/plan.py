@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import HandsInfo
-from django_delayq.handlers import DEFAULT_QUEUE, Handler
+from django_delayq.conf import DEFAULT_QUEUE
 from django_delayq.worker.async_hands import CONCURRENCY
 from django_delayq.worker.lanes import Lane
 from django_delayq.worker.options import Options

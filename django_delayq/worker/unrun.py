@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django_delayq import signals
+from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BuriedInfo
-from django_delayq.handlers import Handler
 from django_delayq.safe_logs import logger
 
 

@@ -11,12 +11,12 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
+from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BATCH, Broker, Claims, SettleAction, Transition, Want, pages
 from django_delayq.conf import Alias
 from django_delayq.core import transitions
 from django_delayq.core.transitions import Span
 from django_delayq.errors import DelayqError
-from django_delayq.handlers import Handler
 from django_delayq.safe_logs import logger
 from django_delayq.store import StoredBroker
 from django_delayq.worker import attempt, systemd

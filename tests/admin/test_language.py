@@ -11,9 +11,9 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from django_delayq.admin import actions, jobs
+from django_delayq.api.handlers import delay_execute
 from django_delayq.brokers.base import Pause, RunInfo, SettleAction, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
-from django_delayq.handlers import delay_execute
 from django_delayq.message import Message
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker

@@ -12,9 +12,9 @@ from django.db import OperationalError, connections
 from pytest_django import DjangoDbBlocker, Settings
 
 from django_delayq import Message, delay_execute, send_delay_message
+from django_delayq.api.handlers import Handler
 from django_delayq.brokers import get_broker
 from django_delayq.core import transitions
-from django_delayq.handlers import Handler
 from django_delayq.history import read
 from django_delayq.instants import to_epoch_ms
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage

@@ -21,10 +21,10 @@ from django_delayq import (
     send_delay_message,
     send_delay_messages,
 )
+from django_delayq.api import operations
 from django_delayq.brokers.base import SettleAction
 from django_delayq.instants import from_ms
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.sending import byid
 from django_delayq.signals import message_sent
 from django_delayq.store import StoredBroker
 from tests.brokers.rig import settlement
@@ -114,7 +114,7 @@ def test_what_has_one_tag_is_cancelled_and_rescheduled_together(broker: StoredBr
 def test_what_is_moved_by_tag_is_moved_whole_or_not_at_all(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch, move: Callable[..., int]
 ) -> None:
-    monkeypatch.setattr(byid, "BATCH", 2)
+    monkeypatch.setattr(operations, "BATCH", 2)
     send_delay_messages([Send("k", n, tag="t", delay="1h") for n in range(5)])
     ready = ReadyMessage.objects.using(database)
     before = sorted(ready.values_list("message_id", "due_at"))

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django_delayq import codec
+from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Ask, Claims, Header, Info, LeaseId, Pause, Put, Refusal, Transition, Upkept, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options as AliasOptions
-from django_delayq.handlers import Handler
 from django_delayq.limits import Limits
 from django_delayq.message import Message, State
 from django_delayq.retry import Backoff

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from django_delayq import Message
+from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Claims, Header, Put, Want
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.claims import MOST
 from django_delayq.conf import Alias, get_alias
-from django_delayq.handlers import Handler
 from django_delayq.worker import upkeep
 from django_delayq.worker.lanes import RUN_S
 from django_delayq.worker.options import Options

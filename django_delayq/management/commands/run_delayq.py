@@ -11,11 +11,11 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from django_delayq.api.registry import handlers_by_key
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker
 from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
 from django_delayq.errors import DelayqError
-from django_delayq.handlers import handlers_by_key
 from django_delayq.management.delayq.arguments import USAGE, checked, whole_number
 from django_delayq.sizes import to_bytes
 from django_delayq.worker import logs

@@ -6,6 +6,7 @@ from functools import partial
 
 from django.core.management.base import CommandError
 
+from django_delayq.api.prepare import due_ms
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Counts, Pause, covering
 from django_delayq.durations import to_ms
@@ -13,7 +14,6 @@ from django_delayq.management.delayq.arguments import Options, checked
 from django_delayq.management.delayq.paused import add_queue_and_key, queue_and_key
 from django_delayq.management.delayq.terminal import Write
 from django_delayq.management.delayq.times import end_words, to_words
-from django_delayq.sending.due import due_ms
 from django_delayq.values import check_name, shown
 
 HELP = "Let nothing of a queue or key start. What runs, runs to its end."

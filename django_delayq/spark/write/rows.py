@@ -12,12 +12,12 @@ import pyarrow as pa
 from pyarrow import compute as pc
 
 from django_delayq import codec
+from django_delayq.api.prepare import addressed, body_of
 from django_delayq.brokers.base import Header, Put
 from django_delayq.conf import Alias
 from django_delayq.durations import LONGEST_MS, to_ms
 from django_delayq.errors import DelayqError
 from django_delayq.instants import wall_clock_ms
-from django_delayq.sending.prepare import addressed, body_of
 from django_delayq.sends import Send
 from django_delayq.spark.write.bodies import by_arrow, reader_of
 from django_delayq.spark.write.ids import derived, given

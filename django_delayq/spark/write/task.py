@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from django_delayq.api.registry import get_handler, unknown_key
 from django_delayq.brokers import get_broker
 from django_delayq.conf import Alias
-from django_delayq.handlers import get_handler, unknown_key
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.spark.write.placing import placing

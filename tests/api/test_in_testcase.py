@@ -5,10 +5,10 @@ from django.db import transaction
 from django.test import TestCase
 
 from django_delayq import Handler, SendError, send_delay_messages
+from django_delayq.api.on_commit import waiting_sends
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import get_alias
-from django_delayq.sending.commit import waiting_sends
-from tests.sending.support import waiting_ids
+from tests.api.support import waiting_ids
 
 
 class InTestCase(TestCase):

@@ -1,16 +1,23 @@
-"""Cancel and reschedule, by id."""
+"""What a site does by id, or by tag: cancel, reschedule, get."""
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from asgiref.sync import sync_to_async
 
+from django_delayq.api.on_commit import cancel_waiting, reschedule_waiting
+from django_delayq.api.prepare import due_ms
+from django_delayq.api.registry import get_handler
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import BATCH, Broker, pages
+from django_delayq.brokers.base import Broker, Info, pages
+from django_delayq.codec import decode_data
 from django_delayq.conf import get_alias
+from django_delayq.core.requests import BATCH
 from django_delayq.durations import Duration
-from django_delayq.sending.commit import cancel_waiting, reschedule_waiting
-from django_delayq.sending.due import due_ms
+from django_delayq.errors import DataMismatch
+from django_delayq.instants import from_ms
+from django_delayq.sends import MessageInfo
 from django_delayq.values import check_name, shown
 
 
@@ -37,7 +44,7 @@ def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None =
 
 
 async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
-    """As `cancel_delay_messages`, from async code."""
+    """Cancel as `cancel_delay_messages` does, from async code."""
     alias = get_alias(using)
     if alias.store is not None:
         return await sync_to_async(cancel_delay_messages)(*ids, tag=tag, using=using)
@@ -82,7 +89,7 @@ async def areschedule_delay_messages(
     at: datetime | None = None,
     using: str | None = None,
 ) -> int:
-    """As `reschedule_delay_messages`, from async code."""
+    """Reschedule as `reschedule_delay_messages` does, from async code."""
     alias = get_alias(using)
     if alias.store is not None:
         return await sync_to_async(reschedule_delay_messages)(*ids, tag=tag, delay=delay, at=at, using=using)
@@ -97,6 +104,45 @@ async def areschedule_delay_messages(
     return _count(wanted, answers, await sync_to_async(reschedule_waiting)(alias, wanted, delay_ms, at_ms))
 
 
+def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
+    """Return the message that waits or runs under `id`, else the one buried last, else None.
+
+    A send that waits for a commit is not there yet. Raises `BrokerUnavailable` or `BrokerRefused`.
+    """
+    alias = get_alias(using)
+    info = get_broker(alias.name).get(check_name(id, "id"))
+    return None if info is None else message_info(alias.name, info)
+
+
+async def aget_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
+    """Return what `get_delay_message` does, from async code."""
+    alias = get_alias(using)
+    info = await get_broker(alias.name).aget(check_name(id, "id"))
+    return None if info is None else message_info(alias.name, info)
+
+
+def message_info(using: str, info: Info) -> MessageInfo:
+    """Return what a broker knows of a message as callers see it."""
+    header = info.header
+    expires_ms = header.expires_at_ms
+    return MessageInfo(
+        id=info.id,
+        key=header.key,
+        queue=header.queue,
+        state=info.state,
+        data=_readable(using, header.key, info.body),
+        due_at=from_ms(info.due_ms),
+        sent_at=from_ms(header.sent_ms),
+        failures=info.failures,
+        expires_at=None if expires_ms is None else from_ms(expires_ms),
+        tag=header.tag,
+        trace_id=header.trace_id,
+        error=info.error,
+        holder=info.holder,
+        lease_until=None if info.lease_end_ms is None else from_ms(info.lease_end_ms),
+    )
+
+
 def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | None]:
     """Return the ids and the tag as plain names. Raises `TypeError` or `ValueError` naming the one that is none."""
     for id in ids:
@@ -106,9 +152,20 @@ def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | No
 
 
 def _wanted(broker: Broker, ids: list[str], tag: str | None) -> list[str]:
-    """The ids, and those that wait under the tag."""
+    """Return the ids, and those that wait under the tag."""
     return ids if tag is None else [*ids, *broker.tagged(tag)]
 
 
 def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -> int:
     return len({id for id, answer in zip(ids, answers, strict=True) if answer} | uncommitted)
+
+
+def _readable(using: str, key: str, body: bytes) -> Any:
+    """Return the data as the handler would get it, else as plain JSON, else as text: a look shows what is there."""
+    handler = get_handler(using, key)
+    for data_type in (Any if handler is None else handler.data_type, Any):
+        try:
+            return decode_data(body, data_type)
+        except DataMismatch:
+            continue
+    return body.decode(errors="replace")

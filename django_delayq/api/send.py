@@ -5,13 +5,18 @@ from typing import Any, Unpack
 
 from asgiref.sync import sync_to_async
 
+from django_delayq.api.on_commit import (
+    atell_sent,
+    tell_sent,
+    wait_for_commit,
+    waits_for_commit,
+    warn_of_others,
+)
+from django_delayq.api.prepare import prepare
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Placed
 from django_delayq.conf import get_alias
+from django_delayq.core.requests import Placed
 from django_delayq.durations import Duration
-from django_delayq.sending.commit import wait_for_commit, waits_for_commit
-from django_delayq.sending.prepare import prepare
-from django_delayq.sending.told import atell_sent, tell_sent
 from django_delayq.sends import OnConflict, Send, Sent, When
 
 
@@ -69,6 +74,8 @@ def send_delay_message(
     put = prepare(send, alias)
     if waits_for_commit(alias, on_commit) and wait_for_commit(alias, put, on_conflict):
         return Sent(put.id, None, None)
+    if alias.store is not None:
+        warn_of_others(alias)
     placed = get_broker(alias.name).put([put], on_conflict)
     tell_sent(alias, [put], placed)
     return _answer(placed[0])
@@ -77,9 +84,11 @@ def send_delay_message(
 async def asend_delay_message(
     key: str, data: Any = None, *, using: str | None = None, on_commit: bool | None = None, **when: Unpack[When]
 ) -> Sent:
-    """As `send_delay_message`, from async code. The transaction is the one that `sync_to_async` code sees here."""
-    send = Send(key, data, using=using, **when)
+    """Send as `send_delay_message` does, from async code. The transaction is the one that `sync_to_async` sees here."""
     alias = get_alias(using)
+    if alias.store is not None:
+        return await sync_to_async(send_delay_message)(key, data, using=using, on_commit=on_commit, **when)
+    send = Send(key, data, using=using, **when)
     put = prepare(send, alias)
     if waits_for_commit(alias, on_commit) and await sync_to_async(wait_for_commit)(alias, put, send.on_conflict):
         return Sent(put.id, None, None)

@@ -1,24 +1,57 @@
-"""Sends that wait for the commit of the caller's transaction, since without a store nothing else ties the two."""
+"""A send and the caller's transaction: what waits for its commit, and what is told after it."""
 
+import os
+import sys
 import time
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from asgiref.sync import sync_to_async
 from django.db import connections
 
+from django_delayq.api.registry import get_handler
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import BATCH, Put
 from django_delayq.conf import Alias, get_alias
+from django_delayq.core.requests import BATCH, Placed, Put
 from django_delayq.safe_logs import logger
-from django_delayq.sending.told import tell_failed, tell_sent
 from django_delayq.sends import OnConflict
-from django_delayq.transactions import is_in_transaction, warn_of_others
+from django_delayq.signals import aemit, emit, message_sent, send_failed
 from django_delayq.values import check_flag, shown
+
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+
+
+def is_in_transaction(alias: Alias) -> bool:
+    """Tell whether the alias's database is in `atomic()`."""
+    return connections[alias.database].in_atomic_block
+
+
+def warn_of_others(alias: Alias) -> None:
+    """Warn whoever sends while only other databases are in `atomic()`: they may have meant one of these."""
+    if len(connections.settings) == 1 or is_in_transaction(alias):
+        return
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            warnings.warn(
+                f"A send to {alias.name!r} takes no part in the transaction on database {connection.alias!r}: "
+                f'only one on {alias.database!r} is joined (DELAYQ["{alias.name}"]["DATABASE"]).',
+                RuntimeWarning,
+                stacklevel=_level_of_caller(),
+            )
+
+
+def _level_of_caller() -> int:
+    """Return the `stacklevel`, for who calls this, of the site's line that called into this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 @dataclass(slots=True, eq=False)
 class WaitingSend:
-    """One send of a transaction. `over` when it was put or cancelled.
+    """A send of a transaction, without a store. `over` when it was put or cancelled.
 
     `group` holds the sends that were made right after one another under the same savepoints: the first one that the
     commit calls puts all from itself on, so that a loop of sends costs one round trip.
@@ -32,7 +65,7 @@ class WaitingSend:
     over: bool = False
 
     def after_commit(self) -> None:
-        """The `on_commit` callback. It logs what goes wrong and never raises: the caller's work is committed."""
+        """Send, as the callback of a commit. Logs what goes wrong and never raises: the caller's work is committed."""
         if self.over:
             return
         waiting = [send for send in self.group[self.group.index(self) :] if not send.over]
@@ -60,7 +93,7 @@ class WaitingSend:
 
 
 def waits_for_commit(alias: Alias, on_commit: bool | None) -> bool:
-    """Whether a send waits for the commit; with a store it is part of the transaction instead.
+    """Tell whether a send waits for the commit; with a store it is part of the transaction instead.
 
     Raises `TypeError` for an `on_commit` that means nothing.
     """
@@ -87,7 +120,7 @@ def wait_for_commit(alias: Alias, put: Put, on_conflict: OnConflict) -> bool:
 
 
 def waiting_sends(alias: Alias) -> Iterator[WaitingSend]:
-    """What waits for the commit of this thread's transaction, in the order sent."""
+    """Yield what waits for the commit of this thread's transaction, in the order sent."""
     for entry in connections[alias.database].run_on_commit:
         send = getattr(entry[1], "__self__", None)
         if isinstance(send, WaitingSend) and send.using == alias.name and not send.over:
@@ -95,7 +128,7 @@ def waiting_sends(alias: Alias) -> Iterator[WaitingSend]:
 
 
 def cancel_waiting(alias: Alias, ids: Iterable[str]) -> set[str]:
-    """Drop what waits for the commit under `ids`; gives the ids that it found."""
+    """Drop what waits for the commit under `ids`. Returns the ids that it found."""
     found = [send for send in waiting_sends(alias) if send.put.id in ids]
     for send in found:
         send.over = True
@@ -103,7 +136,7 @@ def cancel_waiting(alias: Alias, ids: Iterable[str]) -> set[str]:
 
 
 def reschedule_waiting(alias: Alias, ids: Iterable[str], delay_ms: int, at_ms: int | None) -> set[str]:
-    """Change the due time of what waits for the commit under `ids`; gives the ids that it found."""
+    """Change the due time of what waits for the commit under `ids`. Returns the ids that it found."""
     found = [send for send in waiting_sends(alias) if send.put.id in ids]
     for send in found:
         send.reschedule(delay_ms, at_ms)
@@ -111,7 +144,7 @@ def reschedule_waiting(alias: Alias, ids: Iterable[str], delay_ms: int, at_ms: i
 
 
 def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
-    """The group of the callback registered last, when nothing can part its fate or its order from the next send."""
+    """Return the group of the last callback, when nothing can part its fate or its order from the next send."""
     connection = connections[alias.database]
     if not connection.run_on_commit or on_conflict == "raise":  # a refusal must name the one that was refused
         return []
@@ -125,3 +158,48 @@ def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
     ):
         return last.group
     return []
+
+
+def tell_sent(alias: Alias, puts: Sequence[Put], placed: Sequence[Placed]) -> None:
+    """Tell of accepted messages; with a store after the commit that decides about them."""
+    if not message_sent.receivers:
+        return
+
+    def tell() -> None:
+        for put, answer in zip(puts, placed, strict=True):
+            emit(message_sent, get_handler(alias.name, put.header.key), **_sent(alias.name, put, answer))
+
+    if alias.store is None:
+        tell()
+    else:
+        connections[alias.database].on_commit(tell, robust=True)
+
+
+async def atell_sent(alias: Alias, puts: Sequence[Put], placed: Sequence[Placed]) -> None:
+    """Tell of accepted messages as `tell_sent` does, from async code."""
+    if not message_sent.receivers:
+        return
+    if alias.store is not None:
+        await sync_to_async(tell_sent)(alias, puts, placed)
+        return
+    for put, answer in zip(puts, placed, strict=True):
+        await aemit(message_sent, get_handler(alias.name, put.header.key), **_sent(alias.name, put, answer))
+
+
+def tell_failed(using: str, puts: Iterable[Put], error: Exception) -> None:
+    """Tell of messages whose transaction was committed and that were not taken, or perhaps not."""
+    for put in puts:
+        emit(send_failed, get_handler(using, put.header.key), **_message(using, put), error=error)
+
+
+def _sent(using: str, put: Put, answer: Placed) -> dict[str, object]:
+    return {
+        **_message(using, put),
+        "due_ms": answer.due_ms,
+        "created": answer.created,
+        "running": answer.running,
+    }
+
+
+def _message(using: str, put: Put) -> dict[str, object]:
+    return {"using": using, "id": put.id, "key": put.header.key, "queue": put.header.queue}

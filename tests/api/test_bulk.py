@@ -11,11 +11,11 @@ from django.db import transaction
 from django.db.transaction import TransactionManagementError
 
 from django_delayq import Handler, Send, SendError, SentMany, asend_delay_messages, delay_execute, send_delay_messages
+from django_delayq.api import bulk
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Want
 from django_delayq.brokers.memory import MemoryBroker
-from django_delayq.sending import batches
-from tests.sending.support import NOW, Noted, waiting
+from tests.api.support import NOW, Noted, waiting
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -61,7 +61,7 @@ def test_a_batch_may_be_smaller(send_many: Any, close_order: Handler[int, None],
 def test_large_data_makes_smaller_batches(
     send_many: Any, any_data: Handler[Any, None], round_trips: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "BATCH_BYTES", 1_000)
+    monkeypatch.setattr(bulk, "BATCH_BYTES", 1_000)
     send_many(any_data.prepare("x" * 400) for _ in range(7))
     assert round_trips == [3, 3, 1]
 

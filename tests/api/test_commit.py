@@ -17,9 +17,9 @@ from django_delayq import (
     reschedule_delay_messages,
     send_delay_messages,
 )
+from django_delayq.api import on_commit
 from django_delayq.brokers.memory import MemoryBroker
-from django_delayq.sending import commit
-from tests.sending.support import NOW, Noted, Watch, waiting, waiting_ids
+from tests.api.support import NOW, Noted, Watch, waiting, waiting_ids
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "othe
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     watch = Watch()
-    monkeypatch.setattr(commit, "time", watch)
+    monkeypatch.setattr(on_commit, "time", watch)
     return watch
 
 

@@ -24,8 +24,8 @@ from django_delayq.brokers.base import Header, Put, SettleAction, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.instants import from_ms
 from django_delayq.message import State
+from tests.api.support import NOW, waiting, waiting_ids
 from tests.brokers.rig import settlement
-from tests.sending.support import NOW, waiting, waiting_ids
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

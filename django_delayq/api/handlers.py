@@ -1,23 +1,26 @@
-"""Handlers: `@delay_execute`, and the registry in which sending and the worker find them by execute key."""
+"""Handlers: `@delay_execute`, what a handler's function must look like, and the short ways to send to it."""
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import typing
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Generic, Never, TypeVar, Unpack
 
 from django.core.exceptions import ImproperlyConfigured
 
-from django_delayq.codec import decode_data, encode_data
-from django_delayq.conf import DEFAULT_ALIAS
+from django_delayq.api import registry
+from django_delayq.api.registry import name_of
+from django_delayq.api.send import asend_delay_message, send_delay_message
+from django_delayq.codec import decode_data, decoder_for, encode_data
+from django_delayq.conf import DEFAULT_ALIAS, DEFAULT_QUEUE
 from django_delayq.durations import Duration, to_ms
-from django_delayq.errors import UnknownKey
 from django_delayq.instants import wall_clock_ms
 from django_delayq.limits import Limits, check_limits
 from django_delayq.message import Message
 from django_delayq.retry import Backoff, Exponential, check_backoff
 from django_delayq.sends import Send, Sent, When, WhenToSend
-from django_delayq.signatures import check_signature, data_type_of
 from django_delayq.values import (
     check_count,
     check_flag,
@@ -31,7 +34,6 @@ from django_delayq.values import (
 T = TypeVar("T")
 R = TypeVar("R")
 
-DEFAULT_QUEUE = "default"
 DEFAULT_TIMEOUT = "1h"
 _NOTHING: Any = None  # data is None unless given, whatever T is; sending checks it against T
 
@@ -66,9 +68,9 @@ class Handler(Generic[T, R]):
 
     @functools.cached_property
     def data_type(self) -> Any:
-        """T of the function's `Message[T]`, `Any` without one. Raises `TypeError` naming the handler."""
+        """Return T of the function's `Message[T]`, `Any` without one. Raises `TypeError` naming the handler."""
         try:
-            return data_type_of(self.func)
+            return _data_type_of(self.func)
         except TypeError as error:
             raise TypeError(f"Handler {name_of(self.func)} (key {self.key!r}): {error}") from error
 
@@ -89,24 +91,16 @@ class Handler(Generic[T, R]):
         return self.func(Message(**(fields | message_fields), key=self.key, data=arrived))
 
     def prepare(self, data: T = _NOTHING, **when: Unpack[When]) -> Send:
-        """A message to send later with `send_delay_messages`."""
+        """Return a message to send later with `send_delay_messages`."""
         return Send(self.key, data, using=self.using, **when)
 
     def send(self, data: T = _NOTHING, **when: Unpack[WhenToSend]) -> Sent:
         """Send a message to this handler: `send_delay_message` with its key and alias."""
-        return _sending()[0](self.key, data, using=self.using, **when)
+        return send_delay_message(self.key, data, using=self.using, **when)
 
     async def asend(self, data: T = _NOTHING, **when: Unpack[WhenToSend]) -> Sent:
         """As `send`, from async code."""
-        return await _sending()[1](self.key, data, using=self.using, **when)
-
-
-@functools.cache
-def _sending() -> tuple[Callable[..., Sent], Callable[..., Awaitable[Sent]]]:
-    # Sending looks handlers up, so it imports this module. An import statement at each send would cost 1 µs.
-    from django_delayq.sending.one import asend_delay_message, send_delay_message
-
-    return send_delay_message, asend_delay_message
+        return await asend_delay_message(self.key, data, using=self.using, **when)
 
 
 def delay_execute(
@@ -145,7 +139,7 @@ def delay_execute(
         if key == "":
             raise _without_key(func)
         try:
-            check_signature(func)
+            _check_signature(func)
             if atomic and inspect.iscoroutinefunction(func):
                 raise TypeError("atomic=True needs a sync handler: Django's transactions don't cross an await.")
             if positional:
@@ -171,7 +165,7 @@ def delay_execute(
                 at_most_once=check_flag(at_most_once, "at_most_once"),
                 limits=check_limits(max_concurrency, concurrency_key, rate_limit),
             )
-            _register(handler)
+            registry.register(handler)
         except (TypeError, ValueError) as error:
             raise ImproperlyConfigured(f"Handler {name_of(func)} (key {shown(key)}): {error}") from error
         return handler
@@ -185,36 +179,6 @@ def _without_key(func: object) -> ImproperlyConfigured:
     return ImproperlyConfigured(f'{name_of(func)}: @delay_execute needs a key; write @delay_execute(key="...").')
 
 
-def get_handler(using: str, key: str) -> Handler[Any, Any] | None:
-    """The handler of an alias that serves `key`, also as a former key."""
-    return _registry.get(using, {}).get(key)
-
-
-def handlers_by_key(using: str) -> Mapping[str, Handler[Any, Any]]:
-    """Every key that has a handler in this alias, former keys too."""
-    return dict(_registry.get(using, {}))
-
-
-def registered_handlers() -> list[Handler[Any, Any]]:
-    """Each handler of every alias once, in the order of registration."""
-    return list(dict.fromkeys(handler for by_key in _registry.values() for handler in by_key.values()))
-
-
-def unknown_key(using: str, key: str) -> UnknownKey:
-    """The error for a key without a handler."""
-    elsewhere = sorted(other for other, by_key in _registry.items() if key in by_key)
-    if elsewhere:
-        return UnknownKey(f"key={shown(key)} has its handler in another alias; pass using={elsewhere[0]!r}.")
-    return UnknownKey(
-        f"key={shown(key)} has no handler in alias {using!r}: {did_you_mean(key, _registry.get(using, ()))}"
-    )
-
-
-def name_of(func: object) -> str:
-    """A function as an error names it: module and name."""
-    return f"{getattr(func, '__module__', '?')}.{getattr(func, '__qualname__', shown(func))}"
-
-
 def _checked_former_keys(keys: Iterable[str], key: str) -> tuple[str, ...]:
     if isinstance(keys, str):
         raise TypeError(f"former_keys={shown(keys)} is one str; give a list: [{shown(keys)}].")
@@ -224,14 +188,46 @@ def _checked_former_keys(keys: Iterable[str], key: str) -> tuple[str, ...]:
     return checked
 
 
-def _register(handler: Handler[Any, Any]) -> None:
-    by_key = _registry.setdefault(handler.using, {})
-    keys = (handler.key, *handler.former_keys)
-    for key in keys:
-        if key in by_key:
-            raise ValueError(f"key {key!r} belongs to {name_of(by_key[key].func)} already; give each handler its own.")
-    by_key.update(dict.fromkeys(keys, handler))
+def _check_signature(func: object) -> None:
+    """Raise `TypeError` unless `func` is a function, sync or async, that takes a message and nothing else."""
+    if not inspect.isroutine(func):
+        raise TypeError(f"a handler is a function, not {type(func).__name__}; write @delay_execute above a def.")
+    if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
+        raise TypeError("a generator does nothing when called; leave out `yield`, or send a message per step.")
+    parameters = list(inspect.signature(func).parameters.values())
+    if len(parameters) != 1 or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        raise TypeError(f"it takes {inspect.signature(func)}; it must take one positional argument: (message).")
+
+
+def _data_type_of(func: Callable[..., Any]) -> Any:
+    """Return T of the function's `Message[T]`; `Any` for a bare `Message` and without an annotation.
+
+    Raises `TypeError` for an annotation that can't be resolved, is no message, or has a T that msgspec can't convert.
+    """
+    annotation = _resolved(func)
+    if annotation in (Any, Message):
+        return Any
+    if typing.get_origin(annotation) is not Message:
+        raise TypeError(f"its argument is annotated {annotation!r}; a handler takes a Message[...].")
+    (data_type,) = typing.get_args(annotation)
+    if data_type in (Any, object):
+        return Any
+    decoder_for(data_type)
+    return data_type
+
+
+def _resolved(func: Callable[..., Any]) -> Any:
+    # Only the argument's annotation: the result's may be known to type checkers alone.
+    name = next(iter(inspect.signature(func).parameters))
+    names = getattr(inspect.unwrap(func), "__globals__", {})
+    try:
+        annotation = func.__annotations__.get(name, Any)
+        return typing.get_type_hints(SimpleNamespace(__annotations__={name: annotation}), names)[name]
+    except Exception as error:
+        raise TypeError(f"its annotation can't be resolved: {error}; import what it names at run time.") from error
 
 
 _OPTIONS = frozenset(inspect.signature(delay_execute).parameters) - {"unknown", "positional"}
-_registry: dict[str, dict[str, Handler[Any, Any]]] = {}

@@ -9,7 +9,7 @@ from django_delayq import Handler, Message, brokers, delay_execute
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import get_alias
 from django_delayq.signals import message_sent, send_failed
-from tests.sending.support import NOW, Noted
+from tests.api.support import NOW, Noted
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 from django_delayq import Handler, send_delay_message
 from django_delayq.brokers.memory import MemoryBroker
-from tests.sending.support import waiting
+from tests.api.support import waiting
 
 pytestmark = pytest.mark.django_db
 

@@ -15,7 +15,7 @@ _BLOCK = 256
 
 
 def new_id() -> str:
-    """22 letters and digits: 8 for the millisecond, then 14 at random (83 bits), so that ids sort by their time.
+    """Return 22 letters and digits: 8 for the millisecond, then 14 at random (83 bits), so that ids sort by time.
 
     The layout follows the ULID's. The system gives the random part: forked processes must not share it.
     """
@@ -23,7 +23,7 @@ def new_id() -> str:
 
 
 def new_ids() -> Iterator[str]:
-    """As `new_id`, without end, for one bulk send: asks the system for the random part of many at once."""
+    """Yield ids as of `new_id` without end, for a bulk send: the random part of many is asked for at once."""
     while True:
         letters = _random_letters(_RANDOM * _BLOCK)
         for start in range(0, len(letters), _RANDOM):

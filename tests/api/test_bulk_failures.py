@@ -18,7 +18,7 @@ from django_delayq import (
     send_delay_messages,
 )
 from django_delayq.brokers.memory import MemoryBroker
-from tests.sending.support import Failing, waiting_ids
+from tests.api.support import Failing, waiting_ids
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -1,16 +1,20 @@
-"""From what a caller wants sent to what a broker takes: everything that can be wrong with it is found here."""
+"""From what a caller asks for to what a queue takes: everything that can be wrong with it is found here."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from django_delayq.brokers.base import Header, Put
+from django.conf import settings
+from django.utils import timezone
+
+from django_delayq.api.registry import get_handler, unknown_key
 from django_delayq.codec import encode_data
-from django_delayq.conf import Alias
-from django_delayq.durations import to_ms
-from django_delayq.handlers import DEFAULT_QUEUE, Handler, get_handler, unknown_key
-from django_delayq.sending.due import due_ms
-from django_delayq.sending.ids import new_id
+from django_delayq.conf import DEFAULT_QUEUE, Alias
+from django_delayq.core.ids import new_id
+from django_delayq.core.requests import Header, Put
+from django_delayq.durations import LONGEST_MS, Duration, to_ms
+from django_delayq.instants import EPOCH, wall_clock_ms
 from django_delayq.sends import OnConflict, Send
 from django_delayq.values import (
     check_flag,
@@ -21,11 +25,14 @@ from django_delayq.values import (
     shown,
 )
 
+if TYPE_CHECKING:
+    from django_delayq.api.handlers import Handler
+
 _ON_CONFLICT = get_args(OnConflict)
 
 
 def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> Put:
-    """A checked message, ready for the broker; its id is of `make_id` unless it has one. Nothing is sent or read.
+    """Return a checked message, with an id of `make_id` unless it has one. Nothing is sent or read.
 
     Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix.
     """
@@ -45,7 +52,7 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> Pu
 
 
 def addressed(send: Send, alias: Alias) -> tuple[Header, Any]:
-    """The header of a message, and the type that its data must fit. Raises as `prepare` does."""
+    """Return the header of a message, and the type that its data must fit. Raises as `prepare` does."""
     key = send.key
     handler = get_handler(alias.name, key) if type(key) is str else None
     if handler is None:
@@ -57,7 +64,7 @@ def addressed(send: Send, alias: Alias) -> tuple[Header, Any]:
 
 
 def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
-    """The data as it is sent. Raises as `prepare` does."""
+    """Return the data as it is sent. Raises as `prepare` does."""
     body = encode_data(data, data_type)
     most = alias.options.max_data
     if len(body) > most:
@@ -69,14 +76,14 @@ def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _header_of(handler: Handler[Any, Any] | None, key: str) -> Header:
+def _header_of(handler: "Handler[Any, Any] | None", key: str) -> Header:
     if handler is None:
         return Header(DEFAULT_QUEUE, key)
     return Header(handler.queue, key, handler.at_most_once, handler.expires_ms)
 
 
 def _header(send: Send, own: Header) -> Header:
-    """The handler's own header, the same for all who ask for nothing else, or a new one."""
+    """Return the handler's own header, the same for all who ask for nothing else, or a new one."""
     if (
         send.queue is None
         and send.at_most_once is None
@@ -101,3 +108,28 @@ def _header(send: Send, own: Header) -> Header:
 
 def _adds_at_most_once(send: Send) -> bool:
     return send.at_most_once is not None and check_flag(send.at_most_once, "at_most_once")
+
+
+def due_ms(delay: Duration | None, at: datetime | None) -> tuple[int, int | None]:
+    """Return milliseconds from now, and the instant in epoch milliseconds that overrides them when `at` was given.
+
+    Raises `TypeError` or `ValueError` naming the value and the fix.
+    """
+    if at is None:
+        return (0 if delay is None else to_ms(delay, "delay")), None
+    if delay is not None:
+        raise TypeError(f"delay={shown(delay)} and at={shown(at)} are both given; give one of them.")
+    return 0, _instant_ms(at)
+
+
+def _instant_ms(at: datetime) -> int:
+    if not isinstance(at, datetime):
+        raise TypeError(f"at={shown(at)} is {type(at).__name__}; give an aware datetime.")
+    if timezone.is_naive(at):
+        if settings.USE_TZ:
+            raise ValueError(f"at={at!r} is naive; give django.utils.timezone.make_aware(at).")
+        at = timezone.make_aware(at, timezone.get_default_timezone())
+    milliseconds = -((at - EPOCH) // timedelta(microseconds=-1000))  # rounded up: never early
+    if milliseconds > wall_clock_ms() + LONGEST_MS:
+        raise ValueError(f"at={at!r} is over 100 years from now; give an earlier time.")
+    return milliseconds

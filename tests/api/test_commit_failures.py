@@ -7,7 +7,7 @@ from django.db import transaction
 
 from django_delayq import BrokerUnavailable, Handler, brokers
 from django_delayq.brokers.memory import MemoryBroker
-from tests.sending.support import Failing, Noted, waiting_ids
+from tests.api.support import Failing, Noted, waiting_ids
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
