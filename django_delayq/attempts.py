@@ -15,12 +15,13 @@ class Terms(Protocol):
 
 def is_at_most_once(sent: Terms | None, handler: Terms | None) -> bool:
     """Whether a message must not start a second time, whichever of the two says so."""
-    return any(terms is not None and terms.at_most_once for terms in (sent, handler))
+    return bool((sent is not None and sent.at_most_once) or (handler is not None and handler.at_most_once))
 
 
 def max_attempts(sent: Terms | None, handler: Terms | None) -> int | None:
     """How many attempts a message may have: its own number, else its handler's; None where neither is known."""
     if is_at_most_once(sent, handler):
         return 1
-    known = (terms.max_attempts for terms in (sent, handler) if terms is not None)
-    return next((number for number in known if number is not None), None)
+    if sent is not None and sent.max_attempts is not None:
+        return sent.max_attempts
+    return None if handler is None else handler.max_attempts

@@ -10,6 +10,7 @@ The table is docs/internals/states.md. Oban's executor and River's job state mac
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from django_delayq.core.requests import BuriedInfo, Claimed
 from django_delayq.durations import to_text
@@ -144,8 +145,7 @@ class Failure:
     fingerprint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     """How often a message may start, and until when: what was sent with it, or what its handler says."""
 
     at_most_once: bool = False
@@ -153,8 +153,7 @@ class Policy:
     expires_at_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The epoch ms at which an attempt started (None where it did not) and ended (None where nobody says)."""
 
     started_ms: int | None = None

@@ -26,8 +26,8 @@ from django_delayq.store.database import Database
 from django_delayq.values import MAX_NAME
 from django_delayq.worker import failure
 from django_delayq.worker.exactly_once import run_and_finish, staying_in_it
-from django_delayq.worker.forked import ended_outside
-from django_delayq.worker.left_open import EndLeftOpen, aleaving_nothing_open, end_left_open, leaving_nothing_open
+from django_delayq.worker.forked import EndedOutside
+from django_delayq.worker.left_open import EndLeftOpen, LeavingNothingOpen, aleaving_nothing_open, end_left_open
 
 
 def begin(
@@ -81,7 +81,7 @@ def run_sync(
             store = Database(handler.using, database)
             run_and_finish(partial(_call, handler, message), message, int(claimed.pk), store)
         else:
-            with leaving_nothing_open(), transaction.atomic(using=database), staying_in_it(database):
+            with LeavingNothingOpen(), transaction.atomic(using=database), staying_in_it(database):
                 _call(handler, message)
     except BaseException as exception:  # noqa: BLE001 - SystemExit in a handler fails its message, not the worker
         return exception
@@ -89,7 +89,7 @@ def run_sync(
 
 
 def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
-    with leaving_nothing_open(), ended_outside():
+    with LeavingNothingOpen(), EndedOutside():
         returned = handler.func(message)
     # What a plain function hands on of an async one has not run: it must not count as finished.
     if returned is None or not inspect.isawaitable(returned):
@@ -101,7 +101,7 @@ def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
 
 async def _acall(handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen) -> None:
     async with aleaving_nothing_open(end_left_open):
-        with ended_outside():
+        with EndedOutside():
             await handler.func(message)
 
 

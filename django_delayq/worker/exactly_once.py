@@ -20,7 +20,7 @@ from django_delayq.store.database import Database
 from django_delayq.store.exactly_once import is_finished
 from django_delayq.store.statements import statements
 from django_delayq.worker import failure
-from django_delayq.worker.left_open import leaving_nothing_open
+from django_delayq.worker.left_open import LeavingNothingOpen
 
 
 def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, database: Database) -> None:
@@ -32,7 +32,7 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
     connection = database.connection
     ended = False
     try:
-        with leaving_nothing_open(), transaction.atomic(using=database.using):
+        with LeavingNothingOpen(), transaction.atomic(using=database.using):
             with staying_in_it(database.using):
                 run()
             if not statements(database).finish_here(database, pk, message.token, message.started_ms):
