@@ -32,3 +32,24 @@ def test_a_waiting_message_takes_no_more_memory_than_promised_and_leaves_none() 
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_trip_counts_the_files_that_a_send_its_commit_and_a_drain_enter() -> None:
+    if not servers.redis_binaries():
+        servers.missing("redis-server")
+    if servers.postgres_programs() is None:
+        servers.missing("PostgreSQL")
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "trip"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode in (0, 1), ran.stdout + ran.stderr  # a goal that is not reached is no failure of this
+    send, rest = ran.stdout.split("its commit:\n")
+    commit, drain = rest.split("a drain of one message:\n")
+    assert "sending/one.py" in send
+    assert "store/short_cut.py" in commit
+    assert "worker/attempt.py" in drain  # also what threads enter
+    assert drain.count("files entered") == 3
+    assert "moves between files" in drain
