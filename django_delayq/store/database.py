@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -51,7 +52,7 @@ class Database:
         """The calling thread's connection."""
         return connections[self.using]
 
-    @property
+    @cached_property
     def vendor(self) -> str:
         """A key of `DIALECTS`. Raises `ImproperlyConfigured` for a database that the store can't use."""
         vendor = self.connection.vendor
@@ -65,22 +66,34 @@ class Database:
     @property
     def dialect(self) -> Dialect:
         """What this database says its own way."""
-        return DIALECTS[self.vendor if self.vendor != "mysql" else database_name(self.connection)]
+        return DIALECTS[self._dialect_name]
+
+    @cached_property
+    def _dialect_name(self) -> str:
+        return self.vendor if self.vendor != "mysql" else database_name(self.connection)
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Run one statement and give its rows."""
-        with self._executed(sql, parameters) as cursor:
-            rows = list(cursor.fetchall()) if cursor.description else []
+        rows = self._executed(sql, parameters, _rows_of)
         return [tuple(map(_whole, row)) for row in rows] if self.vendor == "mysql" else rows
 
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Run one statement and give how many rows it changed."""
-        with self._executed(sql, parameters) as cursor:
-            return int(cursor.rowcount)
+        return self._executed(sql, parameters, _count_of)
 
-    def _quoted(self, sql: str) -> str:
-        # "key" is a word of MySQL's own, which quotes names its own way.
-        return sql.replace('"', "`") if self.connection.vendor == "mysql" else sql
+    def _executed(self, sql: str, parameters: Sequence[Any], answer_of: Callable[[CursorWrapper], T]) -> T:
+        connection = self.connection
+        if connection.vendor == "mysql":
+            sql = sql.replace('"', "`")  # "key" is a word of MySQL's own, which quotes names its own way
+        try:
+            with connection.cursor() as cursor:
+                if sql.startswith("WITH"):
+                    _begin_by_hand(connection, cursor)
+                cursor.execute(sql, parameters)
+                return answer_of(cursor)
+        except DatabaseError as error:
+            self._tell_what_it_lacks(error)
+            raise
 
     def given(self, name: str, columns: given.Columns, rows: given.Rows) -> Sql:
         """A table of `rows` for FROM."""
@@ -91,7 +104,8 @@ class Database:
 
         In one of its own it is tried again after a deadlock; the caller's was rolled back by that, and is told so.
         """
-        is_own = not self.connection.in_atomic_block and self.connection.get_autocommit()
+        connection = self.connection
+        is_own = not connection.in_atomic_block and connection.get_autocommit()
         tries_left = DEADLOCKS if is_own else 0
         while True:
             try:
@@ -128,21 +142,14 @@ class Database:
     @contextmanager
     def copying(self, sql: str) -> Iterator[Any]:
         """Run a COPY of psycopg 3, and give what it is read from or written to. It fails as other statements do."""
+        connection = self.connection
         with (
             self.telling_what_it_lacks(),
-            self.connection.wrap_database_errors,  # Django leaves out `copy`
-            self.connection.cursor() as cursor,
+            connection.wrap_database_errors,  # Django leaves out `copy`
+            connection.cursor() as cursor,
             cursor.copy(sql) as copy,
         ):
             yield copy
-
-    @contextmanager
-    def _executed(self, sql: str, parameters: Sequence[Any]) -> Iterator[CursorWrapper]:
-        with self.telling_what_it_lacks(), self.connection.cursor() as cursor:
-            if sql.startswith("WITH"):
-                _begin_by_hand(self.connection, cursor)
-            cursor.execute(self._quoted(sql), parameters)
-            yield cursor
 
     @contextmanager
     def telling_what_it_lacks(self) -> Iterator[None]:
@@ -150,14 +157,18 @@ class Database:
         try:
             yield
         except DatabaseError as error:
-            if is_about_tables(error):
-                raise BrokerRefused(self.lacks(f"what the store needs ({_first_line(error)})")) from error
-            if _is_denied(error):
-                raise BrokerRefused(
-                    f"Database {self.using!r} does not let its user do what the store needs ({_first_line(error)}): "
-                    "GRANT it."
-                ) from error
+            self._tell_what_it_lacks(error)
             raise
+
+    def _tell_what_it_lacks(self, error: DatabaseError) -> None:
+        """Raise `BrokerRefused` where an error is about what is not there, or what this user may not do."""
+        if is_about_tables(error):
+            raise BrokerRefused(self.lacks(f"what the store needs ({_first_line(error)})")) from error
+        if _is_denied(error):
+            raise BrokerRefused(
+                f"Database {self.using!r} does not let its user do what the store needs ({_first_line(error)}): "
+                "GRANT it."
+            ) from error
 
     @contextmanager
     def available(self) -> Iterator[None]:
@@ -175,6 +186,14 @@ class Database:
                 connection.close()
             told = _("Database %(database)r: %(said)s", database=self.using, said=_first_line(error))
             raise StoreUnavailable(told) from error
+
+
+def _rows_of(cursor: CursorWrapper) -> list[Row]:
+    return list(cursor.fetchall()) if cursor.description else []
+
+
+def _count_of(cursor: CursorWrapper) -> int:
+    return int(cursor.rowcount)
 
 
 def _begin_by_hand(connection: BaseDatabaseWrapper, cursor: CursorWrapper) -> None:
