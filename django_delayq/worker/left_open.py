@@ -18,8 +18,12 @@ from django.dispatch import receiver
 
 from django_delayq.errors import Snooze
 
+_POSTGRESQL_BUSY = (1, 2, 3)
+"""ACTIVE, which only another thread sees: the statement may be one of a transaction; INTRANS; INERROR."""
+_MYSQL_IN_TRANS = 1
+
 Blocks = Mapping[BaseDatabaseWrapper, int]
-"""Connections in a transaction, and how many blocks of `atomic()` each is in: none where autocommit is off."""
+"""Connections in a transaction, and how many blocks of `atomic()` each is in: none where it was begun otherwise."""
 NONE: Blocks = {}
 EndLeftOpen = Callable[[], Awaitable[str]]
 """Rolls back what an async handler left open, and tells of it; empty where that is nothing."""
@@ -130,11 +134,30 @@ def _is_open(connection: BaseDatabaseWrapper) -> bool:
     if connection.connection is None:
         return False
     # Not get_autocommit(), which would connect anew where the server is gone.
-    return connection.in_atomic_block or connection.autocommit != connection.settings_dict["AUTOCOMMIT"]
+    if connection.in_atomic_block or connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
+        return True
+    return connection.autocommit and _is_begun_by_hand(connection)
+
+
+def _is_begun_by_hand(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the driver knows of a transaction. Asks no server; mysqlclient and some pools don't tell."""
+    raw = connection.connection
+    match connection.vendor:
+        case "postgresql":
+            teller = getattr(raw, "pgconn", None) or getattr(raw, "info", None)  # of psycopg 3, made once; of psycopg2
+            return getattr(teller, "transaction_status", 0) in _POSTGRESQL_BUSY
+        case "sqlite":
+            return bool(getattr(raw, "in_transaction", False))
+        case "mysql":
+            return bool(getattr(raw, "server_status", 0) & _MYSQL_IN_TRANS)
+        case _:
+            return False
 
 
 def _what_is_open(connection: BaseDatabaseWrapper) -> str:
-    return "an atomic() was not left" if connection.atomic_blocks else "autocommit is off"
+    if connection.atomic_blocks:
+        return "an atomic() was not left"
+    return "a BEGIN was not ended" if connection.autocommit else "autocommit is off"
 
 
 def _leave_blocks(connection: BaseDatabaseWrapper, blocks: int) -> None:

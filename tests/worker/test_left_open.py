@@ -11,6 +11,8 @@ from django.db import connections, transaction
 
 from django_delayq import Message, Snooze
 from django_delayq.message import State
+from django_delayq.worker.left_open import SyncThread
+from tests.servers import PostgresServer
 from tests.worker.processes import Site
 from tests.worker.rig import Rig, make_handler
 
@@ -35,6 +37,11 @@ def leave_two(using: str) -> None:
     leave_atomic(using)
 
 
+def leave_begun_by_hand(using: str) -> None:
+    with connections[using].cursor() as cursor:
+        cursor.execute("BEGIN")
+
+
 def leave_it_closed(using: str) -> None:
     leave_atomic(using)
     connections[using].close()
@@ -48,6 +55,7 @@ LEAVES = pytest.mark.parametrize(
         (leave_both, "an atomic() was not left"),
         (leave_two, "an atomic() was not left"),
         (leave_it_closed, "an atomic() was not left"),
+        (leave_begun_by_hand, "a BEGIN was not ended"),
     ],
 )
 
@@ -130,13 +138,16 @@ def test_one_that_snoozes_with_a_transaction_open_has_not_snoozed(rig: Rig, sqli
     assert "It left a transaction open" in rig.until_state("a", State.ERROR).error
 
 
-def test_what_ran_in_the_transaction_that_another_left_open_fails_with_it(rig: Rig, database: str) -> None:
+@pytest.mark.parametrize("leave", [leave_autocommit_off, leave_begun_by_hand])
+def test_what_ran_in_the_transaction_that_another_left_open_fails_with_it(
+    rig: Rig, database: str, leave: Leave
+) -> None:
     """Sync code of all async handlers runs in one thread: what one leaves open there, the others write into."""
     left_open, written_too = asyncio.Event(), asyncio.Event()
 
     async def func(message: Message[Any]) -> None:
         if message.id == "bad":
-            await sync_to_async(leave_autocommit_off)(database)
+            await sync_to_async(leave)(database)
             left_open.set()
             await written_too.wait()
         else:
@@ -152,6 +163,34 @@ def test_what_ran_in_the_transaction_that_another_left_open_fails_with_it(rig: R
     rig.send("after")
     rig.until_gone("after")
     assert written(database) == {"after"}
+
+
+def test_what_one_left_open_is_found_while_a_statement_of_another_runs_in_it(
+    postgres_database: str, postgres_server: PostgresServer
+) -> None:
+    """The driver tells only that it is busy then, and the thread has to be asked."""
+
+    def wait_for_lock() -> None:
+        with connections[postgres_database].cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(1)")
+
+    async def run() -> str:
+        sync_thread = SyncThread()
+        assert await sync_thread.watch()() == ""
+        end = sync_thread.watch()
+        await sync_to_async(leave_begun_by_hand)(postgres_database)
+        waiting = asyncio.create_task(sync_to_async(wait_for_lock)())
+        while not holder.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
+            await asyncio.sleep(0.01)
+        told = asyncio.ensure_future(end())
+        await asyncio.sleep(0)  # it has looked
+        holder.execute("SELECT pg_advisory_unlock(1)")
+        await waiting
+        return await told
+
+    with postgres_server.client(connections[postgres_database].settings_dict["NAME"]) as holder:
+        holder.execute("SELECT pg_advisory_lock(1)")
+        assert "a BEGIN was not ended" in asyncio.run(run())
 
 
 def test_in_a_child_process_too(site: Site) -> None:
