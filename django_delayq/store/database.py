@@ -161,7 +161,11 @@ class Database:
             raise
 
     def _tell_what_it_lacks(self, error: DatabaseError) -> None:
-        """Raise `BrokerRefused` where an error is about what is not there, or what this user may not do."""
+        """Raise `BrokerRefused` where an error is about what is not there, or what this user may not do.
+
+        Of every error only the first line is kept: the rest may quote a row, or a statement, with a message's data.
+        """
+        _keep_first_lines(error)
         if is_about_tables(error):
             raise BrokerRefused(self.lacks(f"what the store needs ({_first_line(error)})")) from error
         if _is_denied(error):
@@ -251,6 +255,12 @@ def _has_code(error: BaseException, codes: Collection[str | int]) -> bool:
     return getattr(error.__cause__, "sqlstate", None) in codes or next(iter(error.args), None) in codes
 
 
-def _first_line(error: Exception) -> str:
+def _keep_first_lines(error: DatabaseError) -> None:
+    for one in (error, error.__cause__):  # both stand in a traceback
+        if one is not None:
+            one.args = tuple(_first_line(arg) if isinstance(arg, str) else arg for arg in one.args)
+
+
+def _first_line(error: Exception | str) -> str:
     # What follows the first line may quote a statement with its data.
     return str(error).strip().partition("\n")[0]

@@ -20,6 +20,7 @@ from django_delayq.instants import to_epoch_ms
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.worker import settling as settling_module
+from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage
@@ -32,6 +33,7 @@ from tests.store.support import LEASE_MS, WANT, claim
 from tests.worker.rig import PATIENCE_S, make_handler
 
 EMOJI = "\U0001f389"
+CARD = "4111 1111"
 
 
 @pytest.fixture(autouse=True)
@@ -238,6 +240,49 @@ def test_upkeep_goes_on_where_the_burial_of_what_lapsed_is_refused(broker: Store
     work(broker, handler)
     assert starts == []
     assert {row.message_id for row in ErrorMessage.objects.using(database)} == {"a", "b"}
+
+
+@pytest.mark.alters_tables
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+@pytest.mark.parametrize("atomic", [False, True], ids=["plain", "atomic"])
+def test_the_data_of_a_message_whose_end_is_refused_is_told_nowhere(
+    broker: StoredBroker, database: str, caplog: pytest.LogCaptureFixture, atomic: bool
+) -> None:
+    """The server quotes the row, data and all, in the DETAIL of its error."""
+    send_delay_message("k", CARD, id="a")
+    _refuse_rows_in(database, "delayq_finish")
+    handler = make_handler(lambda message: None, max_attempts=2, atomic=atomic)
+    work(broker, handler)
+    waiting = ReadyMessage.objects.using(database).get()
+    work(broker, handler)
+    buried = ErrorMessage.objects.using(database).get()
+    assert "refuses_all" in waiting.error
+    assert "refuses_all" in buried.error
+    assert "refuses_all" in caplog.text
+    told = [waiting.error, waiting.history, buried.error, buried.detail, buried.history, caplog.text]
+    assert [text for text in told if CARD in text] == []
+
+
+@pytest.mark.alters_tables
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+def test_what_a_thread_logs_of_a_statement_that_is_refused_tells_no_data(
+    broker: StoredBroker, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    send_delay_message("k", CARD, id="a", at_most_once=True)
+    claim(broker)
+    ReadyMessage.objects.using(database).update(lease_until=1, due_at=1)
+    for table in ("delayq_error", "delayq_ready"):
+        _refuse_rows_in(database, table)
+    for move in (lambda: broker.upkeep(lease_ms=LEASE_MS), lambda: send_delay_message("k", CARD)):
+        caplog.clear()
+        guarded(move)
+        assert "refuses_all" in caplog.text
+        assert CARD not in caplog.text
+
+
+def _refuse_rows_in(database: str, table: str) -> None:
+    with connections[database].cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} ADD CONSTRAINT refuses_all CHECK (false) NOT VALID")
 
 
 def test_a_text_that_mysql_can_not_keep_is_no_absence_of_the_database(broker: StoredBroker) -> None:
