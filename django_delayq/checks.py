@@ -23,7 +23,9 @@ from django_delayq.values import did_you_mean
 @register("delayq")
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
     """E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE, E007 no function that masks, E011 a
-    store in a database that does not commit by itself, E013 two stores in one place, W006 `confirm` with a store."""
+    store in a database that does not commit by itself, E013 a store and another alias in one place, W006 `confirm`
+    with a store.
+    """
     try:
         names = alias_names()
     except ImproperlyConfigured as error:
@@ -83,21 +85,23 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
 
 
 def _check_places() -> Iterator[CheckMessage]:
-    """Two stores that share a server and a prefix: what one rebuilds there the other takes for its own."""
-    stores: list[tuple[str, frozenset[str]]] = []
+    """Refuse a store whose server and prefix another alias has too: the workers of each take what is the other's.
+
+    Two without a store are one under two names, and many sites may send to one.
+    """
+    earlier: list[tuple[Alias, frozenset[str]]] = []
     for alias in valid_aliases():
-        if alias.store is None:
-            continue
         try:
             places = broker_class(alias).places(alias)
         except ImproperlyConfigured:
             continue  # E001 or E002 tells of it
-        shares = [name for name, others in stores if places & others]
-        stores.append((alias.name, places))
+        shares = [one.name for one, others in earlier if places & others and (one.store or alias.store)]
+        earlier.append((alias, places))
         if shares:
             yield Error(
-                f'DELAYQ["{shares[0]}"] and DELAYQ["{alias.name}"] have a store each, and the same place in LOCATION '
-                f"with the same prefix {alias.options.prefix!r}: their alarms and workers would be mixed up.",
+                f'DELAYQ["{shares[0]}"] and DELAYQ["{alias.name}"] have the same place in LOCATION with the same '
+                f"prefix {alias.options.prefix!r}, and at least one of them has a store: the workers of each would "
+                "take what is the other's.",
                 hint="Give one of them a prefix of its own: "
                 f'DELAYQ["{alias.name}"]["OPTIONS"]["prefix"] = "{alias.options.prefix}-{alias.name}".',
                 id="delayq.E013",

@@ -135,7 +135,9 @@ def test_a_store_in_a_database_that_is_not_there_is_refused_by_name(settings: Se
         ({}, {"LOCATION": "redis://127.0.0.1:6379/1"}, False),
         ({}, {"LOCATION": "redis://127.0.0.1:6380/0"}, False),
         ({}, {"OPTIONS": {"prefix": "mail"}}, False),
-        ({}, {"STORE": None}, False),
+        ({}, {"STORE": None}, True),
+        ({"STORE": None}, {}, True),
+        ({}, {"STORE": None, "OPTIONS": {"prefix": "mail"}}, False),
         ({"STORE": None}, {"STORE": None}, False),
         ({"BROKER": MEMORY}, {"BROKER": MEMORY}, False),
         ({"LOCATION": "unix:///run/redis.sock"}, {"LOCATION": "unix:///run/redis.sock?db=0"}, True),
@@ -149,7 +151,7 @@ def test_a_store_in_a_database_that_is_not_there_is_refused_by_name(settings: Se
         ({"BROKER": RABBITMQ, "LOCATION": "amqp://h"}, {"BROKER": RABBITMQ, "LOCATION": "amqp://h/mail"}, False),
     ],
 )
-def test_two_stores_with_one_place_and_prefix_are_refused_by_name(
+def test_two_aliases_with_one_place_and_prefix_of_which_one_has_a_store_are_refused_by_name(
     settings: Settings, one: dict[str, Any], other: dict[str, Any], same: bool
 ) -> None:
     settings.DELAYQ = {"default": one, "mail": other}
