@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.servers import RabbitMQServer, Server
+from tests.servers import MariaDBServer, PostgresServer, RabbitMQServer, Server
+
+AnyServer = MariaDBServer | PostgresServer | RabbitMQServer | Server
 
 
 class Fault:
@@ -21,9 +23,9 @@ class Fault:
 
 
 class Proxy:
-    """Forwards every byte between clients of `url` and the server, until it is told to fail."""
+    """Forwards every byte between clients of its port and the server, until it is told to fail."""
 
-    def __init__(self, server: Server | RabbitMQServer) -> None:
+    def __init__(self, server: AnyServer) -> None:
         self.server = server
         self.port = 0
         self.seconds_a_byte = 0.0
@@ -32,7 +34,8 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """LOCATION of the server by way of the proxy."""
+        """LOCATION of a broker by way of the proxy."""
+        assert isinstance(self.server, RabbitMQServer | Server)
         return self.server.url_at(self.port)
 
     def lose_reply(self, match: bytes) -> Fault:
@@ -106,7 +109,7 @@ class _Listener(socketserver.ThreadingTCPServer):
 
 
 @contextmanager
-def proxy_before(server: Server | RabbitMQServer) -> Iterator[Proxy]:
+def proxy_before(server: AnyServer) -> Iterator[Proxy]:
     """A proxy that ends with the block."""
     proxy = Proxy(server)
     with _Listener(proxy) as listener:

@@ -2,7 +2,8 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from time import monotonic
@@ -11,7 +12,7 @@ from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, Want
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, Row, Sql, marks
 from django_delayq.store.reclaims import reclaim
-from django_delayq.store.rows import CLAIMED, CRASHED, claimed_of
+from django_delayq.store.rows import CLAIMED, CRASHED, UNLEASED, claimed_of
 from django_delayq.store.statements import statements
 
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
@@ -52,9 +53,11 @@ def claim(
 
     Leases that ran out are reclaimed, and their rows claimed again; after a jump of the clock, a lease later.
     """
+    ended = _end_unanswered(database)
     by_pk = {int(alarm.pk): alarm for alarm in alarms if alarm.pk.isdecimal()}
+    again = [alarm for alarm in ended if int(alarm.pk) not in by_pk]
     if not by_pk:
-        return ClaimedRows(database.now_ms(), over=list(alarms))
+        return ClaimedRows(database.now_ms(), again=again, over=list(alarms))
     token = secrets.randbits(63)
     dialect = database.dialect
     sets = {(alarm.queue, alarm.key) for alarm in by_pk.values()}
@@ -65,16 +68,17 @@ def claim(
         f" AND r.token IS NULL AND r.crashes < {SUSPECT_CRASHES}{may_wait} AND ({_any_of(sets)})",
         [*by_pk, database.alias, *later, *chain.from_iterable(sets)],
     )
-    asked_at = monotonic()
-    leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker, from_alarms)
-    claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
-    for pk, _, *row in sorted(leased, key=lambda row: (row[8], row[0])):  # by due time
-        claimed.messages.append(claimed_of(pk, tuple(row), token, claimed.now_ms))
-        del by_pk[pk]
-    hold_off_ms = database.clock_monitor.hear(claimed.now_ms, asked_at, lease_ms)
-    _look_at_others(database, by_pk, claimed, hold_off_ms)
-    _claim_lapsed(database, claimed, wants, lease_ms, worker, from_alarms=from_alarms)
-    return claimed
+    with _noting_unanswered(database, Sql(f"r.id IN ({marks(len(by_pk))})", list(by_pk)), token):
+        asked_at = monotonic()
+        leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker, from_alarms)
+        claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms(), again=again)
+        for pk, _, *row in sorted(leased, key=lambda row: (row[8], row[0])):  # by due time
+            claimed.messages.append(claimed_of(pk, tuple(row), token, claimed.now_ms))
+            del by_pk[pk]
+        hold_off_ms = database.clock_monitor.hear(claimed.now_ms, asked_at, lease_ms)
+        _look_at_others(database, by_pk, claimed, hold_off_ms)
+        _claim_lapsed(database, claimed, wants, lease_ms, worker, from_alarms=from_alarms)
+        return claimed
 
 
 def _not_at_once(by_pk: Mapping[int, Alarm], wants: Iterable[Want]) -> list[int]:
@@ -151,8 +155,10 @@ def claim_suspect(database: Database, wants: Iterable[Want], lease_ms: int, work
         " ORDER BY r.due_at, r.id LIMIT 1",
         [database.alias, *chain.from_iterable(sets)],
     )
-    leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker, True)
-    claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
+    of_suspects = Sql(f"r.alias = %s AND {CRASHED}", [database.alias])
+    with _noting_unanswered(database, of_suspects, token):
+        leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker, True)
+        claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
     claimed.messages = [claimed_of(pk, tuple(row), token, claimed.now_ms) for pk, _, *row in leased]
     return claimed
 
@@ -166,6 +172,27 @@ def _lease(
         [lease_ms, token, worker, placed],
     )
     return statements(database).change_unlocked(database, changes, found, returning)
+
+
+@contextmanager
+def _noting_unanswered(database: Database, where: Sql, token: int) -> Iterator[None]:
+    """Note the leases that a claim may have made, of rows `r` under a token, where no answer told of them."""
+    try:
+        yield
+    except Exception:
+        database.unanswered.append(
+            Sql(f"delayq_ready r WHERE {where.text} AND r.token = %s", [*where.parameters, token])
+        )
+        raise
+
+
+def _end_unanswered(database: Database) -> list[Alarm]:
+    """End the leases of earlier claims that no answer told of, and return alarms for their rows."""
+    ended: list[Row] = []
+    for leased in tuple(database.unanswered):
+        ended += statements(database).change_unlocked(database, Sql(UNLEASED), leased, 'id, queue, "key"')
+        database.unanswered.remove(leased)
+    return [Alarm(queue, key, str(pk)) for pk, queue, key in ended]
 
 
 def suspects_due(database: Database) -> int:

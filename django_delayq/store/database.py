@@ -46,6 +46,8 @@ class Database:
         self.alias = alias
         self.using = using
         self.clock_monitor = ClockMonitor(using)
+        self.unanswered: list[Sql] = []
+        """Rows, from FROM on, that a claim may have leased whose answer was lost: the next one ends these leases."""
 
     @property
     def connection(self) -> BaseDatabaseWrapper:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Collection
 from contextlib import suppress
@@ -66,6 +67,12 @@ class MariaDBServer(PrivateServer):
             "HOST": str(self.socket),
             "OPTIONS": {"charset": "utf8mb4", "ssl_disabled": NO_TLS},
         }
+
+    def connect(self) -> socket.socket:
+        """Open a bare connection."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(self.socket))
+        return connection
 
     def client(self, name: str = "mysql") -> "pymysql.Connection[pymysql.cursors.Cursor]":
         """A plain connection that commits each statement, for looking behind Django's back."""

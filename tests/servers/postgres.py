@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Collection
 from functools import cache
@@ -87,6 +88,12 @@ class PostgresServer(PrivateServer):
             "HOST": str(self.directory),
             "PORT": str(self.options["port"]),
         }
+
+    def connect(self) -> socket.socket:
+        """Open a bare connection."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(self.directory / f".s.PGSQL.{self.options['port']}"))
+        return connection
 
     def client(self, name: str = "postgres") -> psycopg.Connection:
         """A plain connection that commits each statement, for looking behind Django's back."""

@@ -1,6 +1,7 @@
-"""A connection to the database that is cut amid a claim: its alarms are there for the next claim."""
+"""A connection to the database that is cut amid a claim: its messages are there for the next claim."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from threading import Thread
@@ -8,12 +9,18 @@ from typing import Any
 
 import pytest
 from django.db import connections
+from pytest_django import Settings
 
 from django_delayq import send_delay_message
+from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Alarm, Claims, Want
+from django_delayq.conf import get_alias
 from django_delayq.errors import StoreUnavailable
+from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
-from tests.store.support import LEASE_MS, WANT, alarms, claim, wait_until_due
+from tests import databases
+from tests.proxy import Fault, Proxy, proxy_before
+from tests.store.support import LEASE_MS, MOMENT_MS, WANT, alarms, claim, wait_until_due
 
 pytestmark = pytest.mark.parametrize(
     "database", ["postgres_database", "mariadb_database"], ids=["postgresql", "mariadb"], indirect=True
@@ -71,3 +78,99 @@ def test_what_a_claim_has_leased_before_the_cut_is_kept(broker: StoredBroker) ->
         found = broker.claim([Want("default", key, 1) for key in ("other", "k")], lease_ms=LEASE_MS, worker="w")
     assert [message.id for message in found.messages] == ["leased before"]
     assert alarms(broker) == 4, "what was behind the stale one"
+
+
+@pytest.fixture
+def network(database: str, request: pytest.FixtureRequest) -> Iterator[Proxy]:
+    """The network before the database's server."""
+    is_postgres = connections[database].vendor == "postgresql"
+    with proxy_before(request.getfixturevalue("postgres_server" if is_postgres else "mariadb_server")) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(database: str, network: Proxy, stored_delayq: dict[str, Any], settings: Settings) -> Iterator[StoredBroker]:
+    """A broker that reaches the database by that network."""
+    by_network = connections.settings[database] | {"HOST": "127.0.0.1", "PORT": str(network.port)}
+    with databases.registered(f"{database}_far", by_network) as alias:
+        settings.DELAYQ = {"default": stored_delayq | {"DATABASE": alias}}
+        found = get_broker()
+        assert isinstance(found, StoredBroker)
+        yield found
+
+
+def _lose_the_answer(broker: StoredBroker, network: Proxy) -> Fault:
+    """Have the rows of the next claim be leased, and nothing said of it."""
+    return network.lose_reply(b"SET lease_until" if broker.database.vendor == "postgresql" else b"\x03COMMIT")
+
+
+def _lose_what_follows(broker: StoredBroker, network: Proxy) -> Fault:
+    """Have the next claim fail once it has leased its rows, at its look at the others."""
+    broker.put_alarms([Alarm("default", "k", f"{10**12}")])
+    wait_until_due(broker)
+    return network.lose_request(b"coalesce(r.lease_until, 0)")
+
+
+Lose = Callable[[StoredBroker, Proxy], Fault]
+LOSE = pytest.mark.parametrize("lose", [_lose_the_answer, _lose_what_follows])
+
+
+def _claim_in_vain(broker: StoredBroker, network: Proxy, lose: Lose) -> None:
+    """Lease the rows of all that was sent, and hear nothing of it."""
+    wait_until_due(broker)
+    fault = lose(broker, network)
+    with pytest.raises(StoreUnavailable):
+        broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    assert fault.happened.is_set()
+    assert all(row.token for row in ReadyMessage.objects.using(broker.database.using))
+
+
+@LOSE
+def test_what_was_leased_without_a_word_is_there_for_the_next_claim(
+    far: StoredBroker, network: Proxy, lose: Lose
+) -> None:
+    send_delay_message("k", 1, id="a")
+    send_delay_message("k", 1, id="once", at_most_once=True)
+    _claim_in_vain(far, network, lose)
+    found = far.claim(WANT, lease_ms=LEASE_MS, worker="w").messages
+    assert {message.id: message.crashes for message in found} == {"a": 0, "once": 0}
+    assert not ErrorMessage.objects.using(far.database.using).exists()
+
+
+@LOSE
+def test_it_is_there_for_another_worker_too_which_has_taken_its_alarm(
+    far: StoredBroker, network: Proxy, lose: Lose
+) -> None:
+    other = StoredBroker(get_alias(), far.store, far.clock)
+    send_delay_message("k", 1, id="a")
+    _claim_in_vain(far, network, lose)
+    assert other.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
+    assert far.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
+    pk = str(ReadyMessage.objects.using(far.database.using).get().pk)
+    (alarm,) = far.clock.find_alarms("default", "k", [pk])
+    assert (alarm.due_ms or math.inf) < far.clock.counts().now_ms + MOMENT_MS
+    wait_until_due(far)
+    assert [message.id for message in other.claim(WANT, lease_ms=LEASE_MS, worker="other").messages] == ["a"]
+
+
+def test_what_another_has_leased_since_stays_its_own(far: StoredBroker, network: Proxy) -> None:
+    send_delay_message("k", 1, id="a")
+    _claim_in_vain(far, network, _lose_the_answer)
+    ReadyMessage.objects.using(far.database.using).update(token=7, worker="other")
+    far.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    row = ReadyMessage.objects.using(far.database.using).get()
+    assert (row.token, row.worker) == (7, "other")
+
+
+def test_a_suspect_that_was_leased_without_a_word_is_there_for_the_next_claim(
+    far: StoredBroker, network: Proxy
+) -> None:
+    send_delay_message("k", 1, id="a")
+    rows = ReadyMessage.objects.using(far.database.using)
+    rows.update(crashes=2, due_at=1)
+    _lose_the_answer(far, network)
+    with pytest.raises(StoreUnavailable):
+        far.claim_suspect(WANT, lease_ms=LEASE_MS, worker="w")
+    assert rows.get().token
+    far.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    assert [one.id for one in far.claim_suspect(WANT, lease_ms=LEASE_MS, worker="w").messages] == ["a"]
