@@ -40,6 +40,10 @@ class Slots:
         latest = now_ms + MOST_LEASES * lease_ms
         self.ends = {token: min(end, latest) for token, end in self.ends.items() if end > now_ms}
 
+    def hold_until(self, end_ms: int) -> None:
+        """Free no slot before then: after a jump of the clock, who holds one has to renew it first."""
+        self.ends = {token: max(end, end_ms) for token, end in self.ends.items()}
+
     def take(self, token: int, end_ms: int) -> None:
         """Hold a slot until then."""
         self.ends[token] = end_ms

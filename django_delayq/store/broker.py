@@ -251,8 +251,8 @@ class StoredBroker:
             if not self.database.clock_monitor.hear(now_ms, asked_at, lease_ms):
                 buried, self._looked_to = reclaims.reclaim_lapsed(self.database, now_ms, self._looked_to)
                 upkept.buried += buried
+                self._limits.forget_over(now_ms)
             upkept.suspects_due += claims.suspects_due(self.database)
-            self._limits.forget_over(now_ms)
         if upkept.next_lease_end_ms is not None:
             upkept.next_lease_end_ms += now_ms - upkept.now_ms
         upkept.now_ms = now_ms

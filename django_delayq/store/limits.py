@@ -5,6 +5,7 @@ brokers/limits.py has the arithmetic. Whoever works on a limit holds the row of 
 
 from collections.abc import Sequence
 from functools import partial
+from time import monotonic
 
 from django_delayq import codec
 from django_delayq.brokers.base import Ask, Broker, Capability, Refusal, check_batch, in_order
@@ -63,9 +64,12 @@ class Limits:
 def _acquire(database: Database, limit: Limit, tokens: Sequence[int], lease_ms: int) -> list[Refusal | None]:
     of_key = _lock(database, limit.key, "")
     of_value = _lock(database, limit.key, limit.value) if limit.value else of_key
-    now_us = database.now_ms() * 1000  # after the wait for the locks
+    asked_at = monotonic()
+    now_ms = database.now_ms()  # after the wait for the locks
     slots = _slots_of(of_value)
-    answers, of_key.turn_us = work_out(limit, slots, of_key.turn_us, tokens, lease_ms, now_us)
+    if hold_off_ms := database.clock_monitor.hear(now_ms, asked_at, lease_ms):
+        slots.hold_until(now_ms + hold_off_ms)
+    answers, of_key.turn_us = work_out(limit, slots, of_key.turn_us, tokens, lease_ms, now_ms * 1000)
     _write(of_value, slots)
     if of_key is not of_value:
         _write(of_key, _slots_of(of_key))

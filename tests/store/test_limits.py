@@ -1,7 +1,9 @@
 """Limits with a store: the clock keeps them if it can, else the tables; tests/brokers holds both to the promises."""
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -12,8 +14,11 @@ from django_delayq.conf import Alias, Store, get_alias
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import LimitRow
 from django_delayq.store import StoredBroker
+from tests.store.skewed import DatabaseClock
+from tests.worker.rig import PATIENCE_S
 
 ASK = Ask("k", "account:1", 1, 1, 1_000)
+OTHER_ASK = replace(ASK, token=2)
 LEASE_MS = 1_000
 
 
@@ -36,8 +41,28 @@ def database(sqlite_database: str) -> str:
 
 @pytest.fixture
 def without_limits(stored_delayq: dict[str, Any]) -> StoredBroker:
+    return _without_limits()
+
+
+def _without_limits() -> StoredBroker:
     alias: Alias = get_alias()
     return StoredBroker(alias, Store(), NoLimits(alias))
+
+
+@pytest.fixture
+def clock(database: str) -> Iterator[DatabaseClock]:
+    """The clock of the database."""
+    clock = DatabaseClock(database)
+    with clock.in_use():
+        yield clock
+
+
+@pytest.fixture
+def other(without_limits: StoredBroker) -> StoredBroker:
+    """That of another worker, which has looked at the clock before it jumps."""
+    other = _without_limits()
+    other.upkeep(lease_ms=LEASE_MS)
+    return other
 
 
 def test_a_clock_that_can_keeps_them(broker: StoredBroker) -> None:
@@ -70,3 +95,38 @@ def test_rows_of_what_counts_no_more_are_removed(without_limits: StoredBroker, d
     rows.filter(key="k").update(over_ms=0)
     without_limits.upkeep(lease_ms=60_000)
     assert [(row.key, row.value) for row in rows.all()] == [("l", "")]
+
+
+def test_after_a_jump_ahead_a_slot_is_left_to_who_renews_it(
+    without_limits: StoredBroker, other: StoredBroker, clock: DatabaseClock
+) -> None:
+    lease_ms = 60_000
+    without_limits.acquire([ASK], lease_ms=lease_ms)
+    clock.jump(3 * lease_ms)
+    other.upkeep(lease_ms=lease_ms)
+    assert other.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
+    assert without_limits.acquire([replace(ASK, held=True)], lease_ms=lease_ms) == [None]
+    assert other.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
+
+
+def test_a_worker_that_starts_after_a_jump_ahead_leaves_it_too(
+    without_limits: StoredBroker, clock: DatabaseClock
+) -> None:
+    lease_ms = 60_000
+    without_limits.acquire([ASK], lease_ms=lease_ms)
+    clock.jump(3 * lease_ms)
+    started = _without_limits()
+    started.database.clock_monitor.start(lease_ms)
+    assert started.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
+
+
+def test_a_lease_after_a_jump_ahead_the_slot_of_one_that_died_is_free(
+    without_limits: StoredBroker, other: StoredBroker, clock: DatabaseClock
+) -> None:
+    without_limits.acquire([ASK], lease_ms=LEASE_MS)
+    clock.jump(3 * LEASE_MS)
+    began_at = monotonic()
+    while other.acquire([OTHER_ASK], lease_ms=LEASE_MS) != [None]:
+        assert monotonic() < began_at + PATIENCE_S
+        sleep(0.02)
+    assert monotonic() - began_at > 0.9 * LEASE_MS / 1000
