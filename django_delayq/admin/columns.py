@@ -62,12 +62,12 @@ def most_attempts(row: MessageRow) -> int | None:
 
 def is_running(row: ReadyMessage) -> bool:
     """Whether a worker holds it, or has abandoned it."""
-    return row.lease_until is not None and (row.at_most_once or row.lease_until > now_utc())
+    return row.token is not None
 
 
 def is_abandoned(row: ReadyMessage) -> bool:
-    """Whether its lease ran out and it must not start twice: no move takes it, and the next upkeep buries it."""
-    return row.lease_until is not None and row.at_most_once and row.lease_until <= now_utc()
+    """Whether its lease ran out: no move takes it, until a worker's upkeep has reclaimed it."""
+    return row.token is not None and row.lease_until is not None and row.lease_until <= now_utc()
 
 
 def worker_of(row: MessageRow) -> str:
@@ -104,10 +104,12 @@ def _counted(row: MessageRow, number: int) -> str:
 
 @admin.display(description=gettext_lazy("next"))
 def next_step(row: ReadyMessage) -> str:
-    """When it starts, how late it is, how long its worker still has it, or that it is buried."""
+    """When it starts, how late it is, how long its worker still has it, or what becomes of it without that."""
     now = now_utc()
     if is_abandoned(row):
-        return _("buried soon: its lease ran out, and it must not start twice")
+        if row.at_most_once:
+            return _("buried soon: its lease ran out, and it must not start twice")
+        return _("ready again soon: its lease ran out")
     if is_running(row) and row.lease_until:
         return _("ends as its handler does; held for %(time)s more") % {"time": between(now, row.lease_until)}
     if row.expires_at is not None and row.expires_at <= now:

@@ -58,19 +58,18 @@ def now_utc() -> datetime:
 
 
 def held(now: datetime) -> Q:
-    """Rows that a worker holds, or held and that must not start twice: no move takes those, until they are buried."""
+    """Rows that a worker holds, or held when it died: no move takes those, until their lease is reclaimed."""
     # What runs was due by the database's clock: an index finds that, and then few rows are left.
-    return (Q(lease_until__gt=now) | Q(lease_until__lte=now, at_most_once=True)) & Q(due_at__lte=now + _CLOCKS_APART)
+    return Q(token__isnull=False) & Q(due_at__lte=now + _CLOCKS_APART)
 
 
-def _free(now: datetime) -> Q:
-    return Q(lease_until__isnull=True) | Q(lease_until__lte=now, at_most_once=False)
+_FREE = Q(token__isnull=True)
 
 
 def _state(value: str, now: datetime) -> Q:
     states = {
-        "pending": _free(now) & Q(due_at__gt=now),
-        "ready": _free(now) & Q(due_at__lte=now),
+        "pending": _FREE & Q(due_at__gt=now),
+        "ready": _FREE & Q(due_at__lte=now),
         "running": held(now),
     }
     return states[value]

@@ -16,7 +16,7 @@ from django_delayq.errors import BrokerUnavailable
 from django_delayq.store import sequence
 from django_delayq.store.database import Database, marks
 from django_delayq.store.looks import counts
-from django_delayq.store.rows import CRASHES_NOW, UNHELD
+from django_delayq.store.rows import UNHELD
 from django_delayq.store.sweep import unheard
 
 LEASES = 10
@@ -90,10 +90,10 @@ def without_alarm(database: Database, clock: Broker, horizon_ms: int) -> Iterato
 
 
 def _placed(database: Database, horizon_ms: int, condition: str, parameters: list[int]) -> list[Placed]:
-    now, least = database.dialect.now, database.dialect.least
+    now = database.dialect.now
     rows = database.rows(
         f"SELECT r.id, r.message_id, r.queue, r.key, r.due_at - {now} FROM delayq_ready r WHERE r.alias = %s"
-        f" AND r.placed AND {UNHELD.format(now=now)} AND {CRASHES_NOW.format(least=least)} < {SUSPECT_CRASHES}"
+        f" AND r.placed AND {UNHELD.format(now=now)} AND r.crashes < {SUSPECT_CRASHES}"
         f" AND r.due_at <= {now} + %s AND {condition}",
         [database.alias, horizon_ms, *parameters],
     )

@@ -75,7 +75,7 @@ class StoredBroker:
         self._short_cut = ShortCut(clock)
         self._limits = Limits(self.database, clock, self.degraded)
         self._is_fit = False
-        self._looked_to = reclaims.START
+        self._looked_to = reclaims.BEGIN
         self._met_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._clock_left_out = False  # by the last claim: the clock waits for what was wanted before
         self.alarms_lost = False

@@ -7,7 +7,7 @@ from django_delayq.brokers.base import Alarm
 from django_delayq.store import moves
 from django_delayq.store.database import Database, Row, Sql, marks
 from django_delayq.store.moves import count
-from django_delayq.store.rows import BARRED, FREE
+from django_delayq.store.rows import FREE
 from django_delayq.store.statements import statements
 
 
@@ -38,12 +38,11 @@ def reschedule(
     dialect = database.dialect
     due, parameter = dialect.due(delay_ms, at_ms) if by_ms is None else dialect.later(by_ms)
     changes = Sql(
-        f"expires_at = r.expires_at - r.scheduled_at + {due}, {BARRED}, scheduled_at = {due}, due_at = {due},"
-        " placed = %s",
+        f"expires_at = r.expires_at - r.scheduled_at + {due}, scheduled_at = {due}, due_at = {due}, placed = %s",
         [parameter, parameter, parameter, False],
     )
     where = Sql(
-        f"r.alias = %s AND r.message_id IN ({marks(len(ids))}) AND {FREE.format(now=dialect.now)}",
+        f"r.alias = %s AND r.message_id IN ({marks(len(ids))}) AND {FREE}",
         [database.alias, *sorted(ids)],
     )
     returning = f'id, message_id, queue, "key", due_at - {dialect.now}'
@@ -91,7 +90,7 @@ def _lock_waiting(database: Database, ids: Sequence[str]) -> list[Row]:
         return []
     return database.rows(
         f"SELECT r.id, r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))})"
-        f" AND {FREE.format(now=database.dialect.now)} ORDER BY r.message_id{database.dialect.lock}",
+        f" AND {FREE} ORDER BY r.message_id{database.dialect.lock}",
         [database.alias, *ids],
     )
 

@@ -7,7 +7,7 @@ from django_delayq.brokers.base import Alarm, OnConflict, Placed, Put
 from django_delayq.store.database import Database
 from django_delayq.store.dialects import Dialect
 from django_delayq.store.given import LongText
-from django_delayq.store.rows import BARRED, FREE, OF_GIVEN, UNLEASED
+from django_delayq.store.rows import FREE, OF_GIVEN
 from django_delayq.store.statements import statements
 
 _TIMES = {"of_id": str, "delay_ms": int, "at_ms": int}
@@ -39,8 +39,7 @@ def _look(database: Database, ids: Sequence[str]) -> dict[str, Placed]:
         return {}
     given = database.given("given", {"of_id": str}, [(id,) for id in ids])
     rows = database.rows(
-        f"SELECT r.message_id, r.due_at, NOT {FREE.format(now=database.dialect.now)} FROM {given.text} {OF_GIVEN}"
-        f"{database.dialect.newest}",
+        f"SELECT r.message_id, r.due_at, NOT ({FREE}) FROM {given.text} {OF_GIVEN}{database.dialect.newest}",
         [*given.parameters, database.alias],
     )
     return {id: Placed(id, due_ms, created=False, running=bool(running)) for id, due_ms, running in rows}
@@ -52,12 +51,12 @@ def _change(database: Database, puts: Sequence[Put], on_conflict: OnConflict) ->
         return []
     dialect = database.dialect
     due = _due(dialect)
-    where = FREE.format(now=dialect.now)
+    where = FREE
     if on_conflict == "replace":
         columns, rows, changes = _NEW, [_new(put) for put in puts], _replacement(dialect, due)
     else:
         columns, rows = _TIMES, [(put.id, put.delay_ms, put.at_ms) for put in puts]
-        changes = f"expires_at = r.expires_at - r.scheduled_at + {due}, {BARRED}"
+        changes = f"expires_at = r.expires_at - r.scheduled_at + {due}"
         where += f" AND {due} {'<' if on_conflict == 'earliest' else '>'} r.due_at"
     return statements(database).change_given(
         database,
@@ -79,7 +78,7 @@ def _replacement(dialect: Dialect, due: str) -> str:
         'queue = given.new_queue, "key" = given.new_key, data = given.new_data, tag = given.new_tag,'
         " trace_id = given.new_trace_id, max_attempts = given.new_max_attempts, timeout_ms = given.new_timeout_ms,"
         " at_most_once = (given.once = 1), failures = 0, crashes = 0, error = '', history = '[]',"
-        f" sent_at = {dialect.now}, {UNLEASED}, expires_at = {due} + given.expires_ms"
+        f" sent_at = {dialect.now}, expires_at = {due} + given.expires_ms"
     )
 
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from time import monotonic, sleep
 
 from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claims, Want, pages
+from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claims
 from django_delayq.store.database import Database
 from django_delayq.store.pairs import waiting_pairs
-from django_delayq.store.rows import CRASHES_NOW, UNHELD
+from django_delayq.store.rows import UNHELD
 
 EVERY_S = 1.0
 LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
@@ -120,7 +121,7 @@ def _due_of(database: Database, sets: Sequence[tuple[str, str, int]], late_ms: i
     of_set = (
         "SELECT * FROM (SELECT r.id, r.queue, r.key FROM delayq_ready r WHERE r.alias = %s AND r.queue = %s"
         f" AND r.key = %s AND r.due_at <= {dialect.now} - %s AND {UNHELD.format(now=dialect.now)}"
-        f" AND {CRASHES_NOW.format(least=dialect.least)} < 2"
+        f" AND r.crashes < {SUSPECT_CRASHES}"
         f" ORDER BY r.due_at LIMIT %s{dialect.skip_locked if lock is None else lock}) AS due{{i}}"
     )
     rows = database.rows(

@@ -8,10 +8,11 @@ from datetime import UTC, timedelta, tzinfo
 from typing import Any
 
 from django_delayq.brokers.base import Counts, SetCount, earliest
+from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.instants import HOUR_MS, from_ms
 from django_delayq.store.database import Database, Row
 from django_delayq.store.pairs import waiting_pairs
-from django_delayq.store.rows import CRASHES_NOW, FREE
+from django_delayq.store.rows import FREE
 from django_delayq.store.unions import Look, for_each
 
 HOURS = 12
@@ -128,16 +129,13 @@ def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_
 
 def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -> Look:
     """What of each set is due, `most` of it."""
-    dialect = database.dialect
-    free = FREE.format(now=dialect.now)
-    suspect = f"{free} AND {CRASHES_NOW.format(least=dialect.least)} >= 2"
-    ready = f"{free} AND NOT ({suspect})"
+    suspect = f"{FREE} AND r.crashes >= {SUSPECT_CRASHES}"
+    ready = f"{FREE} AND NOT ({suspect})"
     due = (
         f"SELECT {_DUE}, {{i}}, count(*), 0, min(CASE WHEN {ready} THEN r.due_at END),"
-        f" sum(CASE WHEN {ready} THEN 1 ELSE 0 END), sum(CASE WHEN {free} THEN 0 ELSE 1 END),"
+        f" sum(CASE WHEN {ready} THEN 1 ELSE 0 END), sum(CASE WHEN {FREE} THEN 0 ELSE 1 END),"
         f" sum(CASE WHEN {suspect} THEN 1 ELSE 0 END) FROM ("
-        f" SELECT due_at, lease_until, at_most_once, token, worker, crashes FROM {_OF_SET} AND due_at <= %s"
-        " ORDER BY due_at LIMIT %s) AS r"
+        f" SELECT due_at, token, crashes FROM {_OF_SET} AND due_at <= %s ORDER BY due_at LIMIT %s) AS r"
     )
     return due, [(database.alias, one.queue, one.key, now_ms, most) for one in sets]
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from django_delayq.brokers.base import Counts, Info, SetCount
+from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.message import State
 from django_delayq.store.database import Database, Row
-from django_delayq.store.rows import CRASHES_NOW, FREE, MESSAGE, info_of
+from django_delayq.store.rows import FREE, MESSAGE, info_of
 
 
 def get(database: Database, id: str) -> Info | None:
@@ -29,9 +30,8 @@ def buried(database: Database, id: str) -> Info | None:
 
 def tagged(database: Database, tag: str) -> list[str]:
     """The ids that wait under a tag, in order. Their rows are locked until the end of the transaction."""
-    free = FREE.format(now=database.dialect.now)
     found = database.rows(
-        f"SELECT r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.tag = %s AND {free}"
+        f"SELECT r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.tag = %s AND {FREE}"
         f" ORDER BY r.message_id{database.dialect.lock}",
         [database.alias, tag],
     )
@@ -40,9 +40,8 @@ def tagged(database: Database, tag: str) -> list[str]:
 
 def peek(database: Database, queue: str, count: int, key: str | None) -> list[Info]:
     """The next waiting messages of a queue in due order."""
-    free = FREE.format(now=database.dialect.now)
     of_key, parameters = ("", [queue]) if key is None else (" AND r.key = %s", [queue, key])
-    condition = f"r.queue = %s{of_key} AND {free} ORDER BY r.due_at, r.id LIMIT %s"
+    condition = f"r.queue = %s{of_key} AND {FREE} ORDER BY r.due_at, r.id LIMIT %s"
     return [info for info, _ in _ready(database, condition, [*parameters, count])]
 
 
@@ -53,16 +52,15 @@ def errors(database: Database, count: int, offset: int) -> list[Info]:
 
 def counts(database: Database) -> Counts:
     """Every figure, counted from the rows."""
-    dialect = database.dialect
-    free, due = FREE.format(now=dialect.now), f"r.due_at <= {dialect.now}"
-    suspect = f"{free} AND {CRASHES_NOW.format(least=dialect.least)} >= 2"
+    due = f"r.due_at <= {database.dialect.now}"
+    suspect = f"{FREE} AND r.crashes >= {SUSPECT_CRASHES}"
     waiting, running, suspects = [], 0, 0
     for queue, key, pending, ready, next_due_ms, leased, suspected in database.rows(
         "SELECT r.queue, r.key,"
-        f" sum(CASE WHEN {free} AND NOT ({suspect}) AND NOT ({due}) THEN 1 ELSE 0 END),"
-        f" sum(CASE WHEN {free} AND NOT ({suspect}) AND {due} THEN 1 ELSE 0 END),"
-        f" min(CASE WHEN {free} AND NOT ({suspect}) THEN r.due_at END),"
-        f" sum(CASE WHEN {free} THEN 0 ELSE 1 END), sum(CASE WHEN {suspect} THEN 1 ELSE 0 END)"
+        f" sum(CASE WHEN {FREE} AND NOT ({suspect}) AND NOT ({due}) THEN 1 ELSE 0 END),"
+        f" sum(CASE WHEN {FREE} AND NOT ({suspect}) AND {due} THEN 1 ELSE 0 END),"
+        f" min(CASE WHEN {FREE} AND NOT ({suspect}) THEN r.due_at END),"
+        f" sum(CASE WHEN {FREE} THEN 0 ELSE 1 END), sum(CASE WHEN {suspect} THEN 1 ELSE 0 END)"
         " FROM delayq_ready r WHERE r.alias = %s GROUP BY r.queue, r.key",
         [database.alias],
     ):
@@ -93,27 +91,25 @@ def _ready(
     database: Database, condition: str, parameters: Sequence[Any], columns: Sequence[str] = ()
 ) -> list[tuple[Info, Row]]:
     """Messages of the ready table, each with more of its columns."""
-    dialect = database.dialect
-    of_info = (dialect.now, FREE.format(now=dialect.now), "r.lease_until", CRASHES_NOW.format(least=dialect.least))
+    of_info = (database.dialect.now, FREE, "r.lease_until")
     found = database.rows(
         f"SELECT {', '.join((*columns, *of_info))}, {MESSAGE} FROM delayq_ready r WHERE r.alias = %s AND {condition}",
         [database.alias, *parameters],
     )
     infos = []
     for row in found:
-        now_ms, is_free, end_ms, crashes, *message = row[len(columns) :]
-        infos.append((_info(now_ms, is_free, end_ms, crashes, tuple(message)), row[: len(columns)]))
+        now_ms, is_free, end_ms, *message = row[len(columns) :]
+        infos.append((_info(now_ms, is_free, end_ms, tuple(message)), row[: len(columns)]))
     return infos
 
 
-def _info(now_ms: int, is_free: bool, lease_end_ms: int | None, crashes_now: int, row: Row) -> Info:
+def _info(now_ms: int, is_free: bool, lease_end_ms: int | None, row: Row) -> Info:
     if not is_free:
         info = info_of(row, State.RUNNING)
         info.holder, info.lease_end_ms = row[16].removeprefix("!"), lease_end_ms
         return info
     info = info_of(row, State.READY if row[6] <= now_ms else State.PENDING)
-    info.crashes = crashes_now
-    info.suspect = crashes_now >= 2
+    info.suspect = info.crashes >= SUSPECT_CRASHES
     return info
 
 

@@ -75,7 +75,7 @@ def cancel(database: Database, pks: Sequence[int]) -> None:
     if pks:
         database.changed(
             f"INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
-            f" SELECT id, {shared_with(worker=HOLDER)}, %s, {database.dialect.now} FROM delayq_ready"
+            f" SELECT id, {SHARED}, %s, {database.dialect.now} FROM delayq_ready"
             f" WHERE id IN ({marks(len(pks))})",
             ["cancelled", *pks],
         )

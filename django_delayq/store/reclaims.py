@@ -3,19 +3,38 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from time import monotonic
+from typing import NamedTuple
 
 from django.db import DatabaseError
 
-from django_delayq.brokers.base import BATCH, BuriedInfo, Claimed, Header
+from django_delayq.brokers.base import BATCH, BuriedInfo, Claimed, Header, pages
 from django_delayq.core.transitions import buried_info, lapse
 from django_delayq.errors import BrokerRefused
 from django_delayq.message import State
 from django_delayq.store.database import Database, is_away, marks
 from django_delayq.store.moves import Ended, bury, wait_again
-from django_delayq.store.page import START as START, Position, page_after
+from django_delayq.store.page import START, Position, page_after
 from django_delayq.store.rows import CRASHED, ONCE
 
 PAGE = 100
+
+
+LONG_S, REST = 1.0, 20
+"""A look at all rows that took longer rests for so many times as long: while an old snapshot is held, it reads all that
+finished since."""
+
+
+class Looked(NamedTuple):
+    """How far the looks for leases that ran out have come: at all rows, and at those that must not start twice."""
+
+    at_all: Position
+    at_once: Position
+    rests_until: float
+    """By the monotonic clock, that at all rows."""
+
+
+BEGIN = Looked(START, START, 0.0)
 
 
 def reclaim(database: Database, pks: Sequence[int], now_ms: int) -> dict[int, BuriedInfo | None]:
@@ -79,34 +98,46 @@ def _lapse(lost: Claimed, lease_until_ms: int, at_most_once: bool, may_bury: boo
     return Ended(transition, claimed.claimed_ms, lease_until_ms)
 
 
-def reclaim_lapsed(database: Database, now_ms: int, after: Position = START) -> tuple[list[BuriedInfo], Position]:
-    """Reclaim what no alarm may lead to: suspects, and what must not start twice. Gives what was buried.
+def reclaim_lapsed(database: Database, now_ms: int, after: Looked = BEGIN) -> tuple[list[BuriedInfo], Looked]:
+    """Reclaim every lease that ran out, whoever could run its message, and whatever the broker knows of it.
 
-    At most `PAGE` of each in one call. Of the second a backlog may be due: one call looks at `BATCH` of them, and gives
-    where the next one goes on, which starts anew at the end.
+    Of what is due there may be a backlog: one call looks at `BATCH` rows of it. What must not start twice, and
+    suspects, have an index each, and don't wait for that. Returns what was buried, and where the next call goes on,
+    which starts anew at the end.
     """
     suspects = database.rows(
         f"SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND {CRASHED} AND {_ran_out(database)} LIMIT {PAGE}",
         [database.alias],
     )
-    once, position = _lapsed_once(database, after)
-    reclaimed = reclaim(database, [*(pk for (pk,) in suspects), *once], now_ms)
-    return [info for info in reclaimed.values() if info], position
+    once, at_once = _lapsed(database, after.at_once, "delayq_ready_once", ONCE)
+    every, at_all, rests_until = _every_lapsed(database, after)
+    found = dict.fromkeys([*(pk for (pk,) in suspects), *once, *every])
+    buried = []
+    for page in pages(list(found), PAGE):
+        buried += [info for info in reclaim(database, page, now_ms).values() if info]
+    return buried, Looked(at_all, at_once, rests_until)
 
 
-def _lapsed_once(database: Database, after: Position) -> tuple[list[int], Position]:
-    """Of the rows due after a position that must not start twice, those whose leases ran out, and the next position."""
-    looked_at = page_after(database, after, 0, [f"{_ran_out(database)} AS ran_out"], "delayq_ready_once", ONCE)
+def _every_lapsed(database: Database, after: Looked) -> tuple[list[int], Position, float]:
+    """Return what ran out of the next rows that are due, the position of the last, and until when to rest."""
+    began_at = monotonic()
+    if began_at < after.rests_until:
+        return [], after.at_all, after.rests_until
+    every, position = _lapsed(database, after.at_all, "delayq_ready_list")
+    took_s = monotonic() - began_at
+    return every, position, monotonic() + REST * took_s if took_s > LONG_S else 0.0
+
+
+def _lapsed(database: Database, after: Position, index: str, condition: str = "true") -> tuple[list[int], Position]:
+    """Of the next `BATCH` rows that are due, return those whose leases ran out, and the position of the last."""
+    looked_at = page_after(database, after, 0, [f"{_ran_out(database)} AS ran_out"], index, condition)
     found = database.rows(
         "SELECT * FROM (SELECT looked_at.*, row_number() OVER (ORDER BY due_at, id) AS number"
         f" FROM ({looked_at.text}) AS looked_at) AS numbered WHERE ran_out OR number = {BATCH} ORDER BY number",
         looked_at.parameters,
     )
-    lapsed = [(due_ms, pk) for due_ms, pk, ran_out, _ in found if ran_out]
-    if len(lapsed) > PAGE:
-        return [pk for _, pk in lapsed[:PAGE]], lapsed[PAGE - 1]
     is_full = bool(found) and found[-1][3] == BATCH
-    return [pk for _, pk in lapsed], found[-1][:2] if is_full else START
+    return [pk for _, pk, ran_out, _ in found if ran_out], found[-1][:2] if is_full else START
 
 
 def _ran_out(database: Database) -> str:

@@ -25,23 +25,17 @@ MESSAGE = (
 CLAIMED = f"{MESSAGE}, history"
 """A message, as a claim reads it."""
 
-UNHELD = "(r.lease_until IS NULL OR r.lease_until <= {now})"
-"""A row that nobody holds. Its last lease may have run out, and be there to be reclaimed."""
+FREE = "r.token IS NULL"
+"""A row that waits. Any other runs, to every look and every move: if its lease has run out, until that is reclaimed.
+When that may be, the clock monitor knows, and nobody else."""
 
-FREE = "(r.lease_until IS NULL OR r.lease_until <= {now} AND NOT r.at_most_once)"
-"""A row that waits, to any move. One that must not start twice runs until its lease is reclaimed, which buries it."""
+UNHELD = "(r.lease_until IS NULL OR r.lease_until <= {now})"
+"""A row that a claim may come to have: it waits, or its lease ran out and is there to be reclaimed."""
 
 # Conditions that an index is on. SQLite finds it by the words of its condition, MySQL by what its column equals.
 UNPLACED = "NOT r.placed AND r.placed = (1 = 0)"
 ONCE = "r.at_most_once AND r.at_most_once = (1 = 1)"
 CRASHED = "r.crashes >= 1"
-
-CRASHES_NOW = (
-    "(CASE WHEN r.token IS NOT NULL AND substr(r.worker, 1, 1) <> '!'"
-    " THEN {least}(r.crashes + 1, 2) ELSE r.crashes END)"
-)
-"""The crashes of a row that nobody holds: a lease that ran out counts one, but never the third, and none where the
-stop of a worker interrupted it (its worker's name is marked with "!" then)."""
 
 LEASES = {"pk": int, "message_id": str, "token": int}
 """The columns of a given table `held` of leases."""
@@ -57,10 +51,6 @@ OF_GIVEN = "JOIN delayq_ready r ON r.alias = %s AND r.message_id = given.of_id"
 
 UNLEASED = "token = NULL, lease_until = NULL, worker = '', started_at = NULL"
 """What a move sets that ends a lease and keeps the row."""
-
-BARRED = "token = -abs(token)"
-"""What a move sets that changes a row whose lease may have run out: its holder has lost it, and can't end it any more.
-It still tells of the lease, so that who reclaims the row counts it."""
 
 HOLDER = "CASE WHEN substr(worker, 1, 1) = '!' THEN substr(worker, 2) ELSE worker END"
 """Whose lease it is or was, without the mark."""

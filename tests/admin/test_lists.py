@@ -64,20 +64,21 @@ def test_what_runs_is_listed_with_its_worker(broker: StoredBroker, superuser: Cl
     assert "running on host:7" in text_of(superuser.get(url("readymessage")))
 
 
-def test_what_was_abandoned_and_must_not_start_twice_is_not_shown_as_ready(
+def test_what_was_abandoned_is_not_shown_as_ready_before_it_is_reclaimed(
     broker: StoredBroker, superuser: Client, database: str
 ) -> None:
     for id in ("once", "again"):
         send(id, at_most_once=id == "once")
         claim(broker, worker="host:7")
     ReadyMessage.objects.using(database).update(lease_until=F("due_at"))
-    assert shown_ids(superuser.get(url("readymessage", query="?state=ready"))) == ["again"]
+    assert shown_ids(superuser.get(url("readymessage", query="?state=ready"))) == []
     response = superuser.get(url("readymessage", query="?state=running"))
-    assert shown_ids(response) == ["once"]
+    assert shown_ids(response) == ["once", "again"]
     shown = text_of(response)
     assert "abandoned by host:7" in shown
     assert "1 of 1" in shown
     assert "buried soon: its lease ran out, and it must not start twice" in shown
+    assert "ready again soon: its lease ran out" in shown
     shown = text_of(superuser.get(url("readymessage", pk_of(database, "once"), "change")))
     for words in ("State abandoned by host:7", "at the next upkeep it is buried", "host:7 its lease ran out"):
         assert words in shown

@@ -70,6 +70,20 @@ def test_sent_again_it_starts_without_the_counts_of_the_cancelled(rig: Rig) -> N
     assert (rig.get("a").failures, rig.get("a").error) == (0, "")
 
 
+@pytest.mark.needs(Capability.CANCEL, Capability.RESCHEDULE)
+def test_a_lapsed_lease_is_reclaimed_before_a_move_takes_its_message(rig: Rig) -> None:
+    rig.send("a")
+    rig.claim_one()
+    rig.advance(LEASE_MS)
+    assert rig.states("a") == [State.RUNNING]
+    assert rig.broker.counts().running == 1
+    assert rig.broker.cancel(["a"]) == rig.broker.reschedule(["a"], delay_ms=HOUR) == rig.broker.purge(["a"]) == [False]
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    assert rig.states("a") == [State.READY]
+    assert rig.broker.reschedule(["a"], delay_ms=HOUR) == rig.broker.cancel(["a"]) == [True]
+    assert rig.total("cancelled") == 1
+
+
 @pytest.mark.needs(Capability.RESCHEDULE)
 def test_reschedule_moves_what_waits(rig: Rig) -> None:
     _one_in_each_state(rig)

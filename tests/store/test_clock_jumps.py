@@ -9,11 +9,21 @@ from typing import Any
 
 import pytest
 
-from django_delayq import Message, Send, send_delay_message, send_delay_messages
+from django_delayq import (
+    Message,
+    Send,
+    cancel_delay_messages,
+    get_delay_message,
+    reschedule_delay_messages,
+    send_delay_message,
+    send_delay_messages,
+)
 from django_delayq.brokers.base import Claimed, SettleAction
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
+from django_delayq.message import State
 from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.sends import OnConflict
 from django_delayq.store import StoredBroker
 from django_delayq.store.clocks import LEAST_GAP_S
 from django_delayq.store.relay import rebuild
@@ -115,6 +125,29 @@ def test_after_a_jump_ahead_nothing_is_taken_from_who_renews(
     assert broker.settle([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
     finished = FinishMessage.objects.using(database).values_list("message_id", "crashes")
     assert dict(finished) == {"a": 0, "b": 0, "once": 0}
+
+
+@pytest.mark.parametrize("at_most_once", [False, True])
+def test_after_a_jump_ahead_no_move_takes_what_runs(
+    broker: StoredBroker, clock: DatabaseClock, database: str, at_most_once: bool
+) -> None:
+    send_delay_message("k", 1, id="a", tag="t", at_most_once=at_most_once)
+    (held,) = claim(broker)
+    clock.jump(JUMP_MS)
+    info = get_delay_message("a")
+    assert info is not None
+    assert (info.state, info.holder) == (State.RUNNING, "w")
+    assert cancel_delay_messages("a") == cancel_delay_messages(tag="t") == 0
+    assert reschedule_delay_messages("a", delay="1h") == reschedule_delay_messages(tag="t", delay="1h") == 0
+    assert broker.purge(["a"]) == [False]
+    modes: list[OnConflict] = ["keep", "replace", "earliest", "latest"]
+    for on_conflict in modes:
+        for delay in ("0s", "1h"):
+            sent = send_delay_message("k", 2, id="a", delay=delay, on_conflict=on_conflict)
+            assert (sent.created, sent.running) == (False, True)
+    assert broker.settle([settlement(held, SettleAction.FINISH)]) == [True]
+    row = FinishMessage.objects.using(database).get()
+    assert (row.data, row.outcome, row.crashes) == ("1", "finished", 0)
 
 
 def test_a_jump_ahead_is_told_and_for_a_lease_nobody_takes_over(

@@ -186,12 +186,12 @@ def test_a_cancelled_message_keeps_its_past(broker: StoredBroker, database: str)
     assert (outcomes(row), row.started_at) == ([Ended.FAILED], None)
 
 
-def test_a_reschedule_of_a_lapsed_message_bars_its_holder_and_still_counts_the_crash(
-    broker: StoredBroker, database: str
-) -> None:
+def test_a_reschedule_of_a_lapsed_message_waits_until_its_crash_is_counted(broker: StoredBroker, database: str) -> None:
     send_delay_message("k", 1, id="a")
     (late,) = claim(broker, "late")
     lapse(database)
+    assert reschedule_delay_messages("a", delay=0) == 0
+    broker.upkeep(lease_ms=LEASE_MS)
     assert reschedule_delay_messages("a", delay=0) == 1
     assert broker.settle([settlement(late, SettleAction.FINISH)]) == [False]
     info = get_delay_message("a")

@@ -12,7 +12,7 @@ from django_delayq import Send, send_delay_messages
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.pairs import waiting_pairs
-from django_delayq.store.reclaims import START, reclaim_lapsed
+from django_delayq.store.reclaims import BEGIN, reclaim_lapsed
 from django_delayq.store.relay import rebuild
 
 HOUR_MS = 3_600_000
@@ -80,14 +80,15 @@ def test_a_rebuild_of_what_is_due_at_one_time(broker: StoredBroker, database: st
 
 def test_upkeep_of_what_must_not_start_twice_and_was_due_at_one_time(broker: StoredBroker, database: str) -> None:
     _send(database, PAGES * 1_000, due_at=5, at_most_once=True)
-    position, work = START, []
+    position, work = BEGIN, []
     now_ms = broker.database.now_ms()
     for _ in range(PAGES):
         _, following = reclaim_lapsed(broker.database, now_ms, position)
         work.append(sum(_work(database, partial(reclaim_lapsed, broker.database, now_ms, position))))
         position = following
-    assert position > START
-    assert reclaim_lapsed(broker.database, now_ms, position) == ([], START)
+    assert position.at_all == position.at_once > BEGIN.at_once
+    buried, position = reclaim_lapsed(broker.database, now_ms, position)
+    assert (buried, position.at_all, position.at_once) == ([], BEGIN.at_all, BEGIN.at_once)
     assert work[-1] <= 1.25 * work[1]
 
 

@@ -106,7 +106,7 @@ def _conditions(database: Database, query: Query) -> tuple[list[str], list[Any]]
         short = min(query.ended.end - query.ended.start, _WRAPS)
         parameters += [query.ended.end % 2**32, 2**32 - short]
     if query.only_free:
-        conditions.append(FREE.format(now=database.dialect.now))
+        conditions.append(FREE)
     for name, names in query.wanted.names.items():
         conditions.append(f"{column(name)} IN ({marks(len(names))})" if names else "1 = 0")
         parameters += sorted(names)
