@@ -48,15 +48,17 @@ class MessageRow(models.Model):
 
 
 class ReadyMessage(MessageRow):
-    """A message that waits or runs. It is leased while `lease_until` is ahead; `token` proves the lease.
+    """A message that waits or runs. While it has a `token`, which proves the lease, it runs; `lease_until` may be over.
 
-    `placed` tells that its alarm was put to the broker, which is the relay's business.
+    `placed` tells that its alarm was put to the broker, which is the relay's business. `interrupted` is of the lease:
+    the stop of its worker has cut it short, so if it runs out, no crash is counted.
     """
 
     id = models.BigAutoField(primary_key=True)
     lease_until = InstantField(_("leased until"), null=True)
     token = models.BigIntegerField(_("token"), null=True)
     placed = models.BooleanField(_("placed"))
+    interrupted = models.BooleanField(_("interrupted"), db_default=False)  # inserts leave it out
 
     class Meta:
         db_table = "delayq_ready"

@@ -70,18 +70,13 @@ def is_abandoned(row: ReadyMessage) -> bool:
     return row.token is not None and row.lease_until is not None and row.lease_until <= now_utc()
 
 
-def worker_of(row: MessageRow) -> str:
-    """The worker's name, without the mark of one that was stopped."""
-    return str(row.worker).removeprefix("!")
-
-
 @admin.display(description=gettext_lazy("state"))
 def state(row: ReadyMessage) -> str:
     """Pending, ready, or whose it is."""
     if is_abandoned(row):
-        return _("abandoned by %(worker)s") % {"worker": worker_of(row)}
+        return _("abandoned by %(worker)s") % {"worker": row.worker}
     if is_running(row):
-        return _("running on %(worker)s") % {"worker": worker_of(row)}
+        return _("running on %(worker)s") % {"worker": row.worker}
     return _("pending") if row.due_at > now_utc() else _("ready")
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
-from django_delayq.admin.columns import between, exact, is_running, most_attempts, state, worker_of
+from django_delayq.admin.columns import between, exact, is_running, most_attempts, state
 from django_delayq.admin.conditions import now_utc
 from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
 from django_delayq.conf import get_alias
@@ -36,7 +36,7 @@ def facts(row: MessageRow) -> Iterator[Fact]:
     if row.expires_at is not None:
         yield _when(_("expires"), row.expires_at)
     if isinstance(row, ReadyMessage) and is_running(row) and row.lease_until:
-        yield Fact(_("held by"), worker_of(row))
+        yield Fact(_("held by"), row.worker)
         yield _when(_("held until, if not renewed"), row.lease_until)
     if isinstance(row, FinishMessage | ErrorMessage):
         yield _when(_("ended"), row.ended_at)

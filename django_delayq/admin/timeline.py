@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.columns import between, exact, is_abandoned, is_running, worker_of
+from django_delayq.admin.columns import between, exact, is_abandoned, is_running
 from django_delayq.history import Ended, PastAttempt, read
 from django_delayq.instants import from_ms
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
@@ -61,15 +61,15 @@ def _last_step(row: MessageRow, before: datetime) -> Iterator[Step]:
         if is_running(row):
             waited, took = _lengths(before, row.started_at, None)
             outcome = _OUTCOMES[Ended.LOST] if is_abandoned(row) else _("runs")
-            yield Step(row.failures + 1, _started(row.started_at), waited, took, worker_of(row), outcome)
+            yield Step(row.failures + 1, _started(row.started_at), waited, took, row.worker, outcome)
     elif isinstance(row, ErrorMessage):
         waited, took = _lengths(before, row.started_at, row.ended_at)
         outcome, number = _("failed for good"), max(row.failures, 1)
-        yield Step(number, _started(row.started_at), waited, took, worker_of(row), outcome, row.error)
+        yield Step(number, _started(row.started_at), waited, took, row.worker, outcome, row.error)
     elif isinstance(row, FinishMessage):
         waited, took = _lengths(before, row.started_at, row.ended_at)
         outcome = row.get_outcome_display()
-        yield Step(row.failures + 1, _started(row.started_at), waited, took, worker_of(row), outcome)
+        yield Step(row.failures + 1, _started(row.started_at), waited, took, row.worker, outcome)
 
 
 def _started(moment: datetime | None) -> Any:

@@ -59,7 +59,7 @@ def finish_here(database: Database, pk: int, token: int, started_ms: int) -> boo
 
 def interrupted(dialect: Dialect) -> str:
     """Return what is set of a row whose attempt the stop of its worker interrupted."""
-    return f"worker = {dialect.interrupted}, lease_until = {dialect.now} + {INTERRUPT_MS}"
+    return f"interrupted = (1 = 1), lease_until = {dialect.now} + {INTERRUPT_MS}"
 
 
 def _apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
@@ -80,13 +80,13 @@ def _lock(database: Database, transitions: Sequence[Transition]) -> list[_Locked
     by_lease = {(one.id, one.token): one for one in transitions}
     held = leases(database, transitions)
     rows = database.rows(
-        f"SELECT r.message_id, r.token, r.worker, r.started_at, {database.dialect.now}"
+        f"SELECT r.message_id, r.token, r.interrupted, r.started_at, {database.dialect.now}"
         f" FROM {held.text}{database.dialect.skip_locked}",
         held.parameters,
     )
     return [
-        _Locked(by_lease[id, token], worker.startswith("!"), claimed_ms, now_ms)
-        for id, token, worker, claimed_ms, now_ms in rows
+        _Locked(by_lease[id, token], bool(interrupted), claimed_ms, now_ms)
+        for id, token, interrupted, claimed_ms, now_ms in rows
     ]
 
 

@@ -99,15 +99,15 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
     if not by_pk:
         return
     found = database.rows(
-        "SELECT r.id, r.queue, r.key, r.due_at, coalesce(r.lease_until, 0), r.crashes, r.worker FROM delayq_ready r"
-        f" WHERE r.id IN ({marks(len(by_pk))})",
+        "SELECT r.id, r.queue, r.key, r.due_at, coalesce(r.lease_until, 0), r.crashes, r.interrupted"
+        f" FROM delayq_ready r WHERE r.id IN ({marks(len(by_pk))})",
         list(by_pk),
     )
     now = claimed.now_ms
-    for pk, queue, key, due_ms, lease_until_ms, crashes, worker in found:
+    for pk, queue, key, due_ms, lease_until_ms, crashes, interrupted in found:
         alarm = by_pk.pop(pk)
         if 0 < lease_until_ms <= now:
-            if hold_off_ms and not worker.startswith("!"):  # a worker that stops has said so, and renews no more
+            if hold_off_ms and not interrupted:  # a worker that stops has said so, and renews no more
                 _wait(claimed, [alarm], hold_off_ms)
             else:
                 claimed.lapsed.append(alarm)

@@ -33,8 +33,6 @@ class Dialect:
     skip_locked: str
     stall_limit: str
     """What a transaction of the store's own begins with: that of a process which is frozen must not keep its locks."""
-    interrupted: str
-    """The worker of a row, marked."""
     counted: str
     """The end of an insert into the tally, where the name is there."""
     unless_there: str
@@ -75,7 +73,6 @@ DIALECTS = {
         newest="",  # at such a level it refuses to write what it would hide
         skip_locked=" FOR UPDATE OF r SKIP LOCKED",
         stall_limit=stall_limit(STALLED_MS),
-        interrupted="'!' || worker",
         counted=_COUNTED,
         unless_there=_UNLESS_THERE,
         update_held=_UPDATE_HELD,
@@ -90,7 +87,6 @@ DIALECTS = {
         newest="",  # as PostgreSQL
         skip_locked="",
         stall_limit="",
-        interrupted="'!' || worker",
         counted=_COUNTED,
         unless_there=_UNLESS_THERE,
         update_held=_UPDATE_HELD,
@@ -106,7 +102,6 @@ DIALECTS = {
         newest=" LOCK IN SHARE MODE",
         skip_locked=" FOR UPDATE SKIP LOCKED",
         stall_limit="",  # of the whole session there is a limit on MariaDB, but that is the site's too
-        interrupted="concat('!', worker)",
         counted="ON DUPLICATE KEY UPDATE count = count + VALUES(count)",
         unless_there="ON DUPLICATE KEY UPDATE id = delayq_ready.id",
         update_held="UPDATE delayq_ready JOIN {held} ON id = held.pk SET {changes}",

@@ -106,7 +106,7 @@ def _ready(
 def _info(now_ms: int, is_free: bool, lease_end_ms: int | None, row: Row) -> Info:
     if not is_free:
         info = info_of(row, State.RUNNING)
-        info.holder, info.lease_end_ms = row[16].removeprefix("!"), lease_end_ms
+        info.holder, info.lease_end_ms = row[16], lease_end_ms
         return info
     info = info_of(row, State.READY if row[6] <= now_ms else State.PENDING)
     info.suspect = info.crashes >= SUSPECT_CRASHES

@@ -7,7 +7,7 @@ from django_delayq.brokers.base import pages
 from django_delayq.core.transitions import Transition
 from django_delayq.store.database import Database, Sql, marks
 from django_delayq.store.given import LongText
-from django_delayq.store.rows import HOLDER, LEASES, OF_LEASES, SHARED, UNLEASED, shared_with
+from django_delayq.store.rows import LEASES, OF_LEASES, SHARED, UNLEASED, shared_with
 
 PAGE = 50
 """How many rows one statement takes with their errors and histories: of 64 KiB each, and MySQL takes 16 MiB in all."""
@@ -23,12 +23,12 @@ _BURIED = _FINISHED | {
 }
 _AGAIN = {"pk": int, "wait_ms": int, "new_failures": int, "new_crashes": int, "cause": LongText, "past": LongText}
 
-FINISHED = f"id, {shared_with(worker=HOLDER, started_at='started_ms')}, 'finished', ended_ms"
+FINISHED = f"id, {shared_with(started_at='started_ms')}, 'finished', ended_ms"
 """What goes to `delayq_finish` of a row joined with the columns `_FINISHED`."""
 
 BURIED = (
     "id, "
-    + shared_with(failures="new_failures", crashes="new_crashes", error="cause", worker=HOLDER, started_at="started_ms")
+    + shared_with(failures="new_failures", crashes="new_crashes", error="cause", started_at="started_ms")
     + ", detail, fingerprint, ended_ms"
 )
 """What goes to `delayq_error` of a row joined with the columns `_BURIED`."""

@@ -109,7 +109,7 @@ _HELD = (
     f" fingerprint, past, LEAST(held.ended_ms, {_NOW}) AS ended_ms,"
     f" CASE WHEN state <> '{State.ERROR}' OR held.started_ms IS NOT NULL"
     f" THEN LEAST(coalesce(held.started_ms, r.started_at), held.ended_ms, {_NOW}) END AS started_ms,"
-    f" CASE WHEN state = '{State.RUNNING}' AND substr(r.worker, 1, 1) = '!' THEN NULL ELSE state END AS state"
+    f" CASE WHEN state = '{State.RUNNING}' AND r.interrupted THEN NULL ELSE state END AS state"
     " FROM json_to_recordset(%s) AS held (pk bigint, message_id text, token bigint, state text, started_ms bigint,"
     " ended_ms bigint, wait_ms bigint, new_failures int, new_crashes int, cause text, detail text, fingerprint text,"
     f" past text) {OF_LEASES} FOR UPDATE OF r SKIP LOCKED)"

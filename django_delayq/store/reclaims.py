@@ -1,7 +1,6 @@
 """reclaim: leases that ran out are ended and counted, before their rows can be leased again."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import NamedTuple
@@ -59,12 +58,15 @@ def _reclaim_all(
 ) -> dict[int, BuriedInfo | None]:
     lapsed = database.rows(
         "SELECT r.id, r.message_id, r.queue, r.key, r.due_at, r.failures, r.crashes, r.worker, r.started_at,"
-        " r.history, r.lease_until, r.at_most_once FROM delayq_ready r"
+        " r.history, r.lease_until, r.at_most_once, r.interrupted FROM delayq_ready r"
         f" WHERE r.id IN ({marks(len(pks))}) AND r.token IS NOT NULL AND r.lease_until <= %s"
         f" ORDER BY r.id{database.dialect.skip_locked}",
         [*pks, now_ms],
     )
-    ended = [_lapse(_claimed(*row), lease_until_ms, bool(once), may_bury) for *row, lease_until_ms, once in lapsed]
+    ended = [
+        _lapse(_claimed(*row), lease_until_ms, bool(once), bool(interrupted), may_bury)
+        for *row, lease_until_ms, once, interrupted in lapsed
+    ]
     buried = [one for one in ended if one.transition.state is State.ERROR]
     bury(database, buried)
     wait_again(database, [one.transition for one in ended if one.transition.state is State.PENDING])
@@ -88,10 +90,8 @@ def _claimed(
     return Claimed(id, 0, due_ms, Header(queue, key), b"", failures, crashes, str(pk), history, claimed_ms, worker)
 
 
-def _lapse(lost: Claimed, lease_until_ms: int, at_most_once: bool, may_bury: bool) -> Ended:
+def _lapse(claimed: Claimed, lease_until_ms: int, at_most_once: bool, interrupted: bool, may_bury: bool) -> Ended:
     """Return what becomes of a row whose lease ran out."""
-    claimed = replace(lost, worker=lost.worker.removeprefix("!"))
-    interrupted = claimed.worker != lost.worker
     transition = lapse(claimed, lease_until_ms, at_most_once=at_most_once and may_bury, interrupted=interrupted)
     if at_most_once and not may_bury:
         transition.failures, transition.crashes = claimed.failures + 1, 0

@@ -49,11 +49,8 @@ OF_HELD = "JOIN delayq_ready r ON r.alias = %s AND r.message_id = held.message_i
 OF_GIVEN = "JOIN delayq_ready r ON r.alias = %s AND r.message_id = given.of_id"
 """The rows `r` of ids that are given as a table `given`."""
 
-UNLEASED = "token = NULL, lease_until = NULL, worker = '', started_at = NULL"
+UNLEASED = "token = NULL, lease_until = NULL, worker = '', started_at = NULL, interrupted = (1 = 0)"
 """What a move sets that ends a lease and keeps the row."""
-
-HOLDER = "CASE WHEN substr(worker, 1, 1) = '!' THEN substr(worker, 2) ELSE worker END"
-"""Whose lease it is or was, without the mark."""
 
 
 def shared_with(**values: str) -> str:

@@ -1,21 +1,29 @@
 """The migrations make the tables that the models describe, on each database, and take them away again."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.apps import apps
 from django.core.management import call_command
 from django.db import connections, transaction
+from django.db.migrations.loader import MigrationLoader
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
 from django_delayq import send_delay_message
+from django_delayq.brokers.base import Alarm, Claimed, Header
+from django_delayq.core import transitions
+from django_delayq.history import Ended, read
+from django_delayq.instants import to_epoch_ms
+from django_delayq.message import State
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker, report
 from django_delayq.store.database import Database
 from tests import databases
 from tests.servers import MariaDBServer
-from tests.store.support import LEASE_MS, claim
+from tests.store.support import LEASE_MS, WANT, claim
 
 TABLES = {model._meta.db_table for model in apps.get_app_config("delayq").get_models()}
 
@@ -55,6 +63,101 @@ def test_a_claim_and_a_renewal_change_no_index(broker: StoredBroker, database: s
         assert broker.database.rows(in_place) == [(2,)]
 
 
+def _rows_of_0006(database: str) -> Any:
+    """The manager of the ready table as that version had it, to which the tables go back."""
+    call_command("migrate", "delayq", "0006", database=database, verbosity=0)
+    return old_model(database, "0006_store_identity").objects.using(database)
+
+
+def old_model(database: str, migration: str) -> Any:
+    """The model of the ready table after a migration."""
+    state = MigrationLoader(connections[database]).project_state(("delayq", migration))
+    return state.apps.get_model("delayq", "ReadyMessage")
+
+
+def _old_row(rows: Any, id: str, due_in_ms: int, **fields: Any) -> int:
+    """Make a row without the columns that came later, as workers of that version do."""
+    now = datetime.now(UTC)
+    due_at = now + timedelta(milliseconds=due_in_ms)
+    times = {"due_at": due_at, "scheduled_at": due_at, "sent_at": now}
+    texts = {"queue": "default", "key": "k", "data": "1", "error": "", "history": "[]", "worker": ""}
+    counts = {"failures": 0, "crashes": 0, "at_most_once": False, "placed": False}
+    return int(rows.create(**{"alias": "default", "message_id": id, **times, **texts, **counts, **fields}).pk)
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.alters_tables
+def test_what_hid_in_values_is_in_columns_after_an_upgrade(broker: StoredBroker, database: str) -> None:
+    old = _rows_of_0006(database)
+    started_at = datetime.now(UTC) - timedelta(seconds=20)
+    held = {"started_at": started_at, "lease_until": started_at + timedelta(hours=1)}
+    lapsed = {"started_at": started_at, "lease_until": started_at + timedelta(seconds=15)}
+    _old_row(old, "waits", HOUR_MS, failures=1, error="E")
+    _old_row(old, "runs", -1, token=7, worker="w", **held)
+    _old_row(old, "interrupted", -1, token=8, worker="!w", **held)
+    _old_row(old, "interrupted and lapsed", -1, token=9, worker="!w", **lapsed)
+    _old_row(old, "moved", HOUR_MS, token=-10, worker="w", crashes=1, **lapsed)
+    _old_row(old, "interrupted and moved", HOUR_MS, token=-11, worker="!w", **lapsed)
+    call_command("migrate", "delayq", database=database, verbosity=0)
+
+    rows = ReadyMessage.objects.using(database)
+    waits, runs, interrupted = (rows.get(message_id=id) for id in ("waits", "runs", "interrupted"))
+    assert (waits.token, waits.interrupted, waits.failures, waits.error) == (None, False, 1, "E")
+    assert (runs.token, runs.interrupted, runs.worker) == (7, False, "w")
+    assert (interrupted.token, interrupted.interrupted, interrupted.worker) == (8, True, "w")
+    for id, crashes, outcome in ("moved", 2, Ended.LOST), ("interrupted and moved", 0, Ended.INTERRUPTED):
+        row = rows.get(message_id=id)
+        assert (row.token, row.lease_until, row.worker, row.started_at) == (None, None, "", None)
+        assert (row.crashes, row.interrupted, row.due_at > datetime.now(UTC)) == (crashes, False, True)
+        (attempt,) = read(row.history)
+        assert (attempt.attempt, attempt.worker, attempt.outcome) == (1, "w", outcome)
+
+    assert broker.cancel(["moved", "runs", "waits"]) == [True, False, True]
+    broker.upkeep(lease_ms=LEASE_MS)
+    info = broker.get("interrupted and lapsed")
+    assert info is not None
+    assert (info.state, info.crashes) == (State.READY, 0)
+    ends = [transitions.finish(_held(row)) for row in (runs, interrupted)]
+    assert broker.settle(ends) == [True, True]
+
+
+def _held(row: ReadyMessage) -> Claimed:
+    """What the claim of a row gave its worker."""
+    header = Header(row.queue, row.key)
+    return Claimed(row.message_id, row.token or 0, to_epoch_ms(row.due_at), header, b"1", pk=str(row.pk))
+
+
+@pytest.mark.alters_tables
+def test_workers_of_the_version_before_go_on_after_an_upgrade(broker: StoredBroker, database: str) -> None:
+    old = _rows_of_0006(database)
+    last = max(_old_row(old, f"{n}", -1) for n in range(3))
+    old.filter(pk=last).delete()  # it has run
+    call_command("migrate", "delayq", database=database, verbosity=0)
+    assert _old_row(old, "sent", -1, placed=True) > last, "no primary key is used twice"
+    old.filter(message_id="0").update(token=7, worker="!old", started_at=datetime.now(UTC), lease_until=1)
+    while (held := broker.claim(WANT, lease_ms=LEASE_MS, worker="new")).messages == []:
+        broker.put_alarms([Alarm("default", "k", str(pk)) for pk in old.values_list("pk", flat=True)])
+    assert {one.id: one.crashes for one in held.messages} == {"0": 1, "1": 0, "sent": 0}
+    assert broker.settle([transitions.finish(one) for one in held.messages]) == [True] * 3
+
+
+@pytest.mark.alters_tables
+def test_an_upgrade_that_is_taken_back_leaves_what_the_version_before_reads(
+    broker: StoredBroker, database: str
+) -> None:
+    send_delay_message("k", 1)
+    (claimed,) = claim(broker, "w")
+    span = transitions.Span(claimed.claimed_ms)
+    assert broker.settle([transitions.interrupt(claimed, span)]) == [True]
+    row = _rows_of_0006(database).get()
+    assert (row.token, row.worker) == (claimed.token, "!w")
+    call_command("migrate", "delayq", database=database, verbosity=0)
+    again = ReadyMessage.objects.using(database).get()
+    assert (again.worker, again.interrupted) == ("w", True)
+
+
 @pytest.fixture
 def utf8mb3_database(mariadb_server: MariaDBServer, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
     """The alias of a database on MariaDB whose new tables keep no emoji, with the tables of an earlier version."""
@@ -89,5 +192,5 @@ def test_on_mariadb_every_text_may_have_any_character_whatever_the_database_says
 def test_on_mariadb_tables_that_keep_any_character_are_not_rebuilt(database: str) -> None:
     call_command("migrate", "delayq", "0004", database=database, verbosity=0)
     with CaptureQueriesContext(connections[database]) as captured:
-        call_command("migrate", "delayq", database=database, verbosity=0)
+        call_command("migrate", "delayq", "0005", database=database, verbosity=0)
     assert not [query["sql"] for query in captured if query["sql"].startswith("ALTER")]

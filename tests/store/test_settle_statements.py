@@ -85,8 +85,8 @@ def test_ends_of_every_kind_are_few_statements(broker: StoredBroker, held: list[
             assert one.id in (finished if one.action is SettleAction.FINISH else buried)
             continue
         row = waiting.pop(one.id)
-        assert (row.token is None, row.worker) == (
-            (False, "!w") if one.action is SettleAction.INTERRUPT else (True, "")
+        assert (row.token is None, row.worker, row.interrupted) == (
+            (False, "w", True) if one.action is SettleAction.INTERRUPT else (True, "", False)
         )
         assert (row.failures, row.crashes) == (
             int(one.action is SettleAction.RETRY),

@@ -1,0 +1,78 @@
+"""`interrupted` is a column: it was a "!" before the worker's name. And no token is negative any more.
+
+A negative one told that a row was moved after its lease had run out, and that its attempt is still to be counted.
+"""
+
+from typing import Any
+
+from django.db import migrations, models
+
+from django_delayq.history import Ended, PastAttempt, add
+from django_delayq.instants import to_epoch_ms
+
+MARK = "!"
+SUSPECT_CRASHES = 2
+
+
+class AddColumn(migrations.AddField):
+    """On SQLite too, where Django would make the table anew, and with it the sequence of its primary keys."""
+
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        if schema_editor.connection.vendor == "sqlite":
+            model = to_state.apps.get_model(app_label, self.model_name)
+            schema_editor.execute(f"ALTER TABLE {model._meta.db_table} ADD COLUMN {self.name} bool DEFAULT 0 NOT NULL")
+        else:
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+
+
+def convert(apps: Any, schema_editor: Any) -> None:
+    """Write what hides in values into their columns: of few rows, each as it was read."""
+    rows = apps.get_model("delayq", "ReadyMessage").objects.using(schema_editor.connection.alias)
+    for row in rows.filter(token__lt=0).defer("data"):
+        rows.filter(pk=row.pk, token=row.token).update(**_waiting(row))
+    for row in rows.filter(token__isnull=False, worker__startswith=MARK).defer("data"):
+        unmarked = {"interrupted": True, "worker": row.worker.removeprefix(MARK)}
+        rows.filter(pk=row.pk, token=row.token, worker=row.worker).update(**unmarked)
+
+
+def mark(apps: Any, schema_editor: Any) -> None:
+    """Write the mark before the worker's name again."""
+    rows = apps.get_model("delayq", "ReadyMessage").objects.using(schema_editor.connection.alias)
+    for row in rows.filter(token__isnull=False, interrupted=True).defer("data"):
+        rows.filter(pk=row.pk, token=row.token).update(worker=f"{MARK}{row.worker}")
+
+
+def _waiting(row: Any) -> dict[str, Any]:
+    """Return what is set of a row whose attempt is counted, as a reclaim does."""
+    interrupted = row.worker.startswith(MARK)
+    attempt = PastAttempt(
+        row.failures + 1,
+        row.started_at and to_epoch_ms(row.started_at),
+        to_epoch_ms(row.lease_until),
+        row.worker.removeprefix(MARK),
+        Ended.INTERRUPTED if interrupted else Ended.LOST,
+    )
+    return {
+        "token": None,
+        "lease_until": None,
+        "worker": "",
+        "started_at": None,
+        "crashes": row.crashes if interrupted else min(row.crashes + 1, SUSPECT_CRASHES),
+        "history": add(row.history, attempt),
+    }
+
+
+class Migration(migrations.Migration):
+    atomic = False  # the lock on the table, on PostgreSQL, must not last while rows are read
+    dependencies = [
+        ("delayq", "0006_store_identity"),
+    ]
+
+    operations = [
+        AddColumn(
+            model_name="readymessage",
+            name="interrupted",
+            field=models.BooleanField(db_default=False, verbose_name="interrupted"),
+        ),
+        migrations.RunPython(convert, mark),
+    ]
