@@ -9,7 +9,7 @@ Every time is epoch milliseconds by the broker's own clock, every length millise
 All verbs may be called from several threads at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -37,6 +37,7 @@ from django_delayq.core.requests import (  # part of this contract
     Claims as Claims,
     Header as Header,
     LeaseId as LeaseId,
+    Pair as Pair,
     Placed as Placed,
     Put as Put,
     Refusal as Refusal,
@@ -161,6 +162,9 @@ class Broker(Protocol):
         Every claim gives its messages a token never used before. Never gives a message before its due time, nor one
         that another lease holds. Without wants nothing is given, and `wait` sleeps until `wake` or a pause ends it.
         """
+
+    def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
+        """Return those of the pairs of which anything is due, by one cheap look; more of them where it can't tell."""
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         """As `claim`, for at most one message that was held by workers that died twice."""

@@ -10,6 +10,10 @@ LeaseId = tuple[str, int]
 """What proves a lease: the id of the message, and the token of its claim."""
 
 
+Pair = tuple[str, str]
+"""A queue and a key: what one of the sets is for in which messages wait."""
+
+
 @dataclass(slots=True)
 class Header:
     """What travels with the data, and says how to treat it. `None` leaves it to the handler."""

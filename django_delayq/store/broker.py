@@ -1,7 +1,7 @@
 """A broker whose record is the database: the rows decide, and another broker, their clock, says where to look."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import replace
 from itertools import compress
 from time import monotonic
@@ -25,6 +25,7 @@ from django_delayq.brokers.base import (
     Info,
     LeaseId,
     OnConflict,
+    Pair,
     Pause,
     Placed,
     Put,
@@ -49,9 +50,6 @@ from django_delayq.store.limits import Limits
 from django_delayq.store.short_cut import ShortCut
 from django_delayq.store.sweep import Unfed
 from django_delayq.values import did_you_mean
-
-Pair = tuple[str, str]
-"""A queue and a key."""
 
 MANY = 100
 """How many alarms are taken at least, in all, of those pairs whose alarms were all stale."""
@@ -155,6 +153,14 @@ class StoredBroker:
                 if not may_be_left:
                     self.lost_of -= {(want.queue, want.key) for want in of_table}
         return found
+
+    def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
+        if self.degraded.is_alone:
+            return self._feed.due_pairs(pairs)
+        if not self.degraded.away:  # else the claim tells whether the clock is there: that takes more than a look
+            with contextlib.suppress(DelayqError):
+                return {*self.clock.due_pairs(pairs), *self.lost_of.intersection(pairs)}
+        return pairs
 
     def claim_all(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         """As `claim`, and of the tables what the clock was not told of, or has lost.

@@ -3,10 +3,10 @@
 import math
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from time import monotonic, sleep
 
-from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claims, Want, pages
+from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claims, Pair, Want, pages
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claims
 from django_delayq.store.database import Database
@@ -17,9 +17,6 @@ EVERY_S = 1.0
 LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
 SETS = 50
 """The most sets that one statement looks at."""
-
-Pair = tuple[str, str]
-"""A queue and a key."""
 
 
 class Feed:
@@ -44,6 +41,11 @@ class Feed:
             self._due_at |= {pair: 0.0 if pair in at_once else later for pair in map(_pair_of, asked)}
         self._next_at = min((self._due_at[_pair_of(want)] for want in wants), default=math.inf)
         return found
+
+    def due_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
+        """Return those of which a claim asks the tables now."""
+        now = monotonic()
+        return [pair for pair in pairs if self._due_at.get(pair, 0.0) <= now]
 
     @property
     def rest_s(self) -> float:

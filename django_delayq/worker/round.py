@@ -34,6 +34,8 @@ class Round:
         have more keeps all the hands that it may have, also while it holds enough and is not asked for: of a later
         queue nothing is claimed ahead for them, and the next that frees is for the earlier one.
         """
+        if not before:
+            return {lane: hands.want(lane, hands.most) for lane, hands in lanes}
         earlier = frozenset(before)
         left = self._left_to_later(earlier)
         return {lane: self._want(lane, hands, earlier, left[hands]) for lane, hands in lanes}
@@ -61,8 +63,8 @@ class Round:
         given.once |= once
         self._free[hands] -= min(kept, self._spare[lane])
 
-    def add_empty(self, queues: Iterable[str], lanes: Iterable[Lane]) -> None:
-        """Note that lanes were asked for these queues and that nothing is left there, whatever they gave."""
+    def add_empty(self, lanes: Iterable[Lane], queues: Iterable[str] = ()) -> None:
+        """Note that nothing is left for these lanes in these queues, whatever they gave."""
         for lane in lanes:
             self._given.setdefault(lane, _Given())
             lane.backlog.difference_update(queues)

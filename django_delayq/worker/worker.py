@@ -80,6 +80,7 @@ class Worker:
         unrun = Unrun(alias.name, self.name, handlers)
         make_claiming = partial(
             Claiming,
+            due_pairs=broker.due_pairs,
             pauses=pauses,
             leases=self._leases,
             settling=self.settling,

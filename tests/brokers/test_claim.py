@@ -54,6 +54,19 @@ def test_at_most_what_is_wanted_of_each_set(rig: Rig) -> None:
     assert claims.left
 
 
+def test_a_look_tells_of_which_pairs_anything_is_due_that_are_asked_for(rig: Rig) -> None:
+    rig.send("a", key="due")
+    rig.send("b", key="taken")
+    assert ids(rig.claim(key="taken")) == ["b"]
+    rig.send("c", key="later", delay_ms=MINUTE)
+    rig.send("d", key="not asked for")
+    asked = [("q", key) for key in ("due", "taken", "later", "none")]
+    due = list(rig.broker.due_pairs(asked))
+    assert due == ([("q", "due")] if Capability.CONFLICTS in rig.broker.capabilities else asked)  # it knows what waits
+    rig.advance(MINUTE)
+    assert ("q", "later") in rig.broker.due_pairs(asked)
+
+
 def once(n: int) -> Put:
     return Put(f"once-{n}", Header("q", "k", at_most_once=True), b"1", at_ms=n)
 

@@ -2,12 +2,13 @@
 
 from typing import TypeVar
 
-from django_delayq.brokers.base import BATCH, Header, Put, Want
+from django_delayq.brokers.base import BATCH, Header, Put, Want, pages
 from django_delayq.brokers.redis import RedisBroker, puts
 from django_delayq.brokers.redis.claims import Claimant
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.scripts import Operation
+from django_delayq.brokers.redis.searches import MOST_DUE
 from django_delayq.brokers.redis.slots import Slots
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
@@ -45,3 +46,22 @@ def test_a_claim_of_more_sets_than_a_call_names_looks_at_all_of_them_in_one(rig:
     claims = links.run(counted(rig.broker._search.claim(wants, Claimant("w", LEASE_MS)), round_trips))
     assert round_trips == [10, 1]
     assert ids(claims.messages) == ["a"]
+
+
+def test_what_is_due_of_very_many_pairs_is_one_call(rig: Rig, links: Links) -> None:
+    assert isinstance(rig.broker, RedisBroker)
+    rig.send("a", key="k7")
+    round_trips: list[int] = []
+    pairs = [("q", f"k{n}") for n in range(10 * BATCH)]
+    due = links.run(counted(rig.broker._search.due_pairs(pairs), round_trips))
+    assert round_trips == [1]
+    assert list(due) == [("q", "k7")]
+
+
+def test_where_more_sets_have_something_due_than_a_look_names_any_may(rig: Rig) -> None:
+    puts_ = [Put(f"{n}", Header("other", f"k{n}"), b"1", at_ms=0) for n in range(MOST_DUE)]
+    for page in pages([*puts_, Put("last", Header("q", "k"), b"1")], BATCH):
+        rig.broker.put(page)
+    rig.advance(1)  # due times are rounded up
+    asked = [("q", "k"), ("q", "none")]
+    assert list(rig.broker.due_pairs(asked)) == asked

@@ -295,6 +295,40 @@ def test_who_went_on_from_the_tables_asks_the_broker_before_it_sleeps(broker: St
     assert broker.wait(0)
 
 
+PAIRS = [("default", "k"), ("other", "k")]
+
+
+@pytest.mark.usefixtures("gives_up_soon")
+@pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
+def test_while_redis_is_away_any_queue_may_have_something_due_and_a_look_says_not_that_it_is_back(
+    broker: StoredBroker, server: Server
+) -> None:
+    assert not broker.due_pairs(PAIRS)
+    broker.lost_of = frozenset(PAIRS[1:])  # a sweep has found that its alarms are gone
+    assert set(broker.due_pairs(PAIRS)) == {PAIRS[1]}
+    server.kill()
+    assert broker.due_pairs(PAIRS) == PAIRS
+    with pytest.raises(BrokerUnavailable):
+        broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    server.start()
+    assert broker.due_pairs(PAIRS) == PAIRS
+    assert broker.degraded.away  # until a claim works: one that takes no writes can be read
+
+
+@pytest.mark.usefixtures("gives_up_soon", "soon_degraded")
+@pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
+def test_who_goes_on_from_the_tables_asks_no_pair_again_that_had_nothing_a_moment_ago(
+    broker: StoredBroker, server: Server
+) -> None:
+    server.kill()
+    with pytest.raises(BrokerUnavailable):
+        broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    broker.degraded.begin_if_due()
+    assert broker.due_pairs(PAIRS) == PAIRS
+    broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    assert broker.due_pairs(PAIRS) == PAIRS[1:]
+
+
 @pytest.mark.usefixtures("gives_up_soon")
 def test_status_shows_the_figures_and_that_the_broker_is_away(
     stored_delayq: dict[str, Any], settings: Settings, database: str

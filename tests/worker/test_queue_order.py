@@ -122,13 +122,18 @@ def test_of_queues_that_were_empty_together_the_first_comes_first(rig: Rig, gate
 
 
 class CountingBroker(WatchedBroker):
-    """Counts the claims that gave something."""
+    """Counts the claims that gave something, and the pairs that these and those before them asked for."""
 
     fruitful = 0
+    asked = 0
+    asked_in_vain = 0
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         claims = super().claim(wants, lease_ms=lease_ms, worker=worker)
         self.fruitful += bool(claims.messages)
+        self.asked_in_vain += len(wants)
+        if claims.messages:
+            self.asked, self.asked_in_vain = self.asked + self.asked_in_vain, 0
         return claims
 
 
@@ -139,6 +144,16 @@ def test_queues_that_are_empty_are_asked_together(gate: threading.Event) -> None
     send(rig, COUNT, "bulk")
     rig.drain(make_handler(lambda message: None, "bulk"), queues=served_queues(",".join(queues)), threads=1)
     assert broker.claims <= len(queues) + 3 * broker.fruitful
+
+
+def test_of_a_hundred_queues_and_handlers_only_those_are_asked_that_have_something_due() -> None:
+    broker = (rig := Rig(broker_class=CountingBroker)).broker
+    assert isinstance(broker, CountingBroker)
+    names = [f"n{n}" for n in range(100)]
+    send(rig, 20, *names)
+    rig.drain(*(make_handler(lambda message: None, name) for name in names), queues=served_queues(",".join(names)))
+    assert broker.counts().totals["finished"] == 2_000
+    assert broker.asked <= 2 * broker.fruitful  # it was about 100 times as many
 
 
 class WatchedSet(set[str]):
@@ -163,9 +178,14 @@ def test_what_handlers_leave_to_each_other_is_worked_out_once_for_all(rig: Rig) 
     queues = [f"q{n}" for n in range(30)]
     handlers = [make_handler(lambda message: None, f"k{n}") for n in range(30)]
     worker = rig.make(*handlers, queues=served_queues(",".join(queues)))
+    for queue, key in zip(queues, (handler.key for handler in handlers), strict=True):
+        rig.send(queue, queue=queue, key=key)
+    rig.broker.advance(1)
     for lane, _ in worker._claiming._lanes:
         lane.backlog = WatchedSet()
     worker._claiming.claim()
+    for hands in worker._hands:
+        hands.close(PATIENCE_S)
     assert 0 < WatchedSet.looks <= 2 * len(handlers) * rig.broker.claims
 
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -21,6 +21,7 @@ from django_delayq.brokers.base import (
     Info,
     LeaseId,
     OnConflict,
+    Pair,
     Pause,
     Placed,
     Put,
@@ -132,6 +133,11 @@ class MemoryBroker:
             else:
                 claims.messages.append(self._lease(self._places.entries[member], token, lease_ms, worker))
         return len(due) >= want.count
+
+    def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
+        with self._changed:
+            now_ms = self._now_ms()
+            return [pair for pair in pairs if (at_ms := self._places.next_due(pair)) is not None and at_ms <= now_ms]
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         with self._changed:

@@ -16,6 +16,7 @@ from django_delayq.brokers.base import (
     BuriedInfo,
     Claims,
     LeaseId,
+    Pair,
     SettleAction,
     Transition,
     Upkept,
@@ -99,6 +100,9 @@ class Receiver:
             claims.left = claims.left or any(self._inbox.boxes[name].ready for name in names)
             claims.next_due_ms = self._next_due_ms(names, claims)
             return claims
+
+    def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
+        return pairs  # the server is asked for what a consumer wants, of each queue by itself
 
     def _take_in(self) -> None:
         self._inbox.drain()

@@ -1,6 +1,6 @@
 """The Redis broker: one sorted set per (queue, key), leases and bodies beside it, every move a Lua script."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from heapq import nsmallest
 from itertools import chain
@@ -19,6 +19,7 @@ from django_delayq.brokers.base import (
     Info,
     LeaseId,
     OnConflict,
+    Pair,
     Pause,
     Placed,
     Put,
@@ -165,6 +166,9 @@ class RedisBroker:
         if found.away:
             self._rounds.ask_all()
         return found
+
+    def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
+        return self._run(self._search.due_pairs(pairs))
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         return self._run(self._search.claim_suspect(wants, claims.Claimant(worker, lease_ms)))

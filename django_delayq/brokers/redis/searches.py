@@ -10,11 +10,11 @@ shard in its turn (owners.py), and claims only once there is a reason to.
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from django_delayq.brokers.base import BATCH, Claims, Want, earliest, pages
+from django_delayq.brokers.base import BATCH, Claims, Pair, Want, earliest, pages
 from django_delayq.brokers.redis.claims import MOST_SETS, Claimant, claim, claim_suspect
 from django_delayq.brokers.redis.hands import Hands
 from django_delayq.brokers.redis.keys import Keys, set_name
@@ -31,6 +31,9 @@ falls due all the time looks cost the same at any number."""
 
 LONGEST_S = 1.0
 """How long one serves at most."""
+
+MOST_DUE = 2_000
+"""How many sets with something due one look names: it takes Redis about a millisecond."""
 
 SLACK_S = 1.0
 """How much longer than until the next look a sleep may last: so that it is the look that comes first."""
@@ -93,6 +96,17 @@ class Search:
         claims, sleep_ms = yield from claim(keys, self.slots, wants, by)
         self.sleeper.rest({keys.shard: Rest(time.monotonic(), claims.now_ms, sleep_ms)})
         return claims
+
+    def due_pairs(self, pairs: Collection[Pair]) -> Operation[Collection[Pair]]:
+        """Return those of the pairs of which anything is due, on the shards that are there.
+
+        Where very many sets have something due, that is all of the pairs.
+        """
+        looks, _ = there((yield from reached([_due_names(keys) for keys in self.shards.all])))
+        if any(len(names) >= MOST_DUE for names in looks):
+            return pairs
+        due = {_pair_of(name) for names in looks for name in names}
+        return due.intersection(pairs)
 
     def look_along(self, spans_s: Mapping[int, float]) -> Operation[None]:
         """Look at some shards for the sets that were wanted last, for a worker that looks there again after so long."""
@@ -188,6 +202,17 @@ class Search:
             seen.falls_due(shard, look.next_due_ms)
             seen.due.update({(shard, name): at for name, at in look.due.items()})
         return seen
+
+
+def _due_names(keys: Keys) -> Operation[list[bytes]]:
+    """Return the names of up to `MOST_DUE` sets of which something is due."""
+    (names,) = yield [Call(load("due"), (keys.sets,), (MOST_DUE,))]
+    return cast(list[bytes], names)
+
+
+def _pair_of(name: bytes) -> Pair:
+    queue, _, key = name.decode(errors="replace").partition(":")
+    return queue, key
 
 
 def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = False) -> Operation[_Look]:
