@@ -5,7 +5,9 @@ The shape follows Oban's executor: small functions, each with one reason to end 
 
 import asyncio
 import inspect
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,8 +28,12 @@ from django_delayq.store.database import Database
 from django_delayq.values import MAX_NAME
 from django_delayq.worker import failure
 from django_delayq.worker.exactly_once import run_and_finish, staying_in_it
-from django_delayq.worker.forked import EndedOutside
 from django_delayq.worker.left_open import EndLeftOpen, LeavingNothingOpen, aleaving_nothing_open, end_left_open
+
+FORKED = (
+    b"A process that a handler forked has left the handler, and is ended. "
+    b"End it there with os._exit(), or start it with multiprocessing or subprocess.\n"
+)
 
 
 def begin(
@@ -88,9 +94,21 @@ def run_sync(
     return None
 
 
+def _end_fork_of(worker: int) -> None:
+    """End a process that a handler forked where it leaves the handler: it would run on as a second worker."""
+    if os.getpid() != worker:
+        with suppress(OSError):
+            os.write(2, FORKED)
+        os._exit(1)
+
+
 def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
-    with LeavingNothingOpen(), EndedOutside():
-        returned = handler.func(message)
+    worker = os.getpid()
+    with LeavingNothingOpen():
+        try:
+            returned = handler.func(message)
+        finally:
+            _end_fork_of(worker)
     # What a plain function hands on of an async one has not run: it must not count as finished.
     if returned is None or not inspect.isawaitable(returned):
         return
@@ -101,8 +119,11 @@ def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
 
 async def _acall(handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen) -> None:
     async with aleaving_nothing_open(end_left_open):
-        with EndedOutside():
+        worker = os.getpid()
+        try:
             await handler.func(message)
+        finally:
+            _end_fork_of(worker)
 
 
 async def run_async(

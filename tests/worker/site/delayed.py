@@ -202,19 +202,14 @@ def fork(message: Message[str]) -> None:
 
 
 def split(message: Message[str]) -> None:
-    """Fork, and come out of the handler in both processes: the other returns, exits or raises, as it is told."""
+    """Fork, and leave the handler in both processes."""
     process = os.fork()
     if process:
         _, status = os.waitpid(process, 0)
         tell(message, f"forked-{os.waitstatus_to_exitcode(status)}").close()
-    elif message.data == "exit":
-        sys.exit(3)
-    elif message.data == "raise":
-        raise ValueError("raised in what it forked")
 
 
 delay_execute(key="split")(split)
-delay_execute(key="split in a transaction", atomic=True)(split)
 
 
 @delay_execute(key="asplit")
