@@ -22,7 +22,6 @@ from django_delayq.worker.connections import (
 )
 from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.guard import guarded
-from django_delayq.worker.heirs import hand_on
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.left_open import SyncThread
@@ -126,7 +125,6 @@ class AsyncHands:
             seconds = monotonic() - lease.started_at
             lane.note_run(1, seconds)
             lease.ended = True
-            self._settling.release(hand_on(lease))
             if settlement is None:
                 self._leases.remove([lease])
             else:

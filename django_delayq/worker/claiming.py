@@ -309,9 +309,8 @@ class Claiming:
         kept = [lease for lease in kept if lease not in refused]
         if self._most is not None:
             self._kept += kept
-        let_start = [lease for lease in kept if lease.asks_for is None]
-        self._behind += [lease for lease in let_start if lease.claimed.id in running]
-        lane.leases.extend(lease for lease in let_start if lease.claimed.id not in running)
+        self._behind += [lease for lease in kept if lease.claimed.id in running]
+        lane.leases.extend(lease for lease in kept if lease.claimed.id not in running)
         hands.offer(lane)
         return len(kept)
 

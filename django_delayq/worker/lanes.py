@@ -1,7 +1,6 @@
 """What waits in this process: a lease for each claimed message, a lane for each handler, and how much a lane wants."""
 
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -45,10 +44,6 @@ class Lease:
     """Stops the handler, where that can be done."""
     ask: Ask | None = None
     """By which it got what the limits of its handler ask for."""
-    hand_on_until: float = 0.0
-    """How long its slot may be handed on."""
-    asks_for: Ask | None = None
-    """What it waits for among the heirs of its lane, or waited for there: then it is started from there."""
 
     def is_held(self) -> bool:
         """Whether this process may still act on the message."""
@@ -96,10 +91,6 @@ class Lane:
     keys: dict[str, list[str]] = field(init=False)
     """Its keys in each queue."""
     leases: deque[Lease] = field(default_factory=deque)
-    heirs: deque[Lease] = field(default_factory=deque)
-    """What may not start before a slot is handed on to it: see heirs.py."""
-    handing: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a slot changes hands."""
     active: int = 0
     """How many hands are in the lane."""
     ended: int = 0
@@ -126,7 +117,7 @@ class Lane:
 
         Hands that are busy count only while they move: behind a handler that stalls nothing is heaped up.
         """
-        if self.handler.at_most_once or not self._may_wait:  # what has got its turn starts
+        if self.handler.at_most_once or self.handler.limits is not None:  # what has got its turn starts
             return self.at_once(min(free, most))
         hands = min(self.concurrency - self.active, free)
         waiting = self.waiting
@@ -147,13 +138,7 @@ class Lane:
     @property
     def waiting(self) -> int:
         """How many messages wait here."""
-        return len(self.leases) + len(self.heirs)
-
-    @property
-    def _may_wait(self) -> bool:
-        """Whether any message may wait here: there is no limit, or only one by which each takes over from another."""
-        limits = self.handler.limits
-        return limits is None or (limits.interval_us is None and limits.concurrency_key is None)
+        return len(self.leases)
 
     @property
     def moves(self) -> bool:
@@ -200,19 +185,14 @@ class Lane:
 
 def take_unstarted(lane: Lane, claimed_before: float) -> list[Lease]:
     """Take out the leases that were claimed before then and that no hand has started."""
-    with lane.handing:
-        return [*_take_older(lane.leases, claimed_before), *_take_older(lane.heirs, claimed_before)]
-
-
-def _take_older(leases: deque[Lease], claimed_before: float) -> list[Lease]:
     taken = []
-    while leases:
+    while lane.leases:
         try:
-            lease = leases.popleft()
+            lease = lane.leases.popleft()
         except IndexError:  # a hand was faster
             break
         if lease.claimed_at >= claimed_before:
-            leases.appendleft(lease)
+            lane.leases.appendleft(lease)
             break
         taken.append(lease)
     return taken
@@ -220,16 +200,11 @@ def _take_older(leases: deque[Lease], claimed_before: float) -> list[Lease]:
 
 def take_paused(lane: Lane, is_paused: Callable[[str, str], bool]) -> list[Lease]:
     """Take out the leases of paused queues and keys that no hand has started."""
-    with lane.handing:
-        return [*_take_paused(lane.leases, is_paused), *_take_paused(lane.heirs, is_paused)]
-
-
-def _take_paused(leases: deque[Lease], is_paused: Callable[[str, str], bool]) -> list[Lease]:
     taken = []
-    for lease in list(leases):
+    for lease in list(lane.leases):
         header = lease.claimed.header
         if header is not None and is_paused(header.queue, header.key):
             with contextlib.suppress(ValueError):  # a hand was faster
-                leases.remove(lease)
+                lane.leases.remove(lease)
                 taken.append(lease)
     return taken

@@ -109,7 +109,7 @@ class Leases:
         renewed = [self._renew_page(page) for page in asked]
         # Together, at the end: a clock that is away is waited for once.
         told = chain.from_iterable(compress(asked, renewed))
-        renew_slots(self._broker, [lease for lease in told if not lease.lost], self.held, self._lease_ms)
+        renew_slots(self._broker, [lease for lease in told if not lease.lost], self._lease_ms)
         if all(renewed):
             self._outage.end("renewing")
         return all(renewed)

@@ -1,15 +1,13 @@
 """The limits over all workers: what is claimed starts when the broker lets it, else it goes back for a while."""
 
 import secrets
-from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 
 from django_delayq import codec
 from django_delayq.brokers.base import BATCH, Ask, Broker, Refusal
 from django_delayq.errors import DataMismatch
 from django_delayq.limits import Limits
-from django_delayq.worker.heirs import HAND_ON_S, line_up, room_for_heirs
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage
@@ -46,9 +44,13 @@ class Limiting:
             return 0
         if limits.most_of_all is None:
             return BATCH
-        holders = [lease for lease in self._leases.held() if lease.ask and lease.lane.handler is lane.handler]
-        free = max(limits.most_of_all - len(holders), 0)
-        return free + room_for_heirs(lane) if holders and limits.interval_us is None else free
+        # What has ended holds its slot until it is settled.
+        holders = [
+            lease
+            for lease in self._leases.held()
+            if lease.lane.handler is lane.handler and (lease.ask is not None or lease.ended)
+        ]
+        return max(limits.most_of_all - len(holders), 0)
 
     def is_closed(self, lane: Lane) -> bool:
         """Whether no message of a lane may start for now: for so long what is due there waits for no hand."""
@@ -66,76 +68,27 @@ class Limiting:
         return bool(self._refused) or monotonic() < self._last_at
 
     def admit(self, lane: Lane, leases: Sequence[Lease]) -> dict[Lease, int]:
-        """Those of the leases that may not start now, each with the ms after which to ask again.
-
-        Others have slots, or wait in the lane for one that is handed on.
-        """
+        """Return those of the leases that may not start now, each with the ms after which to ask again."""
         limits = lane.handler.limits
         if limits is None or not leases:
             return {}
         asks = {lease: ask for lease in leases if (ask := _ask_of(lease, limits)) is not None}
-        refusals = self._refusals(lane, asks)
+        refusals = self._ask_for(asks)
         self._leave_alone(lane, refusals.values())
         refused = {lease: refusal.wait_ms for lease, refusal in refusals.items()}
         self._note_settled()
         self._refused |= refused
         return refused
 
-    def _refusals(self, lane: Lane, asks: Mapping[Lease, Ask]) -> dict[Lease, Refusal]:
-        """Have each get a slot, or line up for one that is handed on. Gives those that can do neither.
-
-        Nobody is asked for more slots than may be free: who can't find one lines up, first or behind those that do.
-        """
-        taken = self._taken(lane)
-        full = {lease: ask for lease, ask in asks.items() if taken[ask.value] >= (ask.most or BATCH)}
-        asks = _without(asks, self._line_up(lane, full))
-        likely = self._likely(lane, asks)
-        refusals = self._ask_for(likely)
-        rest = _without(asks, likely.keys() - refusals.keys())
-        rest = _without(rest, self._line_up(lane, rest))
-        refusals = _shared(refusals, rest)
-        return refusals | self._ask_for(_without(rest, refusals))
-
-    def _likely(self, lane: Lane, asks: Mapping[Lease, Ask]) -> dict[Lease, Ask]:
-        """Those that may find a slot, as far as is known here."""
-        if not room_for_heirs(lane):
-            return dict(asks)
-        taken = self._taken(lane)
-        likely = {}
-        for lease, ask in asks.items():
-            taken[ask.value] += 1
-            if ask.most is None or ask.interval_us is not None or taken[ask.value] <= ask.most:
-                likely[lease] = ask
-        return likely
-
-    def _taken(self, lane: Lane) -> Counter[str]:
-        """How many slots of each value a lane has."""
-        return Counter(lease.ask.value for lease in self._holders(lane) if lease.ask)
-
     def _ask_for(self, asks: Mapping[Lease, Ask]) -> dict[Lease, Refusal]:
         """Those that are refused. Others have slots."""
-        sent_at = monotonic()
         refusals = {}
         for lease, refusal in zip(asks, self._acquire(list(asks.values())) if asks else (), strict=True):
             if refusal:
                 refusals[lease] = refusal
             else:
                 lease.ask = asks[lease]
-                lease.hand_on_until = sent_at + min(HAND_ON_S, self._leases.hold_s)
         return refusals
-
-    def _line_up(self, lane: Lane, asks: Mapping[Lease, Ask]) -> set[Lease]:
-        """Have those take over that can, now or when one ends. Gives these."""
-        if not asks or lane.per_hand == 1:
-            return set()
-        running, holders = self._leases.running_ids(), self._holders(lane)
-        return {
-            lease for lease, ask in asks.items() if lease.claimed.id not in running and line_up(lease, ask, holders)
-        }
-
-    def _holders(self, lane: Lane) -> list[Lease]:
-        """Those that have slots in a lane."""
-        return [lease for lease in self._leases.held() if lease.lane is lane and lease.ask is not None]
 
     def _acquire(self, asks: Sequence[Ask]) -> Sequence[Refusal | None]:
         try:
@@ -158,16 +111,6 @@ class Limiting:
             settled = [lease for lease in self._refused if lease not in held]
             waits_s = [(self._refused.pop(lease) + ROUNDED_MS) / 1000 for lease in settled]
             self._last_at = max([self._last_at, *(monotonic() + wait_s for wait_s in waits_s)])
-
-
-def _without(asks: Mapping[Lease, Ask], leases: Container[Lease]) -> dict[Lease, Ask]:
-    return {lease: ask for lease, ask in asks.items() if lease not in leases}
-
-
-def _shared(refusals: Mapping[Lease, Refusal], asks: Mapping[Lease, Ask]) -> dict[Lease, Refusal]:
-    """Who would be refused as another of its value was comes again with it."""
-    of_value = {ask.value: refusals[lease] for lease, ask in asks.items() if lease in refusals}
-    return {lease: refusals.get(lease, of_value[ask.value]) for lease, ask in asks.items() if ask.value in of_value}
 
 
 def _ask_of(lease: Lease, limits: Limits) -> Ask | None:

@@ -9,7 +9,6 @@ from django_delayq.attempts import is_at_most_once
 from django_delayq.brokers.base import Transition
 from django_delayq.safe_logs import logger
 from django_delayq.worker.hands import Run, Work
-from django_delayq.worker.heirs import hand_on
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.settling import Settling
@@ -59,7 +58,6 @@ class Turns:
     def end(self, lease: Lease, settlement: Transition | None, ended_at: float) -> None:
         """Tell how a lease ended; None leaves it to lapse."""
         lease.ended = True
-        self._settling.release(hand_on(lease))
         if settlement is None:
             self._leases.remove([lease])
         else:
