@@ -48,8 +48,8 @@ def _same_script(client: redis.Redis) -> Callable[[], float]:
     (call,) = next(puts.put(KEYS, Slots(), [put], "keep"))
     client.script_load(load("put").source)
     fixed = (load("put").sha, len(call.keys), *call.keys)
-    _, on_conflict, channel, numbers, _, *rest = call.arguments
-    calls = ((*fixed, n, on_conflict, channel, numbers, f"floor-message-{n:08}", *rest) for n in count(1))
+    _, on_conflict, channel, _, *rest = call.arguments
+    calls = ((*fixed, n, on_conflict, channel, f"floor-message-{n:08}", *rest) for n in count(1))
     if client.evalsha(*next(calls))[1:]:  # type: ignore[arg-type]  # their stub
         raise RuntimeError("The floor's message is not created: its arguments are not those of put.lua.")
     return _timed(client, calls)

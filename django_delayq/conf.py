@@ -29,7 +29,6 @@ class Options:
 
     prefix: str = "delayq"
     shards: int = 1
-    old_shards: int | None = None  # while it changes
     confirm: str | None = None  # or "replica", "fsync"
     lease: int = 15_000
     max_data: int = 256 * 1024
@@ -123,7 +122,7 @@ def _parse_store(path: str, configured: object) -> Store | None:
 
 
 def _parse_options(path: str, configured: object) -> Options:
-    return _check_shards(path, Options(**_parse(path, configured, _OPTION_PARSERS)))
+    return Options(**_parse(path, configured, _OPTION_PARSERS))
 
 
 def _parse(path: str, configured: object, parsers: Mapping[str, Callable[[str, Any], Any]]) -> dict[str, Any]:
@@ -189,18 +188,6 @@ def _shards(path: str, value: Any) -> int:
     return check_count(value, path, least=1, most=MOST_SHARDS)
 
 
-def _old_shards(path: str, value: Any) -> int | None:
-    return None if value is None else _shards(path, value)
-
-
-def _check_shards(path: str, options: Options) -> Options:
-    if options.shards == options.old_shards:
-        raise ImproperlyConfigured(
-            f'{path}["old_shards"]={options.shards} is the same as "shards"; leave it out unless the number changes.'
-        )
-    return options
-
-
 def _confirm(path: str, value: Any) -> str | None:
     if value not in (None, "replica", "fsync"):
         raise ValueError(f"{path}={shown(value)} is neither 'replica' nor 'fsync'; leave it out to wait for neither.")
@@ -243,7 +230,6 @@ def _count(path: str, value: Any) -> int:
 _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "prefix": _prefix,
     "shards": _shards,
-    "old_shards": _old_shards,
     "confirm": _confirm,
     "lease": _lease_ms,
     "max_data": _size,

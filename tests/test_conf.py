@@ -77,8 +77,6 @@ def test_sizes_are_bytes_or_text(size: Any, octets: int) -> None:
         ({"OPTIONS": {"confirm": "disk"}}, r"""\["confirm"\]='disk' is neither 'replica' nor 'fsync'"""),
         ({"OPTIONS": {"shards": 0}}, r'\["shards"\]=0 is too small; give 1 or more'),
         ({"OPTIONS": {"shards": 1001}}, r'\["shards"\]=1001 is too large; give 1000 or less'),
-        ({"OPTIONS": {"shards": 4, "old_shards": 4}}, r'\["old_shards"\]=4 is the same as "shards"; leave it out'),
-        ({"OPTIONS": {"shards": 4, "old_shards": 0}}, r'\["old_shards"\]=0 is too small; give 1 or more'),
         ({"OPTIONS": {"shards": True}}, r'\["shards"\]=True is bool; give a whole number'),
         ({"OPTIONS": {"lease": "0.5s"}}, r"\[\"lease\"\]='0.5s' is too short; give 1s or more"),
         ({"OPTIONS": {"lease": -1}}, r'\["lease"\]=-1 is too short; give 1s or more'),

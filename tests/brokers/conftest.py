@@ -9,7 +9,6 @@ from pytest_django import DjangoDbBlocker
 
 from django_delayq.brokers.base import Capability
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
-from django_delayq.brokers.redis import RedisBroker
 from tests import databases, servers
 from tests.brokers.rig import (
     OPTIONS,
@@ -32,19 +31,15 @@ REDIS = servers.redis_binaries() or ["redis"]
 IN_ONE_PART = ["memory", *REDIS, "rabbitmq"]
 CLUSTER = "redis cluster"
 """Three nodes, with a shard each."""
-CHANGING = "redis cluster amid a change"
-"""The same, while it changes to three shards from two: for the tests of what has two homes then."""
-HAVE_TWO_HOMES = ("test_alarm_looks", "test_alarms", "test_conflicts", "test_moves_by_id", "test_put", "test_settle")
 FAILED_OVER = "redis after a failover"
 """Found through a sentinel, which has made the replica the primary."""
-WITHOUT_STORE = [*IN_ONE_PART, SHARDED, FAILED_OVER, CLUSTER, CHANGING]
+WITHOUT_STORE = [*IN_ONE_PART, SHARDED, FAILED_OVER, CLUSTER]
 STORES = {
     "store on sqlite": "sqlite_files",
     "store on postgresql": "postgres_server",
     "store on mariadb": "mariadb_server",
 }
 """Each with a memory broker as its clock, which leaves limits to the tables, as RabbitMQ does."""
-OLD_SHARDS = replace(OPTIONS, old_shards=2)
 BROKERS = [*WITHOUT_STORE, *STORES]
 
 
@@ -52,7 +47,7 @@ CAPABILITIES = {"rabbitmq": RabbitMQBroker.capabilities}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a broker says it can't do, and what a change of shards is nothing to."""
+    """Leave out what a broker says it can't do."""
     out = [item for item in items if not _can(item)]
     items[:] = [item for item in items if item not in out]
     config.hook.pytest_deselected(items=out)
@@ -61,8 +56,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _can(item: pytest.Item) -> bool:
     callspec = getattr(item, "callspec", None)
     rig: str = callspec.params.get("rig", "") if callspec else ""
-    if rig == CHANGING and item.path.stem not in HAVE_TWO_HOMES:
-        return False
     needed = {capability for mark in item.iter_markers("needs") for capability in mark.args}
     return needed <= CAPABILITIES.get(rig, set(Capability))
 
@@ -100,9 +93,6 @@ def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_bloc
     if request.param == CLUSTER:
         yield from _audited(rig_on(request.getfixturevalue("redis_cluster")))
         return
-    if request.param == CHANGING:
-        yield from _audited(_amid_a_change(rig_on(request.getfixturevalue("redis_cluster"), OLD_SHARDS)))
-        return
     binaries = servers.redis_binaries()
     if not binaries:
         servers.missing("redis-server")
@@ -120,12 +110,6 @@ def _failed_over() -> Iterator[Failover]:
         failover.fail_over()
         failover.wait_for_the_next()
         yield failover
-
-
-def _amid_a_change(rig: Rig) -> Rig:
-    assert isinstance(rig.broker, RedisBroker)
-    rig.broker.switch_shards()
-    return rig
 
 
 def _audited(rig: Rig) -> Iterator[Rig]:

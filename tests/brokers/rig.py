@@ -294,7 +294,7 @@ def redis_rig(
     from django_delayq.brokers.redis.shards import Shards
 
     age = client.register_script((Path(__file__).parent / "age.lua").read_text())
-    shards = Shards(options.prefix, options.shards, options.old_shards)
+    shards = Shards(options.prefix, options.shards)
 
     def advance(ms: int) -> None:
         # 1 ms more: due times are rounded up to the next ms, and no wait for that must slow the tests.

@@ -37,17 +37,16 @@ from django_delayq.brokers.redis import (
     alarms,
     byid,
     claims,
-    homes,
     limits,
     looks,
     pauses,
     puts,
-    renumber,
     scan,
     settles,
 )
 from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.confirm import Confirming
+from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.layout import Layout
 from django_delayq.brokers.redis.links import BUDGET, Links, Lost
 from django_delayq.brokers.redis.locations import parse_location
@@ -79,7 +78,7 @@ class RedisBroker:
 
     def __init__(self, alias: Alias) -> None:
         self._options = alias.options
-        self._shards = Shards(alias.options.prefix, alias.options.shards, alias.options.old_shards)
+        self._shards = Shards(alias.options.prefix, alias.options.shards)
         self._layout = Layout(self._shards)
         self._confirming = Confirming(alias.options.confirm, self._shards)
         self._slots = Slots()
@@ -141,7 +140,7 @@ class RedisBroker:
         What it has sent is in its ledger, which is kept for `keep_ms` after its last put.
         """
         check_batch(puts_)
-        put = homes.in_turn(self._shards, puts_, lambda keys, own: put_once(keys, self._slots, own, job, keep_ms))
+        put = self._shards.by_id(puts_, _id, lambda keys, own: put_once(keys, self._slots, own, job, keep_ms))
         operation = self._layout.agreed(self._confirming.confirmed(put))
         end = self._links.begin(operation, lost=partial(_unknown, puts_))
         return lambda: sum(end())
@@ -152,12 +151,12 @@ class RedisBroker:
         return refuse_duplicates(placed, on_conflict)
 
     def _put(self, puts_: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
-        put = homes.in_turn(self._shards, puts_, lambda keys, own: puts.put(keys, self._slots, own, on_conflict))
+        put = self._shards.by_id(puts_, _id, lambda keys, own: puts.put(keys, self._slots, own, on_conflict))
         return self._confirming.confirmed(put)
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
-        self._hear(self._run(homes.put_alarms(self._layout, alarms), within_s))
+        self._hear(self._run(self._shards.parted_reached(alarms, _pk, puts.put_alarms), within_s))
 
     # The worker's moves
 
@@ -176,17 +175,18 @@ class RedisBroker:
     def settle(self, settlements: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(settlements)
         # Whoever is refused may end what it runs all the same: its token proves that.
-        held = self._links.run(self._shards.wherever_reached(settlements, attrgetter("id"), settles.settle))
+        held = self._links.run(self._shards.by_id_reached(settlements, _id, settles.settle))
         return self._untold.heard(settlements, held)
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
         check_batch(again)
-        self._hear(self._run(homes.drop_alarms(self._shards, alarms, again)))
+        both = [*((alarm, False) for alarm in alarms), *((alarm, True) for alarm in again)]
+        self._hear(self._run(self._shards.parted_reached(both, lambda each: each[0].pk, _drop_alarms)))
 
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
-        renewed = self._shards.wherever_reached(
+        renewed = self._shards.by_id_reached(
             leases, itemgetter(0), lambda keys, own: settles.renew(keys, own, lease_ms)
         )
         return self._links.run(renewed)
@@ -238,7 +238,7 @@ class RedisBroker:
         return await self._arun(self._cancel(ids), lost=_may_be_done)
 
     def _cancel(self, ids: Sequence[str]) -> Operation[list[bool]]:
-        return self._shards.wherever(ids, str, lambda keys, own: byid.cancel(keys, self._slots, own))
+        return self._shards.by_id(ids, str, lambda keys, own: byid.cancel(keys, self._slots, own))
 
     def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
@@ -249,20 +249,20 @@ class RedisBroker:
         return await self._arun(self._reschedule(ids, puts.due_text(delay_ms, at_ms)), lost=_may_be_done)
 
     def _reschedule(self, ids: Sequence[str], due: str) -> Operation[list[bool]]:
-        return self._shards.wherever(ids, str, lambda keys, own: byid.reschedule(keys, self._slots, own, due))
+        return self._shards.by_id(ids, str, lambda keys, own: byid.reschedule(keys, self._slots, own, due))
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._run(homes.rescue(self._shards, self._slots, ids), LOOK_BUDGET, _may_be_done)
+        return self._run(self._shards.by_id(ids, str, byid.rescue), LOOK_BUDGET, _may_be_done)
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        operation = self._shards.wherever(ids, str, lambda keys, own: byid.purge(keys, self._slots, own))
+        operation = self._shards.by_id(ids, str, lambda keys, own: byid.purge(keys, self._slots, own))
         return self._run(operation, lost=_may_be_done)
 
     def purge_errors(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._run(self._shards.wherever(ids, str, byid.purge_errors), LOOK_BUDGET, _may_be_done)
+        return self._run(self._shards.by_id(ids, str, byid.purge_errors), LOOK_BUDGET, _may_be_done)
 
     # Pauses
 
@@ -283,10 +283,10 @@ class RedisBroker:
     # Looks
 
     def get(self, id: str) -> Info | None:
-        return self._run(homes.get(self._shards, id), LOOK_BUDGET)
+        return self._run(looks.get(self._shards.of(id), id), LOOK_BUDGET)
 
     async def aget(self, id: str) -> Info | None:
-        return await self._arun(homes.get(self._shards, id), LOOK_BUDGET)
+        return await self._arun(looks.get(self._shards.of(id), id), LOOK_BUDGET)
 
     def tagged(self, tag: str) -> list[str]:
         raise without_store("Finding messages by tag", "give ids")
@@ -316,22 +316,12 @@ class RedisBroker:
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
         check_batch(pks)
-        return self._run(homes.find_alarms(self._shards, queue, key, pks))
+        found = self._shards.parted(pks, str, lambda keys, own: alarms.find_alarms(keys, queue, key, own))
+        by_pk = {alarm.pk: alarm for alarm in chain(*self._run(found))}
+        return [by_pk[pk] for pk in pks if pk in by_pk]
 
     def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
         return self._run(alarms.alarms(self._shards.all, queue, key, after, count))
-
-    def switch_shards(self) -> None:
-        """Put what is new by `shards`, no longer by `old_shards`. What is there stays where it is until it ends."""
-        self._run(renumber.switch(self._shards), LOOK_BUDGET)
-
-    def change_of_shards(self) -> renumber.Renumbering:
-        """How far it is."""
-        return self._run(renumber.look(self._shards), LOOK_BUDGET)
-
-    def end_change_of_shards(self) -> renumber.Renumbering:
-        """Let processes in that don't know `old_shards`, if nothing is left by them. How far it is then."""
-        return self._run(renumber.end(self._shards), LOOK_BUDGET)
 
     def announce(self, worker: WorkerInfo) -> list[Pause]:
         said: list[Operation[list[Pause] | None]] = [self._owners.announce(worker), self._layout.agree()]
@@ -358,6 +348,15 @@ class RedisBroker:
 
     def _run_beside(self, key: str, *command: str) -> Reply:
         return self._run(_one(beside(key, *command)))
+
+
+_id, _pk = attrgetter("id"), attrgetter("pk")
+
+
+def _drop_alarms(keys: Keys, alarms: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
+    """Drop alarms of one shard, and hold those again that are marked."""
+    dropped = [alarm for alarm, is_again in alarms if not is_again]
+    return puts.drop_alarms(keys, dropped, [alarm for alarm, is_again in alarms if is_again])
 
 
 def _unknown(puts_: Sequence[Put], reason: str) -> SendError:

@@ -42,7 +42,7 @@ def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Oper
     call = Call(
         load("claim"),
         (keys.running, keys.msg, keys.state, keys.sets, keys.timer, keys.call(slot), keys.count, *waits),
-        (token, by.lease_ms, by.padded, keys.channel, *counts, keys.numbers),
+        (token, by.lease_ms, by.padded, keys.channel, *counts),
     )
     try:
         (reply,) = yield [call]
@@ -62,7 +62,7 @@ def claim_suspect(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant)
     call = Call(
         load("claim_suspect"),
         (keys.running, keys.msg, keys.state, keys.suspect, keys.timer, keys.call(slot), keys.count),
-        (token, by.lease_ms, by.padded, keys.numbers, *names),
+        (token, by.lease_ms, by.padded, *names),
     )
     try:
         (reply,) = yield [call]

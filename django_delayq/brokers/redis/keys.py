@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Keys:
-    """The keys of one shard. docs/internals says what each holds; `numbers` is what lua/lib/numbers.lua is told."""
+    """The keys of one shard. docs/internals says what each holds."""
 
     prefix: str
     shard: int = 0
-    numbers: str = ""
     tag: str = field(init=False)
     msg: str = field(init=False)
     state: str = field(init=False)

@@ -1,55 +1,39 @@
-"""How many shards there are is for all processes the same: an id is looked for where another process put it."""
+"""How the keys under a prefix are laid out. All processes must agree: an id is looked for where another one put it."""
 
 from typing import TypeVar
 
-from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.scripts import Call, Operation, load, plain
-from django_delayq.brokers.redis.shards import Shards, together
+from django_delayq.brokers.redis.scripts import Call, Operation, load
+from django_delayq.brokers.redis.shards import Shards
 from django_delayq.errors import BrokerRefused
 
 R = TypeVar("R")
 
-CHANGED = "The number of shards was changed: give this process the new one, and restart it."
+VERSION = 1
+"""Of what keys there are and what they hold. One that this version could not work beside gets another number."""
 
 
 class Layout:
-    """What this process knows of the number of shards that Redis was used with: at first nothing."""
+    """What this process knows of the layout that Redis is used with: at first nothing."""
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
         self._is_agreed = False
 
     def agreed(self, operation: Operation[R]) -> Operation[R]:
-        """The operation, once Redis is known to be used with as many shards as ours.
+        """Run the operation, once Redis is known to be used with this layout.
 
         Raises `BrokerRefused` where it is not, and has changed nothing then.
         """
         return operation if self._is_agreed else self._first(operation)
 
     def agree(self) -> Operation[None]:
-        """Say how many they are, where nobody has since a loss; raises as `agreed` does."""
-        yield from self._agree()
-
-    def by_number(self) -> Operation[Shards]:
-        """The shards by the number that is in force."""
-        if self._shards.before is None:
-            return self._shards
-        told = yield from self._agree()
-        return self._shards if told == self._shards.count else self._shards.before
-
-    def _agree(self) -> Operation[int]:
-        """The number in force. While it changes that is the old one where nobody has said one."""
-        ours, before = self._shards.count, self._shards.before
-        in_force = ours if before is None else before.count
-        (reply,) = yield [Call(load("agree"), (self._shards.first.meta,), (in_force,))]
-        told, left = (each.decode(errors="replace") for each in reply)
-        known = {(str(ours), "")} if before is None else {(str(before.count), ""), (str(ours), "")}
-        if before is not None:
-            known.add((str(ours), str(before.count)))
-        self._is_agreed = (told, left) in known
+        """Say what the layout is, where nobody has since a loss; raises as `agreed` does."""
+        ours = VERSION, len(self._shards.all)
+        (reply,) = yield [Call(load("agree"), (self._shards.first.meta,), ours)]
+        version, count = (each.decode(errors="replace") for each in reply)
+        self._is_agreed = (version, count) == tuple(map(str, ours))
         if not self._is_agreed:
-            raise BrokerRefused(_refusal(self._shards, told, left))
-        return int(told)
+            raise BrokerRefused(self._refusal(version, count))
 
     def _first(self, operation: Operation[R]) -> Operation[R]:
         try:
@@ -59,37 +43,15 @@ class Layout:
             raise
         return (yield from operation)
 
-
-def still_known(keys: Keys, operation: Operation[R]) -> Operation[R]:
-    """A look, of which what it does not find is nowhere. Raises `BrokerRefused` where another number of shards was
-    told meanwhile: then it may be elsewhere."""
-    found, _ = yield from together([operation, _known(keys)])
-    return found  # type: ignore[return-value]  # the first
-
-
-def _known(keys: Keys) -> Operation[None]:
-    (told,) = yield [plain("HGET", keys.count, "shards")]
-    if told is not None and f"({told.decode(errors='replace')})" not in keys.numbers:
-        raise BrokerRefused(CHANGED)
-
-
-def _refusal(shards: Shards, told: str, left: str) -> str:
-    ours, before = shards.count, shards.before
-    if left:
-        has = f"{ours} without old_shards" if before is None else f"{ours} and old_shards {before.count}"
-        what = (
-            "what this Redis" if told == str(ours) else f"this Redis is used with {told} under the prefix, and what it"
-        )
+    def _refusal(self, version: str, count: str) -> str:
+        prefix = self._shards.first.prefix
+        if version != str(VERSION):
+            return (
+                f"This Redis is used with layout {version} under prefix {prefix!r}, and this version of django-delayq "
+                f"knows layout {VERSION}: give this process the version of the others, or another OPTIONS['prefix']."
+            )
         return (
-            f'OPTIONS["shards"] is {has}, but {what} holds by {left} has not drained: give all processes '
-            f'{{"shards": {told}, "old_shards": {left}}} until `delayq shards --end` is done.'
+            f'OPTIONS["shards"] is {len(self._shards.all)}, but this Redis is used with {count} under prefix '
+            f"{prefix!r}: give all processes {count}, or another OPTIONS['prefix'] beside the new number. With a store "
+            "its alarms are rebuilt there; without one, keep an alias with the old settings until it is empty."
         )
-    if before is not None:
-        return (
-            f'OPTIONS["shards"] is {ours} and old_shards {before.count}, but this Redis is used with {told} under the '
-            f"prefix: give {told} as one of the two."
-        )
-    return (
-        f'OPTIONS["shards"] is {ours}, but this Redis is used with {told} under the prefix: give all processes the '
-        f"same number, or another prefix; docs/how-to/upgrading.md tells how it is changed."
-    )

@@ -8,14 +8,9 @@ from django_delayq.brokers.redis.puts import grouped, packed
 from django_delayq.brokers.redis.scripts import Call, Operation, load
 from django_delayq.brokers.redis.slots import Slots
 
-_ELSEWHERE = 3
 
-
-def put_once(keys: Keys, slots: Slots, puts: Sequence[Put], job: str, keep_ms: int) -> Operation[list[int | None]]:
-    """Take those messages whose id neither waits, nor runs, nor is in the ledger of the job. 1 for each that was taken.
-
-    None for one that the shard does not know, and whose home is by another number of shards now.
-    """
+def put_once(keys: Keys, slots: Slots, puts: Sequence[Put], job: str, keep_ms: int) -> Operation[list[int]]:
+    """Take the messages whose id neither waits nor runs, nor is in the ledger of the job: 1 for each that was taken."""
     groups = grouped(puts, range(len(puts)), {})
     if not groups:
         return []
@@ -27,11 +22,10 @@ def put_once(keys: Keys, slots: Slots, puts: Sequence[Put], job: str, keep_ms: i
         ]
     finally:
         slots.give_back(names)
-    answers = in_order(groups, replies)
-    return [None if answer == _ELSEWHERE else answer for answer in answers]
+    return in_order(groups, replies)
 
 
 def _call(keys: Keys, slot: str, number: int, puts: list[Put], job: str, keep_ms: int) -> Call:
     wait = keys.wait(set_name(puts[0].header.queue, puts[0].header.key))
     names = [keys.msg, keys.sets, keys.timer, keys.count, keys.call(slot), wait, keys.job(job)]
-    return Call(load("put_once"), names, [number, keys.channel, keep_ms, keys.numbers, *packed(puts)])
+    return Call(load("put_once"), names, [number, keys.channel, keep_ms, *packed(puts)])

@@ -12,15 +12,12 @@ from django_delayq.brokers.redis.slots import Slots
 CALL = 100
 """The most messages that one script call takes: a few milliseconds of the server at most. More are not sooner done."""
 
-_CREATED, _RUNNING, _ELSEWHERE = 1, 2, 3
+_CREATED, _RUNNING = 1, 2
 
 
-def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed | None]]:
-    """Take messages, a call per wait set and `CALL` of them; again for those whose id waits in another wait set.
-
-    None for one that is not here, and whose home is by another number of shards now.
-    """
-    placed: list[Placed | None] = [None] * len(puts)
+def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
+    """Take messages, a call per wait set and `CALL` of them; again for those whose id waits in another wait set."""
+    placed: dict[int, Placed] = {}
     groups = grouped(puts, range(len(puts)), {})
     elsewhere: dict[int, str] = {}
     while groups:
@@ -37,15 +34,13 @@ def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) 
             for i, due in zip(group, dues.split(), strict=True):
                 placed[i] = Placed(puts[i].id, as_int(due), True)
             for position, outcome in zip(there[::2], there[1::2], strict=True):
-                i, one = group[position - 1], placed[group[position - 1]]
+                i = group[position - 1]
                 if isinstance(outcome, bytes):
                     elsewhere[i] = outcome.decode()
-                elif one is None or outcome == _ELSEWHERE:
-                    placed[i] = None
                 else:
-                    one.created, one.running = outcome == _CREATED, outcome == _RUNNING
+                    placed[i].created, placed[i].running = outcome == _CREATED, outcome == _RUNNING
         groups = grouped(puts, elsewhere, elsewhere) if elsewhere else []
-    return placed
+    return [placed[i] for i in range(len(puts))]
 
 
 def grouped(puts: Sequence[Put], todo: Iterable[int], elsewhere: Mapping[int, str]) -> list[Sequence[int]]:
@@ -71,7 +66,7 @@ def _put_call(
     names = [keys.msg, keys.state, keys.running, keys.suspect, keys.sets, keys.timer, keys.count, keys.call(slot), wait]
     if elsewhere is not None:
         names.append(keys.wait(elsewhere))
-    return Call(load("put"), names, [number, on_conflict, keys.channel, keys.numbers, *packed(puts)])
+    return Call(load("put"), names, [number, on_conflict, keys.channel, *packed(puts)])
 
 
 def packed(puts: Sequence[Put]) -> list[Argument]:

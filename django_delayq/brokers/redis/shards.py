@@ -17,38 +17,15 @@ T = TypeVar("T")
 
 
 class Shards:
-    """The shards of one broker. `first` is also where what belongs to none is said.
+    """The shards of one broker. `first` is also where what belongs to none is said."""
 
-    While their number changes, `all` are those of the larger number, and an id has two homes: what was sent `before` is
-    where the old number has it. `in_turn` are where a message is put: by the first, unless its home is by the next.
-    docs/internals/structures.md says why nothing is lost or doubled.
-    """
-
-    def __init__(self, prefix: str, count: int, old_count: int | None = None, *, numbers: str = "") -> None:
-        both = "" if old_count is None else f"({old_count}>{count})"
-        numbers = numbers or (f"({count})" if old_count is None else f"(0)({old_count}){both}({count})")
-        self.all = [Keys(prefix, shard, numbers) for shard in range(max(count, old_count or 0))]
+    def __init__(self, prefix: str, count: int) -> None:
+        self.all = [Keys(prefix, shard) for shard in range(count)]
         self.first = self.all[0]
-        self.count = count
-        self.before: Shards | None = None
-        self.in_turn: Sequence[Shards] = [self]
-        if old_count is not None:
-            self.before = Shards(prefix, old_count, numbers=numbers)
-            self.in_turn = [
-                Shards(prefix, old_count, numbers=f"({old_count}){both}"),
-                Shards(prefix, count, numbers=f"{both}({count})"),
-            ]
 
     def of(self, id: str) -> Keys:
         """The shard of a message's id, or of the pk of an alarm's row."""
-        return self.all[zlib.crc32(id.encode()) % self.count]
-
-    def homes(self, id: str) -> list[Keys]:
-        """Where it is, if it is anywhere."""
-        homes = [self.of(id)]
-        if self.before is not None and self.before.of(id).shard != homes[0].shard:
-            homes.append(self.before.of(id))
-        return homes
+        return self.all[zlib.crc32(id.encode()) % len(self.all)]
 
     def everywhere(self, operate: Callable[[Keys], Operation[R]]) -> Operation[list[R]]:
         """What the operation answers on each shard."""
@@ -61,37 +38,6 @@ class Shards:
         if len(self.all) == 1:
             return operate(self.first, items)
         return cast(Operation[list[R]], self._by_id(items, id_of, operate, together))
-
-    def wherever(
-        self,
-        items: Sequence[T],
-        id_of: Callable[[T], str],
-        operate: Callable[[Keys, Sequence[T]], Operation[list[bool]]],
-    ) -> Operation[list[bool]]:
-        """As `by_id`, at every home of each: whether one of them answered True."""
-        if self.before is None:
-            return self.by_id(items, id_of, operate)
-        moved = self._moved(items, id_of)
-        there = self.before.by_id([items[i] for i in moved], id_of, operate)
-        return _either(moved, together([self.by_id(items, id_of, operate), there]))
-
-    def _moved(self, items: Sequence[T], id_of: Callable[[T], str]) -> list[int]:
-        """The positions of those with two homes."""
-        return [i for i, item in enumerate(items) if len(self.homes(id_of(item))) > 1]
-
-    def wherever_reached(
-        self,
-        items: Sequence[T],
-        id_of: Callable[[T], str],
-        operate: Callable[[Keys, Sequence[T]], Operation[list[bool]]],
-    ) -> Operation[Sequence[bool | None]]:
-        """As `wherever`, with None where none answered True and a node of its homes is away."""
-        if self.before is None:
-            return self.by_id_reached(items, id_of, operate)
-        moved = self._moved(items, id_of)
-        there = self.before.by_id_reached([items[i] for i in moved], id_of, operate)
-        both = reached([self.by_id_reached(items, id_of, operate), there])
-        return _either(moved, cast(Operation[list[Sequence[bool | None]]], both))
 
     def by_id_reached(
         self,
@@ -154,19 +100,6 @@ def together(operations: Sequence[Operation[R]]) -> Operation[list[R]]:
 def reached(operations: Sequence[Operation[R]]) -> Operation[list[R | Passing]]:
     """As `together`, with the error in the place of what is on a node that is away, and no wait for it."""
     return _side_by_side(operations, Hasty)
-
-
-B = TypeVar("B", bool, bool | None)
-
-
-def _either(moved: Sequence[int], both: Operation[list[Sequence[B]]]) -> Operation[list[B]]:
-    """The answers at the first homes, and at the second ones of those that have two, as one."""
-    first, second = yield from both
-    answers = list(first)
-    for i, answer in zip(moved, second, strict=True):
-        if answer or (answer is None and not answers[i]):
-            answers[i] = answer
-    return answers
 
 
 def there(ended: Sequence[R | Passing]) -> tuple[list[R], str]:

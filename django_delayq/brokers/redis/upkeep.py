@@ -152,4 +152,4 @@ def _reclaim_call(keys: Keys, arguments: Sequence[Argument], names: Sequence[str
 
 def _own_share(options: Options) -> int:
     """How many errors each shard may keep."""
-    return -(-options.error_max // min(options.shards, options.old_shards or options.shards))
+    return -(-options.error_max // options.shards)

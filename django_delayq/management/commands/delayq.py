@@ -17,7 +17,6 @@ from django_delayq.management.delayq import (
     purge,
     rescue,
     resume,
-    shards,
     status,
     stop_embedded,
 )
@@ -48,7 +47,6 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "prune": prune,
     "pause": pause,
     "resume": resume,
-    "shards": shards,
     "stop-embedded": stop_embedded,
 }
 

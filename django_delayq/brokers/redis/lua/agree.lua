@@ -1,8 +1,8 @@
--- How many shards this Redis is used with: what was said first, or changed since (renumber.py).
+-- How the keys under the prefix are laid out: what was said first holds.
 -- KEYS  1 meta
--- ARGV  1 what to say where nobody has
--- Gives the number, and the one that was changed and has not drained ('' for none).
-local told = redis.call('HMGET', KEYS[1], 'shards', 'old_shards')
-if told[1] then return { told[1], told[2] or '' } end
-redis.pcall('HSET', KEYS[1], 'shards', ARGV[1]) -- may fail: memory is full, or the caller may only look
-return { ARGV[1], '' }
+-- ARGV  1 the version of the layout and 2 the number of shards, to say where nobody has
+-- Gives both, as they hold.
+local said = redis.call('HMGET', KEYS[1], 'layout', 'shards')
+if said[2] then return { said[1] or '1', said[2] } end -- before there were versions it was the first
+redis.pcall('HSET', KEYS[1], 'layout', ARGV[1], 'shards', ARGV[2]) -- may fail: memory is full, or the caller may only look
+return { ARGV[1], ARGV[2] }

@@ -1,14 +1,13 @@
--- uses: guard numbers clock record sets call describe lease share sleep
+-- uses: guard clock record sets call describe lease share sleep
 -- claim: ready -> running, of each named wait set what is due, earliest first.
 -- KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call slot 7 count 8.. the wait sets
 -- ARGV  1 token (and number) 2 lease in ms 3 worker 4 channel 5.. of each set how many, 100 at most in all, and how
---       many of these would start at once: a message that must not start twice is taken only among them; at last numbers
+--       many of these would start at once: a message that must not start twice is taken only among them
 -- Gives now, next due or -1, until when a claim of the sets that had too little may sleep, 1 when something due was
 -- left behind, then four values per message (lib/describe.lua).
 local ids = answered(KEYS[6], ARGV[1])
 if ids then return { now, -1, now, 1, unpack(describe(ids, {}, {})) } end
 probe({ 1, 4 }, { 2, 3, 5, 7 })
-if not is_known(KEYS[7], ARGV[#ARGV]) then return refusal() end
 local described, counts, filled = {}, {}, {}
 for s = 8, #KEYS do
   local most = math.min(ARGV[2 * s - 11], 100 - #described / 4)

@@ -1,14 +1,13 @@
--- uses: guard numbers clock record sets call describe lease
+-- uses: guard clock record sets call describe lease
 -- claim of one suspect: due, of a wanted set, alone. Its worker runs it in a child process.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 (none) 6 call slot 7 count
--- ARGV  1 token (and number) 2 lease in ms 3 worker 4 numbers 5.. the names of the wanted sets
+-- ARGV  1 token (and number) 2 lease in ms 3 worker 4.. the names of the wanted sets
 -- Gives now, then four values for the one message, if there is one.
 local ids = answered(KEYS[6], ARGV[1])
 if ids then return { now, unpack(describe(ids, {}, {})) } end
 probe({ 1, 4 }, { 2, 3, 7 })
-if not is_known(KEYS[7], ARGV[4]) then return refusal() end
 local wanted = {}
-for i = 5, #ARGV do wanted[ARGV[i]] = true end
+for i = 4, #ARGV do wanted[ARGV[i]] = true end
 local due = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1000)
 for i = 1, #due, 2 do
   local message = redis.call('HGET', KEYS[2], due[i])

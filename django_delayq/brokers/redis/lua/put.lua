@@ -1,26 +1,26 @@
--- uses: guard numbers clock record sets call conflict
+-- uses: guard clock record sets call conflict
 -- send: none -> pending, for messages of one wait set; for an id that waits already, what on_conflict says.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 keys 6 timer 7 count 8 call slot 9 the wait set 10.. where others wait
--- ARGV  1 number 2 on_conflict 3 channel 4 numbers; then per message: id, flags and due, expires US options RS body
+-- ARGV  1 number 2 on_conflict 3 channel; then per message: id, flags and due, expires US options RS body
 -- Gives all due times as one text; then for each id that was there its position and 0, 2 when it runs, 1 when it was
--- created all the same, 3 when its home is by another number now, or the name of a wait set to call again with (unchanged).
+-- created all the same, or the name of a wait set to call again with (unchanged).
 local answer = answered(KEYS[8], ARGV[1])
 if answer then return answer end
 probe({ 5 }, { 6, 7 }) -- the others: in conflict, or by the first write
-local sets, name, is_home = wait_sets(9), set_name(KEYS[9]), is_known(KEYS[7], ARGV[4])
+local sets, name = wait_sets(9), set_name(KEYS[9])
 local head, heads, dues, first = '1\31' .. string.gsub(name, ':', '\31', 1) .. '\31', {}, {}, math.huge
 local ids, texts, bodies, members, others, reply = {}, {}, {}, {}, {}, { '' }
-for i = 5, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+for i = 4, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 local there = redis.call('HMGET', KEYS[1], unpack(ids))
 for n, id in ipairs(ids) do
-  local given = ARGV[3 * n + 3]
+  local given = ARGV[3 * n + 2]
   if not dues[given] then -- many are due at one time: it is written as text once
     local flags, due = string.match(given, '^(%a*)(.*)$')
     dues[given] = string.format('%.0f', due_from(due))
     heads[given] = head .. flags .. '\31' .. now .. '\31' .. dues[given] .. '\31'
   end
-  dues[n], texts[n] = dues[given], heads[given] .. ARGV[3 * n + 4]
-  if there[n] or texts[id] or not is_home then others[#others + 1] = n else
+  dues[n], texts[n] = dues[given], heads[given] .. ARGV[3 * n + 3]
+  if there[n] or texts[id] then others[#others + 1] = n else
     texts[id], first = true, math.min(first, dues[n])
     bodies[#bodies + 1], bodies[#bodies + 2], members[#members + 1], members[#members + 2] = id, texts[n], dues[n], id
   end
@@ -32,8 +32,9 @@ if #bodies > 0 then
   count(KEYS[7], 'sent', #bodies / 2)
 end
 for _, n in ipairs(others) do
-  reply[#reply + 1], reply[#reply + 2] = n, 3
-  if is_home or there[n] then reply[#reply], dues[n] = conflict(ARGV[2], sets, ids[n], tonumber(dues[n]), texts[n]) end
+  local outcome
+  outcome, dues[n] = conflict(ARGV[2], sets, ids[n], tonumber(dues[n]), texts[n])
+  reply[#reply + 1], reply[#reply + 2] = n, outcome
 end
 reply[1] = table.concat(dues, ' ')
 remember(KEYS[8], ARGV[1], reply)

@@ -1,30 +1,29 @@
--- uses: guard numbers clock sets call
+-- uses: guard clock sets call
 -- send by a job: none -> pending, for messages of one wait set. An id that waits or runs, or that the job's ledger has, is
 -- left as it is, whatever became of its message: so a job that is run again sends nothing twice.
 -- KEYS  1 msg 2 keys 3 timer 4 count 5 call slot 6 the wait set 7 job (its ledger)
--- ARGV  1 number 2 channel 3 ms to keep the ledger 4 numbers; then per message: id, flags and due, expires US options RS body
--- Gives per message 1 created, 0 not, 3 for one of which nothing is known here, and that is placed by another number now.
+-- ARGV  1 number 2 channel 3 ms to keep the ledger; then per message: id, flags and due, expires US options RS body
+-- Gives per message 1 created, 0 not.
 local answer = answered(KEYS[5], ARGV[1])
 if answer then return answer end
 probe({ 2, 6 }, { 1, 3, 4 })
 local head = '1\31' .. string.gsub(set_name(KEYS[6]), ':', '\31', 1) .. '\31'
 local ids, bodies, members, heads, dues, reply, ours, first = {}, {}, {}, {}, {}, {}, {}, math.huge
-local is_home = is_known(KEYS[4], ARGV[4])
-for i = 5, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+for i = 4, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 local sent = redis.call('SMISMEMBER', KEYS[7], unpack(ids)) -- of a foreign type it fails here, with nothing changed
 local there = redis.call('HMGET', KEYS[1], unpack(ids))
 for n, id in ipairs(ids) do
-  reply[n] = (there[n] or sent[n] == 1 or ours[id]) and 0 or is_home and 1 or 3
-  if reply[n] < 3 then ours[#ours + 1], ours[id] = id, true end
+  reply[n] = (there[n] or sent[n] == 1 or ours[id]) and 0 or 1
+  ours[#ours + 1], ours[id] = id, true
   if reply[n] == 1 then
-    local given = ARGV[3 * n + 3]
+    local given = ARGV[3 * n + 2]
     if not dues[given] then -- many are due at one time: it is written as text once
       local flags, due = string.match(given, '^(%a*)(.*)$')
       dues[given] = string.format('%.0f', due_from(due))
       heads[given] = head .. flags .. '\31' .. now .. '\31' .. dues[given] .. '\31'
     end
     first = math.min(first, dues[given])
-    bodies[#bodies + 1], bodies[#bodies + 2] = id, heads[given] .. ARGV[3 * n + 4]
+    bodies[#bodies + 1], bodies[#bodies + 2] = id, heads[given] .. ARGV[3 * n + 3]
     members[#members + 1], members[#members + 2] = dues[given], id
   end
 end

@@ -1,12 +1,11 @@
--- uses: guard numbers clock record sets
+-- uses: guard clock record sets
 -- rescue: error -> ready, counts anew. Refused while its id waits or runs.
 -- KEYS  1 msg 2 state 3 error 4 keys 5 timer 6 count 7.. wait sets
--- ARGV  1 channel 2 numbers 3.. entries (id US token)
+-- ARGV  1 channel 2.. entries (id US token)
 -- Gives per entry 1 rescued, 0 not buried or refused, or the name of a wait set to call again with.
 probe({ 3, 4 }, { 1, 2, 5, 6 })
-if not is_known(KEYS[6], ARGV[2]) then return refusal() end
 local sets, reply = wait_sets(7), {}
-for i = 3, #ARGV do
+for i = 2, #ARGV do
   local entry, id = ARGV[i], string.match(ARGV[i], '^[^\31]*')
   local message = redis.call('HGET', KEYS[1], entry)
   local name = read_header(message)

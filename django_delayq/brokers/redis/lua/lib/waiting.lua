@@ -11,12 +11,11 @@ local function find_waiting(sets, id)
 end
 
 -- Calls `move(zset, id, message)` for each id that waits. Gives per id 1 moved, 0 not waiting, or a name as above.
--- ARGV  1 number: a repeated call gets the answer of the first time 2 numbers (lib/numbers.lua)
+-- ARGV  1 number: a repeated call gets the answer of the first time
 local function each_waiting(first, move)
   local answer = answered(KEYS[8], ARGV[1])
   if answer then return answer end
   probe({ 3, 5, 6 }, { 1, 2, 4, 7 })
-  if not is_known(KEYS[4], ARGV[2]) then return refusal() end
   local sets, reply = wait_sets(9), {}
   for i = first, #ARGV do
     local zset, message, elsewhere = find_waiting(sets, ARGV[i])
