@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import replace
-from itertools import compress
 from time import monotonic
 
 from asgiref.sync import sync_to_async
@@ -40,9 +39,9 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
 )
 from django_delayq.conf import Alias, Store
+from django_delayq.core.transitions import release
 from django_delayq.errors import BrokerRefused, DelayqError, PartlyUnavailable
 from django_delayq.store import audit, byid, claims, identity, looks, pauses, puts, reclaims, report, rescues, settles
-from django_delayq.store.carried import Carried
 from django_delayq.store.database import Database, T
 from django_delayq.store.degraded import Degraded
 from django_delayq.store.feed import Feed, claim_due, claim_until_none
@@ -53,10 +52,12 @@ from django_delayq.values import did_you_mean
 
 MANY = 100
 """How many alarms are taken at least, in all, of those pairs whose alarms were all stale."""
+LEFT_ALONE_MS = 60_000
+"""How long messages that the clock carries are out of the way of alarms."""
 
 
 class StoredBroker:
-    """See `django_delayq.brokers.base.Broker`. Messages that the clock carries from before the store are run too."""
+    """See `django_delayq.brokers.base.Broker`. Only rows run: messages that the clock carries are left to it."""
 
     capabilities = frozenset(Capability) - {Capability.MOVES}  # a shared counter would make every send wait for others
 
@@ -69,7 +70,6 @@ class StoredBroker:
         self.degraded = Degraded(store.degraded_after)
         self._feed = Feed(self.database)
         self.unfed = Unfed()
-        self._carried = Carried(clock)
         self._short_cut = ShortCut(clock)
         self._limits = Limits(self.database, clock, self.degraded)
         self._is_fit = False
@@ -184,17 +184,17 @@ class StoredBroker:
         return found
 
     def _claim_by_clock(self, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, Set[Pair]]:
-        """Claim what the clock tells of. Also return the pairs whose alarms were all stale.
+        """Claim what the clock tells of. Also return the pairs of which all that it gave was stale.
 
-        Very many more of those may be ahead of what is due: of messages that were cancelled or moved together, or that
-        ran from the tables alone.
+        Very many more of that may be ahead of what is due: alarms of messages that were cancelled or moved together, or
+        that ran from the tables alone; and messages, which are left.
         """
         with self.degraded.asking():
             found = self.clock.claim(wants, lease_ms=lease_ms, worker=worker)
         self._clock_left_out = False
         if found.away:  # that nothing is away a claim can't tell: it needs no memory
             self.degraded.hear(found.away)
-        self._carried.add(found)
+        self._leave(found.messages)
         try:
             with self.database.available():
                 rows = claims.claim(self.database, found.alarms, wants, lease_ms, worker)
@@ -206,31 +206,31 @@ class StoredBroker:
         self.unfed.note(wants, found.alarms, rows.messages, left=may_be_left)
         self._forget(rows.over, rows.again)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
-        messages = [*found.messages, *rows.messages]
-        claimed = Claims(messages, [], rows.now_ms, next_due_ms, found.left, found.ghosts, rows.buried)
-        return claimed, {(alarm.queue, alarm.key) for alarm in found.alarms} - _pairs_of(messages)
+        claimed = Claims(rows.messages, [], rows.now_ms, next_due_ms, found.left, found.ghosts, rows.buried)
+        in_vain = {(alarm.queue, alarm.key) for alarm in found.alarms} | _pairs_of(found.messages)
+        return claimed, {(want.queue, want.key) for want in wants} & in_vain - _pairs_of(rows.messages)
+
+    def _leave(self, carried: Sequence[Claimed]) -> None:
+        """Put back messages that were claimed along with alarms, for long enough not to be ahead of those.
+
+        They are from before the store was switched on, or forged. What can't be put back does so when its lease ends.
+        """
+        readable = [release(claimed, LEFT_ALONE_MS) for claimed in carried if claimed.header]
+        if readable:
+            with contextlib.suppress(DelayqError), self.degraded.asking():
+                self.clock.settle(readable)
 
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():
             rows = claims.claim_suspect(self.database, wants, lease_ms, worker)
-        if rows.messages or self.degraded.on:
-            return Claims(rows.messages, [], rows.now_ms, None)
-        with self.degraded.asking():
-            found = self.clock.claim_suspect(wants, lease_ms=lease_ms, worker=worker)
-        self._carried.add(found)
-        return found
+        return Claims(rows.messages, [], rows.now_ms, None)
 
     def settle(self, settlements: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(settlements)
-        is_carried = [(one.id, one.token) in self._carried for one in settlements]
-        # First: what it raises has the whole batch repeated, and a row that was settled would answer False.
-        of_clock = iter(self._carried.settle(list(compress(settlements, is_carried))))
-        rows = [one for one, carried in zip(settlements, is_carried, strict=True) if not carried]
         with self.database.available():
-            settled = settles.settle(self.database, rows)
+            settled = settles.settle(self.database, settlements)
         self._forget(settled.over, settled.again)
-        of_rows = iter(settled.answers)
-        return [next(of_clock if carried else of_rows) for carried in is_carried]
+        return settled.answers
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         self.clock.drop_alarms(alarms, again)
@@ -238,10 +238,7 @@ class StoredBroker:
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
         with self.database.available():
-            renewed = settles.renew(self.database, leases, lease_ms)
-        is_carried = [lease in self._carried for lease in leases]
-        of_clock = iter(self._carried.renew(list(compress(leases, is_carried)), lease_ms))
-        return [next(of_clock) if carried else answer for carried, answer in zip(is_carried, renewed, strict=True)]
+            return settles.renew(self.database, leases, lease_ms)
 
     def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
         return self._limits.acquire(asks, lease_ms)
@@ -258,7 +255,7 @@ class StoredBroker:
                 buried, self._looked_to = reclaims.reclaim_lapsed(self.database, now_ms, self._looked_to)
                 upkept.buried += buried
                 self._limits.forget_over(now_ms)
-            upkept.suspects_due += claims.suspects_due(self.database)
+            upkept.suspects_due = claims.suspects_due(self.database)
         if upkept.next_lease_end_ms is not None:
             upkept.next_lease_end_ms += now_ms - upkept.now_ms
         upkept.now_ms = now_ms
@@ -278,7 +275,7 @@ class StoredBroker:
         with self.degraded.asking():
             upkept = self.clock.upkeep(lease_ms=lease_ms)
         self.degraded.hear(upkept.away)
-        upkept.lost_record = ""  # the record is here
+        upkept.lost_record, upkept.buried = "", []  # the record is here
         self.alarms_lost = upkept.alarms_lost
         return upkept
 

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from django_delayq import reschedule_delay_messages, send_delay_message
 from django_delayq.brokers.base import Alarm, Claimed, SettleAction, Want, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
-from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.feed import Feed, due
 from tests.brokers.rig import settlement
@@ -198,19 +198,6 @@ def test_a_lease_is_renewed_and_ended_while_the_broker_is_away(
     assert broker.renew([(held.id, held.token)], LEASE_MS) == [True]
     assert broker.settle([settlement(held, verb)]) == [True]
     assert broker.settle([settlement(held, verb)]) == [False]
-
-
-def test_a_message_from_before_the_store_is_run_and_ended_by_its_broker(broker: StoredBroker, database: str) -> None:
-    from django_delayq.brokers.base import Header, Put
-
-    broker.clock.put([Put("old", Header("default", "k"), b"1")])
-    send_delay_message("k", 1, id="new")
-    held = {each.id: each for each in claim(broker)}
-    assert broker.renew([(id, held[id].token) for id in ("old", "new")], LEASE_MS) == [True, True]
-    ends = [settlement(held[id], SettleAction.FINISH) for id in ("old", "new", "old")]
-    assert broker.settle(ends) == [True, True, False]
-    assert broker.clock.counts().totals["finished"] == 1
-    assert FinishMessage.objects.using(database).get().message_id == "new"
 
 
 @pytest.mark.usefixtures("gives_up_soon")

@@ -170,7 +170,7 @@ def test_what_fails_after_the_commit_undoes_nothing_and_is_told(
     assert "is finished: its transaction was committed, then IndexError was raised" in caplog.text
 
 
-def test_a_message_that_the_broker_carries_from_before_the_store_runs_in_a_transaction_alone(
+def test_a_message_without_a_row_runs_in_a_transaction_alone(
     broker: StoredBroker, database: str, claimed: Claimed
 ) -> None:
     def func(message: Message[Any]) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from django_delayq.brokers.base import ServerReport
+from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.looks import clock_ms, newer
-from django_delayq.brokers.redis.scripts import Operation, beside
+from django_delayq.brokers.redis.scripts import Operation, beside, plain
 from django_delayq.brokers.redis.shards import Shards, reached, there
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.texts import text as _
@@ -59,6 +60,25 @@ def newer_warnings(shards: Shards) -> Operation[list[str]]:
             number=sum(found),
         )
     ]
+
+
+def leftover_warnings(shards: Shards) -> Operation[list[str]]:
+    """Warn, where there is a store, of messages that only workers without one would run."""
+    found, _away = there((yield from reached([_messages(keys) for keys in shards.all])))
+    if not sum(found):
+        return []
+    return [
+        _(
+            "%(number)d message(s) lie in Redis from before the store, and no worker runs them: start one with the old "
+            'settings ("STORE": None) until they have run.',
+            number=sum(found),
+        )
+    ]
+
+
+def _messages(keys: Keys) -> Operation[int]:
+    (count,) = yield [plain("HLEN", keys.msg)]
+    return int(count)
 
 
 def run_id_of(info: bytes) -> bytes:
