@@ -156,6 +156,47 @@ def test_a_foreign_score_is_due_and_harms_nothing(rig: Rig, client: redis.Redis,
     assert rig.settle(rig.claim_one(), SettleAction.FINISH)
 
 
+NO_TEXT = b"\xff\xfe"
+
+
+def _write_names_that_are_no_text(client: redis.Redis) -> None:
+    """In each place a message or an alarm whose queue is no UTF-8."""
+    record = b"1\x1f" + NO_TEXT + b"\x1fk\x1f\x1f1\x1f1\x1f\x1f\x1e1"
+    for id in (b"runs", b"waits", b"buried", b"buried\x1f1"):
+        client.hset(f"{TAG}msg", id, record)
+    client.zadd(f"{TAG}running", {b"runs": 1, b"\x1f" + NO_TEXT + b"\x1fk\x1f7": 1})
+    client.zadd(b"{delayq:0}:wait:" + NO_TEXT + b":k", {b"waits": 1})
+    client.zadd(f"{TAG}keys", {NO_TEXT + b":k": 1})
+    client.zadd(f"{TAG}error", {b"buried\x1f1": 9e15})
+
+
+def test_a_name_that_is_no_text_stops_neither_upkeep_nor_looks(rig: Rig, client: redis.Redis) -> None:
+    rig.send("a")
+    rig.claim_one()
+    rig.bury("failed")
+    _write_names_that_are_no_text(client)
+    rig.advance(LEASE_MS)
+    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
+    assert rig.broker.get("waits") is None
+    assert rig.broker.get("runs") is not None
+    assert [info.id for info in rig.broker.errors(9)] == ["buried", "failed"]
+    assert [info.id for info in rig.broker.peek("q", 9)] == ["a"]
+    assert rig.broker.counts().running == 2
+    assert [message.id for message in rig.claim()] == ["a"]
+
+
+def test_what_has_a_name_that_is_no_text_is_not_moved_by_its_id(rig: Rig, client: redis.Redis) -> None:
+    rig.send("a", delay_ms=60_000)
+    _write_names_that_are_no_text(client)
+    assert rig.broker.cancel(["waits", "a"]) == [False, True]
+    assert rig.broker.reschedule(["waits"], delay_ms=5) == [False]
+    assert rig.broker.purge(["waits"]) == [False]
+    assert rig.broker.rescue(["buried"]) == [False]
+    with pytest.raises(BrokerRefused, match="Message 'waits' is there with a name that is no text"):
+        rig.send("waits")
+    assert rig.broker.purge_errors(["buried"]) == [True]
+
+
 def test_a_state_that_is_not_ours_counts_as_none(rig: Rig, client: redis.Redis) -> None:
     rig.send("a")
     client.hset(f"{TAG}state", "a", b"\xff\x1fgarbage")
@@ -268,3 +309,15 @@ def test_a_pause_whose_end_is_absurd_harms_nothing(rig: Rig, client: redis.Redis
     client.hset("{delayq:meta}", "pause:mail:", b"-7\x1f%d\x1fx" % until_ms)
     rig.broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
     assert [pause.until_ms for pause in rig.broker.pauses()] == [until_ms] * (until_ms > 10**15)
+
+
+@pytest.mark.parametrize("due", ["-inf", "1e300", "inf"])
+def test_a_due_time_of_a_set_that_is_no_time_stops_no_claim(rig: Rig, client: redis.Redis, due: str) -> None:
+    rig.send("a", "b")
+    client.zadd(f"{TAG}keys", {"q:k": due, "q:k2": due})
+    client.zadd(f"{TAG}wait:q:k2", {"ghost": due})
+    many = [Want("q", "k", 1), *(Want("q", f"k{n}", 1) for n in range(40))]  # so many are looked at first
+    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.broker.claim(many, lease_ms=LEASE_MS, worker="w")
+    rig.advance(1_000)
+    assert rig.claim() or due != "-inf"

@@ -6,8 +6,8 @@ from typing import Any
 from django_delayq.brokers.figures import LEFT, Audit
 from django_delayq.brokers.redis.foreign import describe
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.looks import clock_ms, names_of_sets, read_totals, set_names
-from django_delayq.brokers.redis.records import entry_id, unpack_message
+from django_delayq.brokers.redis.looks import clock_ms, read_totals, set_names
+from django_delayq.brokers.redis.records import entry_id, names_of_sets, unpack_message
 from django_delayq.brokers.redis.scripts import Call, Operation, beside, load, plain
 
 PAGE = 250

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from django_delayq.brokers.base import pages
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.records import entry_id
+from django_delayq.brokers.redis.records import entry_id, names_of_sets
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load, plain
 from django_delayq.brokers.redis.slots import Slots
 
@@ -103,10 +103,10 @@ def _look_then_move(ids: Sequence[str | bytes], make_call: _MakeCall) -> Operati
         replies = yield calls
         todo, names, before = [], [], todo
         for group, reply in zip(before, replies, strict=True):
-            left = [(i, answer.decode()) for i, answer in zip(group, reply, strict=True) if isinstance(answer, bytes)]
             for i, answer in zip(group, reply, strict=True):
                 moved[i] = answer == 1
-            if left:
-                todo.append([i for i, _ in left])
-                names.append(list(dict.fromkeys(name for _, name in left)))
+            sets = names_of_sets(answer for answer in reply if isinstance(answer, bytes))
+            if sets:
+                todo.append([i for i, answer in zip(group, reply, strict=True) if isinstance(answer, bytes)])
+                names.append(sets)
     return moved

@@ -1,7 +1,7 @@
 """Looking in: one message, the next ones, the buried ones, the figures. Operations, as `scripts.py` defines them."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from heapq import nsmallest
 
@@ -11,7 +11,16 @@ from django_delayq.brokers.figures import TOTALS, Counts, Info, SetCount, Worker
 from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis.byid import find_entries
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import US, Record, as_int, entry_id, is_newer, unpack_message, unpack_state
+from django_delayq.brokers.redis.records import (
+    US,
+    Record,
+    as_int,
+    entry_id,
+    is_newer,
+    names_of_sets,
+    unpack_message,
+    unpack_state,
+)
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, load, plain
 from django_delayq.errors import DataMismatch
 from django_delayq.message import State
@@ -129,11 +138,6 @@ def set_names(keys: Keys) -> Operation[list[str]]:
     return names_of_sets(names)
 
 
-def names_of_sets(names: Iterable[bytes]) -> list[str]:
-    """Those of them that are ours: what is no text is someone else's."""
-    return sorted(name.decode() for name in names if _is_text(name))
-
-
 def read_totals(reply: list[bytes]) -> dict[str, int]:
     """The totals, zeros too."""
     told = dict(pairs(reply))
@@ -162,8 +166,8 @@ def _where(keys: Keys, ids: Sequence[str | bytes], names: Sequence[str]) -> Oper
     fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error)
     while True:
         (reply,) = yield [Call(load("where"), [*fixed, *map(keys.wait, names)], ids)]
-        unnamed = {name.decode() for name in reply[_PER_MESSAGE::_PER_MESSAGE] if name}
-        if unnamed <= set(names):
+        unnamed = names_of_sets(filter(None, reply[_PER_MESSAGE::_PER_MESSAGE]))
+        if set(unnamed) <= set(names):
             break
         names = [*names, *unnamed]
     found = (_see(id, reply[1 + i * _PER_MESSAGE :], int(reply[0])) for i, id in enumerate(ids))
@@ -192,14 +196,6 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
         info.due_ms = at
         info.state = State.READY if at <= now else State.PENDING
     return info
-
-
-def _is_text(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def clock_ms(reply: list[bytes]) -> int:

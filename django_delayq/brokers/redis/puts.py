@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from django_delayq.brokers.base import Alarm, Header, OnConflict, Placed, Put, pages
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import US, as_int, flags_of, pack_options
+from django_delayq.brokers.redis.records import US, as_int, flags_of, names_of_sets, pack_options
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load, plain
 from django_delayq.brokers.redis.slots import Slots
+from django_delayq.errors import BrokerRefused
 
 CALL = 100
 """The most messages that one script call takes: a few milliseconds of the server at most. More are not sooner done."""
@@ -36,7 +37,7 @@ def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) 
             for position, outcome in zip(there[::2], there[1::2], strict=True):
                 i = group[position - 1]
                 if isinstance(outcome, bytes):
-                    elsewhere[i] = outcome.decode()
+                    elsewhere[i] = _own_name(puts[i].id, outcome)
                 else:
                     placed[i].created, placed[i].running = outcome == _CREATED, outcome == _RUNNING
         groups = grouped(puts, elsewhere, elsewhere) if elsewhere else []
@@ -56,6 +57,17 @@ def grouped(puts: Sequence[Put], todo: Iterable[int], elsewhere: Mapping[int, st
             last = header
         group.append(i)
     return [page for group in groups.values() for page in pages(group, CALL)]
+
+
+def _own_name(id: str, name: bytes) -> str:
+    """Return the name of the wait set in which an id waits. Raises `BrokerRefused` where it is not ours."""
+    own = names_of_sets([name])
+    if not own:
+        raise BrokerRefused(
+            f"Message {id!r} is there with a name that is no text: someone else writes under our prefix. Remove it "
+            "(HDEL), or give this site a prefix of its own (OPTIONS['prefix'])."
+        )
+    return own[0]
 
 
 def _put_call(

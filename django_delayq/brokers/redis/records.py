@@ -4,6 +4,7 @@ Fields are parted by US (0x1f), the body follows RS (0x1e). Neither occurs insid
 escapes control characters.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django_delayq import codec
@@ -114,6 +115,19 @@ def unpack_state(state: bytes) -> Record:
         )
     except ValueError:
         return Record()
+
+
+def names_of_sets(names: Iterable[bytes]) -> list[str]:
+    """Return the names of wait sets that are ours, once each: what is no text is someone else's."""
+    return sorted({name.decode() for name in names if _is_text(name)})
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def as_int(text: bytes) -> int:

@@ -19,6 +19,7 @@ from django_delayq.brokers.redis.claims import MOST_SETS, Claimant, claim, claim
 from django_delayq.brokers.redis.hands import Hands
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.owners import Owners
+from django_delayq.brokers.redis.records import as_int
 from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load
 from django_delayq.brokers.redis.shards import Shards, reached, there
@@ -222,7 +223,7 @@ def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = F
     looks = [Call(load("look"), (keys.sets, keys.timer), (*arguments, *page)) for page in pages(sorted(names), BATCH)]
     for reply in (yield looks) if looks else ():
         next_due_ms = earliest(look.next_due_ms, int(reply[1]) if int(reply[1]) >= 0 else None)
-        due = {name.decode(): int(float(at)) for name, at in zip(reply[2::2], reply[3::2], strict=True)}
+        due = {name.decode(): as_int(at) for name, at in zip(reply[2::2], reply[3::2], strict=True)}
         look = _Look(int(reply[0]), next_due_ms, {**look.due, **due})
     return look
 

@@ -14,7 +14,7 @@ from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.merging import merge_upkept
 from django_delayq.brokers.redis.owners import ALONE_S, Owners
-from django_delayq.brokers.redis.records import unpack_message
+from django_delayq.brokers.redis.records import names_of_sets, unpack_message
 from django_delayq.brokers.redis.replies import Passing, as_ours
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply, load
 from django_delayq.brokers.redis.searches import Search
@@ -103,7 +103,7 @@ class Watch:
             upkept.lost_record = upkept.lost_record or self._lost_record(here, seen_on)
             upkept.alarms_lost = here != rebuilt_on
             upkept.away = self._refusal(refused.decode(errors="replace")) if refused else ""
-            more = [name.decode() for name in dict.fromkeys(reply[11:])]
+            more = names_of_sets(reply[11:])
             if not more or set(more) <= set(missing):
                 break
             missing = more
