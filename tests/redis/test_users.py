@@ -54,7 +54,7 @@ def test_a_site_runs_and_rescues_nothing(rig_of: Callable[[str], Rig]) -> None:
         (site.claim, "claim.lua"),
         (lambda: site.broker.upkeep(lease_ms=LEASE_MS), "reclaim.lua"),
         (lambda: site.broker.announce(WorkerInfo("w", [], [], 0, 0)), "announce.lua"),
-        (site.broker.counts, "ZRANGE"),
+        (site.broker.counts, "ZRANGE {delayq:0}:keys"),
     ):
         with pytest.raises(BrokerRefused) as refused:
             forbidden()

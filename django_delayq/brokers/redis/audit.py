@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django_delayq.brokers.figures import LEFT, Audit
-from django_delayq.brokers.redis.foreign import describe
-from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.looks import clock_ms, read_totals, set_names
 from django_delayq.brokers.redis.records import entry_id, names_of_sets, unpack_message
 from django_delayq.brokers.redis.scripts import Call, Operation, beside, load, plain
@@ -17,10 +16,8 @@ LAST_MS = 253_402_300_799_999
 
 def audit(keys: Keys) -> Operation[Audit]:
     """Where each message is, and what does not add up: named, as far as the pages find it."""
-    foreign, differences = yield from _foreign_sets(keys)
-    misplaced, alarms = yield from _walk(keys, foreign)
-    differences += misplaced
-    reply = yield from _look(keys, foreign)
+    differences, alarms = yield from _walk(keys)
+    reply = yield from _look(keys)
     _, bodies, _, running, suspects, suspects_due, error, totals_reply, pending, ready, _ = reply
     totals = read_totals(totals_reply)
     places = {
@@ -34,39 +31,25 @@ def audit(keys: Keys) -> Operation[Audit]:
         differences.append(f"{totals['sent']} sent, but {accounted} accounted for")
     if bodies != sum(places.values()):
         differences.append(f"{bodies} bodies, but {sum(places.values())} places")
-        differences += yield from _bodies_without_place(keys, foreign)
+        differences += yield from _bodies_without_place(keys)
     return Audit(totals, places, list(dict.fromkeys(differences)))
 
 
-def _foreign_sets(keys: Keys) -> Operation[tuple[set[str], list[str]]]:
-    """The names of wait sets in whose place is a key of someone else, and what it is."""
-    names = yield from set_names(keys)
-    waits = [keys.wait(name) for name in names]
-    types = (yield [plain("TYPE", wait) for wait in waits]) if waits else []
-    foreign = {name for name, kind in zip(names, types, strict=True) if kind not in (b"zset", b"none")}
-    return foreign, describe(waits, types)
-
-
-def _own_names(keys: Keys, foreign: set[str]) -> Operation[list[str]]:
-    names = yield from set_names(keys)
-    return [name for name in names if name not in foreign]
-
-
-def _look(keys: Keys, foreign: set[str]) -> Operation[list[Any]]:
+def _look(keys: Keys) -> Operation[list[Any]]:
     """The script's answer once every wait set there is was named. One that was there is named on: it may come again."""
     fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error, keys.count, keys.sets)
-    names = yield from _own_names(keys, foreign)
+    names = yield from set_names(keys)
     while True:
         (reply,) = yield [Call(load("audit"), [*fixed, *map(keys.wait, names)], ())]
-        unnamed = [name for name in names_of_sets(reply[-1]) if name not in foreign]
+        unnamed = names_of_sets(reply[-1])
         if not unnamed:
             return reply  # type: ignore[no-any-return]
         names += unnamed
 
 
-def _walk(keys: Keys, foreign: set[str]) -> Operation[tuple[list[str], dict[str, int]]]:
+def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
     """Goes through every place: what is wrong, and how many alarms there are (they have no body)."""
-    names = yield from _own_names(keys, foreign)
+    names = yield from set_names(keys)
     (clock,) = yield [beside(keys.msg, "TIME")]
     now = clock_ms(clock)
     wrong: list[str] = []
@@ -95,7 +78,7 @@ def _timeless(place: str, members: Mapping[bytes, bytes]) -> list[str]:
     ]
 
 
-def _bodies_without_place(keys: Keys, foreign: set[str]) -> Operation[list[str]]:
+def _bodies_without_place(keys: Keys) -> Operation[list[str]]:
     wrong: list[str] = []
     cursor: int | bytes = 0
     while True:
@@ -103,8 +86,7 @@ def _bodies_without_place(keys: Keys, foreign: set[str]) -> Operation[list[str]]
         by_place: dict[str, list[bytes]] = {}
         for id, message in zip(page[::2], page[1::2], strict=True):
             header, _ = unpack_message(message)
-            name = f"{header.queue}:{header.key}" if header else ""
-            place = keys.wait(name) if name and name not in foreign else keys.running
+            place = keys.wait(set_name(header.queue, header.key)) if header else keys.running
             by_place.setdefault(place, []).append(id)
         for place, ids in by_place.items():
             wrong += yield from _misplaced(keys, place, ids)

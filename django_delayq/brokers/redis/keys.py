@@ -60,19 +60,6 @@ class LimitKeys:
         self.slots, self.line, self.turn = f"{tag}slots:{self.value}", f"{tag}line:{self.value}", f"{tag}turn"
 
 
-_HASHES = frozenset({"msg", "state", "timer", "count", "epoch"})
-
-
-def kind_of(key: str) -> str:
-    """The type of one of our keys, as TYPE tells it."""
-    tag, _, name = key.partition("}:")
-    if tag.endswith(":meta}") or name in _HASHES:
-        return "hash"
-    if name.startswith("job:"):
-        return "set"
-    return "string" if name in ("rebuild", "turn") or name.startswith(("call:", "line:")) else "zset"
-
-
 def set_name(queue: str, key: str) -> str:
     """What a wait set is called in `keys`, in `timer` and on the wake-up channel. A queue has no colon in it."""
     return f"{queue}:{key}"

@@ -37,7 +37,13 @@ _FORBIDDEN = re.compile(r"no permissions|user executing the script can't", re.IG
 _OF_A_SCRIPT = re.compile(
     r"Error running script \(call to f_\w+\): |@?user_script: ?\d+: |\bERR | script: \w+, on @user_script:\d+"
 )
+_FOREIGN = re.compile("WRONGTYPE|wrong kind of value")
 _HINTS = (
+    (
+        _FOREIGN,
+        "someone else writes under our prefix. Remove or rename it (RENAME), or give this site a prefix of its own "
+        "(OPTIONS['prefix'])",
+    ),
     (
         re.compile(r"unknown command\W+WAITAOF"),
         'OPTIONS["confirm"]="fsync" needs Redis 7.2 or newer, or Valkey; use one, or leave the option out',
@@ -110,5 +116,6 @@ def _refused(at: Text, asked: str, said: str) -> Text:
 
 
 def _with_hint(text: str) -> str:
-    said = (_OF_A_SCRIPT.sub("", text) if _FORBIDDEN.search(text) else text).rstrip(".")
+    is_known = _FORBIDDEN.search(text) or _FOREIGN.search(text)
+    said = (_OF_A_SCRIPT.sub("", text) if is_known else text).rstrip(".")
     return said + next((f"; {hint}" for pattern, hint in _HINTS if pattern.search(text)), "")

@@ -40,8 +40,10 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What people call it: the script's file, or the command."""
-        return f"{self.script.name}.lua" if self.script else str(self.arguments[0])
+        """What people call it: the script's file, or the command, with its key where it names one."""
+        if self.script is not None:
+            return f"{self.script.name}.lua"
+        return " ".join(map(str, self.arguments[:2] if self.arguments[1:2] == (*self.keys,) else self.arguments[:1]))
 
     def command(self, *, with_source: bool) -> tuple[Argument, ...]:
         """The command for the wire; `with_source` for a server that does not have the script yet."""

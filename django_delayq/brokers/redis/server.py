@@ -18,10 +18,9 @@ from redis.asyncio.connection import AbstractConnection as AsyncConnection
 from redis.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ResponseError
 
-from django_delayq.brokers.redis.foreign import describe, is_wrong_type, keys_of, refusal
 from django_delayq.brokers.redis.locations import Location
 from django_delayq.brokers.redis.patience import BUDGET, Patience
-from django_delayq.brokers.redis.scripts import Call, Reply, plain
+from django_delayq.brokers.redis.scripts import Call, Reply
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 
 FAULTS = (OSError, redis.RedisError, BrokerUnavailable, BrokerRefused)
@@ -139,15 +138,7 @@ class Server:
         lost = _without_script(calls, replies)
         if lost:
             _fill(replies, lost, _ask(connection, _pack_source(calls, lost), patience))
-        if is_wrong_type(replies):
-            keys = keys_of(calls)
-            self._name_foreign(keys, _ask(connection, _pack([plain("TYPE", key) for key in keys]), patience))
         return replies
-
-    def _name_foreign(self, keys: list[str], types: list[Reply]) -> None:
-        wrong = describe(keys, types)
-        if wrong:
-            raise BrokerRefused(refusal(self.shown, wrong))
 
     async def attempt(self, calls: Sequence[Call]) -> list[Reply]:
         """Make calls over an idle connection of the running loop, or a new one."""
@@ -182,9 +173,6 @@ class Server:
         lost = _without_script(calls, replies)
         if lost:
             _fill(replies, lost, await _aask(connection, _pack_source(calls, lost)))
-        if is_wrong_type(replies):
-            keys = keys_of(calls)
-            self._name_foreign(keys, await _aask(connection, _pack([plain("TYPE", key) for key in keys])))
         return replies
 
 

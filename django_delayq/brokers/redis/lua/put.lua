@@ -6,7 +6,7 @@
 -- created all the same, or the name of a wait set to call again with (unchanged).
 local answer = answered(KEYS[8], ARGV[1])
 if answer then return answer end
-probe({ 5 }, { 6, 7 }) -- the others: in conflict, or by the first write
+probe({ 5 }, { 1, 6, 7 }) -- the others: in conflict
 local sets, name = wait_sets(9), set_name(KEYS[9])
 local head, heads, dues, first = '1\31' .. string.gsub(name, ':', '\31', 1) .. '\31', {}, {}, math.huge
 local ids, texts, bodies, members, others, reply = {}, {}, {}, {}, {}, { '' }

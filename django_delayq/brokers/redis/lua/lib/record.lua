@@ -17,7 +17,7 @@ end
 
 local function with_scheduled(message, due)
   local before, after = string.match(message, '^(%d+\31[^\31]*\31[^\31]*\31[^\31]*\31%d+\31)%d+(.*)$')
-  return before .. due .. after
+  return before and before .. due .. after or message -- not ours, and left as it is
 end
 
 local function read_state(state)

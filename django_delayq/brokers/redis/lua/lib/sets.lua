@@ -7,7 +7,7 @@ end
 local function wait_sets(first)
   local sets = {}
   for i = first, #KEYS do
-    redis.call('ZCARD', KEYS[i])
+    probe_key('ZCARD', KEYS[i])
     sets[set_name(KEYS[i])] = KEYS[i]
   end
   return sets
