@@ -272,8 +272,11 @@ class StoredBroker:
         self._own_clock()
 
     def _upkeep_of_clock(self, lease_ms: int) -> Upkept:
-        with self.degraded.asking():
-            upkept = self.clock.upkeep(lease_ms=lease_ms)
+        try:
+            with self.degraded.asking():
+                upkept = self.clock.upkeep(lease_ms=lease_ms)
+        except BrokerRefused as error:  # until somebody mends it; the rows must not wait for that
+            upkept = Upkept(0, away=str(error))
         self.degraded.hear(upkept.away)
         upkept.lost_record, upkept.buried = "", []  # the record is here
         self.alarms_lost = upkept.alarms_lost

@@ -7,7 +7,7 @@ from time import monotonic
 from django_delayq import signals
 from django_delayq.brokers.base import Broker, HandsInfo, RunInfo, Upkept, WorkerInfo, earliest
 from django_delayq.durations import to_text
-from django_delayq.errors import DelayqError
+from django_delayq.errors import BrokerRefused, DelayqError
 from django_delayq.instants import wall_clock_ms
 from django_delayq.safe_logs import logger
 from django_delayq.worker.guard import guarded
@@ -59,7 +59,7 @@ class Upkeep:
         if now < self._upkeep_at:
             return
         self._upkeep_at = now + EVERY_S
-        self._keep_up(self._broker.upkeep(lease_ms=self._lease_ms))
+        self._keep_up()
         warn_overdue(self._held())
         if now >= self._announce_at:  # along with an upkeep: a turn of its own would claim once more
             self._announce_at = now + ANNOUNCE_EVERY_S
@@ -76,7 +76,17 @@ class Upkeep:
         else:
             self._outage.end("announcing")
 
-    def _keep_up(self, upkept: Upkept) -> None:
+    def _keep_up(self) -> None:
+        """Have the broker do its part. What it refuses somebody must mend: that ends no turn, and no heartbeat."""
+        try:
+            upkept = self._broker.upkeep(lease_ms=self._lease_ms)
+        except BrokerRefused as error:
+            self._outage.begin("upkeep", error)
+        else:
+            self._outage.end("upkeep")
+            self._heed(upkept)
+
+    def _heed(self, upkept: Upkept) -> None:
         self.suspects_due = upkept.suspects_due > 0
         self._pauses.end(upkept.now_ms)
         next_end_ms = earliest(upkept.next_lease_end_ms, self._pauses.next_end_ms)

@@ -11,6 +11,7 @@ from pytest_django import Settings
 from django_delayq import send_delay_message
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
+from django_delayq.errors import PartlyUnavailable
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.brokers.rig import ids
@@ -117,6 +118,23 @@ def _stored() -> StoredBroker:
     found = get_broker()
     assert isinstance(found, StoredBroker)
     return found
+
+
+def test_a_key_of_another_type_counts_as_a_part_that_is_away_and_keeps_no_row_from_its_upkeep(
+    broker: StoredBroker, database: str, redis_server: Server
+) -> None:
+    send_delay_message("k", 1, id="lapsed")
+    claim(broker)
+    ReadyMessage.objects.using(database).update(at_most_once=True, lease_until=LONG_AGO_MS)
+    with redis_server.client() as client:
+        client.set(f"{TAG}error", "someone else's")
+        assert [info.id for info in broker.upkeep(lease_ms=LEASE_MS).buried] == ["lapsed"]
+        assert broker.degraded.away
+        with pytest.raises(PartlyUnavailable, match="someone else writes under our prefix"):
+            broker.ask_clock(lease_ms=LEASE_MS)
+        client.delete(f"{TAG}error")
+        broker.upkeep(lease_ms=LEASE_MS)
+    assert not broker.degraded.away
 
 
 @ON_SQLITE
