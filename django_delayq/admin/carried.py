@@ -48,7 +48,7 @@ class Row:
     queue: str
     key: str
     when: str | SafeString
-    failures: int | str
+    failures: int
     error: str
     detail: str
 
@@ -184,6 +184,4 @@ def _allowed(request: HttpRequest, *moves: Move) -> list[Move]:
 
 def _row(info: Info, when_ms: int | None) -> Row:
     header = info.header
-    error = _("A newer version of django-delayq wrote it: it is left for workers of that version.")
-    known = ("-", error, "") if info.newer else (info.failures, info.error, info.detail)
-    return Row(info.id, header.queue, header.key, moment(when_ms), *known)
+    return Row(info.id, header.queue, header.key, moment(when_ms), info.failures, info.error, info.detail)

@@ -29,11 +29,7 @@ LEFT = ("finished", "cancelled", "purged", "dropped")
 
 @dataclass(slots=True)
 class Info:
-    """One message as the broker sees it now. `holder` and `lease_end_ms` while it runs, `detail` when buried.
-
-    `newer`: a newer version of django-delayq wrote it, in a format of which only what stands first is known here: no
-    data, no option, no failure, no holder and no error.
-    """
+    """One message as the broker sees it now. `holder` and `lease_end_ms` while it runs, `detail` when buried."""
 
     id: str
     state: State
@@ -48,7 +44,6 @@ class Info:
     lease_end_ms: int | None = None
     buried_ms: int | None = None
     suspect: bool = False
-    newer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,13 +78,8 @@ def _explanation(
     pauses = tuple(covering(broker.pauses(), info.header.queue, info.header.key))
     is_row = isinstance(broker, StoredBroker)
     happens_next = _unless_paused(info, pauses, _happens_next(info, now_ms, parked, is_row))
-    return Explanation(info, now_ms, parked, pauses, _max_attempts(info, using), happens_next)
-
-
-def _max_attempts(info: Info, using: str) -> int | None:
-    if info.newer:
-        return None
-    return max_attempts(info.header, get_handler(using, info.header.key))
+    most = max_attempts(info.header, get_handler(using, info.header.key))
+    return Explanation(info, now_ms, parked, pauses, most, happens_next)
 
 
 def _unless_paused(info: Info, pauses: Sequence[Pause], happens_next: str) -> str:
@@ -107,8 +102,6 @@ def _unless_paused(info: Info, pauses: Sequence[Pause], happens_next: str) -> st
 
 
 def _happens_next(info: Info, now_ms: int, parked: bool, is_row: bool) -> str:
-    if info.newer and info.state is not State.ERROR:
-        return _("A newer version of django-delayq wrote it: it is left for workers of that version.")
     match info.state:
         case State.PENDING:
             return _when_due(info, parked)

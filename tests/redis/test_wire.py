@@ -177,6 +177,17 @@ def test_a_suspect_of_a_later_format_is_left_and_holds_up_no_other(rig: Rig, cli
     assert rig.claim_suspect() == []
 
 
+def test_looks_tell_of_a_later_format_what_stands_first(rig: Rig, client: Any) -> None:
+    rig.bury("buried")
+    rig.send("waits", delay_ms=LATER)
+    as_format_2(client, *client.hkeys("{delayq:0}:msg"))
+    for id in client.hkeys("{delayq:0}:state"):
+        client.hset("{delayq:0}:state", id, "whatever\x1fa later\x1fversion\x1fkeeps")
+    (waits,), (buried,) = rig.broker.peek("q", 9), rig.broker.errors(9)
+    assert [(info.id, info.header.key) for info in (waits, buried)] == [("waits", "k"), ("buried", "k")]
+    assert (buried.failures, buried.error) == (0, "")
+
+
 def test_by_its_id_a_message_of_a_later_format_is_moved_as_any_other(rig: Rig, client: Any) -> None:
     rig.send("moved", "cancelled", "replaced", delay_ms=LATER)
     as_format_2(client, "moved", "cancelled", "replaced")

@@ -54,7 +54,7 @@ from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merg
 from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.owners import Owners
 from django_delayq.brokers.redis.rebuild import Rebuild, owner
-from django_delayq.brokers.redis.report import leftover_warnings, newer_warnings, on_each_server, report_on
+from django_delayq.brokers.redis.report import leftover_warnings, on_each_server, report_on
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, plain
 from django_delayq.brokers.redis.searches import Search
 from django_delayq.brokers.redis.shards import Shards, if_there, together
@@ -344,7 +344,7 @@ class RedisBroker:
         keys = self._run(on_each_server(self._shards))
         reports = [report_on(partial(self._run_beside, key), self._location.shown) for key in keys]
         report = merge_reports(reports)
-        report.warnings.extend([*self._location.warnings, *self._run(newer_warnings(self._shards))])
+        report.warnings.extend(self._location.warnings)
         if self._has_store:
             report.warnings.extend(self._run(leftover_warnings(self._shards)))
         return report

@@ -13,10 +13,8 @@ from django_delayq.brokers.redis.byid import find_entries
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import (
     US,
-    Record,
     as_int,
     entry_id,
-    is_newer,
     names_of_sets,
     unpack_message,
     unpack_state,
@@ -27,9 +25,6 @@ from django_delayq.message import State
 
 PAGE = 200
 """How many messages one call looks at."""
-
-MOST_NEXT = 1_000
-"""How many of the next messages are looked at, in all places of a shard together."""
 
 OLDEST_MS = 1_000_000_000_000
 """No due time is as early as that (2001): such a score is someone else's."""
@@ -124,14 +119,6 @@ def _set_count(name: str, size: int, ready: int, first: list[bytes]) -> SetCount
     return SetCount(queue, key, size - ready, ready, as_int(first[1]) if first else None)
 
 
-def newer(keys: Keys) -> Operation[int]:
-    """How many messages of a later format are among the next of each wait set, and of the suspects."""
-    names = yield from set_names(keys)
-    places = [keys.suspect, *map(keys.wait, names)]
-    (found,) = yield [Call(load("newer"), (keys.msg, *places), (max(MOST_NEXT // len(places), 1),))]
-    return int(found)
-
-
 def set_names(keys: Keys) -> Operation[list[str]]:
     """The names of all wait sets."""
     (names,) = yield [plain("ZRANGE", keys.sets, 0, -1)]
@@ -180,14 +167,13 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
     if not message or not place:
         return None
     header, body = unpack_message(message)
-    newer = is_newer(message)
-    record = Record() if newer else unpack_state(state)
+    record = unpack_state(state)
     name = entry_id(id) if isinstance(id, bytes) else id
     at = as_int(place)
     due = record.due_ms if record.due_ms is not None else at
-    info = Info(name, State.PENDING, due, header or Header("?", "?"), b"" if newer else body)
+    info = Info(name, State.PENDING, due, header or Header("?", "?"), body)
     info.failures, info.crashes, info.error, info.detail = record.failures, record.crashes, record.error, record.detail
-    info.suspect, info.newer = bool(suspect), newer
+    info.suspect = bool(suspect)
     if running:
         info.state, info.holder, info.lease_end_ms = State.RUNNING, record.worker, at
     elif error:

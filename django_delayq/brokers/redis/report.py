@@ -6,7 +6,7 @@ from typing import Any
 
 from django_delayq.brokers.base import ServerReport
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.looks import clock_ms, newer
+from django_delayq.brokers.redis.looks import clock_ms
 from django_delayq.brokers.redis.scripts import Operation, beside, plain
 from django_delayq.brokers.redis.shards import Shards, reached, there
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
@@ -46,20 +46,6 @@ def on_each_server(shards: Shards) -> Operation[list[str]]:
 def _look_beside(key: str) -> Operation[tuple[bytes, str]]:
     (info,) = yield [beside(key, "INFO", "server")]
     return run_id_of(info), key
-
-
-def newer_warnings(shards: Shards) -> Operation[list[str]]:
-    """That messages wait which only a later version can run, as far as the shards can be reached."""
-    found, _away = there((yield from reached([newer(keys) for keys in shards.all])))
-    if not sum(found):
-        return []
-    return [
-        _(
-            "Messages of a newer version of django-delayq wait here (%(number)d among the next): they are left to "
-            "workers of that version; start some.",
-            number=sum(found),
-        )
-    ]
 
 
 def leftover_warnings(shards: Shards) -> Operation[list[str]]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from django_delayq.brokers.base import Header
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.looks import pairs, set_names
-from django_delayq.brokers.redis.records import US, as_int, is_newer, unpack_message, unpack_state
+from django_delayq.brokers.redis.records import US, as_int, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import Operation, plain
 
 
@@ -70,8 +70,6 @@ def _messages(keys: Keys, found: Sequence[tuple[int, bytes]]) -> Operation[list[
     for (due_ms, id), message, state in zip(own, bodies, states, strict=True):
         header, body = unpack_message(message or b"")  # it may have left meanwhile
         if header is not None:
-            if is_newer(message):  # of which no more is known
-                body, state = b"", None
             failures = unpack_state(state).failures if state else 0
             messages.append(Waiting(id.decode(errors="replace"), due_ms, header, body, failures))
     return messages

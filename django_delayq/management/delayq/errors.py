@@ -30,8 +30,8 @@ def run(options: Options, write: Write) -> None:
                 each.header.queue,
                 each.header.key,
                 each.id,
-                "-" if each.newer else str(each.failures),
-                "not known here: a newer version wrote it" if each.newer else each.error,
+                str(each.failures),
+                each.error,
             )
             for each in found
         ],

@@ -45,7 +45,7 @@ def _nowhere(id: str, using: str) -> str:
 def _lines(explanation: Explanation) -> Iterator[str]:
     info, now_ms = explanation.info, explanation.now_ms
     paused = info.state in (State.PENDING, State.READY) and explanation.pauses
-    marks = [("of a newer version", info.newer), ("parked", explanation.parked), ("paused", paused)]
+    marks = [("parked", explanation.parked), ("paused", paused)]
     yield ", ".join([f"{info.id}: {info.state}", *(mark for mark, holds in marks if holds)])
     yield f"for: key {info.header.key!r} in queue {info.header.queue!r}"
     if info.header.tag:
@@ -73,8 +73,6 @@ def _lines(explanation: Explanation) -> Iterator[str]:
 
 def _failures(explanation: Explanation) -> Iterator[str]:
     info = explanation.info
-    if info.newer:
-        return
     yield f"failures: {info.failures}{_most(explanation)}, deaths of its worker: {info.crashes}"
     if info.error:
         yield f"last error: {info.error}"

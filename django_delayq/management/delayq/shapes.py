@@ -18,10 +18,7 @@ def write_json(write: Write, value: Any) -> None:
 
 
 def message_shape(info: Info) -> dict[str, Any]:
-    """The documented JSON shape of one message. `data` is null and `unreadable` true when the body is no JSON.
-
-    Where `newer` is true, what a newer version keeps of it is not known either.
-    """
+    """The documented JSON shape of one message. `data` is null and `unreadable` true when the body is no JSON."""
     data, readable = _decode(info.body)
     return {
         "id": info.id,
@@ -44,7 +41,6 @@ def message_shape(info: Info) -> dict[str, Any]:
         "detail": info.detail,
         "data": data,
         "unreadable": not readable,
-        "newer": info.newer,
     }
 
 
@@ -61,8 +57,6 @@ def pause_shape(pause: Pause) -> dict[str, Any]:
 
 def data_text(info: Info) -> str:
     """The data on one line, cut when long."""
-    if info.newer:
-        return "not known here: a newer version wrote it"
     body = info.body
     text = body.decode(errors="backslashreplace")
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(body)} bytes; --json shows all)"
