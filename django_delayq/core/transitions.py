@@ -45,6 +45,9 @@ FATAL_CRASHES = 3
 INTERRUPT_MS = 1_000
 """How long an interrupted lease still lasts: a thread that can't be stopped gets this second to end."""
 
+UNREADABLE = "its header can not be read"
+"""Why a message is buried whose lease has run out, and of which nobody can say who runs it."""
+
 LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 """Why a message that must not start twice is buried when its lease has run out."""
 
@@ -104,6 +107,9 @@ class Transition:
     the worker's idea of the clock that decides, which may be ahead of it; so is the history. Of a row that has ended
     a store keeps neither time ahead of its own clock.
 
+    `lease_until_ms` is when the lease ran out, None where its holder ends it. A renewal keeps the token, so a lapse is
+    written only where the lease still has that end.
+
     `pk` is the row's, where a store has it. `is_written` tells that the handler's own transaction has finished the row:
     only its alarm is left to forget.
     """
@@ -122,6 +128,7 @@ class Transition:
     started_ms: int | None = None
     ended_ms: int | None = None
     history: str | None = None
+    lease_until_ms: int | None = None
     pk: str = ""
     is_written: bool = False
 
@@ -226,15 +233,18 @@ def lapse(claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrup
     """Return what becomes of a message whose lease ran out at `lease_until_ms`.
 
     Nobody knows whether it killed its worker or stood beside what did. So a lapse counts a crash, but never the fatal
-    one, and none where the stop of its worker had cut the lease. What must not start twice is buried.
+    one, and none where the stop of its worker had cut the lease. What must not start twice is buried, and what nobody
+    can read.
     """
     crashes = claimed.crashes if interrupted else min(claimed.crashes + 1, SUSPECT_CRASHES)
     span = Span(claimed.claimed_ms, lease_until_ms)
-    if at_most_once:
+    if claimed.header is None:
+        transition = bury(claimed, Failure(UNREADABLE), span)
+    elif at_most_once:
         transition = bury(claimed, Failure(LAPSED_AT_MOST_ONCE), span)
     else:
         transition = _again(claimed, SettleAction.LAPSE, span, Ended.INTERRUPTED if interrupted else Ended.LOST)
-    transition.crashes = crashes
+    transition.crashes, transition.lease_until_ms = crashes, lease_until_ms
     return transition
 
 

@@ -185,7 +185,8 @@ def _after(
         case SettleAction.CRASH:
             return transitions.crash(claimed, error, span)
         case SettleAction.LAPSE:
-            return transitions.lapse(claimed, claimed.claimed_ms, at_most_once=False)
+            lapse = transitions.lapse(claimed, claimed.claimed_ms, at_most_once=False)
+            return replace(lapse, lease_until_ms=None)  # only its token is known
         case SettleAction.BURY:
             return transitions.bury(claimed, failure, span, failed=failed)
 

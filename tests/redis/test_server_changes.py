@@ -1,11 +1,13 @@
 """A server whose clock jumps, that is restarted, or that loses its data."""
 
+import time
 from collections.abc import Callable
 
 import pytest
 
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.scripts import load
+from django_delayq.brokers.redis.links import Links
+from django_delayq.brokers.redis.upkeep import Watch
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig
 from tests.servers import Server
@@ -14,14 +16,11 @@ KEYS = Keys("delayq")
 DAY = 86_400_000
 
 
-def reclaim_as_if(server: Server, expected_ms: int) -> int:
-    """One reclaim by a worker whose own clock expects that server time. Gives how many were reclaimed."""
-    names = (KEYS.running, KEYS.msg, KEYS.state, KEYS.suspect, KEYS.error, KEYS.sets, KEYS.timer, KEYS.count)
-    keys = [*names, KEYS.epoch, KEYS.wait("q:k")]
-    with server.client() as client:
-        kept = OPTIONS.error_retention, OPTIONS.error_max
-        reply = client.eval(load("reclaim").source, len(keys), *keys, LEASE_MS, KEYS.channel, expected_ms, *kept)
-    return int(reply[1])
+def reclaim_as_if(links: Links, expected_ms: int) -> int:
+    """One upkeep by a worker whose own clock expects that server time. Gives how many were reclaimed."""
+    watch = Watch(KEYS, links)
+    watch._clock = expected_ms, time.monotonic()
+    return links.run(watch.upkeep(OPTIONS, LEASE_MS)).reclaimed
 
 
 def server_ms(server: Server) -> int:
@@ -31,25 +30,25 @@ def server_ms(server: Server) -> int:
 
 
 def test_after_a_jump_of_the_clock_holders_may_renew_before_anything_is_reclaimed(
-    rig: Rig, redis_server: Server
+    rig: Rig, redis_server: Server, links: Links
 ) -> None:
     rig.send("a", "b")
     first, _ = rig.claim()
     rig.advance(DAY)
-    assert reclaim_as_if(redis_server, server_ms(redis_server) - DAY) == 0
+    assert reclaim_as_if(links, server_ms(redis_server) - DAY) == 0
     assert rig.broker.renew([(first.id, first.token)], LEASE_MS) == [True]
     with redis_server.client() as client:
         client.hset(KEYS.epoch, "grace", 0)  # the grace of one lease is over
-    assert reclaim_as_if(redis_server, server_ms(redis_server)) == 1
+    assert reclaim_as_if(links, server_ms(redis_server)) == 1
     assert rig.states("a", "b") == [State.RUNNING, State.READY]
 
 
-def test_a_jump_that_another_worker_saw_is_not_waited_for_twice(rig: Rig, redis_server: Server) -> None:
+def test_a_jump_that_another_worker_saw_is_not_waited_for_twice(rig: Rig, redis_server: Server, links: Links) -> None:
     expected = server_ms(redis_server) - DAY
-    reclaim_as_if(redis_server, expected)
+    reclaim_as_if(links, expected)
     with redis_server.client() as client:
         grace = client.hget(KEYS.epoch, "grace")
-        reclaim_as_if(redis_server, expected)
+        reclaim_as_if(links, expected)
         assert client.hget(KEYS.epoch, "grace") == grace
 
 

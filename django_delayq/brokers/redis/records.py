@@ -95,6 +95,7 @@ class Record:
     crashes: int = 0
     due_ms: int | None = None
     worker: str = ""
+    interrupted: bool = False
     error: str = ""
     detail: str = ""
 
@@ -103,13 +104,15 @@ def unpack_state(state: bytes) -> Record:
     """A state; an empty one for bytes that are not ours."""
     try:
         token, failures, crashes, due, worker, error = state.split(US, 5)
+        holder = worker.decode(errors="replace")
         text, _, detail = error.decode(errors="replace").partition("\x1e")
         return Record(
             token.decode(),
             int(failures),
             int(crashes),
             as_int(due) if due else None,
-            worker.decode().removeprefix("!").rstrip(),  # the mark of an interrupted one
+            holder.removeprefix("!").rstrip(),
+            holder.startswith("!"),
             text,
             detail,
         )

@@ -68,7 +68,7 @@ def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Tran
             buried = [
                 value
                 for one in transitions
-                for value in (one.id, one.token, one.failures, one.crashes, _line(one.error or ""), one.detail)
+                for value in (*_proof(one), one.failures, one.crashes, _line(one.error or ""), one.detail)
             ]
             return Call(load("bury"), (keys.running, keys.msg, keys.state, keys.error, keys.count), buried)
         case State.RUNNING:
@@ -82,8 +82,7 @@ def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Tran
 
 def _requeued(one: Transition) -> tuple[Argument, ...]:
     return (
-        one.id,
-        one.token,
+        *_proof(one),
         int(one.is_suspect),
         one.failures,
         one.crashes,
@@ -92,6 +91,16 @@ def _requeued(one: Transition) -> tuple[Argument, ...]:
         _line(one.error or ""),
         TOTALS.get(one.action, ""),
     )
+
+
+def _proof(one: Transition) -> tuple[Argument, Argument, Argument]:
+    """Return what a lease is known by: id and token, and of one that ran out its end.
+
+    Someone else may have left a message in `running` that has no token, which nobody but a lapse can end.
+    """
+    if one.lease_until_ms is None:
+        return one.id, one.token, ""
+    return one.id, one.token or "", one.lease_until_ms
 
 
 def _line(error: str) -> str:

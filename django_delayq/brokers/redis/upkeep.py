@@ -1,25 +1,29 @@
 """What time alone does in Redis: leases lapse, errors outlive their retention. And whose data it is: the epoch.
 
 Each worker does it for every shard, as often as it looks there (owners.py), in the same round trip. Where a lease ends
-that it saw, it does not leave that to another.
+that it saw, it does not leave that to another. A second one writes what becomes of the messages whose leases ran out.
 """
 
 import time
 from collections.abc import Sequence
+from itertools import compress
 
 from redis.exceptions import ResponseError
 
-from django_delayq.brokers.base import BuriedInfo, Upkept
+from django_delayq.brokers.base import Claimed, Transition, Upkept
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.merging import merge_upkept
 from django_delayq.brokers.redis.owners import ALONE_S, Owners
-from django_delayq.brokers.redis.records import names_of_sets, unpack_message
+from django_delayq.brokers.redis.records import as_int, names_of_sets, unpack_message, unpack_state
 from django_delayq.brokers.redis.replies import Passing, as_ours
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply, load
 from django_delayq.brokers.redis.searches import Search
+from django_delayq.brokers.redis.settles import settle
 from django_delayq.brokers.redis.shards import reached, there
 from django_delayq.conf import Alias, Options
+from django_delayq.core.transitions import buried_info, lapse
+from django_delayq.message import State
 
 
 class Rounds:
@@ -81,7 +85,7 @@ class Watch:
         return Upkept(self._now_ms(), next_lease_end_ms=self.told.next_lease_end_ms if self.told else None)
 
     def upkeep(self, options: Options, lease_ms: int) -> Operation[Upkept]:
-        """One round trip, but where a lapsed message's wait set must be named first."""
+        """One round trip, but where the wait set of a lapsed alarm must be named first, or messages have lapsed."""
         asked = time.monotonic()
         expected = "" if self._clock is None else str(self._now_ms())
         kept = options.error_retention, _own_share(options)
@@ -93,7 +97,6 @@ class Watch:
             self._clock = int(reply[0]), asked
             upkept.now_ms = int(reply[0])
             upkept.reclaimed += reply[1]
-            upkept.buried += _read_buried(reply[2])
             upkept.ghosts += [id.decode(errors="replace") for id in reply[3]]
             upkept.suspects_due = reply[4]
             upkept.next_lease_end_ms = int(reply[5]) if int(reply[5]) >= 0 else None
@@ -107,6 +110,7 @@ class Watch:
             if not more or set(more) <= set(missing):
                 break
             missing = more
+        yield from _end_lapsed(self._keys, _read_lapsed(reply[2]), upkept)
         return upkept
 
     def _now_ms(self) -> int:
@@ -126,13 +130,35 @@ class Watch:
         return "Redis was flushed: every waiting message is lost" if has_seen else ""
 
 
-def _read_buried(parts: list[Reply]) -> list[BuriedInfo]:
-    buried, values = [], iter(parts)
-    for id, head, failures, why in zip(values, values, values, values, strict=True):
-        header, _ = unpack_message(head)
-        queue, key = (header.queue, header.key) if header else ("", "")
-        buried.append(BuriedInfo(id.decode(errors="replace"), queue, key, int(failures), why.decode(errors="replace")))
-    return buried
+def _end_lapsed(keys: Keys, transitions: Sequence[Transition], upkept: Upkept) -> Operation[None]:
+    """Write what becomes of the messages whose leases ran out, of those that nobody has renewed or ended meanwhile."""
+    held = yield from settle(keys, transitions)
+    for transition in compress(transitions, held):
+        if transition.state is State.ERROR:
+            upkept.buried.append(buried_info(transition))
+        else:
+            upkept.reclaimed += 1
+            upkept.suspects_due += transition.is_suspect
+
+
+def _read_lapsed(parts: list[Reply]) -> list[Transition]:
+    """Return what becomes of each message that lua/reclaim.lua lists."""
+    transitions, values = [], iter(parts)
+    for id, end, head, state in zip(values, values, values, values, strict=True):
+        record, (header, _) = unpack_state(state), unpack_message(head)
+        claimed = Claimed(
+            id.decode(errors="replace"),
+            as_int(record.token.encode()),
+            record.due_ms or 0,
+            header,
+            b"",
+            record.failures,
+            record.crashes,
+            worker=record.worker,
+        )
+        at_most_once = header is not None and header.at_most_once
+        transitions.append(lapse(claimed, as_int(end), at_most_once=at_most_once, interrupted=record.interrupted))
+    return transitions
 
 
 def _reclaim_call(keys: Keys, arguments: Sequence[Argument], names: Sequence[str]) -> Call:

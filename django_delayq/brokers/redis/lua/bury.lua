@@ -1,19 +1,20 @@
--- uses: guard clock record bury
+-- uses: guard clock record held bury
 -- bury: running -> error, with the reason in one line and the detail (a traceback).
 -- KEYS  1 running 2 msg 3 state 4 error 5 count
--- ARGV  per message: id, token, failures, crashes, error in one line, detail
+-- ARGV  per message: id, token, when its lease ran out ('' where its holder ends it), failures, crashes, error in one line,
+--       detail
 -- Gives 1 for each lease that was held, 0 for one that was lost (and then nothing was changed).
 probe({ 1, 4 }, { 2, 3, 5 })
 local reply = {}
-for i = 1, #ARGV, 6 do
+for i = 1, #ARGV, 7 do
   local id = ARGV[i]
   local state = read_state(redis.call('HGET', KEYS[3], id))
-  local held = state.token == ARGV[i + 1]
+  local held = is_held(id, state, ARGV[i + 1], ARGV[i + 2])
   reply[#reply + 1] = held and 1 or 0
   if held then
     redis.call('ZREM', KEYS[1], id) -- frees first: memory may be full
-    state.failures, state.crashes, state.error = ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
-    bury(KEYS[2], KEYS[3], KEYS[4], KEYS[5], id, state, ARGV[i + 5])
+    state.failures, state.crashes, state.error = ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
+    bury(KEYS[2], KEYS[3], KEYS[4], KEYS[5], id, state, ARGV[i + 6])
   end
 end
 return reply

@@ -1,14 +1,15 @@
--- uses: guard clock record sets bury reclaim trim epoch
--- reclaim: running -> ready, for leases that ran out; an at-most-once message -> error. And forgets old errors.
--- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets
+-- uses: guard clock record sets held trim epoch
+-- What time alone does: lists the messages whose leases ran out. What becomes of them core/transitions.py decides, and
+-- requeue and bury write it. Alarms need no decision: those whose leases ran out are ready again. Forgets old errors.
+-- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets of alarms
 -- ARGV  1 lease in ms 2 channel 3 what the caller's clock expects `now` to be, or ''
 --       4 how long errors are kept, in ms 5 how many
--- Gives now, how many were reclaimed, those buried (id, header, failures, why: one after the other), ids without a body, due
--- suspects, next lease end or -1, errors dropped, whose data these are, were when last seen, and were when their alarms were
--- last rebuilt, and why a write that needs memory was refused, or ''; then names of wait sets to call again with: what
--- belongs there was left alone.
+-- Gives now, how many alarms are ready again, the messages (id, end of the lease, header, state: one after the other), ids
+-- without a body, due suspects, next lease end or -1, errors dropped, whose data these are, were when last seen, and were
+-- when their alarms were last rebuilt, and why a write that needs memory was refused, or ''; then names of wait sets to call
+-- again with: what belongs there was left alone.
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
-local sets, missing, reclaimed, buried, ghosts = own_wait_sets(10), {}, 0, {}, {}
+local sets, missing, rung, lapsed, ghosts = own_wait_sets(10), {}, 0, {}, {}
 local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'rebuilt', 'jumped', 'upkept', 'grace')
 local stored = redis.pcall('HSET', KEYS[9], 'identity', here, 'upkept', now)
 local refused = type(stored) == 'table' and stored.err or ''
@@ -29,17 +30,27 @@ end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * ARGV[1], '+inf', 'LIMIT', 0, 1000)) do
   redis.call('ZADD', KEYS[1], now + ARGV[1], id) -- the clock went back: no lease is that long
 end
-local lapsed = now >= grace and redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 1000) or {}
-for _, id in ipairs(lapsed) do
-  local outcome, header, failures, why = reclaim(sets, id)
-  if outcome == 'reclaimed' then reclaimed = reclaimed + 1
-  elseif outcome == 'ghost' then ghosts[#ghosts + 1] = id
-  elseif outcome == 'buried' then
-    for _, part in ipairs({ id, header, failures, why }) do buried[#buried + 1] = part end
-  elseif outcome then missing[#missing + 1] = outcome end
+local ran_out = now >= grace and redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 1000) or {}
+for _, id in ipairs(ran_out) do
+  local queue, key, pk = string.match(id, '^\31([^\31]*)\31([^\31]*)(\31.*)$')
+  local name, message = queue and queue .. ':' .. key, not queue and redis.call('HGET', KEYS[2], id)
+  if name and sets[name] then -- an alarm proves nothing and counts nothing
+    redis.call('ZREM', KEYS[1], id)
+    redis.call('ZADD', sets[name], 'LT', now, pk)
+    placed(KEYS[6], KEYS[7], ARGV[2], name, now)
+    rung = rung + 1
+  elseif name then
+    if sets[name] == nil then missing[#missing + 1] = name end -- false: a foreign key is in its place
+  elseif not message then
+    redis.call('ZREM', KEYS[1], id)
+    ghosts[#ghosts + 1] = id
+  elseif not is_newer(message) then
+    local state = write_state(read_state(redis.call('HGET', KEYS[3], id))) -- an empty one for what is not ours
+    for _, part in ipairs({ id, lease_end(id), string.match(message, '^[^\30]*'), state }) do lapsed[#lapsed + 1] = part end
+  end
 end
-local from = #lapsed > 0 and #lapsed < 1000 and now + 1 or '-inf' -- what is left of these is not for this version
+local from = #ran_out > 0 and #ran_out < 1000 and now + 1 or '-inf' -- these are the caller's, or not for this version
 local next_end = redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local dropped = trim(KEYS[5], KEYS[2], KEYS[3], KEYS[8], ARGV[4], ARGV[5])
-return { now, reclaimed, buried, ghosts, redis.call('ZCOUNT', KEYS[4], '-inf', now), tonumber(next_end or -1), dropped, here,
+return { now, rung, lapsed, ghosts, redis.call('ZCOUNT', KEYS[4], '-inf', now), tonumber(next_end or -1), dropped, here,
   epoch[1] or '', epoch[2] or '', refused, unpack(missing) }

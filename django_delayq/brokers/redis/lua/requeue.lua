@@ -1,22 +1,25 @@
--- uses: guard clock record sets
--- requeue: running -> pending, ready or suspect: what a retry, snooze, release or crash leads to.
+-- uses: guard clock record sets held
+-- requeue: running -> pending, ready or suspect: what a retry, snooze, release, crash or lapse leads to.
 -- KEYS  1 running 2 state 3 suspect 4 keys 5 timer 6 count 7 the wait set
--- ARGV  1 channel; then per message: id, token, 1 for a suspect, failures, crashes, delay in ms ('' for the due time it
---       had), 1 where the error is new, the error in one line, the total that counts it ('' for none)
+-- ARGV  1 channel; then per message: id, token, when its lease ran out ('' where its holder ends it: of all or of none), 1 for
+--       a suspect, failures, crashes, delay in ms ('' for the due time it had), 1 where the error is new, the error in one
+--       line, the total that counts it ('' for none)
 -- Gives 1 for each lease that was held, 0 for one that was lost (and then nothing was changed).
-probe({ 1, 3, 4, 7 }, { 2, 5, 6 })
+probe({ 1, 3, 4 }, { 2, 5, 6 })
+local is_ours = own_wait_sets(7)[set_name(KEYS[7])]
+if not is_ours and ARGV[4] == '' then probe({ 7 }, {}) end -- raises. What ran out is nobody's call: it is left alone
 local reply, totals, first = {}, {}, nil
-for i = 2, #ARGV, 9 do
-  local id, delay, total = ARGV[i], ARGV[i + 5], ARGV[i + 8]
+for i = 2, #ARGV, 10 do
+  local id, delay, total = ARGV[i], ARGV[i + 6], ARGV[i + 9]
   local state = read_state(redis.call('HGET', KEYS[2], id))
-  local held = state.token == ARGV[i + 1]
+  local held = is_ours and is_held(id, state, ARGV[i + 1], ARGV[i + 2])
   reply[#reply + 1] = held and 1 or 0
   if held then
     redis.call('ZREM', KEYS[1], id) -- frees first: memory may be full
     local due = delay == '' and (tonumber(state.due) or now) or now_up + tonumber(delay)
-    redis.call('ZADD', ARGV[i + 2] == '1' and KEYS[3] or KEYS[7], due, id)
-    state.failures, state.crashes = ARGV[i + 3], ARGV[i + 4]
-    if ARGV[i + 6] == '1' then state.error = ARGV[i + 7] end
+    redis.call('ZADD', ARGV[i + 3] == '1' and KEYS[3] or KEYS[7], due, id)
+    state.failures, state.crashes = ARGV[i + 4], ARGV[i + 5]
+    if ARGV[i + 7] == '1' then state.error = ARGV[i + 8] end
     state.token, state.due, state.worker = '', '', ''
     redis.call('HSET', KEYS[2], id, write_state(state))
     totals[total], first = (totals[total] or 0) + 1, math.min(first or due, due)
