@@ -16,11 +16,13 @@ import pytest
 from django_delayq.brokers.base import Alarm, Ask, HandsInfo, Header, Pause, RunInfo, SettleAction, Want, WorkerInfo
 from django_delayq.brokers.redis import claims
 from django_delayq.message import State
-from tests.brokers.rig import LEASE_MS, Rig
+from tests.brokers.rig import LEASE_MS, Rig, end_of
 from tests.redis.later_format import as_format_2
 from tests.servers import Server
 
 GOLDEN = Path(__file__).parent / "wire" / "format_1.json"
+MARKED = Path(__file__).parent / "wire" / "format_1_marked.json"
+"""Of versions that marked the worker's name of an interrupted lease with "!"."""
 OPTIONS: dict[str, Any] = {"expires_ms": 9_000, "max_attempts": 3, "timeout_ms": 1_000, "tag": "vip", "trace_id": "t"}
 LATER = 60_000
 
@@ -108,9 +110,9 @@ def test_what_is_written_is_what_other_versions_read(rig: Rig, client: Any) -> N
     assert contents(client) == json.loads(GOLDEN.read_text())
 
 
-def test_what_other_versions_wrote_is_read(rig: Rig, client: Any) -> None:
-    now_ms = rig.now_us() // 1000
-    text = GOLDEN.read_text().replace("TIME", str(now_ms)).replace("TOKEN", str(2**61))
+def write(client: Any, written: Path, now_ms: int) -> None:
+    """Have in Redis what a version wrote, at a time."""
+    text = written.read_text().replace("TIME", str(now_ms)).replace("TOKEN", str(2**61))
     text = text.replace("MICROS", str(now_ms * 1000))
     for key, value in json.loads(text).items():
         if isinstance(value, dict):
@@ -119,6 +121,12 @@ def test_what_other_versions_wrote_is_read(rig: Rig, client: Any) -> None:
             client.zadd(key, dict(value))
         else:
             client.set(key, value)
+
+
+@pytest.mark.parametrize("written", [GOLDEN, MARKED], ids=lambda path: path.stem)
+def test_what_other_versions_wrote_is_read(rig: Rig, client: Any, written: Path) -> None:
+    now_ms = rig.now_us() // 1000
+    write(client, written, now_ms)
     broker = rig.broker
     seen = {id: broker.get(id) for id in ("plain", "options", "running", "retried", "suspect")}
     states = {id: info.state for id, info in seen.items() if info}
@@ -135,6 +143,46 @@ def test_what_other_versions_wrote_is_read(rig: Rig, client: Any) -> None:
     assert [pause.reason for pause in broker.pauses()] == ["why"]
     assert [refusal is None for refusal in broker.acquire([Ask("limited", "value", 5, 1, 1_000)], lease_ms=LEASE_MS)]
     assert [alarm.pk for alarm in broker.claim([Want("q", "alarm", 1)], lease_ms=LEASE_MS, worker="w").alarms] == ["7"]
+
+
+@pytest.mark.parametrize("written", [GOLDEN, MARKED], ids=lambda path: path.stem)
+def test_what_other_versions_leased_runs_out_as_they_meant_it(rig: Rig, client: Any, written: Path) -> None:
+    write(client, written, rig.now_us() // 1000)
+    held = {key: rig.get(key) for key in ("running", "interrupted")}
+    assert {(info.state, info.holder, info.error) for info in held.values()} == {(State.RUNNING, "w", "")}
+    interrupted = end_of("interrupted", 2**61, SettleAction.INTERRUPT, "q", "interrupted")
+    assert rig.broker.settle([interrupted]) == [False]  # it is so already
+    rig.lapse()
+    assert {key: (rig.get(key).state, rig.get(key).crashes) for key in held} == {
+        "running": (State.READY, 1),
+        "interrupted": (State.READY, 0),
+    }
+    states = client.hgetall("{delayq:0}:state")
+    assert (states[b"interrupted"], states[b"running"]) == (b"\x1f0\x1f0\x1f\x1f\x1f", b"\x1f0\x1f1\x1f\x1f\x1f")
+    for key in ("running", "interrupted", "k"):
+        for claimed in rig.claim_all(key=key):
+            assert rig.settle(claimed, SettleAction.FINISH)
+    assert rig.total("finished") == 4  # what ran, and what waited
+    assert rig.broker.audit().differences == []
+
+
+@pytest.mark.parametrize("written", [GOLDEN, MARKED], ids=lambda path: path.stem)
+def test_a_handler_that_ends_after_the_interrupt_of_another_version_still_finishes(
+    rig: Rig, client: Any, written: Path
+) -> None:
+    write(client, written, rig.now_us() // 1000)
+    assert rig.broker.settle([end_of("interrupted", 2**61, SettleAction.FINISH, "q", "interrupted")]) == [True]
+
+
+def test_an_interrupted_lease_leaves_no_trace_in_the_next(rig: Rig, client: Any) -> None:
+    rig.send("a")
+    rig.settle(rig.claim_one(), SettleAction.INTERRUPT)
+    assert client.hget("{delayq:0}:state", "a").endswith(b"\x1f1")
+    rig.lapse()
+    rig.claim_one()
+    assert client.hget("{delayq:0}:state", "a").endswith(b"\x1f")
+    rig.lapse()
+    assert rig.get("a").crashes == 1
 
 
 def test_a_message_of_a_later_format_is_left_to_a_later_version(

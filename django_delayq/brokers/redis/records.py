@@ -105,14 +105,15 @@ def unpack_state(state: bytes) -> Record:
     try:
         token, failures, crashes, due, worker, error = state.split(US, 5)
         holder = worker.decode(errors="replace")
-        text, _, detail = error.decode(errors="replace").partition("\x1e")
+        last, _, detail = error.decode(errors="replace").partition("\x1e")
+        text, _, interrupted = last.partition("\x1f")
         return Record(
             token.decode(),
             int(failures),
             int(crashes),
             as_int(due) if due else None,
             holder.removeprefix("!").rstrip(),
-            holder.startswith("!"),
+            bool(interrupted) or holder.startswith("!"),  # as versions before the field wrote it
             text,
             detail,
         )

@@ -13,7 +13,7 @@ for i = 1, #ARGV, 7 do
   reply[#reply + 1] = held and 1 or 0
   if held then
     redis.call('ZREM', KEYS[1], id) -- frees first: memory may be full
-    state.failures, state.crashes, state.error = ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
+    state.failures, state.crashes, state.error, state.interrupted = ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ''
     bury(KEYS[2], KEYS[3], KEYS[4], KEYS[5], id, state, ARGV[i + 6])
   end
 end

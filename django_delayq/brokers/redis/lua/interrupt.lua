@@ -7,12 +7,12 @@ probe({ 1 }, { 2 })
 local reply = {}
 for i = 2, #ARGV, 2 do
   local state = read_state(redis.call('HGET', KEYS[2], ARGV[i]))
-  local held = state.token == ARGV[i + 1] and string.sub(state.worker, 1, 1) ~= '!'
+  local held = state.token == ARGV[i + 1] and state.interrupted == ''
   reply[#reply + 1] = held and 1 or 0
   if held then
     redis.call('ZREM', KEYS[1], '') -- a write that needs no memory lets the next one pass when memory is full
     redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[i])
-    state.worker = '!' .. state.worker -- what reclaim knows it by
+    state.interrupted = '1'
     redis.call('HSET', KEYS[2], ARGV[i], write_state(state))
   end
 end

@@ -20,7 +20,7 @@ for i = 2, #ARGV, 10 do
     redis.call('ZADD', ARGV[i + 3] == '1' and KEYS[3] or KEYS[7], due, id)
     state.failures, state.crashes = ARGV[i + 4], ARGV[i + 5]
     if ARGV[i + 7] == '1' then state.error = ARGV[i + 8] end
-    state.token, state.due, state.worker = '', '', ''
+    state.token, state.due, state.worker, state.interrupted = '', '', '', ''
     redis.call('HSET', KEYS[2], id, write_state(state))
     totals[total], first = (totals[total] or 0) + 1, math.min(first or due, due)
   end

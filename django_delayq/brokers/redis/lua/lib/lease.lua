@@ -14,7 +14,7 @@ local function lease(described, token, ends, worker)
       if state == '' then state = fresh .. due .. by -- most have none yet
       else
         state = read_state(state)
-        state.token, state.due, state.worker = token, due, worker
+        state.token, state.due, state.worker, state.interrupted = token, due, worker, ''
         state = write_state(state)
       end
       states[#states + 1], states[#states + 2] = id, state

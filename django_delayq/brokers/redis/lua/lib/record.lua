@@ -1,7 +1,7 @@
 -- What a message and a state hold (records.py writes and reads the same bytes).
 -- message: 1 US queue US key US flags US sent US scheduled US expires US options RS body
 --          Of every later format the fields up to `scheduled` are the same: see docs/internals/structures.md.
--- state:   token US failures US crashes US due US worker US error
+-- state:   token US failures US crashes US due US worker US error, and where a stop has cut the lease US interrupted
 
 -- The name of its wait set ('queue:key') and its flags; nothing for what is not ours.
 local function read_header(message)
@@ -21,10 +21,11 @@ local function with_scheduled(message, due)
 end
 
 local function read_state(state)
-  local token, failures, crashes, due, worker, error =
-    string.match(state or '', '^(%d*)\31(%d+)\31(%d+)\31([^\31]*)\31([^\31]*)\31(.*)$')
-  return { token = token or '', failures = tonumber(failures or 0), crashes = tonumber(crashes or 0),
-           due = due or '', worker = worker or '', error = error or '' }
+  local token, failures, crashes, due, mark, worker, error, interrupted =
+    string.match(state or '', '^(%d*)\31(%d+)\31(%d+)\31([^\31]*)\31(!?)([^\31]*)\31([^\31]*)\31?(.*)$')
+  if mark == '!' then interrupted = '1' end -- as versions before the field wrote it
+  return { token = token or '', failures = tonumber(failures or 0), crashes = tonumber(crashes or 0), due = due or '',
+           worker = worker or '', error = error or '', interrupted = interrupted or '' }
 end
 
 -- Whether a state's lease is the one that the token proves. Not by read_state: it is asked for every message.
@@ -33,5 +34,6 @@ local function holds(state, token)
 end
 
 local function write_state(s)
-  return table.concat({ s.token, s.failures, s.crashes, s.due, s.worker, s.error }, '\31')
+  local last = s.interrupted ~= '' and '\31' .. s.interrupted or ''
+  return table.concat({ s.token, s.failures, s.crashes, s.due, s.worker, s.error }, '\31') .. last
 end
