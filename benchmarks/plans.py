@@ -115,7 +115,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         failure = transitions.Failure("KeyError: 'x'")
         ends = (
             transitions.finish,
-            partial(transitions.retry, failure=failure, delay_ms=0),
+            lambda one: transitions.fail(one, failure, transitions.Policy(), transitions.UNSTARTED, lambda _attempt: 0),
             partial(transitions.bury, failure=failure),
         )
         return [ends[n % 3](each) for n, each in enumerate(found)]

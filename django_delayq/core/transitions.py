@@ -142,6 +142,14 @@ class Transition:
         """Return whether it waits apart then, to run alone."""
         return self.crashes >= SUSPECT_CRASHES
 
+    def is_repeated(self, *, interrupted: bool) -> bool:
+        """Return whether this was written before, where the lease still stands and is `interrupted` or not.
+
+        An interrupt is the one end that leaves the lease standing: a second would let it last for longer. SQL and Lua
+        compare the same.
+        """
+        return interrupted and self.state is State.RUNNING
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -170,25 +178,38 @@ class Span(NamedTuple):
 UNSTARTED = Span()
 
 
-# What each action writes
+# What becomes of a message at each end of its lease
 
 
 def finish(claimed: Claimed, span: Span = UNSTARTED, *, is_written: bool = False) -> Transition:
-    """Return the end of a message whose handler returned."""
+    """Return what becomes of a message whose handler returned."""
     transition = _of(claimed, SettleAction.FINISH, span)
     transition.is_written = is_written
     return transition
 
 
-def retry(claimed: Claimed, failure: Failure, delay_ms: int, span: Span = UNSTARTED) -> Transition:
-    """Return the move of a failed message back to waiting. The attempt ended by itself, so no crash is left."""
-    transition = _again(claimed, SettleAction.RETRY, span, Ended.FAILED, failure)
-    transition.failures, transition.crashes, transition.delay_ms = claimed.failures + 1, 0, delay_ms
-    return transition
+def fail(claimed: Claimed, failure: Failure, policy: Policy, span: Span, wait_ms: Callable[[int], int]) -> Transition:
+    """Return what becomes of a message whose attempt failed: a retry after `wait_ms(attempt)`, unless it was the last.
+
+    It was where `policy` allows no more attempts, or the next one would start after the message expires.
+    """
+    attempt = claimed.failures + 1
+    if policy.at_most_once or (policy.max_attempts is not None and attempt >= policy.max_attempts):
+        return bury(claimed, failure, span, failed=True)
+    delay_ms = wait_ms(attempt)
+    if policy.expires_at_ms is not None and (span.ended_ms or 0) + delay_ms >= policy.expires_at_ms:
+        last = Failure(f"{failure.error} (the next try would be after it expires)", failure.detail, failure.fingerprint)
+        return bury(claimed, last, span, failed=True)
+    return _retry(claimed, failure, delay_ms, span)
 
 
-def snooze(claimed: Claimed, delay_ms: int, span: Span = UNSTARTED) -> Transition:
-    """Return the move of a message that asked to come again. The attempt ended by itself, so no crash is left."""
+def snooze(claimed: Claimed, delay_ms: int, policy: Policy, span: Span = UNSTARTED) -> Transition:
+    """Return what becomes of a message whose handler asked to run it later.
+
+    The attempt ended by itself, so no crash is left.
+    """
+    if policy.at_most_once:
+        return bury(claimed, Failure("asked to snooze, but at_most_once never starts a second time"), span)
     transition = _again(claimed, SettleAction.SNOOZE, span, Ended.SNOOZED)
     transition.crashes, transition.delay_ms = 0, delay_ms
     return transition
@@ -213,13 +234,21 @@ def bury(
     return transition
 
 
-def interrupt(claimed: Claimed, span: Span = UNSTARTED) -> Transition:
-    """Return the cut of a lease whose worker stops: it runs out in `INTERRUPT_MS`, and no crash is counted then."""
+def interrupt(claimed: Claimed, policy: Policy, span: Span = UNSTARTED) -> Transition:
+    """Return what becomes of a message that runs while its worker stops.
+
+    Its lease is cut: it runs out in `INTERRUPT_MS`, and no crash is counted then.
+    """
+    if policy.at_most_once:
+        reason = "at_most_once: interrupted by the stop of its worker; it may have run in part"
+        return bury(claimed, Failure(reason), span)
     return _of(claimed, SettleAction.INTERRUPT, span)
 
 
-def crash(claimed: Claimed, death: str, span: Span = UNSTARTED) -> Transition:
+def crash(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTARTED) -> Transition:
     """Return what becomes of a message whose own process died: ready again, but at the third death buried."""
+    if policy.at_most_once:
+        return bury(claimed, Failure(f"{death}; at_most_once: it may have run in part"), span)
     crashes = claimed.crashes + 1
     if crashes >= FATAL_CRASHES:
         since_claim = Span(claimed.claimed_ms if span.started_ms is None else span.started_ms, span.ended_ms)
@@ -248,47 +277,7 @@ def lapse(claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrup
     return transition
 
 
-# What an attempt's end leads to
-
-
-def failed(claimed: Claimed, failure: Failure, policy: Policy, span: Span, wait_ms: Callable[[int], int]) -> Transition:
-    """Return what becomes of a failed attempt: a retry after `wait_ms(attempt)`, unless it was the last.
-
-    It was where `policy` allows no more attempts, or the next one would start after the message expires.
-    """
-    attempt = claimed.failures + 1
-    if policy.at_most_once or (policy.max_attempts is not None and attempt >= policy.max_attempts):
-        return bury(claimed, failure, span, failed=True)
-    delay_ms = wait_ms(attempt)
-    if policy.expires_at_ms is not None and (span.ended_ms or 0) + delay_ms >= policy.expires_at_ms:
-        last = Failure(f"{failure.error} (the next try would be after it expires)", failure.detail, failure.fingerprint)
-        return bury(claimed, last, span, failed=True)
-    return retry(claimed, failure, delay_ms, span)
-
-
-def snoozed(claimed: Claimed, delay_ms: int, policy: Policy, span: Span) -> Transition:
-    """Return what becomes of a message whose handler asked to run it later."""
-    if policy.at_most_once:
-        return bury(claimed, Failure("asked to snooze, but at_most_once never starts a second time"), span)
-    return snooze(claimed, delay_ms, span)
-
-
-def crashed(claimed: Claimed, death: str, policy: Policy, span: Span) -> Transition:
-    """Return what becomes of a message whose process died while it ran."""
-    if policy.at_most_once:
-        return bury(claimed, Failure(f"{death}; at_most_once: it may have run in part"), span)
-    return crash(claimed, death, span)
-
-
-def interrupted(claimed: Claimed, policy: Policy, span: Span) -> Transition:
-    """Return what becomes of a message that runs while its worker stops."""
-    if policy.at_most_once:
-        reason = "at_most_once: interrupted by the stop of its worker; it may have run in part"
-        return bury(claimed, Failure(reason), span)
-    return interrupt(claimed, span)
-
-
-def refused(claimed: Claimed, policy: Policy, now_ms: int) -> Transition | None:
+def refuse(claimed: Claimed, policy: Policy, now_ms: int) -> Transition | None:
     """Return the end of a claimed message that must not start any more; None where it may."""
     if policy.at_most_once and (claimed.crashes or claimed.failures):
         return bury(claimed, Failure("at_most_once: it was handed out before, and may have run in part"))
@@ -308,7 +297,7 @@ def in_place_of(
     """Return what to try, in this order, in place of an end that no backend takes for good: the attempt has failed.
 
     After its last attempt the message is buried. Before that, or where not even that can be written, it waits for
-    `wait_ms(attempt)`, and `refused` starts it no more than it may. `refusal` says why, in one line.
+    `wait_ms(attempt)`, and `refuse` starts it no more than it may. `refusal` says why, in one line.
     """
     if transition.is_written or transition.action in (SettleAction.RELEASE, SettleAction.INTERRUPT):
         return []  # it has ended, or no attempt has
@@ -316,7 +305,7 @@ def in_place_of(
     why = f"{kind}: {refusal}"
     error = f"{transition.error} ({why})" if transition.error else why
     attempt, span = claimed.failures + 1, Span(transition.started_ms, transition.ended_ms)
-    again = retry(claimed, Failure(error), wait_ms(attempt), span)
+    again = _retry(claimed, Failure(error), wait_ms(attempt), span)
     if policy.max_attempts is None or attempt < policy.max_attempts:
         return [again]
     return [bury(claimed, Failure(error, error, kind), span, failed=True), again]
@@ -367,6 +356,13 @@ def _of(claimed: Claimed, action: SettleAction, span: Span) -> Transition:
         ended_ms=span.ended_ms,
         pk=claimed.pk,
     )
+
+
+def _retry(claimed: Claimed, failure: Failure, delay_ms: int, span: Span) -> Transition:
+    """Return the move of a failed message back to waiting. The attempt ended by itself, so no crash is left."""
+    transition = _again(claimed, SettleAction.RETRY, span, Ended.FAILED, failure)
+    transition.failures, transition.crashes, transition.delay_ms = claimed.failures + 1, 0, delay_ms
+    return transition
 
 
 def _again(

@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from django_delayq.brokers.base import LeaseId
-from django_delayq.core.transitions import INTERRUPT_MS, SettleAction, Transition
+from django_delayq.core.transitions import INTERRUPT_MS, Transition
 from django_delayq.message import State
 from django_delayq.store.database import Database, marks
 from django_delayq.store.dialects import Dialect
@@ -26,8 +26,8 @@ class _Locked(NamedTuple):
 
     @property
     def is_written(self) -> bool:
-        """Whether anything is written: an interrupted lease is not interrupted again."""
-        return not (self.is_interrupted and self.transition.action is SettleAction.INTERRUPT)
+        """Whether anything is written."""
+        return not self.transition.is_repeated(interrupted=self.is_interrupted)
 
     @property
     def ended_ms(self) -> int:

@@ -43,7 +43,7 @@ def begin(
     header = claimed.header
     if header is None:
         return bury_foreign(claimed)
-    refused = transitions.refused(claimed, policy_of(claimed, handler), started_ms)
+    refused = transitions.refuse(claimed, policy_of(claimed, handler), started_ms)
     if refused is not None:
         return refused
     try:
@@ -145,13 +145,13 @@ def after(
     if exception is None:
         return transitions.finish(claimed, span, is_written=handler.atomic and bool(claimed.pk))
     if isinstance(exception, Snooze):
-        return transitions.snoozed(claimed, exception.delay_ms, policy_of(claimed, handler), span)
+        return transitions.snooze(claimed, exception.delay_ms, policy_of(claimed, handler), span)
     failed = Failure(failure.line(exception), failure.traceback_of(exception, handler.func))
     if isinstance(exception, Bury):
         transition = transitions.bury(claimed, failed, span, failed=True)
     else:
         wait_ms = partial(_wait_ms, handler, exception)
-        transition = transitions.failed(claimed, failed, policy_of(claimed, handler), span, wait_ms)
+        transition = transitions.fail(claimed, failed, policy_of(claimed, handler), span, wait_ms)
     if transition.state is State.ERROR:
         transition.fingerprint = failure.fingerprint(exception, handler.func)
     return transition

@@ -120,9 +120,9 @@ class ChildHand:
             case ChildDiedError() if lease.is_held():
                 exception = ending.with_traceback(None)  # of its handler it tells nothing
                 span = Span(started_ms, lease.now_ms())
-                settlement = transitions.crashed(claimed, str(ending), attempt.policy_of(claimed, handler), span)
+                settlement = transitions.crash(claimed, str(ending), attempt.policy_of(claimed, handler), span)
             case ChildGaveUpError() if lease.is_held():  # what ran before it was to be stopped, and ended just then
-                return transitions.interrupted(claimed, attempt.policy_of(claimed, handler), Span(started_ms))
+                return transitions.interrupt(claimed, attempt.policy_of(claimed, handler), Span(started_ms))
             case ChildDiedError() | ChildGaveUpError():
                 return cut_short(lease, "the process that ran it ended")
             case _:

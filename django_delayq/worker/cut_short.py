@@ -22,7 +22,7 @@ def cut_short(lease: Lease, what: str) -> Transition | None:
     if lease.lost or is_at_most_once(claimed.header, handler):
         return None
     policy = attempt.policy_of(claimed, handler)
-    return transitions.interrupted(claimed, policy, Span(lease.ms_of(lease.started_at)))
+    return transitions.interrupt(claimed, policy, Span(lease.ms_of(lease.started_at)))
 
 
 def _why(lease: Lease) -> str:

@@ -208,7 +208,7 @@ class Worker:
 
 def _interrupted(lease: Lease) -> Transition:
     span = Span(lease.ms_of(lease.started_at) if lease.started_at else None)
-    return transitions.interrupted(lease.claimed, attempt.policy_of(lease.claimed, lease.lane.handler), span)
+    return transitions.interrupt(lease.claimed, attempt.policy_of(lease.claimed, lease.lane.handler), span)
 
 
 def _claim_suspect(broker: Broker, lease_ms: int, worker: str, wants: Sequence[Want]) -> Claims:

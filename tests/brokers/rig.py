@@ -27,7 +27,7 @@ from django_delayq.brokers.base import (
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options, Store
 from django_delayq.core import transitions
-from django_delayq.core.transitions import Failure, Span
+from django_delayq.core.transitions import Failure, Policy, Span
 from django_delayq.durations import LONGEST_MS
 from django_delayq.message import State
 from tests.servers import ClusterServers, RabbitMQServer
@@ -170,20 +170,20 @@ def _after(
     started_ms: int | None = None,
     ended_ms: int | None = None,
 ) -> Transition:
-    span, failure = Span(started_ms, ended_ms), Failure(error, detail, fingerprint)
+    span, failure, policy = Span(started_ms, ended_ms), Failure(error, detail, fingerprint), Policy()
     match verb:
         case SettleAction.FINISH:
             return transitions.finish(claimed, span)
         case SettleAction.RETRY:
-            return transitions.retry(claimed, failure, delay_ms, span)
+            return transitions.fail(claimed, failure, policy, span, lambda _attempt: delay_ms)
         case SettleAction.SNOOZE:
-            return transitions.snooze(claimed, delay_ms, span)
+            return transitions.snooze(claimed, delay_ms, policy, span)
         case SettleAction.RELEASE:
             return transitions.release(claimed, delay_ms or None)
         case SettleAction.INTERRUPT:
-            return transitions.interrupt(claimed, span)
+            return transitions.interrupt(claimed, policy, span)
         case SettleAction.CRASH:
-            return transitions.crash(claimed, error, span)
+            return transitions.crash(claimed, error, policy, span)
         case SettleAction.LAPSE:
             lapse = transitions.lapse(claimed, claimed.claimed_ms, at_most_once=False)
             return replace(lapse, lease_until_ms=None)  # only its token is known

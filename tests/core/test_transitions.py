@@ -39,19 +39,23 @@ def row(transition: Transition) -> Row:
 
 
 def fail(policy: Policy, claimed: Claimed = CLAIMED) -> Transition:
-    return transitions.failed(claimed, FAILURE, policy, SPAN, lambda attempt: attempt * 10)
+    return transitions.fail(claimed, FAILURE, policy, SPAN, lambda attempt: attempt * 10)
+
+
+def retry(claimed: Claimed, failure: Failure, delay_ms: int, span: Span = transitions.UNSTARTED) -> Transition:
+    return transitions.fail(claimed, failure, ALWAYS, span, lambda _attempt: delay_ms)
 
 
 @pytest.mark.parametrize(
     ("transition", "expected"),
     [
         (transitions.finish(CLAIMED, SPAN), (SettleAction.FINISH, 3, 1, None, None)),
-        (transitions.retry(CLAIMED, FAILURE, 60, SPAN), (SettleAction.RETRY, 4, 0, 60, "ValueError: no")),
-        (transitions.snooze(CLAIMED, 60, SPAN), (SettleAction.SNOOZE, 3, 0, 60, None)),
+        (retry(CLAIMED, FAILURE, 60, SPAN), (SettleAction.RETRY, 4, 0, 60, "ValueError: no")),
+        (transitions.snooze(CLAIMED, 60, ALWAYS, SPAN), (SettleAction.SNOOZE, 3, 0, 60, None)),
         (transitions.release(CLAIMED), (SettleAction.RELEASE, 3, 1, None, None)),
         (transitions.release(CLAIMED, 60), (SettleAction.RELEASE, 3, 1, 60, None)),
-        (transitions.interrupt(CLAIMED), (SettleAction.INTERRUPT, 3, 1, None, None)),
-        (transitions.crash(CLAIMED, "signal 9", SPAN), (SettleAction.CRASH, 3, 2, None, "signal 9")),
+        (transitions.interrupt(CLAIMED, ALWAYS), (SettleAction.INTERRUPT, 3, 1, None, None)),
+        (transitions.crash(CLAIMED, "signal 9", ALWAYS, SPAN), (SettleAction.CRASH, 3, 2, None, "signal 9")),
         (transitions.bury(CLAIMED, FAILURE, SPAN), (SettleAction.BURY, 3, 1, None, "ValueError: no")),
         (transitions.bury(CLAIMED, FAILURE, SPAN, failed=True), (SettleAction.BURY, 4, 1, None, "ValueError: no")),
         (transitions.lapse(CLAIMED, 9, at_most_once=False), (SettleAction.LAPSE, 3, 2, None, None)),
@@ -64,9 +68,6 @@ def fail(policy: Policy, claimed: Claimed = CLAIMED) -> Transition:
             fail(Policy(expires_at_ms=3_040)),
             (SettleAction.BURY, 4, 1, None, "ValueError: no (the next try would be after it expires)"),
         ),
-        (transitions.snoozed(CLAIMED, 60, ALWAYS, SPAN), (SettleAction.SNOOZE, 3, 0, 60, None)),
-        (transitions.crashed(CLAIMED, "signal 9", ALWAYS, SPAN), (SettleAction.CRASH, 3, 2, None, "signal 9")),
-        (transitions.interrupted(CLAIMED, ALWAYS, SPAN), (SettleAction.INTERRUPT, 3, 1, None, None)),
     ],
 )
 def test_each_end_has_its_row(transition: Transition, expected: Row) -> None:
@@ -77,10 +78,10 @@ def test_each_end_has_its_row(transition: Transition, expected: Row) -> None:
     ("transition", "why"),
     [
         (fail(ONCE), "ValueError: no"),
-        (transitions.snoozed(CLAIMED, 60, ONCE, SPAN), "asked to snooze, but at_most_once never starts a second time"),
-        (transitions.crashed(CLAIMED, "signal 9", ONCE, SPAN), "signal 9; at_most_once: it may have run in part"),
+        (transitions.snooze(CLAIMED, 60, ONCE, SPAN), "asked to snooze, but at_most_once never starts a second time"),
+        (transitions.crash(CLAIMED, "signal 9", ONCE, SPAN), "signal 9; at_most_once: it may have run in part"),
         (
-            transitions.interrupted(CLAIMED, ONCE, SPAN),
+            transitions.interrupt(CLAIMED, ONCE, SPAN),
             "at_most_once: interrupted by the stop of its worker; it may have run in part",
         ),
         (transitions.lapse(CLAIMED, 9, at_most_once=True, interrupted=True), LAPSED_AT_MOST_ONCE),
@@ -105,7 +106,7 @@ def test_what_must_not_start_twice_never_waits_again(transition: Transition, why
     ],
 )
 def test_what_must_not_start_any_more_is_refused(claimed: Claimed, policy: Policy, why: str | None) -> None:
-    transition = transitions.refused(claimed, policy, 6_000)
+    transition = transitions.refuse(claimed, policy, 6_000)
     assert (transition.error if transition else None) == why
     assert transition is None or transition.state is State.ERROR
 
@@ -114,7 +115,7 @@ def test_what_must_not_start_any_more_is_refused(claimed: Claimed, policy: Polic
     ("crashes", "action"), [(0, SettleAction.CRASH), (1, SettleAction.CRASH), (2, SettleAction.BURY)]
 )
 def test_the_third_death_of_its_own_process_buries_a_message(crashes: int, action: SettleAction) -> None:
-    transition = transitions.crash(replace(CLAIMED, crashes=crashes), "signal 9", SPAN)
+    transition = transitions.crash(replace(CLAIMED, crashes=crashes), "signal 9", ALWAYS, SPAN)
     assert (transition.action, transition.crashes) == (action, crashes + 1)
     if action is SettleAction.BURY:
         assert transition.error == "killed its worker 3 times: signal 9"
@@ -150,7 +151,7 @@ def test_a_lapse_counts_a_crash_but_never_the_fatal_one_and_none_after_a_stop(
         ),
         (transitions.finish(CLAIMED, SPAN, is_written=True), ALWAYS, []),
         (transitions.release(CLAIMED), ALWAYS, []),
-        (transitions.interrupt(CLAIMED), ALWAYS, []),
+        (transitions.interrupt(CLAIMED, ALWAYS), ALWAYS, []),
     ],
 )
 def test_an_end_that_nobody_takes_counts_as_a_failure(
@@ -164,9 +165,9 @@ def test_an_end_that_nobody_takes_counts_as_a_failure(
 @pytest.mark.parametrize(
     ("transition", "outcome"),
     [
-        (transitions.retry(CLAIMED, FAILURE, 60, SPAN), Ended.FAILED),
-        (transitions.snooze(CLAIMED, 60, SPAN), Ended.SNOOZED),
-        (transitions.crash(CLAIMED, "signal 9", SPAN), Ended.CRASHED),
+        (retry(CLAIMED, FAILURE, 60, SPAN), Ended.FAILED),
+        (transitions.snooze(CLAIMED, 60, ALWAYS, SPAN), Ended.SNOOZED),
+        (transitions.crash(CLAIMED, "signal 9", ALWAYS, SPAN), Ended.CRASHED),
         (transitions.lapse(CLAIMED, 3_000, at_most_once=False), Ended.LOST),
         (transitions.lapse(CLAIMED, 3_000, at_most_once=False, interrupted=True), Ended.INTERRUPTED),
     ],
@@ -183,9 +184,9 @@ def test_who_waits_again_has_one_attempt_more_in_its_history(transition: Transit
     [
         lambda claimed: transitions.finish(claimed, SPAN),
         lambda claimed: transitions.release(claimed, 60),
-        lambda claimed: transitions.interrupt(claimed, SPAN),
+        lambda claimed: transitions.interrupt(claimed, ALWAYS, SPAN),
         lambda claimed: transitions.bury(claimed, FAILURE, SPAN),
-        lambda claimed: transitions.retry(replace(claimed, history=""), FAILURE, 60, SPAN),
+        lambda claimed: retry(replace(claimed, history=""), FAILURE, 60, SPAN),
     ],
 )
 def test_what_adds_no_attempt_or_keeps_no_history_leaves_it_as_it_is(leave: Callable[[Claimed], Transition]) -> None:
@@ -196,7 +197,7 @@ def test_no_text_that_is_kept_has_a_nul() -> None:
     failure = Failure("a\0b", "c\0d", "e\0f")
     buried = transitions.bury(CLAIMED, failure, SPAN)
     assert (buried.error, buried.detail, buried.fingerprint) == ("a\\x00b", "c\\x00d", "e\\x00f")
-    retried = transitions.retry(CLAIMED, failure, 60, SPAN)
+    retried = retry(CLAIMED, failure, 60, SPAN)
     assert (retried.error, retried.detail) == ("a\\x00b", "c\\x00d")
     assert "\\u0000" not in (retried.history or "")
 
@@ -210,9 +211,9 @@ def test_a_message_whose_header_is_not_ours_can_be_buried() -> None:
     ("transition", "words"),
     [
         (transitions.finish(CLAIMED), "finished"),
-        (transitions.retry(CLAIMED, FAILURE, 60_000), "failed, runs again in 1m: ValueError: no"),
-        (transitions.snooze(CLAIMED, 60_000), "snoozes for 1m"),
-        (transitions.crash(CLAIMED, "signal 9"), "counts a crash, runs again: signal 9"),
+        (retry(CLAIMED, FAILURE, 60_000), "failed, runs again in 1m: ValueError: no"),
+        (transitions.snooze(CLAIMED, 60_000, ALWAYS), "snoozes for 1m"),
+        (transitions.crash(CLAIMED, "signal 9", ALWAYS), "counts a crash, runs again: signal 9"),
         (transitions.bury(CLAIMED, FAILURE), "is buried: ValueError: no"),
     ],
 )
@@ -229,3 +230,29 @@ def test_every_action_is_a_legal_move_of_a_running_message() -> None:
         starts, ends = MOVES[move_of.get(action, action)]
         assert State.RUNNING in starts
         assert state in ends or (state is State.PENDING and State.READY in ends)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize(
+    "transition",
+    [
+        transitions.finish(CLAIMED),
+        transitions.release(CLAIMED),
+        transitions.interrupt(CLAIMED, ALWAYS),
+        transitions.interrupt(CLAIMED, ONCE),
+    ],
+)
+def test_a_lease_is_interrupted_once_and_then_ends_as_any_other(transition: Transition, interrupted: bool) -> None:
+    is_second = interrupted and transition.action is SettleAction.INTERRUPT
+    assert transition.is_repeated(interrupted=interrupted) == is_second
+
+
+def test_only_what_is_decided_of_a_lease_that_ran_out_names_its_end() -> None:
+    lapses = [transitions.lapse(CLAIMED, 9, at_most_once=once) for once in (False, True)]
+    assert [one.lease_until_ms for one in lapses] == [9, 9]
+    assert transitions.finish(CLAIMED).lease_until_ms is None
+
+
+def test_a_message_that_ran_out_and_cannot_be_read_is_buried() -> None:
+    transition = transitions.lapse(replace(CLAIMED, header=None), 9, at_most_once=False)
+    assert (transition.state, transition.error, transition.crashes) == (State.ERROR, transitions.UNREADABLE, 2)

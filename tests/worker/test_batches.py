@@ -7,7 +7,7 @@ import pytest
 
 from django_delayq.brokers.base import Claimed, Header
 from django_delayq.core import transitions
-from django_delayq.core.transitions import Failure, Span, Transition
+from django_delayq.core.transitions import Failure, Policy, Span, Transition
 from django_delayq.history import NOTHING, Ended, PastAttempt, add as add_attempt, read
 from django_delayq.worker import batches
 from django_delayq.worker.batches import Batch
@@ -72,7 +72,8 @@ def test_a_child_is_not_told_the_history_and_its_answer_is_added_to_it(make_turn
     batch.begin(monotonic(), lambda: None)
     (handed,) = batch.told(batch.left).batch
     assert handed.claimed.history == ""
-    answer = transitions.retry(handed.claimed, Failure("second", "Traceback"), 60, Span(3, 4))
+    failure = Failure("second", "Traceback")
+    answer = transitions.fail(handed.claimed, failure, Policy(), Span(3, 4), lambda _attempt: 60)
     batch.note(Answer(answer, monotonic(), monotonic()))
     (transition,) = ended
     assert transition.history is not None

@@ -8,8 +8,7 @@ from django_delayq.message import State
 def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> bool:
     """Write one transition; what waits for a delay is due at `due_ms`. Return False where the lease was lost."""
     entry = places.find_held(transition.id, transition.token)
-    is_interrupted_again = transition.state is State.RUNNING and entry is not None and entry.interrupted
-    if entry is None or is_interrupted_again:
+    if entry is None or transition.is_repeated(interrupted=entry.interrupted):
         return False
     write(places, entry, transition, now_ms, entry.due_ms if transition.delay_ms is None else due_ms)
     return True
