@@ -169,7 +169,7 @@ class Broker(Protocol):
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         """As `claim`, for at most one message that was held by workers that died twice."""
 
-    def settle(self, settlements: Sequence[Transition]) -> Sequence[bool | None]:
+    def settle(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         """End leases. False where the lease was lost: then nothing was changed. None where it can't be told yet: ask
         again. Another transaction holds the row, or the message may come back from a lost connection. Repeating a call
         is harmless, but answers False for what it did the first time; where a lost reply made the broker itself repeat

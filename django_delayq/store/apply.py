@@ -9,7 +9,7 @@ from django_delayq.core.transitions import INTERRUPT_MS, Transition
 from django_delayq.message import State
 from django_delayq.store.database import Database, marks
 from django_delayq.store.dialects import Dialect
-from django_delayq.store.moves import Ended, bury, finish, leases, wait_again
+from django_delayq.store.moves import TimedTransition, bury, finish, leases, wait_again
 
 
 class _Locked(NamedTuple):
@@ -90,8 +90,8 @@ def _lock(database: Database, transitions: Sequence[Transition]) -> list[_Locked
     ]
 
 
-def _ended(row: _Locked) -> Ended:
-    return Ended(row.transition, None if row.transition.started_ms is None else row.started_ms, row.ended_ms)
+def _ended(row: _Locked) -> TimedTransition:
+    return TimedTransition(row.transition, None if row.transition.started_ms is None else row.started_ms, row.ended_ms)
 
 
 def _interrupt(database: Database, pks: Sequence[int]) -> None:

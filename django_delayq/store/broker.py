@@ -225,10 +225,10 @@ class StoredBroker:
             rows = claims.claim_suspect(self.database, wants, lease_ms, worker)
         return Claims(rows.messages, [], rows.now_ms, None)
 
-    def settle(self, settlements: Sequence[Transition]) -> Sequence[bool | None]:
-        check_batch(settlements)
+    def settle(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
+        check_batch(transitions)
         with self.database.available():
-            settled = settles.settle(self.database, settlements)
+            settled = settles.settle(self.database, transitions)
         self._forget(settled.over, settled.again)
         return settled.answers
 

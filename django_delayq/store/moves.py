@@ -41,7 +41,7 @@ AGAIN = (
 """What is set of a row joined with the columns `_AGAIN`."""
 
 
-class Ended(NamedTuple):
+class TimedTransition(NamedTuple):
     """A transition of a row that the caller's transaction has locked, and when its attempt started and ended.
 
     `started_ms` is None where no handler started. Neither time is ahead of the database's clock.
@@ -82,7 +82,7 @@ def cancel(database: Database, pks: Sequence[int]) -> None:
         _remove(database, pks)
 
 
-def bury(database: Database, ended: Sequence[Ended]) -> None:
+def bury(database: Database, ended: Sequence[TimedTransition]) -> None:
     """Move rows from ready to error."""
     for page in pages(ended, PAGE):
         rows = [

@@ -12,7 +12,7 @@ from django_delayq.core.transitions import buried_info, lapse
 from django_delayq.errors import BrokerRefused
 from django_delayq.message import State
 from django_delayq.store.database import Database, is_away, marks
-from django_delayq.store.moves import Ended, bury, wait_again
+from django_delayq.store.moves import TimedTransition, bury, wait_again
 from django_delayq.store.page import START, Position, page_after
 from django_delayq.store.rows import CRASHED, ONCE
 
@@ -90,12 +90,14 @@ def _claimed(
     return Claimed(id, 0, due_ms, Header(queue, key), b"", failures, crashes, str(pk), history, claimed_ms, worker)
 
 
-def _lapse(claimed: Claimed, lease_until_ms: int, at_most_once: bool, interrupted: bool, may_bury: bool) -> Ended:
+def _lapse(
+    claimed: Claimed, lease_until_ms: int, at_most_once: bool, interrupted: bool, may_bury: bool
+) -> TimedTransition:
     """Return what becomes of a row whose lease ran out."""
     transition = lapse(claimed, lease_until_ms, at_most_once=at_most_once and may_bury, interrupted=interrupted)
     if at_most_once and not may_bury:
         transition.failures, transition.crashes = claimed.failures + 1, 0
-    return Ended(transition, claimed.claimed_ms, lease_until_ms)
+    return TimedTransition(transition, claimed.claimed_ms, lease_until_ms)
 
 
 def reclaim_lapsed(database: Database, now_ms: int, after: Looked = BEGIN) -> tuple[list[BuriedInfo], Looked]:

@@ -73,6 +73,6 @@ class AgedRows:
             )
         return Due(claimed[0], handlers[row.key], leap_ms)
 
-    def settle(self, settlements: Sequence[Transition]) -> None:
+    def settle(self, transitions: Sequence[Transition]) -> None:
         """End leases."""
-        self._broker.settle(settlements)
+        self._broker.settle(transitions)

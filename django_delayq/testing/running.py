@@ -108,11 +108,11 @@ def _deliver(time: Timeline, claimed: Claimed, handler: AnyHandler, deliveries: 
     attempts = []
     # Each delivery has a token of its own, as after a take-over.
     for token in (claimed.token, *(random.getrandbits(63) for _ in range(deliveries - 1))):
-        settlement, made = _attempt(time, replace(claimed, token=token), handler)
+        transition, made = _attempt(time, replace(claimed, token=token), handler)
         attempts.append(made)
-        if settlement.action is not SettleAction.FINISH:
+        if transition.action is not SettleAction.FINISH:
             break
-    time.settle([replace(settlement, token=claimed.token)])
+    time.settle([replace(transition, token=claimed.token)])
     return attempts
 
 
@@ -133,14 +133,14 @@ def _attempt(time: Timeline, claimed: Claimed, handler: AnyHandler) -> tuple[Tra
         message = begun
         outcome.begun(lease, message)
         exception = _run(claimed, handler, message)
-        settlement = attempt.after(claimed, handler, exception, now_ms, time.now_ms)
+        transition = attempt.after(claimed, handler, exception, now_ms, time.now_ms)
     else:
-        settlement = begun
-    outcome.ended(lease, settlement, message, exception)
+        transition = begun
+    outcome.ended(lease, transition, message, exception)
     number = claimed.failures + 1
     key = claimed.header.key if claimed.header else handler.key
-    made = Attempt(claimed.id, key, number, at, settlement.action, settlement.error or "", exception)
-    return settlement, made
+    made = Attempt(claimed.id, key, number, at, transition.action, transition.error or "", exception)
+    return transition, made
 
 
 def _run(claimed: Claimed, handler: AnyHandler, message: Message[Any]) -> BaseException | None:

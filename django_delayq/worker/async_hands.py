@@ -121,14 +121,14 @@ class AsyncHands:
     async def _run(self, loop: asyncio.AbstractEventLoop, lane: Lane, lease: Lease) -> None:
         lease.started_at = monotonic()
         try:
-            settlement = await self._attempt(loop, lease)
+            transition = await self._attempt(loop, lease)
             seconds = monotonic() - lease.started_at
             lane.note_run(1, seconds)
             lease.ended = True
-            if settlement is None:
+            if transition is None:
                 self._leases.remove([lease])
             else:
-                self._settling.add(lease, settlement, urgent=seconds >= RUN_S)
+                self._settling.add(lease, transition, urgent=seconds >= RUN_S)
         except BaseException:  # what a handler raises is caught where it runs; this is for the code around it
             logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
             self._leases.remove([lease])
@@ -152,12 +152,12 @@ class AsyncHands:
         # One that takes no notice of being stopped has an end, which is refused where another took its message.
         if lease.abandoned and (not lease.lost or isinstance(exception, asyncio.CancelledError | LeaseLost)):
             return cut_short(lease, "its handler was cancelled")
-        settlement = attempt.after(claimed, handler, exception, begun.started_ms, lease.now_ms())
-        await self._outcome.aended(lease, settlement, begun, exception)
+        transition = attempt.after(claimed, handler, exception, begun.started_ms, lease.now_ms())
+        await self._outcome.aended(lease, transition, begun, exception)
         if exception is not None:
             await sync_to_async(guarded)(partial(close_read_only_connections, exception))
             await self._check_connections(after_s=0)
-        return settlement
+        return transition
 
     async def _run_limited(
         self, loop: asyncio.AbstractEventLoop, lease: Lease, message: Message[object]

@@ -76,25 +76,25 @@ class Batch:
 
     def note(self, answer: Answer) -> None:
         """What the child says."""
-        if answer.settlement is not None:
+        if answer.transition is not None:
             self.left[0].started_at = answer.started_at
-            self.end_first(with_history(answer.settlement, self.left[0].claimed), answer.ended_at)
+            self.end_first(with_history(answer.transition, self.left[0].claimed), answer.ended_at)
         if answer.unstarted:
             back = [lease for lease in self.left if lease.claimed.id in answer.unstarted]
             for lease in back:  # the first of them was taken for started if it was handed on just then
                 lease.started_at, lease.abandon = 0.0, None
             self.left = deque(lease for lease in self.left if lease.claimed.id not in answer.unstarted)
             self._turns.put_back(self._lane, back)
-        if answer.settlement is not None and self.left:
+        if answer.transition is not None and self.left:
             self._start_first(answer.ended_at)
 
-    def end_first(self, settlement: Transition | None, at: float) -> None:
+    def end_first(self, transition: Transition | None, at: float) -> None:
         """The first of those left has ended; None leaves its lease to lapse."""
         lease = self.left.popleft()
         lease.abandon = None
         self.ended += 1
         self.seconds += at - lease.started_at
-        self._turns.end(lease, settlement, at)
+        self._turns.end(lease, transition, at)
 
     def put_back(self) -> None:
         """Let other hands run what is left."""

@@ -76,10 +76,10 @@ class Serving:
         with self._changed:
             self._say(Answer())
         while (lease := self._next()) is not None:
-            settlement = run(lease)
-            if settlement is None:
+            transition = run(lease)
+            if transition is None:
                 os._exit(LEASE_ENDED)
-            self._end(lease, settlement)
+            self._end(lease, transition)
 
     def _next(self) -> Lease | None:
         with self._changed:
@@ -92,11 +92,11 @@ class Serving:
         lease.started_at = monotonic()
         return lease
 
-    def _end(self, lease: Lease, settlement: Transition) -> None:
+    def _end(self, lease: Lease, transition: Transition) -> None:
         now = monotonic()
         with self._changed:
             self._current = None
-            answer = Answer(settlement, lease.started_at, now)
+            answer = Answer(transition, lease.started_at, now)
             if self._max_memory is not None and (now >= self._look_at or not self._unstarted):
                 self._look_at = now + LOOK_S
                 answer.resident = resident()

@@ -99,10 +99,10 @@ class ChildHand:
             batch.release()  # at once: another worker's children may be able to
             self._turns.rest(RESTART_PAUSE_S)
         elif batch.left:
-            batch.end_first(self._settlement_of(batch.left[0], ending), monotonic())
+            batch.end_first(self._transition_of(batch.left[0], ending), monotonic())
             batch.put_back()
 
-    def _settlement_of(self, lease: Lease, ending: BaseException) -> Transition | None:
+    def _transition_of(self, lease: Lease, ending: BaseException) -> Transition | None:
         claimed, handler = lease.claimed, lease.lane.handler
         started_ms = lease.ms_of(lease.started_at)
         exception: BaseException | None = ending
@@ -113,14 +113,14 @@ class ChildHand:
                     claimed.id, handler.key, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
                 )  # fmt: skip
                 exception = None
-                settlement = attempt.after(claimed, handler, None, started_ms, lease.now_ms())
+                transition = attempt.after(claimed, handler, None, started_ms, lease.now_ms())
             case HandlerTimeout():
                 exception = ending.with_traceback(None)
-                settlement = attempt.after(claimed, handler, exception, started_ms, lease.now_ms())
+                transition = attempt.after(claimed, handler, exception, started_ms, lease.now_ms())
             case ChildDiedError() if lease.is_held():
                 exception = ending.with_traceback(None)  # of its handler it tells nothing
                 span = Span(started_ms, lease.now_ms())
-                settlement = transitions.crash(claimed, str(ending), attempt.policy_of(claimed, handler), span)
+                transition = transitions.crash(claimed, str(ending), attempt.policy_of(claimed, handler), span)
             case ChildGaveUpError() if lease.is_held():  # what ran before it was to be stopped, and ended just then
                 return transitions.interrupt(claimed, attempt.policy_of(claimed, handler), Span(started_ms))
             case ChildDiedError() | ChildGaveUpError():
@@ -128,8 +128,8 @@ class ChildHand:
             case _:
                 logger.error("Message %r is left to lapse.", claimed.id, exc_info=ending, extra={"id": claimed.id})
                 return None
-        self._outcome.ended(lease, settlement, None, exception)
-        return settlement
+        self._outcome.ended(lease, transition, None, exception)
+        return transition
 
     def _discard(self) -> None:
         if self._child is not None:

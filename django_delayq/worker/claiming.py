@@ -282,9 +282,9 @@ class Claiming:
     def _bury(self, foreign: list[Lease]) -> None:
         self._leases.add(foreign)
         for lease in foreign:
-            settlement = attempt.bury_foreign(lease.claimed)
-            self._settling.add(lease, settlement)
-            self._unrun.tell([buried_info(settlement)])
+            transition = attempt.bury_foreign(lease.claimed)
+            self._settling.add(lease, transition)
+            self._unrun.tell([buried_info(transition)])
 
     def _keep(self, lane: Lane, hands: Hands, once: list[Lease], others: list[Lease], most: int) -> int:
         """Deal out what a lane can take, `most` at most, and give back the rest. How many it keeps.

@@ -55,7 +55,7 @@ class Answer:
     `resident` is how many bytes it takes, 0 where it has not looked. The first answer says that it is ready.
     """
 
-    settlement: Transition | None = None
+    transition: Transition | None = None
     started_at: float = 0.0
     ended_at: float = 0.0
     unstarted: list[str] = field(default_factory=list)

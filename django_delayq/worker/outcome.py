@@ -39,31 +39,31 @@ class Outcome:
             await signals.aemit(signals.message_started, lease.lane.handler, **_start_facts(lease, message))
 
     def ended(
-        self, lease: Lease, settlement: Transition, message: Message[Any] | None, exception: BaseException | None
+        self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
         """An attempt ended; `message` is None when it was not fit to start."""
-        self._log_end(lease, settlement, message, exception)
-        signal = _signal_of(settlement)
+        self._log_end(lease, transition, message, exception)
+        signal = _signal_of(transition)
         if signal.receivers:
-            signals.emit(signal, lease.lane.handler, **_end_facts(lease, settlement, exception))
+            signals.emit(signal, lease.lane.handler, **_end_facts(lease, transition, exception))
 
     async def aended(
-        self, lease: Lease, settlement: Transition, message: Message[Any] | None, exception: BaseException | None
+        self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
         """As `ended`, on an event loop."""
-        self._log_end(lease, settlement, message, exception)
-        signal = _signal_of(settlement)
+        self._log_end(lease, transition, message, exception)
+        signal = _signal_of(transition)
         if signal.receivers:
-            await signals.aemit(signal, lease.lane.handler, **_end_facts(lease, settlement, exception))
+            await signals.aemit(signal, lease.lane.handler, **_end_facts(lease, transition, exception))
 
     def _log_end(
-        self, lease: Lease, settlement: Transition, message: Message[Any] | None, exception: BaseException | None
+        self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
-        level = _LEVELS[settlement.action]
+        level = _LEVELS[transition.action]
         if logger.isEnabledFor(level):
-            is_failure = settlement.action in (SettleAction.RETRY, SettleAction.BURY)
+            is_failure = transition.action in (SettleAction.RETRY, SettleAction.BURY)
             shown = exception if is_failure and not isinstance(exception, Retry) else None  # that one asked for it
-            self._log(level, describe(settlement), lease, message, shown)
+            self._log(level, describe(transition), lease, message, shown)
 
     def _log(
         self,
@@ -84,8 +84,8 @@ class Outcome:
         logger.log(level, "Message %r (%s) %s", identity["id"], identity["key"], text, exc_info=exception, extra=extra)
 
 
-def _signal_of(settlement: Transition) -> Signal:
-    match settlement.state:
+def _signal_of(transition: Transition) -> Signal:
+    match transition.state:
         case State.FINISHED:
             return signals.message_finished
         case State.ERROR:
@@ -101,14 +101,14 @@ def _start_facts(lease: Lease, message: Message[Any]) -> dict[str, Any]:
     }
 
 
-def _end_facts(lease: Lease, settlement: Transition, exception: BaseException | None) -> dict[str, Any]:
+def _end_facts(lease: Lease, transition: Transition, exception: BaseException | None) -> dict[str, Any]:
     facts = _identity(lease) | {"using": lease.lane.handler.using}
-    if settlement.state is State.ERROR:
-        return facts | {"error": settlement.error, "exception": exception}
+    if transition.state is State.ERROR:
+        return facts | {"error": transition.error, "exception": exception}
     facts["duration_ms"] = _duration_ms(lease)
-    if settlement.state is State.FINISHED:
+    if transition.state is State.FINISHED:
         return facts
-    return facts | {"delay_ms": settlement.delay_ms or 0, "exception": exception}
+    return facts | {"delay_ms": transition.delay_ms or 0, "exception": exception}
 
 
 def _identity(lease: Lease) -> dict[str, Any]:

@@ -25,14 +25,15 @@ REFUSED_TRIES = 5
 """How often an end that is refused is tried again as it is: what refuses one may refuse all for a while."""
 ENOUGH = 100
 
-Ended = tuple[Lease, Transition]
+Settlement = tuple[Lease, Transition]
+"""A lease that ends, and what becomes of its message."""
 
 
 class Refused(NamedTuple):
     """An end that is refused, how often it is tried again, and when that is next."""
 
     lease: Lease
-    settlement: Transition
+    transition: Transition
     tries: int
     at: float
 
@@ -45,8 +46,8 @@ class Settling:
         self._leases = leases
         self._outage = outage
         self._wake = wake
-        self._ended: deque[Ended] = deque()
-        self._passed_over: list[Ended] = []
+        self._ended: deque[Settlement] = deque()
+        self._passed_over: list[Settlement] = []
         self._refused: list[Refused] = []
         can_look = Capability.CONFLICTS in broker.capabilities
         self._who_tells = " (delayq explain tells of it)" if can_look else ""
@@ -60,9 +61,9 @@ class Settling:
     def start(self) -> None:
         self._thread.start()
 
-    def add(self, lease: Lease, settlement: Transition, *, urgent: bool = True) -> None:
+    def add(self, lease: Lease, transition: Transition, *, urgent: bool = True) -> None:
         """Settle a lease soon, at once when `urgent`. Never blocks, and takes no lock while a batch gathers."""
-        self._ended.append((lease, settlement))
+        self._ended.append((lease, transition))
         if not self._some.is_set():
             self._some.set()
         if (urgent or lease.ask is not None or len(self._ended) >= ENOUGH) and not self._enough.is_set():
@@ -105,11 +106,11 @@ class Settling:
         while batch := self._take():
             self._settle(batch)
 
-    def _take(self) -> list[Ended]:
+    def _take(self) -> list[Settlement]:
         ended = self._ended
         return [ended.popleft() for _ in range(min(len(ended), BATCH))]  # this thread alone pops
 
-    def _settle(self, batch: list[Ended]) -> None:
+    def _settle(self, batch: list[Settlement]) -> None:
         try:
             self._send(batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, one bad settlement must not hold up the others
@@ -119,47 +120,47 @@ class Settling:
             for ended in batch:
                 self._settle([ended])
 
-    def _refuse(self, lease: Lease, settlement: Transition, error: Exception) -> None:
+    def _refuse(self, lease: Lease, transition: Transition, error: Exception) -> None:
         """Try an end that is refused without what of its texts may be refused; if it has none, again a while later."""
-        in_ascii = attempt.in_ascii(settlement)
-        if in_ascii != settlement:
+        in_ascii = attempt.in_ascii(transition)
+        if in_ascii != transition:
             self._settle([(lease, in_ascii)])
             return
-        self._refused.append(Refused(lease, settlement, REFUSED_TRIES, monotonic() + REFUSED_PAUSE_S))
-        _log_refused(lease, settlement, error, "Trying again.")
+        self._refused.append(Refused(lease, transition, REFUSED_TRIES, monotonic() + REFUSED_PAUSE_S))
+        _log_refused(lease, transition, error, "Trying again.")
 
     def _settle_refused(self) -> None:
         """Try again what was refused and is due, or is left when this worker stops."""
         until = math.inf if self._closed.is_set() else monotonic()
         due = [one for one in self._refused if one.at <= until]
         self._refused = [one for one in self._refused if one.at > until]
-        for lease, settlement, tries, _ in due:
+        for lease, transition, tries, _ in due:
             try:
-                self._send([(lease, settlement)])
+                self._send([(lease, transition)])
             except Exception as error:  # noqa: BLE001 - as above
                 if tries > 1:
-                    self._refused.append(Refused(lease, settlement, tries - 1, monotonic() + REFUSED_PAUSE_S))
+                    self._refused.append(Refused(lease, transition, tries - 1, monotonic() + REFUSED_PAUSE_S))
                 else:
-                    self._fail(lease, settlement, error)
+                    self._fail(lease, transition, error)
 
-    def _fail(self, lease: Lease, settlement: Transition, error: Exception) -> None:
+    def _fail(self, lease: Lease, transition: Transition, error: Exception) -> None:
         """Count the attempt as failed whose end is refused for good, lest its message runs for ever."""
         then = "Its lease is left to lapse."
-        for instead in attempt.in_place_of(settlement, lease.claimed, lease.lane.handler, error):
+        for instead in attempt.in_place_of(transition, lease.claimed, lease.lane.handler, error):
             with suppress(Exception):  # then the next is tried
                 self._send([(lease, instead)])
                 then = f"Its attempt counts as failed ({instead.action.value})."
                 break
         else:
             self._leases.remove([lease])
-        _log_refused(lease, settlement, error, then)
+        _log_refused(lease, transition, error, then)
 
-    def _send(self, batch: list[Ended]) -> None:
+    def _send(self, batch: list[Settlement]) -> None:
         backoff = waits()
         repeated = False
         while batch := self._without_lost(batch):
             try:
-                settled = self._broker.settle([settlement for _, settlement in batch])
+                settled = self._broker.settle([transition for _, transition in batch])
             except BrokerUnavailable as error:  # what ended must be told, however late
                 self._outage.begin("settling", error)
                 repeated = True
@@ -173,44 +174,44 @@ class Settling:
             self._leases.remove(over)
             if freed:
                 self._wake()  # others of the key may have waited for them
-            for (lease, settlement), was_held in answers:
+            for (lease, transition), was_held in answers:
                 if was_held:
-                    self.counts[settlement.action] += 1
+                    self.counts[transition.action] += 1
                 elif was_held is False:
-                    self._tell_refused(lease, settlement, repeated)
+                    self._tell_refused(lease, transition, repeated)
             return
 
-    def _without_lost(self, batch: list[Ended]) -> list[Ended]:
+    def _without_lost(self, batch: list[Settlement]) -> list[Settlement]:
         """What may be settled. That a lease could not be renewed in time is no reason: the broker knows whose it is."""
         held = []
-        for lease, settlement in batch:
-            if lease.lost and not settlement.is_written:
-                self._tell_refused(lease, settlement, repeated=False)
+        for lease, transition in batch:
+            if lease.lost and not transition.is_written:
+                self._tell_refused(lease, transition, repeated=False)
             else:
-                held.append((lease, settlement))
+                held.append((lease, transition))
         return held
 
-    def _tell_refused(self, lease: Lease, settlement: Transition, repeated: bool) -> None:
+    def _tell_refused(self, lease: Lease, transition: Transition, repeated: bool) -> None:
         claimed = lease.claimed
-        if settlement.action is SettleAction.RELEASE:
+        if transition.action is SettleAction.RELEASE:
             return  # nothing was done that another could do twice
-        extra = {"id": claimed.id, "key": settlement.key, "queue": settlement.queue, "token": claimed.token}
+        extra = {"id": claimed.id, "key": transition.key, "queue": transition.queue, "token": claimed.token}
         if repeated:
             logger.warning(
                 "Message %r (%s): its %s was sent twice since an answer was lost; the second found it settled or lost.",
-                claimed.id, settlement.key, settlement.action.value, extra=extra,
+                claimed.id, transition.key, transition.action.value, extra=extra,
             )  # fmt: skip
             return
         logger.error(
             "overrun: message %r (%s) ended after its lease was lost; its %s is refused%s.",
-            claimed.id, settlement.key, settlement.action.value, self._who_tells, extra=extra,
+            claimed.id, transition.key, transition.action.value, self._who_tells, extra=extra,
         )  # fmt: skip
 
 
-def _log_refused(lease: Lease, settlement: Transition, error: Exception, then: str) -> None:
+def _log_refused(lease: Lease, transition: Transition, error: Exception, then: str) -> None:
     claimed = lease.claimed
     logger.error(
         "Message %r (%s): its %s is refused (%s). %s",
-        claimed.id, settlement.key, settlement.action.value, failure.first_line(error), then,
-        extra={"id": claimed.id, "key": settlement.key, "token": claimed.token},
+        claimed.id, transition.key, transition.action.value, failure.first_line(error), then,
+        extra={"id": claimed.id, "key": transition.key, "token": claimed.token},
     )  # fmt: skip

@@ -54,11 +54,11 @@ class ThreadHand:
             return begun
         self._outcome.begun(lease, begun)
         exception = attempt.run_sync(claimed, handler, begun, self._database)
-        settlement = attempt.after(claimed, handler, exception, begun.started_ms, lease.now_ms())
-        if lease.abandoned and not lease.lost and not settlement.is_written:
+        transition = attempt.after(claimed, handler, exception, begun.started_ms, lease.now_ms())
+        if lease.abandoned and not lease.lost and not transition.is_written:
             return cut_short(lease, "its handler was told so")
-        self._outcome.ended(lease, settlement, begun, exception)
+        self._outcome.ended(lease, transition, begun, exception)
         if exception is not None:
             self._check_at = 0.0  # before the next message: it may have been the connection
             guarded(partial(close_read_only_connections, exception))
-        return settlement
+        return transition

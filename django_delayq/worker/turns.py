@@ -55,13 +55,13 @@ class Turns:
             self._settling.release([lease])  # another worker's by now, unless none could ask
         return None
 
-    def end(self, lease: Lease, settlement: Transition | None, ended_at: float) -> None:
+    def end(self, lease: Lease, transition: Transition | None, ended_at: float) -> None:
         """Tell how a lease ended; None leaves it to lapse."""
         lease.ended = True
-        if settlement is None:
+        if transition is None:
             self._leases.remove([lease])
         else:
-            self._settling.add(lease, settlement, urgent=ended_at - lease.started_at >= RUN_S)
+            self._settling.add(lease, transition, urgent=ended_at - lease.started_at >= RUN_S)
 
     def take_batch(self, lane: Lane, most: int, *, is_alone: bool = True) -> list[Lease]:
         """Up to `most` leases, of little data in all, for a hand that works through them in this order.
@@ -115,9 +115,9 @@ def one_by_one(make_run: Callable[[], AbstractContextManager[Run]], turns: Turns
             count = 0
             while now < until and (lease := turns.take(lane)) is not None:
                 lease.started_at = now
-                settlement = _run_guarded(run, lease)
+                transition = _run_guarded(run, lease)
                 now = monotonic()
-                turns.end(lease, settlement, now)
+                turns.end(lease, transition, now)
                 count += 1
             return count, now - started_at
 

@@ -173,12 +173,12 @@ class Worker:
         self._leases.lose(leases)
         for page in pages(leases, BATCH):
             with contextlib.suppress(DelayqError):  # then they lapse
-                settlements = [_interrupted(lease) for lease in page]
-                settled = self._broker.settle(settlements)
+                ends = [_interrupted(lease) for lease in page]
+                settled = self._broker.settle(ends)
                 give_back_slots(self._broker, page)
-                for lease, settlement, was_held in zip(page, settlements, settled, strict=True):
-                    if was_held and settlement.action is SettleAction.BURY:
-                        self._outcome.ended(lease, settlement, None, None)
+                for lease, transition, was_held in zip(page, ends, settled, strict=True):
+                    if was_held and transition.action is SettleAction.BURY:
+                        self._outcome.ended(lease, transition, None, None)
 
     def _make_hands(
         self, alias: Alias, handlers: Collection[Handler[Any, Any]], queues: Sequence[str], options: Options

@@ -154,12 +154,12 @@ class MemoryBroker:
         header = replace(entry.header)
         return Claimed(entry.id, token, entry.due_ms, header, entry.body, entry.failures, entry.crashes)
 
-    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
-        check_batch(settlements)
+    def settle(self, transitions: Sequence[Transition]) -> list[bool]:
+        check_batch(transitions)
         with self._changed:
             held = [
-                settle(self._places, settlement, self._now_ms(), self._due_ms(settlement.delay_ms or 0))
-                for settlement in settlements
+                settle(self._places, transition, self._now_ms(), self._due_ms(transition.delay_ms or 0))
+                for transition in transitions
             ]
             self._changed.notify_all()
             return held

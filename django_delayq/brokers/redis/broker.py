@@ -173,11 +173,11 @@ class RedisBroker:
     def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         return self._run(self._search.claim_suspect(wants, claims.Claimant(worker, lease_ms)))
 
-    def settle(self, settlements: Sequence[Transition]) -> Sequence[bool | None]:
-        check_batch(settlements)
+    def settle(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
+        check_batch(transitions)
         # Whoever is refused may end what it runs all the same: its token proves that.
-        held = self._links.run(self._shards.by_id_reached(settlements, _id, settles.settle))
-        return self._untold.heard(settlements, held)
+        held = self._links.run(self._shards.by_id_reached(transitions, _id, settles.settle))
+        return self._untold.heard(transitions, held)
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)

@@ -43,12 +43,12 @@ class Untold:
     def __init__(self) -> None:
         self._leases: set[LeaseId] = set()
 
-    def heard(self, settlements: Sequence[Transition], held: Sequence[bool | None]) -> Sequence[bool | None]:
+    def heard(self, transitions: Sequence[Transition], held: Sequence[bool | None]) -> Sequence[bool | None]:
         """`held`, with True where a False may be the doing of a call before."""
         if not self._leases and None not in held:
             return held
         answers = []
-        for one, answer in zip(settlements, held, strict=True):
+        for one, answer in zip(transitions, held, strict=True):
             lease = (one.id, one.token)
             if answer is None:
                 self._leases.add(lease)

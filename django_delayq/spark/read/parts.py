@@ -27,7 +27,7 @@ class WaitSets(Part):
 
 
 @dataclass
-class Ended(Part):
+class EndedBetween(Part):
     """What transactions from `start` on, up to but not with `end`, have put into a table."""
 
     start: int

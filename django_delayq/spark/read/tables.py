@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import compute as pc, csv
 
 from django_delayq.spark.read.filters import Wanted
-from django_delayq.spark.read.parts import Ended, KeyRange
+from django_delayq.spark.read.parts import EndedBetween, KeyRange
 from django_delayq.spark.read.shapes import column
 from django_delayq.store.copied import can_copy
 from django_delayq.store.database import Database, Sql, marks
@@ -27,7 +27,7 @@ class Query(NamedTuple):
     wanted: Wanted
     only_free: bool
     """Of the ready table what nobody runs."""
-    ended: Ended | None = None
+    ended: EndedBetween | None = None
     """Only what these transactions have put there."""
 
 

@@ -13,7 +13,7 @@ from django_delayq.spark.errors import SparkError
 from django_delayq.spark.read import tables, waiting
 from django_delayq.spark.read.filters import Wanted
 from django_delayq.spark.read.options import ReadOptions
-from django_delayq.spark.read.parts import Ended, KeyRange, Part, WaitSets
+from django_delayq.spark.read.parts import EndedBetween, KeyRange, Part, WaitSets
 from django_delayq.spark.read.shapes import TABLES, WAITING
 from django_delayq.spark.stream.options import StreamOptions
 from django_delayq.store import StoredBroker
@@ -60,7 +60,7 @@ def settled(alias: Alias) -> int:
 
 def read_ended(part: Part, options: StreamOptions, schema: StructType, alias: Alias) -> Iterator[pa.RecordBatch]:
     """The rows that transactions of a span have put into a table."""
-    query = tables.Query(TABLES[options.source], Wanted(), only_free=False, ended=cast(Ended, part))
+    query = tables.Query(TABLES[options.source], Wanted(), only_free=False, ended=cast(EndedBetween, part))
     arrow = to_arrow_schema(schema, timezone="UTC")
     database = _followed(alias)
     for part_of_table in tables.key_ranges(database, query, 1, options.page_rows):

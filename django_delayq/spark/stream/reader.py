@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from django_delayq.spark.read.parts import Ended, Part
+from django_delayq.spark.read.parts import EndedBetween, Part
 from django_delayq.spark.site import enter
 from django_delayq.spark.stream.options import StreamOptions
 
@@ -30,7 +30,7 @@ class StreamReader(DataSourceStreamReader):
         return {"xid": self._settled()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [Ended(start["xid"], end["xid"])] if start["xid"] < end["xid"] else []
+        return [EndedBetween(start["xid"], end["xid"])] if start["xid"] < end["xid"] else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         alias = enter(self._options.settings, self._options.using)
