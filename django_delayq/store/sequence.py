@@ -3,6 +3,7 @@
 Then new messages get the primary keys of some that have ended, and can't end. Other databases have no such sequence.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from django_delayq.store.database import Database
@@ -39,18 +40,36 @@ def behind(database: Database) -> Behind | None:
 
 
 def mend(database: Database) -> list[str]:
-    """Move the sequence on, and give another primary key to what waits under that of a message that has ended."""
-    found = behind(database)
-    if found is None:
+    """Move the sequence on, and give another primary key to what waits or failed under that of one that has ended.
+
+    What is held keeps its own: a call after its lease finds it, and no sequence that is behind any more.
+    """
+    if database.vendor != "postgresql":
         return []
-    database.rows("SELECT setval(%s, %s)", [found.name, found.taken + _ROOM])
-    ended = " OR ".join(
-        f"EXISTS (SELECT 1 FROM delayq_{table} e WHERE e.id = r.id AND e.message_id <> r.message_id)"
-        for table in ("finish", "error")
+    found = behind(database)
+    if found:
+        database.rows("SELECT setval(%s, %s)", [found.name, found.taken + _ROOM])
+    # An alarm is for the old one: it has to be placed again.
+    waiting = _give_another(database, "ready", ["finish", "error"], "r.token IS NULL", ", placed = false")
+    failed = _give_another(database, "error", ["finish"])
+    told = [f"{found}: it is moved on"] if found else []
+    if found or waiting:
+        told.append(f"{waiting} waiting message(s) got another primary key")
+    if failed:
+        told.append(f"{failed} failed message(s) got another primary key")
+    return [", and ".join(told)] if told else []
+
+
+def _give_another(
+    database: Database, table: str, others: Sequence[str], condition: str = "true", changes: str = ""
+) -> int:
+    """Give another primary key to those rows of a table whose key other messages have in other tables."""
+    taken = " OR ".join(
+        f"EXISTS (SELECT 1 FROM delayq_{other} e WHERE e.id = r.id AND e.message_id <> r.message_id)"
+        for other in others
     )
-    moved = database.changed(
-        "UPDATE delayq_ready r SET id = nextval(%s), placed = false"  # its alarm is for the old one
-        f" WHERE r.alias = %s AND r.token IS NULL AND ({ended})",
-        [found.name, database.alias],
+    return database.changed(
+        f"UPDATE delayq_{table} r SET id = nextval(pg_get_serial_sequence('delayq_ready', 'id')){changes}"
+        f" WHERE r.alias = %s AND {condition} AND ({taken})",
+        [database.alias],
     )
-    return [f"{found}: it is moved on, and {moved} waiting message(s) got another primary key"]

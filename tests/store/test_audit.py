@@ -203,3 +203,41 @@ def test_a_sequence_that_is_behind_is_named_and_moved_on_and_what_waits_can_end(
         assert all(broker.settle([settlement(one, SettleAction.FINISH) for one in found]))
     assert set(FinishMessage.objects.using(database).values_list("message_id", flat=True)) == set("abcdef")
     assert _audit()["ok"]
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+def test_what_was_held_while_the_sequence_was_moved_on_gets_another_primary_key_later(
+    broker: StoredBroker, database: str
+) -> None:
+    send_delay_message("k", 1, id="a")
+    broker.settle([settlement(one, SettleAction.FINISH) for one in claim(broker)])
+    (first,) = FinishMessage.objects.using(database).values_list("pk", flat=True)
+    broker.database.rows("SELECT setval('delayq_ready_id_seq', %s, false)", [first])
+    send_delay_message("k", 1, id="b")
+    (held,) = claim(broker)
+    both = f"messages 'b' in the table ready and 'a' in finish have the primary key {first}"
+    assert _audit("--repair")["differences"] == [both]
+    assert broker.settle([settlement(held, SettleAction.RELEASE)]) == [True]
+    seen = _audit("--repair")
+    assert (seen["differences"], seen["repaired"]) == ([], ["1 waiting message(s) got another primary key"])
+    (again,) = broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages
+    assert broker.settle([settlement(again, SettleAction.FINISH)]) == [True]
+    assert _audit("--repair")["repaired"] == []
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+def test_what_failed_under_the_primary_key_of_one_that_finished_can_be_rescued_and_end(
+    broker: StoredBroker, database: str
+) -> None:
+    send_delay_message("k", 1, id="a")
+    broker.settle([settlement(one, SettleAction.FINISH) for one in claim(broker)])
+    (first,) = FinishMessage.objects.using(database).values_list("pk", flat=True)
+    broker.database.rows("SELECT setval('delayq_ready_id_seq', %s, false)", [first])
+    send_delay_message("k", 1, id="b")
+    broker.settle([settlement(one, SettleAction.BURY) for one in claim(broker)])
+    seen = _audit("--repair")
+    assert (seen["differences"], seen["repaired"]) == ([], ["1 failed message(s) got another primary key"])
+    broker.rescue(["b"])
+    (again,) = broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages
+    assert broker.settle([settlement(again, SettleAction.FINISH)]) == [True]
+    assert _audit()["ok"]
