@@ -62,6 +62,14 @@ WRONG = {
     "lost": (judge.lost, Round(Ledger([send()]))),
     "lost though it ran": (judge.lost, Round(Ledger([send()], [run()]))),
     "left": (judge.lost, Round(Ledger([send()]), waiting=["a"])),
+    "lost after Redis was emptied": (
+        judge.lost,
+        Round(Ledger([send(at=12)], spans=[Span("redis lost", 11, 11)]), is_stored=False),
+    ),
+    "lost with a store, though Redis was emptied": (
+        judge.lost,
+        Round(Ledger([send()], spans=[Span("redis lost", 11, 11)])),
+    ),
     "lost without a store": (judge.lost, Round(Ledger([send()], [run(how="")]), is_stored=False)),
     "rolled back, and ran": (judge.made_up, Round(Ledger([send(ok=False)], [run()]))),
     "ended twice": (judge.made_up, Round(Ledger([send()], [run(), LATER]), ends=finished("a", "a"))),
@@ -121,6 +129,15 @@ RIGHT = {
     ),
     "two runs, for the first was frozen": Round(
         Ledger([send()], [run(until=19.5), LATER], [FROZEN]), ends=finished("a")
+    ),
+    "two runs, for the row of the first was locked": Round(
+        Ledger([send()], [run(until=19.5), LATER], [Span("lock rows", 11, 12.9)]), ends=finished("a")
+    ),
+    "again, for its finish was refused": Round(
+        Ledger([send()], [run(), LATER], [Span("refuse finishes", 10, 12)]), ends=finished("a")
+    ),
+    "lost, for Redis was emptied and there is no store": Round(
+        Ledger([send(), WRITE], spans=[Span("redis lost", 11, 11)]), is_stored=False
     ),
     "late, for Redis was away": Round(Ledger([send()], [run(begin=20, until=21)], [AWAY]), ends=finished("a")),
     "early by the machine's clock, for the database's was put ahead": Round(

@@ -5,7 +5,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ import pymysql
 from tests.chaos import ledger
 from tests.chaos.places import DATABASE, DEGRADED_AFTER_S, LEASE_S, SHARDS, Place
 from tests.servers import MariaDBServer, PostgresServer, SqliteFiles
+from tests.servers.cluster import until
 from tests.worker.processes import WorkerProcess
 
 
@@ -82,6 +83,14 @@ def kill_a_sender(world: World, draw: Random, seconds: float) -> None:
     world.renew_sender()
 
 
+@contextmanager
+def _between(harm: Callable[[], None], heal: Callable[[], None]) -> Iterator[None]:
+    """Do harm before the block, and heal it after."""
+    harm()
+    yield
+    heal()
+
+
 def _leave(world: World, draw: Random) -> WorkerProcess:
     return world.workers.pop(draw.randrange(len(world.workers)))
 
@@ -95,26 +104,21 @@ def _note_signal(worker: WorkerProcess, name: str, begin: float | None = None) -
 
 
 def restart_redis(world: World, draw: Random, seconds: float) -> None:
-    with _note_loss(world):
-        node = draw.choice(world.place.nodes)
-        node.stop()
+    node = draw.choice(world.place.nodes)
+    with _note_loss(world), _between(node.stop, node.start):
         time.sleep(seconds)
-        node.start()
 
 
 def kill_redis(world: World, draw: Random, seconds: float) -> None:
-    with _note_loss(world):
-        node = draw.choice(world.place.nodes)
-        node.kill()
+    node = draw.choice(world.place.nodes)
+    with _note_loss(world), _between(node.kill, node.start):
         time.sleep(seconds)
-        node.start()
 
 
 def freeze_redis(world: World, draw: Random, seconds: float) -> None:
     node = draw.choice(world.place.nodes)
-    node.freeze()
-    time.sleep(seconds)
-    node.thaw()
+    with _between(node.freeze, node.thaw):
+        time.sleep(seconds)
 
 
 def flush_redis(world: World, draw: Random, seconds: float) -> None:
@@ -162,6 +166,37 @@ def lose_alarms(world: World, draw: Random, seconds: float) -> None:
                 client.delete(key)
 
 
+def let_a_stranger_in(world: World, draw: Random, seconds: float) -> None:
+    """Let another site send under the same prefix. Its worker must be refused, for this Redis is taken."""
+    until(lambda: _is_taken(world.place))
+    stranger = _stranger(world.place)
+    sender = stranger.sender("stranger", draw.random(), seconds, 10, "plain", 5)
+    with closing(stranger.worker()) as worker:
+        if worker.wait() != 1 or "Another site uses prefix" not in worker.text:
+            ledger.write("finding", text=f"The worker of another site was not refused:\n{worker.text}")
+    if code := sender.wait(120):
+        ledger.write("finding", text=f"The sender of another site ended with {code}")
+
+
+def _stranger(place: Place) -> Place:
+    """Return the same place with a database and a ledger of its own."""
+    directory = place.directory / "stranger"
+    stranger = replace(place, database=SqliteFiles(directory), directory=directory, options={}, user="")
+    if not directory.exists():
+        directory.mkdir()
+        stranger.migrate()
+    return stranger
+
+
+def _is_taken(place: Place) -> bool:
+    """Whether Redis knows whose it is."""
+    for node in place.nodes:
+        with node.client() as client:
+            if any(client.hexists(key, "store") for key in client.scan_iter("*:meta}")):
+                return True
+    return False
+
+
 def move_a_slot(world: World, draw: Random, seconds: float) -> None:
     """Move a shard to another node of the cluster."""
     cluster = world.place.cluster
@@ -199,23 +234,20 @@ def _note_loss(world: World, always: bool = False) -> Iterator[None]:
 
 def restart_database(world: World, draw: Random, seconds: float) -> None:
     database = _server(world)
-    database.stop()
-    time.sleep(seconds)
-    database.start()
+    with _between(database.stop, database.start):
+        time.sleep(seconds)
 
 
 def kill_database(world: World, draw: Random, seconds: float) -> None:
     database = _server(world)
-    database.kill()
-    time.sleep(seconds)
-    database.start()
+    with _between(database.kill, database.start):
+        time.sleep(seconds)
 
 
 def freeze_database(world: World, draw: Random, seconds: float) -> None:
     database = _server(world)
-    database.freeze()
-    time.sleep(seconds)
-    database.thaw()
+    with _between(database.freeze, database.thaw):
+        time.sleep(seconds)
 
 
 def cut_database(world: World, draw: Random, seconds: float) -> None:
@@ -241,6 +273,28 @@ def let_database_read_only(world: World, draw: Random, seconds: float) -> None:
         for value in (1, 0):
             world.place.rows(f"SET GLOBAL read_only = {value}")
             time.sleep(seconds * value)
+
+
+def refuse_finishes(world: World, draw: Random, seconds: float) -> None:
+    """Take the permission away by which messages finish. A worker that starts meanwhile ends, and says so."""
+    place = world.place
+    place.rows(f"REVOKE INSERT ON delayq_finish FROM {place.user}")
+    time.sleep(seconds)
+    place.rows(f"GRANT INSERT ON delayq_finish TO {place.user}")
+    for worker in [worker for worker in world.workers if worker.has_ended and WANTS_GRANT in worker.text]:
+        world.workers.remove(worker)
+        world.join()
+
+
+WANTS_GRANT = "GRANT INSERT ON delayq_finish"
+
+
+def put_sequence_back(world: World, draw: Random, seconds: float) -> None:
+    """Let new messages get the primary keys of those that have ended, as after a restore, and repair that."""
+    world.place.rows("SELECT setval('delayq_ready_id_seq', GREATEST(1, last_value - 100)) FROM delayq_ready_id_seq")
+    time.sleep(seconds)
+    while "have the primary key" in world.place.django("delayq", "audit", "--repair", "--json"):
+        time.sleep(1)  # what is held gets its key when its lease is over
 
 
 def lock_rows(world: World, draw: Random, seconds: float) -> None:
@@ -372,6 +426,10 @@ def on_server(place: Place) -> bool:
     return place.is_stored and not isinstance(place.database, SqliteFiles)
 
 
+def on_postgresql(place: Place) -> bool:
+    return place.is_stored and isinstance(place.database, PostgresServer)
+
+
 def on_mariadb_or_sqlite(place: Place) -> bool:
     """A worker that is frozen in a transaction holds locks there until it goes on."""
     return place.is_stored and not isinstance(place.database, PostgresServer)
@@ -416,13 +474,14 @@ FAULTS = {
         Fault(restart_redis, AWAY_S, storeless, not_behind_sentinels),
         Fault(kill_redis, AWAY_S, storeless, not_behind_sentinels),
         Fault(freeze_redis, AWAY_S, storeless, not_behind_sentinels),
-        Fault(flush_redis, AWAY_S, never, stored),
+        Fault(flush_redis, AWAY_S, never, always),
         Fault(fill_redis, AWAY_S, storeless, always),
         Fault(evict_from_redis, AWAY_S, storeless, always),
         Fault(let_redis_read_only, AWAY_S, storeless, alone),
         Fault(cut_redis, CUT_S, never, always),
         Fault(forget_scripts, CUT_S, never, always),
         Fault(lose_alarms, SWEEP_S, never, stored),
+        Fault(let_a_stranger_in, SWEEP_S, never, stored),
         Fault(move_a_slot, AWAY_S, storeless, clustered),
         Fault(fail_over, AWAY_S, always, behind_sentinels),
     ],
@@ -432,6 +491,8 @@ FAULTS = {
         Fault(freeze_database, DEAD_S, always, on_server),
         Fault(cut_database, CUT_S, always, on_server),
         Fault(let_database_read_only, DEAD_S, always, on_server),
+        Fault(refuse_finishes, DEAD_S, always, on_server),
+        Fault(put_sequence_back, DEAD_S, always, on_postgresql),
         Fault(lock_rows, CUT_S, always, on_server),
         Fault(lock_all_writes, CUT_S, always, on_sqlite),
         Fault(hold_a_snapshot, 0, never, stored),

@@ -15,7 +15,7 @@ PLACED_S = 4
 def main() -> None:
     """Do so. What could not be cancelled in time runs."""
     ids = [f"heap-{time.monotonic_ns()}-{number}" for number in range(MANY)]
-    send_delay_messages(Send("plain", 1, id=id, delay=DUE_S) for id in ids)
+    send_delay_messages(Send("plain", 1, id=id, delay=DUE_S, queue="q0") for id in ids)
     time.sleep(PLACED_S)
     for begin in range(0, MANY, 500):
         cancel_delay_messages(*ids[begin : begin + 500])

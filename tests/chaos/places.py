@@ -33,6 +33,8 @@ DEGRADED_AFTER_S = 2
 SHARDS = 4
 """Of a cluster."""
 DATABASE = "chaos"
+MANY = "many"
+"""Stands for the many handlers among the keys: a message for one of them is drawn."""
 TABLES = (
     "CREATE TABLE chaos_effect (message_id varchar(200), token bigint)",
     "CREATE TABLE chaos_account (id int PRIMARY KEY, balance int)",
@@ -58,8 +60,11 @@ class Place:
     cluster: ClusterServers | None = None
     moved: dict[int, Server] = field(default_factory=dict)
     """Where slots of the cluster are that were moved."""
-    idle: int = 0
-    """How many handlers there are beside those that are sent to."""
+    user: str = ""
+    """Whom its processes are in the database; "" is the owner of the tables."""
+    many: int = 0
+    """How many handlers there are beside those of `keys`. A few messages are for each."""
+    queues: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the connections to the database."""
     keys: Sequence[str] = ("plain", "async", "write", "exact", "once", "single", "flaky", "doomed", "slow")
@@ -72,7 +77,7 @@ class Place:
     @property
     def story(self) -> str:
         """Return what is special about it."""
-        told = f"{self.name}, {self.idle} idle handlers"
+        told = f"{self.name}, {self.many} more handlers, {self.queues} queue(s)"
         if self.options:
             told += f", {self.options}"
         return f"{told}, Redis {'keeps' if self.keeps else 'loses'} its data"
@@ -88,14 +93,15 @@ class Place:
         }
         settings = self.database.settings(DATABASE)
         settings["OPTIONS"] = {**settings.get("OPTIONS", {}), **self.options}
-        if isinstance(self.database, MariaDBServer):
-            settings["USER"] = "site"
+        if self.user:
+            settings["USER"] = self.user
         return {
             "DJANGO_SETTINGS_MODULE": "tests.chaos.settings",
             "DELAYQ_TEST": json.dumps(alias),
             "DELAYQ_TEST_DATABASES": json.dumps({"default": settings}),
             ledger.VARIABLE: str(self.ledger),
-            "CHAOS_IDLE": str(self.idle),
+            "CHAOS_MANY": str(self.many),
+            "CHAOS_QUEUES": str(self.queues),
         }
 
     def django(self, *arguments: str) -> str:
@@ -116,13 +122,19 @@ class Place:
 
     def worker(self, *arguments: str) -> WorkerProcess:
         """Start a worker."""
-        return WorkerProcess(self.env, *arguments)
+        queues = ",".join(f"q{number}" for number in range(self.queues))
+        return WorkerProcess(self.env, "--queues", queues, *arguments)
 
     def sender(self, *arguments: object) -> subprocess.Popen[bytes]:
         """Start a sender."""
         with (self.directory / "senders.log").open("ab") as log:
             command = [sys.executable, "-m", "tests.chaos.sender", *map(str, arguments)]
             return subprocess.Popen(command, env=os.environ | self.env, stdout=log, stderr=log, start_new_session=True)
+
+    def migrate(self) -> None:
+        """Make the database."""
+        self.database.create_database(DATABASE)
+        self.django("migrate", "--run-syncdb", "--verbosity=0", "--skip-checks")
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a statement in the database, behind Django's back."""
@@ -158,9 +170,6 @@ def _mariadb(draw: Random, directory: Path) -> Iterator[Place]:
         closing(MariaDBServer(_needed(mariadb_program()), character_set_server=charset)) as database,
         _redis(draw) as (server, keeps),
     ):
-        with database.client() as client, client.cursor() as cursor:  # a user whom read_only binds
-            cursor.execute("CREATE USER site@localhost")
-            cursor.execute(f"GRANT ALL ON {DATABASE}.* TO site@localhost")
         options = draw.choice([{}, {"isolation_level": "repeatable read"}])
         yield Place(f"MariaDB ({charset})", server.url, [server], database, directory, keeps=keeps, options=options)
 
@@ -222,17 +231,32 @@ PLACES: dict[str, Callable[[Random, Path], Any]] = {
 
 
 @contextmanager
-def place(name: str, draw: Random, directory: Path) -> Iterator[Place]:
-    """Start the servers of a place, and make its tables."""
+def place(name: str, draw: Random, directory: Path, shape: tuple[int, int] | None = None) -> Iterator[Place]:
+    """Start the servers of a place, and make its tables. `shape` is how many more handlers, and how many queues."""
     with PLACES[name](draw, directory) as found:
-        found.idle = draw.choice([0, 110])
+        found.many, found.queues = shape or draw.choice([(0, 1), (110, 1), (30, 30)])
         if not isinstance(found.database, SqliteFiles):  # a transaction holds the one write lock there
             found.keys = [*found.keys, "leak", "long exact", "deadlock"]
-        found.database.create_database(DATABASE)
-        found.django("migrate", "--run-syncdb", "--verbosity=0", "--skip-checks")
+        if found.many:
+            found.keys = [*found.keys, MANY]
+        found.migrate()
         for statement in TABLES:
             found.rows(statement)
+        if not isinstance(found.database, SqliteFiles):
+            _admit(found, "site")
         yield found
+
+
+def _admit(place: Place, user: str) -> None:
+    """Let the processes of a place be a user who owns nothing, and whom permissions and `read_only` bind."""
+    is_postgres = isinstance(place.database, PostgresServer)
+    place.rows(f"CREATE ROLE {user} LOGIN" if is_postgres else f"CREATE USER {user}")
+    tables = "SELECT table_name FROM information_schema.tables WHERE table_schema IN ('public', 'chaos')"
+    for (table,) in place.rows(tables):
+        place.rows(f"GRANT ALL ON {table} TO {user}")
+    if is_postgres:
+        place.rows(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {user}")
+    place.user = user
 
 
 @contextmanager

@@ -5,6 +5,7 @@ keys and delays of at most so many seconds.
 """
 
 import itertools
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ from django_delayq.signals import message_sent
 from tests.chaos import ledger
 
 WEIGHTS = {"plain": 30, "async": 10, "write": 15, "exact": 15, "once": 10, "single": 3, "flaky": 6, "doomed": 3,
-           "slow": 2, "deadlock": 4, "leak": 2, "long exact": 1}  # fmt: skip
+           "many": 15, "slow": 2, "deadlock": 4, "leak": 2, "long exact": 1}  # fmt: skip
 MOST_MS = {"slow": 7000, "long exact": 7000, "once": 300, "single": 300, "exact": 50}
 """How long a handler takes at most; others take 20 ms."""
 RECENT = 30
@@ -49,6 +50,8 @@ class Sender:
         """The longest delay."""
         self.draw = draw
         self.keys = keys
+        self.many = int(os.environ["CHAOS_MANY"])
+        self.queues = int(os.environ["CHAOS_QUEUES"])
         self.ids: list[str] = []
         self.is_stored = settings.DELAYQ["default"]["STORE"] is not None
         self._numbers = itertools.count(1)
@@ -92,7 +95,7 @@ class Sender:
             for _ in range(20):
                 id, delay = self._new_id(), self._delay()
                 numbers.append(self._ask("send", id, key="plain", delay=delay))
-                sends.append(Send("plain", 1, id=id, delay=delay))
+                sends.append(Send("plain", 1, id=id, delay=delay, queue=self._queue()))
             if send_delay_messages(sends).created == len(sends):
                 self._told = {number: {"counted": True} for number in numbers}
 
@@ -131,7 +134,8 @@ class Sender:
         key, delay = self.draw.choices(self.keys, [WEIGHTS[key] for key in self.keys])[0], self._delay()
         number = self._ask("send", id, key=key, delay=delay)
         took_ms = self.draw.randint(1, MOST_MS.get(key, 20))
-        sent = send_delay_message(key, took_ms, id=id, delay=delay, on_conflict=on_conflict)
+        handler = f"{key}-{self.draw.randrange(self.many)}" if key == "many" else key
+        sent = send_delay_message(handler, took_ms, id=id, delay=delay, on_conflict=on_conflict, queue=self._queue())
         if sent.created is not None:
             self._told[number] = {"counted": sent.created, "due_ms": sent.due_ms}
 
@@ -185,6 +189,9 @@ class Sender:
 
     def _recent_id(self) -> str:
         return self.draw.choice(self.ids[-RECENT:]) if self.ids else self._new_id()
+
+    def _queue(self) -> str:
+        return f"q{self.draw.randrange(self.queues)}"
 
     def _delay(self) -> float:
         return self.draw.choice([0, 0, round(self.draw.random(), 2), round(self.most_s * self.draw.random(), 2)])
