@@ -87,6 +87,14 @@ WRONG = {
         judge.failed,
         Round(Ledger([ONCE], [run(key="once")]), ends=[("a", "error")]),
     ),
+    "finished by a hand that had lost its lease": (
+        judge.finished_by_a_late_hand,
+        Round(
+            Ledger([send()], [run(until=13.5), run(begin=12, until=19, pid=2)], [FROZEN]),
+            ends=finished("a"),
+            finishes=[("a", int(WALL) + 13_500)],
+        ),
+    ),
     "failed before its time": (judge.failed, Round(Ledger([send()], [run(how="raised")]), ends=[("a", "error")])),
     "two effects": (
         judge.effects,
@@ -143,6 +151,11 @@ RIGHT = {
     "early by the machine's clock, for the database's was put ahead": Round(
         Ledger([send(delay=20)], [replace(run(), due_ms=int(WALL) + 30_000)], clocks=[(10.2, 30_000)]),
         ends=finished("a"),
+    ),
+    "finished when its newest run returned": Round(
+        Ledger([send()], [run(until=13.5), run(begin=12, until=19, pid=2)], [FROZEN]),
+        ends=finished("a"),
+        finishes=[("a", int(WALL) + 19_000)],
     ),
     "an effect": Round(Ledger([EXACT], [run(key="exact")]), ends=finished("a"), effects=["a"]),
     "failed in the end": Round(

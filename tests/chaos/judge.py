@@ -16,6 +16,8 @@ PROBE = "probe"
 """Messages with such ids are sent when all is well again: no fault excuses that they are late."""
 SLACK_S = 0.5
 """A clock that is put ahead is seen by all processes within this time."""
+TOLD_MS = 1000
+"""A worker works out what the database's clock says: it may be so much behind."""
 CLAIM_S = 10.0
 """A start may be so much later than the claim by whose clock it was due."""
 PROMPT = ("plain", "many", "write", "async", "once", "exact", "flaky", "doomed")
@@ -39,6 +41,8 @@ class Round:
     late_s: float = 4.0
     ends: Sequence[tuple[str, str]] = ()
     """(id, outcome) of each message that ended: "finished", "cancelled" or "error". Without a store, errors only."""
+    finishes: Sequence[tuple[str, int]] = ()
+    """(id, ended_at) of each message that finished, with a store."""
     waiting: Sequence[str] = ()
     """What waits or runs at the end of the round."""
     effects: Sequence[str] = ()
@@ -187,6 +191,19 @@ def twice(round: Round) -> Iterator[str]:
                 yield f"{id} ({_keys(life)}) was sent {sends} times at most, and returned {len(spared)} times unharmed"
 
 
+def finished_by_a_late_hand(round: Round) -> Iterator[str]:
+    """Who lost a lease ends nothing: a message finishes when its newest run has returned, and not before."""
+    for id, ended_ms in round.finishes:
+        life = round.lives.get(id, Life())
+        if len(life.sends) != 1 or not life.runs or life.runs[-1].how != "returned":
+            continue
+        newest = life.runs[-1]
+        returned_ms = newest.wall + 1000 * (newest.until - newest.begin)
+        early_ms = returned_ms + _ahead(round, newest.begin, newest.until, min) - ended_ms
+        if early_ms > TOLD_MS:
+            yield f"{id} ({newest.key}) finished {early_ms:.0f} ms before its newest run returned"
+
+
 def failed(round: Round) -> Iterator[str]:
     """What failed had a reason: its tries were used up, or it must not start twice and its worker was hit."""
     for id, life in round.lives.items():
@@ -263,7 +280,8 @@ def noted(round: Round) -> Iterator[str]:
 
 
 CHECKS: list[Callable[[Round], Iterator[str]]] = [
-    early, lost, made_up, overlapping, twice, failed, effects, crowded, late, cancelled, no_due_time, audit, noted,
+    early, lost, made_up, overlapping, twice, finished_by_a_late_hand, failed, effects, crowded, late, cancelled,
+    no_due_time, audit, noted,
 ]  # fmt: skip
 
 

@@ -156,15 +156,17 @@ def _left(place: Place) -> Round:
     audit = json.loads(place.django("delayq", "audit", "--json"))
     if place.is_stored:
         ends = place.rows("SELECT message_id, outcome FROM delayq_finish")
+        finishes = place.rows("SELECT message_id, ended_at FROM delayq_finish WHERE outcome = 'finished'")
         ends += place.rows("SELECT message_id, 'error' FROM delayq_error")
     else:
         errors = json.loads(place.django("delayq", "errors", "--json", "--count=1000"))
-        ends = [(error["id"], "error") for error in errors]
+        ends, finishes = [(error["id"], "error") for error in errors], []
     return Round(
         ledger.read(place.ledger),
         is_stored=place.is_stored,
         lease_s=LEASE_S,
         ends=ends,
+        finishes=finishes,
         waiting=place.waiting(),
         effects=[id for (id,) in place.rows("SELECT message_id FROM chaos_effect")],
         differences=audit["differences"],
