@@ -157,6 +157,9 @@ RIGHT = {
         ends=finished("a"),
         finishes=[("a", int(WALL) + 19_000)],
     ),
+    "finished by the clock that it was claimed by, which was put ahead since": Round(
+        Ledger([send()], [run()], clocks=[(10.2, 30_000)]), ends=finished("a"), finishes=[("a", int(WALL) + 12_000)]
+    ),
     "an effect": Round(Ledger([EXACT], [run(key="exact")]), ends=finished("a"), effects=["a"]),
     "failed in the end": Round(
         Ledger([send(key="doomed")], [run(key="doomed", how="raised"), replace(LATER, key="doomed", how="raised")]),

@@ -199,7 +199,7 @@ def finished_by_a_late_hand(round: Round) -> Iterator[str]:
             continue
         newest = life.runs[-1]
         returned_ms = newest.wall + 1000 * (newest.until - newest.begin)
-        early_ms = returned_ms + _ahead(round, newest.begin, newest.until, min) - ended_ms
+        early_ms = returned_ms + _ahead(round, newest.begin - CLAIM_S, newest.until, min) - ended_ms
         if early_ms > TOLD_MS:
             yield f"{id} ({newest.key}) finished {early_ms:.0f} ms before its newest run returned"
 
