@@ -36,6 +36,16 @@ class World(Protocol):
 
 
 Harm = Callable[[World, Random, float], None]
+WANTS_GRANT = "GRANT INSERT ON delayq_finish"
+"""A worker that may not finish messages says so, and does not start."""
+
+
+@contextmanager
+def _between(harm: Callable[[], None], heal: Callable[[], None]) -> Iterator[None]:
+    """Do harm before the block, and heal it after."""
+    harm()
+    yield
+    heal()
 
 
 # Workers and senders
@@ -58,7 +68,7 @@ def freeze_a_worker(world: World, draw: Random, seconds: float) -> None:
 
 
 def kill_a_child(world: World, draw: Random, seconds: float) -> None:
-    for worker in world.workers:
+    for worker in [worker for worker in world.workers if not worker.has_ended]:
         for child in psutil.Process(worker.pid).children():
             ledger.write("span", name="killed child", begin=time.monotonic(), end=time.monotonic(), pids=[child.pid])
             with suppress(psutil.NoSuchProcess):
@@ -70,7 +80,7 @@ def stop_a_worker(world: World, draw: Random, seconds: float) -> None:
     worker = _leave(world, draw)
     _note_signal(worker, "stopped")
     world.join()
-    if code := worker.stop():
+    if (code := worker.stop()) and WANTS_GRANT not in worker.text:
         ledger.write("finding", text=f"A worker that was stopped exited with {code}")
 
 
@@ -81,14 +91,6 @@ def join_a_worker(world: World, draw: Random, seconds: float) -> None:
 
 def kill_a_sender(world: World, draw: Random, seconds: float) -> None:
     world.renew_sender()
-
-
-@contextmanager
-def _between(harm: Callable[[], None], heal: Callable[[], None]) -> Iterator[None]:
-    """Do harm before the block, and heal it after."""
-    harm()
-    yield
-    heal()
 
 
 def _leave(world: World, draw: Random) -> WorkerProcess:
@@ -284,9 +286,6 @@ def refuse_finishes(world: World, draw: Random, seconds: float) -> None:
     for worker in [worker for worker in world.workers if worker.has_ended and WANTS_GRANT in worker.text]:
         world.workers.remove(worker)
         world.join()
-
-
-WANTS_GRANT = "GRANT INSERT ON delayq_finish"
 
 
 def put_sequence_back(world: World, draw: Random, seconds: float) -> None:
