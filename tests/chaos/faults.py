@@ -36,8 +36,8 @@ class World(Protocol):
 
 
 Harm = Callable[[World, Random, float], None]
-WANTS_GRANT = "GRANT INSERT ON delayq_finish"
-"""A worker that may not finish messages says so, and does not start."""
+REFUSALS = ("GRANT INSERT ON delayq_finish", "This Redis is a replica")
+"""A worker says so, and does not start: whoever supervises it tries again."""
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def stop_a_worker(world: World, draw: Random, seconds: float) -> None:
     worker = _leave(world, draw)
     _note_signal(worker, "stopped")
     world.join()
-    if (code := worker.stop()) and WANTS_GRANT not in worker.text:
+    if (code := worker.stop()) and not was_refused(worker):
         ledger.write("finding", text=f"A worker that was stopped exited with {code}")
 
 
@@ -95,6 +95,17 @@ def kill_a_sender(world: World, draw: Random, seconds: float) -> None:
 
 def _leave(world: World, draw: Random) -> WorkerProcess:
     return world.workers.pop(draw.randrange(len(world.workers)))
+
+
+def was_refused(worker: WorkerProcess) -> bool:
+    """Whether it did not start for a reason that it told."""
+    return worker.has_ended and any(text in worker.text for text in REFUSALS)
+
+
+def _start_again(world: World) -> None:
+    for worker in [worker for worker in world.workers if was_refused(worker)]:
+        world.workers.remove(worker)
+        world.join()
 
 
 def _note_signal(worker: WorkerProcess, name: str, begin: float | None = None) -> None:
@@ -146,6 +157,7 @@ def evict_from_redis(world: World, draw: Random, seconds: float) -> None:
 def let_redis_read_only(world: World, draw: Random, seconds: float) -> None:
     with draw.choice(world.place.nodes).read_only():
         time.sleep(seconds)
+    _start_again(world)
 
 
 def cut_redis(world: World, draw: Random, seconds: float) -> None:
@@ -283,9 +295,7 @@ def refuse_finishes(world: World, draw: Random, seconds: float) -> None:
     place.rows(f"REVOKE INSERT ON delayq_finish FROM {place.user}")
     time.sleep(seconds)
     place.rows(f"GRANT INSERT ON delayq_finish TO {place.user}")
-    for worker in [worker for worker in world.workers if worker.has_ended and WANTS_GRANT in worker.text]:
-        world.workers.remove(worker)
-        world.join()
+    _start_again(world)
 
 
 def put_sequence_back(world: World, draw: Random, seconds: float) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from tests.chaos import ledger
-from tests.chaos.faults import WANTS_GRANT
+from tests.chaos.faults import was_refused
 from tests.chaos.judge import PROBE, Round
 from tests.chaos.places import LEASE_S, Place
 from tests.chaos.plan import Plan, Step
@@ -119,7 +119,7 @@ class World:
             if code := sender.wait(120):
                 note(f"A sender ended with {code}: see senders.log")
         for worker in self.workers:
-            if worker.has_ended and WANTS_GRANT not in worker.text:
+            if worker.has_ended and not was_refused(worker):
                 note(f"Worker {worker.pid} ended by itself: see its log")
         while sum(not worker.has_ended for worker in self.workers) < LEAST_WORKERS:
             self.join()
