@@ -46,7 +46,18 @@ def _readable(sock: socket.socket) -> bool:
     """Whether something can be read at once; TLS may hold it where nobody can see it on the socket."""
     if isinstance(sock, ssl.SSLSocket) and sock.pending():
         return True
-    return bool(select.select([sock], [], [], 0)[0])
+    return bool(_await_readable([sock], 0))
+
+
+def _await_readable(files: Sequence[int | socket.socket], timeout_s: float) -> set[int]:
+    """Return the descriptors of those that can be read, or have broken, within the timeout.
+
+    Not by `select.select`, which takes no descriptor over 1,023.
+    """
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(math.ceil(timeout_s * 1000))}
 
 
 class Inbox:
@@ -258,10 +269,9 @@ class Inbox:
         Gives whether there is a reason to claim: `wake`, or a connection that broke meanwhile.
         """
         try:
-            readable, _, _ = select.select([wake, *self._sockets], [], [], timeout)
+            return wake in _await_readable([wake, *self._sockets], timeout)
         except (OSError, ValueError):
             return True
-        return wake in readable
 
     def next_ready_at(self, names: Sequence[SetName]) -> float:
         """When something of these sets is due, now at the earliest; infinite where nobody knows."""
