@@ -12,7 +12,6 @@ NAMES = (
     *("send", "bulk", "drain", "waiting", "lateness", "idle", "kill", "memory", "stall"),
     *("shards", "served", "processes"),
     *("stored_bulk", "stored_drain", "stored_peer", "stored_lateness", "stored_waiting", "admin_pages"),
-    "rabbitmq",
 )
 """The benchmarks, a module each."""
 BY_NAME = ("plans", "spark", "trip")

@@ -47,8 +47,8 @@ def delayq_at(
     location: str, store: dict[str, Any] | None = None, database: str = "default", shards: int | None = None
 ) -> dict[str, Any]:
     """DELAYQ with everything but its places, and the shards that are given, at its default."""
-    broker = "rabbitmq.RabbitMQBroker" if location.startswith("amqp:") else "redis.RedisBroker"
-    delayq = {"BROKER": f"django_delayq.brokers.{broker}", "LOCATION": location, "STORE": store, "DATABASE": database}
+    broker = "django_delayq.brokers.redis.RedisBroker"
+    delayq = {"BROKER": broker, "LOCATION": location, "STORE": store, "DATABASE": database}
     return {"default": delayq if shards is None else {**delayq, "OPTIONS": {"shards": shards}}}
 
 

@@ -11,8 +11,7 @@ from django.utils.module_loading import import_string
 
 from django_delayq.api.handlers import DEFAULT_TIMEOUT, Handler
 from django_delayq.api.registry import name_of, registered_handlers
-from django_delayq.brokers import STORED_BROKER, broker_class, get_broker
-from django_delayq.brokers.base import Capability
+from django_delayq.brokers import STORED_BROKER, broker_class, get_broker, lacks_store
 from django_delayq.codec import fields_of
 from django_delayq.conf import Alias, alias_names, get_alias, valid_aliases
 from django_delayq.durations import to_ms
@@ -23,8 +22,8 @@ from django_delayq.values import did_you_mean
 @register("delayq")
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
     """E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE, E007 no function that masks, E011 a
-    store in a database that does not commit by itself, E013 a store and another alias in one place, W006 `confirm`
-    with a store.
+    store in a database that does not commit by itself, E013 a store and another alias in one place, E014 a timer
+    without a store, W006 `confirm` with a store.
     """
     try:
         names = alias_names()
@@ -35,8 +34,8 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
 
 @register("delayq")
 def check_handlers(**kwargs: Any) -> list[CheckMessage]:
-    """E004 no such alias, E005 wrong annotation, E008 limits that nobody can keep, E009 no such field of the data, W001
-    `atomic` without a store, I001 a time-out for processes only.
+    """E004 no such alias, E005 wrong annotation, E009 no such field of the data, W001 `atomic` without a store, I001 a
+    time-out for processes only.
 
     What is wrong in the call of `delay_execute` itself, two handlers with one key too, is raised at import.
     """
@@ -139,6 +138,8 @@ def _check_broker(alias: Alias) -> Iterator[CheckMessage]:
             id="delayq.E002",
         )
         return
+    if problem := lacks_store(alias):
+        yield Error(problem, hint="Until it has one, every use of this alias is refused.", id="delayq.E014")
     try:
         broker.check(alias)
     except ImproperlyConfigured as error:
@@ -150,13 +151,6 @@ def _has_store(handler: Handler[Any, Any]) -> bool:
         return get_alias(handler.using).store is not None
     except ImproperlyConfigured:
         return True  # E001 or E004 tells of it
-
-
-def _keeps_limits(handler: Handler[Any, Any]) -> bool:
-    try:
-        return _has_store(handler) or Capability.LIMITS in broker_class(get_alias(handler.using)).capabilities
-    except ImproperlyConfigured:
-        return True  # E002 tells of it
 
 
 def _check_concurrency_key(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage]:
@@ -202,13 +196,6 @@ def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:
         )
     else:
         yield from _check_concurrency_key(handler, name)
-    if handler.limits is not None and not _keeps_limits(handler):
-        yield Error(
-            f"{name} has limits over all workers, which its broker can't keep without a store.",
-            hint='Set up a store ("STORE": {}), or limit what each worker runs at once with concurrency=.',
-            obj=handler,
-            id="delayq.E008",
-        )
     if handler.atomic and not _has_store(handler):
         yield Warning(
             f"{name} is atomic, but without a store its transaction and the end of its message are two things.",

@@ -37,7 +37,6 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "buried": ("Messages in error", ("alias",)),
     "buried_last_hour": ("Messages that were buried in the last hour", ("alias",)),
     "in_part": ("1 where a figure tells a part: there may be more", ("alias", "figure")),
-    "pending_in_levels": ("Messages that are not due yet, and of which the broker knows no set until then", ("alias",)),
     "clock_skew_seconds": ("How far the clock that decides is ahead of this machine's", ("alias",)),
     "broker_skew_seconds": ("How far the broker's clock is ahead of the database's; only with a store", ("alias",)),
     "pending": ("Messages that are not due yet", _SET),
@@ -107,12 +106,9 @@ def _samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
     yield "buried_last_hour", (), seen.errors_last_hour
     for name, figure in _IN_PART.items():
         yield "in_part", (figure,), name in seen.in_part
-    if seen.levels:
-        yield "pending_in_levels", (), sum(seen.levels)
     if not seen.broker_away:
         yield "workers", (), len(seen.workers)
-    if seen.clock_skew_ms is not None:
-        yield "clock_skew_seconds", (), seen.clock_skew_ms / 1000
+    yield "clock_skew_seconds", (), seen.clock_skew_ms / 1000
     for each in seen.waiting:
         of = (each.queue, each.key)
         yield "pending", of, each.pending

@@ -10,6 +10,7 @@ from pytest_django import Settings
 
 from django_delayq import Message, delay_execute
 from django_delayq.brokers import get_broker
+from django_delayq.store import StoredBroker
 
 pytestmark = pytest.mark.usefixtures("registry")
 
@@ -96,14 +97,18 @@ def test_a_concurrency_key_of_what_the_data_may_have_passes(func: Any, template:
     assert found() == []
 
 
-def test_limits_that_a_broker_cannot_keep_need_a_store(settings: Settings) -> None:
-    rabbitmq = {"BROKER": "django_delayq.brokers.rabbitmq.RabbitMQBroker", "LOCATION": "amqp://localhost"}
+def test_rabbitmq_without_a_store_is_refused_by_name(settings: Settings) -> None:
+    rabbitmq = {"BROKER": RABBITMQ, "LOCATION": "amqp://localhost"}
     settings.DELAYQ = {"default": rabbitmq | {"STORE": None}}
-    delay_execute("k", rate_limit="10/s")(handle)
     (message,) = found()
-    assert (message.id, message.hint and "STORE" in message.hint) == ("delayq.E008", True)
+    assert message.id == "delayq.E014"
+    assert 'DELAYQ["default"]["STORE"] is None, and RabbitMQBroker keeps no messages' in message.msg
+    with pytest.raises(ImproperlyConfigured, match=r'RabbitMQBroker keeps no messages.*Leave "STORE" out') as refused:
+        get_broker()
+    assert str(refused.value) == message.msg
     settings.DELAYQ = {"default": rabbitmq | {"STORE": {}}}
-    assert "delayq.E008" not in [each.id for each in found()]
+    assert found() == []
+    assert isinstance(get_broker(), StoredBroker)
 
 
 def test_a_store_in_a_database_that_commits_nothing_by_itself_is_refused_by_name(

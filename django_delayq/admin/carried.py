@@ -19,7 +19,7 @@ from django_delayq.admin.log import log_selection
 from django_delayq.admin.told import tell_left, tell_moved
 from django_delayq.admin.words import moment
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Capability, Info
+from django_delayq.brokers.base import Broker, Info
 from django_delayq.conf import get_alias
 from django_delayq.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
@@ -109,18 +109,12 @@ def groups(request: HttpRequest, alias: str, patience_s: float) -> list[Group]:
     if may_see_errors:
         moves = _allowed(request, RESCUE, DELETE_ERRORS)
         shown.append(group("buried", _("Failed messages, newest first"), _("Buried"), found.buried, moves))
-    if may_see_waiting and found.retried and found.parked:
+    if may_see_waiting:
         moves, note = _allowed(request, DELETE_WAITING), _("Those among the next %(number)d of each queue.")
         retried = group("retried", _("Messages that wait for their next attempt"), _("Due"), found.retried, moves)
         shown.append(replace(retried, note=note % {"number": LOOKED_THROUGH}))
         shown.append(group("parked", _("Messages that no live worker asks for"), _("Due"), found.parked, moves))
     return [group for group in shown if group.rows or group.before]
-
-
-def is_waiting_unlisted(request: HttpRequest, alias: str) -> bool:
-    """Whether whoever asks would see what waits, if this broker could list it."""
-    is_alone = get_alias(alias).store is None and may(request, "view_readymessage")
-    return is_alone and Capability.PEEK not in get_broker(alias).capabilities
 
 
 def _group(request: HttpRequest, alias: str, name: str, title: str, when: str, page: Page, moves: list[Move]) -> Group:

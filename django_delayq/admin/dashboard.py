@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from django_delayq.admin import charts, panels
 from django_delayq.admin.access import address, check_may_look
 from django_delayq.admin.aliases import alias_of, database_of, query_of
-from django_delayq.admin.carried import Group, carried_view, groups, is_waiting_unlisted
+from django_delayq.admin.carried import Group, carried_view, groups
 from django_delayq.admin.columns import exact
 from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
 from django_delayq.admin.pausing import pause_view, resume_view
@@ -56,7 +56,6 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
         "aliases": [(name, query_of(name)) for name in names] if len(names) > 1 else [],
         "update_address": address(request, "delayq_dashboard", alias),
         "groups": [] if context["trouble"] else _groups(request, alias),
-        "waits_unlisted": not context["trouble"] and is_waiting_unlisted(request, alias),
         "move_address": address(request, "delayq_dashboard_carried", alias),
         "request": request,
     }
@@ -118,7 +117,7 @@ def _look(alias: str) -> Status:
 def _warnings(seen: Status) -> Iterator[str]:
     """What somebody should do something about."""
     yield from map(translated, [*seen.server.problems, *seen.server.warnings])
-    if seen.clock_skew_ms is not None and abs(seen.clock_skew_ms) > SKEW_MS:
+    if abs(seen.clock_skew_ms) > SKEW_MS:
         skew = to_text(abs(seen.clock_skew_ms))
         yield _("The clock that decides is %(skew)s off from this machine's.") % {"skew": skew}
     if not seen.workers and not seen.broker_away:

@@ -10,12 +10,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
-from django_delayq.brokers.base import Broker
+from django_delayq.brokers.base import Broker, Capability, Timer
 from django_delayq.conf import BROKER, DEFAULT_ALIAS, Alias, get_alias
 from django_delayq.errors import DelayqError
 
 STORED_BROKER = "django_delayq.store.StoredBroker"
-_VERBS = [name for name in vars(Broker) if not name.startswith("_")]
 _brokers: dict[str, Broker] = {}
 _lock = threading.Lock()
 
@@ -34,20 +33,43 @@ def get_broker(name: str = DEFAULT_ALIAS) -> Broker:
     return broker
 
 
-def broker_class(alias: Alias) -> type[Broker]:
-    """What an alias's BROKER names. Raises `ImproperlyConfigured`, naming the value and the fix."""
+def broker_class(alias: Alias) -> type[Timer]:
+    """Return what an alias's BROKER names. Raises `ImproperlyConfigured`, naming the value and the fix."""
     setting = f'DELAYQ["{alias.name}"]["BROKER"]={alias.broker!r}'
     try:
         found = import_string(alias.broker)
     except ImportError as error:
         raise ImproperlyConfigured(f"{setting} can't be imported: {error}") from error
-    if not isinstance(found, type) or not all(hasattr(found, verb) for verb in _VERBS):
+    if not isinstance(found, type) or not all(hasattr(found, verb) for verb in _verbs_of(found)):
         raise ImproperlyConfigured(f"{setting} is no broker class, such as {BROKER!r}.")
     return found
 
 
+def _verbs_of(broker: type) -> set[str]:
+    """Return what a class must have: all that a broker has, or what a timer has where it says that it is no more."""
+    is_timer = Capability.MESSAGES not in getattr(broker, "capabilities", Capability)
+    protocols = (Timer,) if is_timer else Broker.__mro__
+    return {"capabilities", *(name for each in protocols for name in vars(each) if not name.startswith("_"))}
+
+
+def lacks_store(alias: Alias) -> str:
+    """Return why an alias needs a store that it does not have: its broker carries no messages. "" where it does.
+
+    Raises `ImproperlyConfigured` as `broker_class` does.
+    """
+    if alias.store is not None or Capability.MESSAGES in broker_class(alias).capabilities:
+        return ""
+    name = alias.broker.rpartition(".")[2]
+    return (
+        f'DELAYQ["{alias.name}"]["STORE"] is None, and {name} keeps no messages: it is a timer for those in a database.'
+        ' Leave "STORE" out, or set it to {}, and migrate; or use Redis, which needs no store.'
+    )
+
+
 def _new_broker(name: str) -> Broker:
     alias = get_alias(name)
+    if problem := lacks_store(alias):
+        raise ImproperlyConfigured(problem)
     make = cast(Callable[[Alias], Broker], broker_class(alias))
     broker = make(alias)
     if alias.store is None:

@@ -1,8 +1,8 @@
-"""The broker protocol: what times waiting messages and hands them out.
+"""The protocols of what times waiting messages, and of what hands them out.
 
-A broker knows two modes. It *carries* whole messages (`put`), or it holds *alarms* for rows of a store
-(`put_alarms`): an alarm is a hint that proves nothing and may be early, stale or double. Both may be present at once.
-The verbs follow beanstalkd's; the conformance suite in tests/brokers/ holds every broker to this page.
+A `Timer` holds *alarms* for rows of a store (`put_alarms`): an alarm is a hint that proves nothing and may be early,
+stale or double. A `Broker` is one too, and *carries* whole messages (`put`) where there is no store. Both may be
+present at once. The verbs follow beanstalkd's; the conformance suite in tests/brokers/ holds every one to this page.
 
 Every time is epoch milliseconds by the broker's own clock, every length milliseconds. Every verb may raise
 `BrokerUnavailable` (try again later) or `BrokerRefused` (mend something first), and then says so without secrets.
@@ -11,7 +11,7 @@ All verbs may be called from several threads at once.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeGuard, TypeVar
 
 from django_delayq.brokers.figures import (  # part of this contract
     AlarmInfo as AlarmInfo,
@@ -54,19 +54,12 @@ T = TypeVar("T")
 
 
 class Capability(StrEnum):
-    """What not every broker can do. A verb that needs a missing one raises `Unsupported`."""
+    """What not every broker can do. Its verbs are asked for by the functions below, and else not called."""
 
-    CLOCK = "clock"  # has a clock of its own: due times don't depend on the producers' clocks
-    CONFLICTS = "conflicts"  # knows the ids that wait: on_conflict, get
-    CANCEL = "cancel"
-    RESCHEDULE = "reschedule"
-    PEEK = "peek"  # gives waiting messages in due order, without removing them
-    COUNTS = "counts"  # counts what is pending by set, with its next due time; without it, by level
-    ANY_DELAY = "any delay"  # as long as a message may ask for; else up to 8 years
-    AUDIT = "audit"
-    ALARMS = "alarms"  # holds one alarm for a row, and finds it
-    TAGS = "tags"  # finds waiting messages by their tag
-    LIMITS = "limits"  # knows what runs, and how often, over all workers: acquire, give_back
+    MESSAGES = "messages"  # carries messages: it is a `Broker`, and can do without a store
+    ALARMS = "alarms"  # holds one alarm for a row, and finds it: it is an `AlarmIndex`
+    LIMITS = "limits"  # knows what runs, and how often, over all workers: it is a `Limiter`
+    TAGS = "tags"  # finds waiting messages by their tag; `tagged` raises `Unsupported` without
     MOVES = "moves"  # totals of every move, those too that leave a message where others are (retried, reclaimed, …)
 
 
@@ -108,8 +101,8 @@ def without_store(what: str, instead: str) -> Unsupported:
     return Unsupported(f"{what} needs a store (STORE in DELAYQ); {instead}, or set one up.")
 
 
-class Broker(Protocol):
-    """What sending, the worker and the looks need of a broker."""
+class Timer(Protocol):
+    """What a store needs of what times its rows."""
 
     capabilities: frozenset[Capability]
 
@@ -130,21 +123,7 @@ class Broker(Protocol):
     def close(self) -> None:
         """Give back every connection and end a running `wait`. The broker can be used again."""
 
-    # Messages in
-
-    def put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
-        """Take at most `BATCH` messages, each one wholly or not at all, and answer for each in order.
-
-        A repeated call after a lost reply takes nothing twice. Against a running message nothing changes. `replace`
-        takes the new data, header and due time and starts the counts anew; `earliest` and `latest` change the due time
-        only. `raise` raises `DuplicateMessage`, naming the ids; other messages of the call are taken.
-        Raises `SendError` when the outcome is not known after 2 s.
-        """
-
-    async def aput(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]: ...
-
-    def begin_put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
-        """As `put`, without waiting: the function that is given waits, answers and raises, and must be called."""
+    # Alarms
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         """Hold alarms. Idempotent: of two for one pk the earlier counts.
@@ -153,27 +132,15 @@ class Broker(Protocol):
         part of the broker is away it is not waited for: the others are held, and `PartlyUnavailable` is raised.
         """
 
-    # The worker's moves
-
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        """Lease what is due of each wanted set, earliest first, at most `BATCH` in all; never blocks. Where a call
-        can't give all that is due, what it gives is of the sets that are wanted first.
+        """Lease what is due of each wanted set, at most `BATCH` in all; never blocks. A leased alarm that is not
+        dropped in `lease_ms`, or whose worker dies, is given again.
 
-        Every claim gives its messages a token never used before. Never gives a message before its due time, nor one
-        that another lease holds. Without wants nothing is given, and `wait` sleeps until `wake` or a pause ends it.
+        Without wants nothing is given, and `wait` sleeps until `wake` or a pause ends it.
         """
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
         """Return those of the pairs of which anything is due, by one cheap look; more of them where it can't tell."""
-
-    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        """As `claim`, for at most one message that was held by workers that died twice."""
-
-    def settle(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
-        """End leases. False where the lease was lost: then nothing was changed. None where it can't be told yet: ask
-        again. Another transaction holds the row, or the message may come back from a lost connection. Repeating a call
-        is harmless, but answers False for what it did the first time; where a lost reply made the broker itself repeat
-        it, True is answered for all, since nobody can tell any more."""
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         """Forget claimed alarms, and hold others for rows that wait again, also in the place of claimed ones.
@@ -182,28 +149,9 @@ class Broker(Protocol):
         away lapses there: the others have done theirs when `PartlyUnavailable` is raised.
         """
 
-    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
-        """Make each lease end `lease_ms` from now. False where it was lost, None as for `settle`."""
-
-    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
-        """Whether leased messages may start now, by the limits of their keys: None for each that may.
-
-        A slot is held for `lease_ms` from now. Asked for again by its holder it is held anew, and takes no other turn:
-        also where all slots are taken, if the ask says that it is `held`.
-        Those that are refused are told different times, so that they don't all come at once. Needs the capability
-        `LIMITS`.
-        """
-
-    def give_back(self, asks: Sequence[Ask]) -> None:
-        """Free the slots of these tokens, of those that hold one."""
-
     def upkeep(self, *, lease_ms: int) -> Upkept:
-        """Reclaim lapsed leases and trim what is kept of errors. Bounded, cheap, and safe from any worker at any time.
-
-        A lapsed lease counts a crash, but never more than two: with two the message is a suspect. Who buries it for
-        the third is the worker that saw its child die, since a bystander's lease lapses too when a worker is killed.
-        `at_most_once` messages are buried at the first. A lapsed alarm is ready again and counts nothing.
-        """
+        """Make ready again what was leased and has lapsed, which counts nothing. Bounded, cheap, and safe from any
+        worker at any time."""
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         """Whether the caller, a thread, may now put again every alarm that there should be, for the next `lock_ms`.
@@ -235,6 +183,112 @@ class Broker(Protocol):
 
     def wake(self) -> None:
         """End the running or the next `wait` at once. From any thread."""
+
+    # Workers, and what they are told
+
+    def pause(self, pause: Pause) -> object:
+        """Have `pauses_heard` grow at every worker, and end its `wait`. With a store it is the tables that keep it."""
+
+    def resume(self, queue: str | None, key: str | None) -> object:
+        """As `pause`, for the end of one."""
+
+    @property
+    def pauses_heard(self) -> int:
+        """A number that grows when `pauses` may answer otherwise; one that ends by itself does not count."""
+
+    def announce(self, worker: WorkerInfo) -> object:
+        """A worker's heartbeat; forgotten 60 s after the last."""
+
+    def retire(self, worker: str) -> None:
+        """Take a worker's heartbeat back when it stops."""
+
+    def workers(self) -> list[WorkerInfo]:
+        """The workers whose heartbeat is at most 15 s old."""
+
+    def report(self) -> ServerReport:
+        """Check the server for use by a worker."""
+
+
+class Limiter(Protocol):
+    """What keeps limits over all workers."""
+
+    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+        """Whether leased messages may start now, by the limits of their keys: None for each that may.
+
+        A slot is held for `lease_ms` from now. Asked for again by its holder it is held anew, and takes no other turn:
+        also where all slots are taken, if the ask says that it is `held`.
+        Those that are refused are told different times, so that they don't all come at once.
+        """
+
+    def give_back(self, asks: Sequence[Ask]) -> None:
+        """Free the slots of these tokens, of those that hold one."""
+
+
+class AlarmIndex(Timer, Protocol):
+    """A timer that can be asked for its alarms: then there is at most one for a row."""
+
+    def counts(self) -> Counts:
+        """Every figure."""
+
+    def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
+        """Those alarms of a (queue, key) that there are for `pks`, at most `BATCH`, wherever they are at one moment."""
+
+    def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
+        """A page of about `count` alarms of a (queue, key), in no order, and what to give as `after` for the next.
+
+        That is empty after the last page; a page may be empty before. What is there all the while is given at least
+        once; what moves while the pages are read may be given twice, or not at all: `find_alarms` knows.
+        """
+
+
+class Broker(AlarmIndex, Limiter, Protocol):
+    """What sending, the worker and the looks need of a broker that carries messages."""
+
+    # Messages in
+
+    def put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+        """Take at most `BATCH` messages, each one wholly or not at all, and answer for each in order.
+
+        A repeated call after a lost reply takes nothing twice. Against a running message nothing changes. `replace`
+        takes the new data, header and due time and starts the counts anew; `earliest` and `latest` change the due time
+        only. `raise` raises `DuplicateMessage`, naming the ids; other messages of the call are taken.
+        Raises `SendError` when the outcome is not known after 2 s.
+        """
+
+    async def aput(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]: ...
+
+    def begin_put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
+        """As `put`, without waiting: the function that is given waits, answers and raises, and must be called."""
+
+    # The worker's moves
+
+    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        """Lease what is due of each wanted set, earliest first, at most `BATCH` in all; never blocks. Where a call
+        can't give all that is due, what it gives is of the sets that are wanted first.
+
+        Every claim gives its messages a token never used before. Never gives a message before its due time, nor one
+        that another lease holds. Without wants nothing is given, and `wait` sleeps until `wake` or a pause ends it.
+        """
+
+    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        """As `claim`, for at most one message that was held by workers that died twice."""
+
+    def settle(self, settlements: Sequence[Transition]) -> Sequence[bool | None]:
+        """End leases. False where the lease was lost: then nothing was changed. None where it can't be told yet, since
+        another transaction holds the row: ask again. Repeating a call is harmless, but answers False for what it did
+        the first time; where a lost reply made the broker itself repeat it, True is answered for all, since nobody can
+        tell any more."""
+
+    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
+        """Make each lease end `lease_ms` from now. False where it was lost, None as for `settle`."""
+
+    def upkeep(self, *, lease_ms: int) -> Upkept:
+        """Reclaim lapsed leases and trim what is kept of errors. Bounded, cheap, and safe from any worker at any time.
+
+        A lapsed lease counts a crash, but never more than two: with two the message is a suspect. Who buries it for
+        the third is the worker that saw its child die, since a bystander's lease lapses too when a worker is killed.
+        `at_most_once` messages are buried at the first. A lapsed alarm is ready again and counts nothing.
+        """
 
     # Moves by id
 
@@ -271,10 +325,6 @@ class Broker(Protocol):
     def pauses(self) -> list[Pause]:
         """Those in force, by queue and key."""
 
-    @property
-    def pauses_heard(self) -> int:
-        """A number that grows when `pauses` may answer otherwise; one that ends by itself does not count."""
-
     # Looks
 
     def get(self, id: str) -> Info | None:
@@ -291,30 +341,23 @@ class Broker(Protocol):
     def errors(self, count: int, offset: int = 0) -> list[Info]:
         """Buried messages, newest first."""
 
-    def counts(self) -> Counts:
-        """Every figure."""
-
     def audit(self) -> Audit:
         """Hold the totals against the sets, and look for bodies without a place and places without a body."""
-
-    def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
-        """Those alarms of a (queue, key) that there are for `pks`, at most `BATCH`, wherever they are at one moment."""
-
-    def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
-        """A page of about `count` alarms of a (queue, key), in no order, and what to give as `after` for the next.
-
-        That is empty after the last page; a page may be empty before. What is there all the while is given at least
-        once; what moves while the pages are read may be given twice, or not at all: `find_alarms` knows.
-        """
 
     def announce(self, worker: WorkerInfo) -> list[Pause]:
         """A worker's heartbeat; forgotten 60 s after the last. Gives what `pauses` would."""
 
-    def retire(self, worker: str) -> None:
-        """Take a worker's heartbeat back when it stops."""
 
-    def workers(self) -> list[WorkerInfo]:
-        """The workers whose heartbeat is at most 15 s old."""
+def carries_messages(timer: Timer) -> TypeGuard[Broker]:
+    """Return whether a timer can do without a store."""
+    return Capability.MESSAGES in timer.capabilities
 
-    def report(self) -> ServerReport:
-        """Check the server for use by a worker."""
+
+def lists_alarms(timer: Timer) -> TypeGuard[AlarmIndex]:
+    """Return whether a timer can be asked for its alarms."""
+    return Capability.ALARMS in timer.capabilities
+
+
+def keeps_limits(timer: Timer) -> TypeGuard[Limiter]:
+    """Return whether a timer keeps limits over all workers."""
+    return Capability.LIMITS in timer.capabilities

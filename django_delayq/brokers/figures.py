@@ -82,7 +82,6 @@ class Counts:
     suspects: int
     error: int
     totals: dict[str, int] = field(default_factory=dict)  # sent, finished, cancelled, purged, dropped, retried, …
-    levels: list[int] = field(default_factory=list)  # what waits 2^i seconds at a time: a broker that knows no more
 
 
 @dataclass(slots=True)
@@ -199,8 +198,7 @@ class Audit:
 class ServerReport:
     """What the worker says at start: one line on durability, warnings, and problems that forbid starting.
 
-    `now_ms` is the server's clock, None for a broker without one. A handler that runs for longer than `longest_run_ms`
-    has its message taken from it; None for no limit.
+    `now_ms` is the server's clock, None for a timer without one.
     """
 
     server: str
@@ -208,4 +206,3 @@ class ServerReport:
     warnings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     now_ms: int | None = None
-    longest_run_ms: int | None = None

@@ -6,7 +6,7 @@ from functools import partial
 from heapq import nsmallest
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Capability, Info
+from django_delayq.brokers.base import Broker, Info
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.monitor.patience import within
 from django_delayq.monitor.waiting import is_asked_for
@@ -38,11 +38,11 @@ class Page:
 @dataclass(frozen=True, slots=True)
 class Carried:
     """Buried messages, newest first; those that wait for their next attempt, of the next 500 of each queue; and those
-    that no live worker asks for. The last two in due order; None where the broker can't list what waits."""
+    that no live worker asks for. The last two in due order."""
 
     buried: Page
-    retried: Page | None
-    parked: Page | None
+    retried: Page
+    parked: Page
 
 
 def carried(
@@ -57,8 +57,6 @@ def _carried(broker: Broker, pages: Mapping[str, int]) -> Carried:
     buried, retried, parked = (min(max(pages.get(kind, 1), 1), LAST) for kind in ("buried", "retried", "parked"))
     found = broker.errors(PAGE + 1, (buried - 1) * PAGE)
     of_buried = Page(found[:PAGE], buried, len(found) > PAGE)
-    if Capability.PEEK not in broker.capabilities:
-        return Carried(of_buried, None, None)
     sets, workers = broker.counts().waiting, broker.workers()
     next_ones = (info for queue in {each.queue for each in sets} for info in broker.peek(queue, LOOKED_THROUGH))
     unasked = [each for each in sets if not is_asked_for(each.queue, each.key, workers)]

@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _, ngettext
 from django_delayq.api.registry import get_handler
 from django_delayq.attempts import max_attempts
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import AlarmInfo, Broker, Capability, Info, Pause, WorkerInfo, covering
+from django_delayq.brokers.base import AlarmInfo, Broker, Info, Pause, WorkerInfo, covering, lists_alarms
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.errors import DelayqError
@@ -60,7 +60,7 @@ def _explain_row(broker: StoredBroker, id: str, using: str) -> Explanation | Non
     header = story.info.header
     alarms = None
     try:
-        if Capability.ALARMS in broker.clock.capabilities:
+        if lists_alarms(broker.clock):
             alarms = tuple(broker.find_alarms(header.queue, header.key, [story.pk]))
         workers = broker.workers()
     except DelayqError:  # the row tells, also while the broker is away; who asks for its key can't be known

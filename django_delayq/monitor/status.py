@@ -8,7 +8,7 @@ from functools import partial
 
 from django_delayq.api.registry import handlers_by_key
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Capability, Info, Pause, ServerReport, WorkerInfo
+from django_delayq.brokers.base import Broker, Info, Pause, ServerReport, Timer, WorkerInfo
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.durations import to_text
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
@@ -30,7 +30,7 @@ class Status:
     """Every figure of one alias at `now_ms`, by the clock that decides. Instants are epoch milliseconds, lengths ms.
 
     Suspects wait apart: they are in no set, and count as neither pending nor ready. `clock_skew_ms` is how far that
-    clock is at least ahead of this machine's (negative: behind), None for a broker without a clock.
+    clock is at least ahead of this machine's (negative: behind).
     `broker_away`: the broker of a store does not answer. Then its workers are not known, and nothing is told as parked.
 
     Large numbers are counted in part. With a store `capped` tells that there may be more waiting, ready or running, and
@@ -42,7 +42,7 @@ class Status:
     """
 
     now_ms: int
-    clock_skew_ms: int | None
+    clock_skew_ms: int
     waiting: tuple[WaitingSet, ...]
     pauses: tuple[Pause, ...]
     running: int
@@ -60,8 +60,6 @@ class Status:
     last_day: Throughput | None = None
     forecast: tuple[Hour, ...] = ()
     untimed: tuple[str, ...] = ()
-    levels: tuple[int, ...] = ()
-    """How many messages wait 2^i seconds at a time, where the broker knows of no set before they are due."""
 
     @property
     def stored(self) -> bool:
@@ -71,7 +69,7 @@ class Status:
     @property
     def pending(self) -> int:
         """How many messages are not due yet."""
-        return sum(each.pending for each in self.waiting) + sum(self.levels)
+        return sum(each.pending for each in self.waiting)
 
     @property
     def ready(self) -> int:
@@ -107,8 +105,8 @@ class Status:
 def status(using: str = DEFAULT_ALIAS, *, patience_s: float | None = None, zone: tzinfo = UTC) -> Status:
     """Look at everything of an alias once. Changes nothing. The forecast is by the hours of `zone`.
 
-    Raises `BrokerUnavailable`, `BrokerRefused` or `Unsupported` where a broker without a store can't tell, or has not
-    done so in `patience_s` seconds; and `StoreUnavailable`. The broker of a store may be away.
+    Raises `BrokerUnavailable` or `BrokerRefused` where a broker without a store can't tell, or has not done so in
+    `patience_s` seconds; and `StoreUnavailable`. The broker of a store may be away.
     """
     broker = get_broker(using)
     if isinstance(broker, StoredBroker):
@@ -133,7 +131,7 @@ def _without_store(broker: Broker) -> Status:
     errors_last_hour = _errors_since(broker, counts.now_ms - HOUR_MS, counts.error)
     return Status(
         now_ms=counts.now_ms,
-        clock_skew_ms=skew_ms if Capability.CLOCK in broker.capabilities else None,
+        clock_skew_ms=skew_ms,
         waiting=waiting_sets(counts, workers, pauses),
         pauses=tuple(pauses),
         running=counts.running,
@@ -143,7 +141,6 @@ def _without_store(broker: Broker) -> Status:
         in_part=_in_part(_MOST_ERRORS, errors_last_hour=errors_last_hour),
         totals=counts.totals,
         workers=tuple(sorted(workers, key=lambda worker: worker.name)),
-        levels=tuple(counts.levels),
         server=broker.report(),
     )
 
@@ -200,7 +197,7 @@ def _in_part(most: int, **numbers: int) -> frozenset[str]:
     return frozenset(name for name, number in numbers.items() if number >= most)
 
 
-def _worked_by(broker: Broker) -> tuple[Sequence[WorkerInfo], ServerReport, str]:
+def _worked_by(broker: Timer) -> tuple[Sequence[WorkerInfo], ServerReport, str]:
     return broker.workers(), broker.report(), broker.owner()
 
 
@@ -217,14 +214,11 @@ def _away(broker: StoredBroker, error: Exception) -> ServerReport:
 def _errors_since(broker: Broker, since_ms: int, most: int) -> int:
     """How many were buried since then, of the newest thousand."""
     number = 0
-    size = (
-        _ERRORS_PAGE if Capability.PEEK in broker.capabilities else _MOST_ERRORS
-    )  # who takes them, takes all for each
-    for offset in range(0, min(most, _MOST_ERRORS), size):
-        page = broker.errors(size, offset)
+    for offset in range(0, min(most, _MOST_ERRORS), _ERRORS_PAGE):
+        page = broker.errors(_ERRORS_PAGE, offset)
         recent = [info for info in page if _buried_ms(info) > since_ms]
         number += len(recent)
-        if len(recent) < size:
+        if len(recent) < _ERRORS_PAGE:
             break
     return number
 

@@ -47,7 +47,7 @@ def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
 def _waiting_set(
     count: SetCount, now_ms: int, workers: Sequence[WorkerInfo] | None, pauses: Sequence[Pause]
 ) -> WaitingSet:
-    waits = count.pending > 0 or count.ready > 0  # RabbitMQ tells of its empty queues too
+    waits = count.pending > 0 or count.ready > 0  # else all of it runs
     return WaitingSet(
         queue=count.queue,
         key=count.key,

@@ -8,7 +8,7 @@ lease is longer than workers take, and each near row that nobody holds has its a
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from django_delayq.brokers.base import BATCH, Alarm, Audit, Broker, Capability, pages
+from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, Audit, Timer, lists_alarms, pages
 from django_delayq.brokers.figures import LEFT
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.durations import to_text
@@ -36,7 +36,7 @@ class Placed:
         return f"message {self.id!r} was placed, and the broker has no alarm for it in time"
 
 
-def audit(database: Database, clock: Broker, horizon_ms: int, lease_ms: int) -> Audit:
+def audit(database: Database, clock: Timer, horizon_ms: int, lease_ms: int) -> Audit:
     """Name what does not add up. Alarms are looked at in pages, twice where one seems to be missing."""
     figures = counts(database)
     places = {
@@ -49,7 +49,7 @@ def audit(database: Database, clock: Broker, horizon_ms: int, lease_ms: int) -> 
     if found := sequence.behind(database):
         differences.append(str(found))
     notes = []
-    if Capability.ALARMS not in clock.capabilities:
+    if not lists_alarms(clock):
         notes.append("this broker can't be asked for its alarms: only the tables were looked at")
         return Audit(figures.totals, places, differences, notes)
     try:
@@ -62,14 +62,14 @@ def audit(database: Database, clock: Broker, horizon_ms: int, lease_ms: int) -> 
     return Audit(figures.totals, places, differences, notes)
 
 
-def repair(database: Database, clock: Broker, horizon_ms: int) -> list[str]:
+def repair(database: Database, clock: Timer, horizon_ms: int) -> list[str]:
     """Mend the differences that have one right answer: put the alarms that are missing, move on a sequence that is
     behind. Gives what was mended.
 
     A clock that can't be asked for its alarms is left to the sweep.
     """
     mended = sequence.mend(database)
-    if Capability.ALARMS not in clock.capabilities:
+    if not lists_alarms(clock):
         return mended
     found = list(without_alarm(database, clock, horizon_ms))
     for page in pages(found, BATCH):
@@ -77,7 +77,7 @@ def repair(database: Database, clock: Broker, horizon_ms: int) -> list[str]:
     return mended + [f"{silent.silence}: it is put again" for silent in found]
 
 
-def without_alarm(database: Database, clock: Broker, horizon_ms: int) -> Iterator[Placed]:
+def without_alarm(database: Database, clock: AlarmIndex, horizon_ms: int) -> Iterator[Placed]:
     """The rows that only a sweep would find."""
     after_pk = 0
     while placed := _placed(database, horizon_ms, f"r.id > %s ORDER BY r.id LIMIT {BATCH}", [after_pk]):
@@ -100,13 +100,13 @@ def _placed(database: Database, horizon_ms: int, condition: str, parameters: lis
     return [Placed(id, Alarm(queue, key, str(pk), max(wait_ms, 0))) for pk, id, queue, key, wait_ms in rows]
 
 
-def _silent(clock: Broker, placed: list[Placed]) -> list[Placed]:
+def _silent(clock: AlarmIndex, placed: list[Placed]) -> list[Placed]:
     """Those that have no alarm in time."""
     silent = {alarm.pk for alarm in unheard(clock, [each.alarm for each in placed])}
     return [each for each in placed if each.alarm.pk in silent]
 
 
-def _stale(database: Database, clock: Broker, sets: Iterable[tuple[str, str]]) -> Iterator[int]:
+def _stale(database: Database, clock: AlarmIndex, sets: Iterable[tuple[str, str]]) -> Iterator[int]:
     """How many alarms, of each page, have no row. A cancel leaves its alarm behind, as it needs no broker."""
     for queue, key in sets:
         after = ""

@@ -15,7 +15,6 @@ from django_delayq.brokers.base import (
     AlarmInfo,
     Ask,
     Audit,
-    Broker,
     BuriedInfo,
     Capability,
     Claimed,
@@ -30,12 +29,15 @@ from django_delayq.brokers.base import (
     Put,
     Refusal,
     ServerReport,
+    Timer,
     Transition,
     Upkept,
     Want,
     WorkerInfo,
+    carries_messages,
     check_batch,
     earliest,
+    lists_alarms,
     refuse_duplicates,
 )
 from django_delayq.conf import Alias, Store
@@ -61,7 +63,7 @@ class StoredBroker:
 
     capabilities = frozenset(Capability) - {Capability.MOVES}  # a shared counter would make every send wait for others
 
-    def __init__(self, alias: Alias, store: Store, clock: Broker) -> None:
+    def __init__(self, alias: Alias, store: Store, clock: Timer) -> None:
         self.check(alias)
         self._alias = alias
         self.clock = clock
@@ -202,7 +204,7 @@ class StoredBroker:
             self._forget(found.alarms, found.alarms)  # back to be claimed again: they would lie idle for a lease
             raise
         # What a clock that can't be asked does not tell of may be on its way.
-        may_be_left = found.left or Capability.ALARMS not in self.clock.capabilities
+        may_be_left = found.left or not lists_alarms(self.clock)
         self.unfed.note(wants, found.alarms, rows.messages, left=may_be_left)
         self._forget(rows.over, rows.again)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
@@ -216,7 +218,7 @@ class StoredBroker:
         They are from before the store was switched on, or forged. What can't be put back does so when its lease ends.
         """
         readable = [release(claimed, LEFT_ALONE_MS) for claimed in carried if claimed.header]
-        if readable:
+        if readable and carries_messages(self.clock):
             with contextlib.suppress(DelayqError), self.degraded.asking():
                 self.clock.settle(readable)
 
@@ -391,10 +393,10 @@ class StoredBroker:
     # Looks
 
     def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
-        return self.clock.alarms(queue, key, after=after, count=count)
+        return self.clock.alarms(queue, key, after=after, count=count) if lists_alarms(self.clock) else ([], "")
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
-        return self.clock.find_alarms(queue, key, pks)
+        return self.clock.find_alarms(queue, key, pks) if lists_alarms(self.clock) else []
 
     def get(self, id: str) -> Info | None:
         return looks.get(self.database, id)

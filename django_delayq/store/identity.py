@@ -2,7 +2,7 @@
 
 import secrets
 
-from django_delayq.brokers.base import Broker
+from django_delayq.brokers.base import Timer
 from django_delayq.conf import Alias
 from django_delayq.models import StoreIdentity
 from django_delayq.store.database import Database
@@ -24,7 +24,7 @@ def look(database: Database) -> tuple[int, str]:
     return int(now_ms), str(StoreIdentity(alias=database.alias, identity=identity)) if identity else ""
 
 
-def not_ours(alias: Alias, clock: Broker, owner: str, ours: str) -> list[str]:
+def not_ours(alias: Alias, clock: Timer, owner: str, ours: str) -> list[str]:
     """Return one line on a clock that is another store's, and both ways out; none where it is ours, or nobody's."""
     if owner in ("", ours):
         return []

@@ -8,7 +8,7 @@ from functools import partial
 from time import monotonic
 
 from django_delayq import codec
-from django_delayq.brokers.base import Ask, Broker, Capability, Refusal, check_batch, in_order
+from django_delayq.brokers.base import Ask, Refusal, Timer, check_batch, in_order, keeps_limits
 from django_delayq.brokers.limits import LINGER_MS, Limit, Slots, acquire as work_out, by_limit
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import LimitRow
@@ -19,9 +19,9 @@ from django_delayq.store.degraded import Degraded
 class Limits:
     """See `Broker.acquire`. Kept by the clock if it can, else in the tables."""
 
-    def __init__(self, database: Database, clock: Broker, degraded: Degraded) -> None:
+    def __init__(self, database: Database, clock: Timer, degraded: Degraded) -> None:
         self._database = database
-        self._clock = clock if Capability.LIMITS in clock.capabilities else None
+        self._clock = clock if keeps_limits(clock) else None
         self._degraded = degraded
 
     def acquire(self, asks: Sequence[Ask], lease_ms: int) -> list[Refusal | None]:

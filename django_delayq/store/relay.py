@@ -4,7 +4,7 @@ Any number of relays run beside each other, without a leader: putting is idempot
 while its due time is the one that was read. No lock is held across a call of the broker.
 """
 
-from django_delayq.brokers.base import BATCH, Alarm, Broker
+from django_delayq.brokers.base import BATCH, Alarm, Timer
 from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.page import START, Position, page_after
 from django_delayq.store.rows import UNPLACED
@@ -16,7 +16,7 @@ SHORT_CUT_MS = 1_000
 """What is due so soon is left to the short cut of its send; the next pass takes what that has missed."""
 
 
-def relay(database: Database, clock: Broker, horizon_ms: int) -> int:
+def relay(database: Database, clock: Timer, horizon_ms: int) -> int:
     """Place one page. Gives how many rows it read; a full page (`BATCH`) asks for another pass at once.
 
     Rows that another transaction holds are passed over: they can't be marked, and would be read again and again, ahead
@@ -42,7 +42,7 @@ def _mark_placed(database: Database, placed: list[tuple[int, int]]) -> None:
     statements(database).change_unlocked(database, Sql("placed = %s", [True]), found, "id")
 
 
-def rebuild(database: Database, clock: Broker, horizon_ms: int, lock_ms: int = REBUILD_LOCK_MS) -> int | None:
+def rebuild(database: Database, clock: Timer, horizon_ms: int, lock_ms: int = REBUILD_LOCK_MS) -> int | None:
     """Put again every alarm that the clock has lost, unless another does it now. Gives how many rows it read.
 
     Nearest first; a row that moves nearer meanwhile has the alarm of its move. Also of rows that are not marked as

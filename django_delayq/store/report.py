@@ -4,7 +4,7 @@ from django.apps import apps
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 
 from django_delayq.api.registry import handlers_by_key
-from django_delayq.brokers.base import Broker, ServerReport
+from django_delayq.brokers.base import ServerReport, Timer
 from django_delayq.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.fields import database_name
 from django_delayq.store import clocks
@@ -26,16 +26,15 @@ _WRITES = {
 }
 
 
-def report(clock: Broker, degraded: Degraded, database: Database) -> ServerReport:
+def report(clock: Timer, degraded: Degraded, database: Database) -> ServerReport:
     """What the clock says of itself, and what the database makes of that."""
     found = _of_clock(clock, degraded, database)
     found.durability = durability(database)
     found.warnings += warnings(database)
-    found.longest_run_ms = None  # the row is held, not the alarm
     return found
 
 
-def _of_clock(clock: Broker, degraded: Degraded, database: Database) -> ServerReport:
+def _of_clock(clock: Timer, degraded: Degraded, database: Database) -> ServerReport:
     """What the clock says of itself, and of its time. That it is away is no reason not to start, once that was told."""
     before_ms = database.now_ms()
     try:

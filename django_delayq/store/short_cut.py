@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_delayq.brokers.base import BATCH, Alarm, Broker
+from django_delayq.brokers.base import BATCH, Alarm, Timer
 from django_delayq.errors import PartlyUnavailable
 from django_delayq.safe_logs import logger
 
@@ -23,7 +23,7 @@ SKIP_S = 5.0
 class ShortCut:
     """Puts alarms after the commit of the transaction that wrote their rows. It never raises."""
 
-    def __init__(self, clock: Broker) -> None:
+    def __init__(self, clock: Timer) -> None:
         self._clock = clock
         self._skip_until = 0.0
         self._quiet_until = 0.0

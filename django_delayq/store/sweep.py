@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from django_delayq.brokers.base import BATCH, Alarm, AlarmInfo, Broker, Capability, Claimed, Want
+from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, AlarmInfo, Claimed, Timer, Want, lists_alarms
 from django_delayq.store.database import Database
 from django_delayq.store.feed import due
 
@@ -35,20 +35,20 @@ class Unfed:
         return [Want(queue, key, BATCH) for queue, key in self._sets]
 
 
-def sweep(database: Database, clock: Broker, wants: Sequence[Want]) -> int:
+def sweep(database: Database, clock: Timer, wants: Sequence[Want]) -> int:
     """Put alarms for rows of the wanted sets that are due for over 5 s and that nobody holds, a thousand at most.
 
     A clock that can be asked is: then only what it has lost, or would tell of far too late, is put. Gives how many.
     """
     alarms, _ = due(database, wants, late_ms=LATE_MS)
-    if Capability.ALARMS in clock.capabilities:
+    if lists_alarms(clock):
         alarms = unheard(clock, alarms)
     if alarms:
         clock.put_alarms(alarms)
     return len(alarms)
 
 
-def unheard(clock: Broker, alarms: Sequence[Alarm]) -> list[Alarm]:
+def unheard(clock: AlarmIndex, alarms: Sequence[Alarm]) -> list[Alarm]:
     """Those that the clock does not have, or that wait there for over 5 s longer, since its own time jumped back.
 
     One that is claimed waits no longer than its lease, which the clock's upkeep cuts after such a jump.

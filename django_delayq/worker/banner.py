@@ -45,7 +45,6 @@ def banner(
                 *report.warnings,
                 *_pool_warnings(alias, registered, options),
                 *_queue_warnings(registered, queues),
-                *_run_warnings(registered, report.longest_run_ms),
             ]
         ),
     ]
@@ -93,17 +92,6 @@ def _queue_warnings(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str]
         f"{did_you_mean(queue, known)}"
         for queue in queues
         if queue not in known
-    ]
-
-
-def _run_warnings(handlers: Sequence[Handler[Any, Any]], longest_ms: int | None) -> list[str]:
-    if longest_ms is None:
-        return []
-    keys = [handler.key for handler in handlers if handler.timeout_ms > longest_ms]
-    limit = to_text(longest_ms)
-    return keys and [
-        f"The broker gives a message to another worker when its handler runs for over {limit}, and those of "
-        f"{', '.join(keys)} may: give them a timeout of at most {limit!r}, or use a store."
     ]
 
 

@@ -23,7 +23,7 @@ def summary(broker: Broker, settling: Settling, served: Sets) -> str:
     ended = settling.counts
     counts, pauses = broker.counts(), broker.pauses()
     waiting = counts.waiting
-    not_due = sum(count.pending for count in waiting) + sum(counts.levels)
+    not_due = sum(count.pending for count in waiting)
     parked = sum(count.ready for count in waiting if (count.queue, count.key) not in served)
     paused = sum(count.ready for count in _served(waiting, served) if covering(pauses, count.queue, count.key))
     return (

@@ -8,7 +8,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from django_delayq.brokers.base import BATCH, Broker, Capability, SettleAction, Transition
+from django_delayq.brokers.base import BATCH, Broker, SettleAction, Transition
 from django_delayq.core import transitions
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.safe_logs import logger
@@ -49,8 +49,6 @@ class Settling:
         self._ended: deque[Settlement] = deque()
         self._passed_over: list[Settlement] = []
         self._refused: list[Refused] = []
-        can_look = Capability.CONFLICTS in broker.capabilities
-        self._who_tells = " (delayq explain tells of it)" if can_look else ""
         self.counts: Counter[SettleAction] = Counter()
         """How many leases ended in which way."""
         self._some = threading.Event()
@@ -203,8 +201,9 @@ class Settling:
             )  # fmt: skip
             return
         logger.error(
-            "overrun: message %r (%s) ended after its lease was lost; its %s is refused%s.",
-            claimed.id, transition.key, transition.action.value, self._who_tells, extra=extra,
+            "overrun: message %r (%s) ended after its lease was lost; its %s is refused"
+            " (delayq explain tells of it).",
+            claimed.id, transition.key, transition.action.value, extra=extra,
         )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ class Upkeep:
             self._announce(info)
 
     def _announce(self, info: WorkerInfo) -> None:
-        """A broker that takes nothing may still give messages (RabbitMQ with an alarm): that ends no turn."""
+        """A broker that takes nothing may still give alarms (RabbitMQ that is out of memory): that ends no turn."""
         try:
             self._pauses.take(self._broker.announce(info))
         except DelayqError as error:

@@ -15,6 +15,7 @@ from django_delayq.brokers.base import Claimed, SettleAction, Want
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.brokers.rig import claim_some, settlement
+from tests.store.support import clock_of
 
 LISTS: dict[type[MessageRow], str] = {
     ReadyMessage: "readymessage",
@@ -146,7 +147,7 @@ def content(database: str) -> dict[str, Any]:
     }
     broker = get_broker()
     assert isinstance(broker, StoredBroker)
-    return tables | {"waiting alarms": broker.clock.counts().waiting, "pauses": broker.clock.pauses()}
+    return tables | {"waiting alarms": clock_of(broker).counts().waiting, "pauses": clock_of(broker).pauses()}
 
 
 def due_times(database: str) -> dict[str, Any]:

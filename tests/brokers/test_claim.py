@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Capability, Header, Put, SettleAction, Want
+from django_delayq.brokers.base import BATCH, Header, Put, SettleAction, Want
 from django_delayq.message import State
 from tests.brokers.conftest import REDIS, SHARDED, WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig, ids, memory_rig
@@ -62,7 +62,7 @@ def test_a_look_tells_of_which_pairs_anything_is_due_that_are_asked_for(rig: Rig
     rig.send("d", key="not asked for")
     asked = [("q", key) for key in ("due", "taken", "later", "none")]
     due = list(rig.broker.due_pairs(asked))
-    assert due == ([("q", "due")] if Capability.CONFLICTS in rig.broker.capabilities else asked)  # it knows what waits
+    assert due == [("q", "due")]
     rig.advance(MINUTE)
     assert ("q", "later") in rig.broker.due_pairs(asked)
 
@@ -132,7 +132,6 @@ def test_a_key_that_nobody_asks_for_is_parked(rig: Rig) -> None:
     assert rig.get("parked").state is State.READY
 
 
-@pytest.mark.needs(Capability.COUNTS)
 @pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True)  # the relay tells the clock of what is far
 def test_next_due_time_and_what_was_left(rig: Rig) -> None:
     rig.send("now", "now too")
@@ -160,7 +159,6 @@ def test_a_set_wanted_twice_gives_each_message_once(rig: Rig) -> None:
     assert sorted(ids([*claims.messages, *rig.claim()])) == ["a", "b", "c"]
 
 
-@pytest.mark.needs(Capability.CONFLICTS)
 def test_a_leased_message_is_not_given_again(rig: Rig) -> None:
     rig.send("a")
     assert ids(rig.claim(worker="one")) == ["a"]

@@ -2,15 +2,13 @@
 
 import pytest
 
-from django_delayq.brokers.base import Capability, Header, OnConflict, Put, SettleAction
+from django_delayq.brokers.base import Header, OnConflict, Put, SettleAction
 from django_delayq.errors import DuplicateMessage
 from django_delayq.message import State
 from tests.brokers.rig import Rig, ids
 
 MODES: list[OnConflict] = ["keep", "replace", "earliest", "latest", "raise"]
 HOUR = 3_600_000
-
-pytestmark = pytest.mark.needs(Capability.CONFLICTS)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from django_delayq.brokers.base import Capability, Claimed, SettleAction
+from django_delayq.brokers.base import Claimed, SettleAction
 from django_delayq.message import State
 from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig, by_id, ids
@@ -79,7 +79,6 @@ def test_after_a_release_a_retry_or_a_bury_of_its_own(rig: Rig) -> None:
         _try_all(rig, late, id)
 
 
-@pytest.mark.needs(Capability.CANCEL)
 def test_after_a_cancel_of_what_was_reclaimed(rig: Rig) -> None:
     rig.send("a")
     late = rig.claim_one()

@@ -3,12 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
-from django_delayq.brokers.base import Ask, Capability, Refusal
+from django_delayq.brokers.base import Ask, Refusal
 from tests.brokers.rig import LEASE_MS, Rig
-
-pytestmark = pytest.mark.needs(Capability.LIMITS)
 
 MINUTE_US = 60_000_000
 STEPS, STEP_MS = 36, 300

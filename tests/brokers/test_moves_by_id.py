@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Capability, SettleAction
+from django_delayq.brokers.base import BATCH, SettleAction
 from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
@@ -31,7 +31,6 @@ def _one_in_each_state(rig: Rig) -> None:
 ALL = ["pending", "ready", "suspect", "running", "error", "unknown"]
 
 
-@pytest.mark.needs(Capability.CANCEL)
 def test_cancel_stops_what_waits(rig: Rig) -> None:
     _one_in_each_state(rig)
     assert rig.broker.cancel(ALL) == [True, True, True, False, False, False]
@@ -42,7 +41,6 @@ def test_cancel_stops_what_waits(rig: Rig) -> None:
     assert rig.total("cancelled") == 3
 
 
-@pytest.mark.needs(Capability.CANCEL)
 def test_cancel_twice_stops_once(rig: Rig) -> None:
     rig.send("a")
     assert rig.broker.cancel(["a", "a"]) == [True, False]
@@ -50,7 +48,6 @@ def test_cancel_twice_stops_once(rig: Rig) -> None:
     assert rig.broker.cancel([]) == []
 
 
-@pytest.mark.needs(Capability.CANCEL)
 def test_cancelled_and_sent_again_for_later_runs_later(rig: Rig) -> None:
     rig.send("a", body=b"1")
     rig.broker.cancel(["a"])
@@ -61,7 +58,6 @@ def test_cancelled_and_sent_again_for_later_runs_later(rig: Rig) -> None:
     assert [(claimed.id, claimed.body) for claimed in rig.claim()] == [("a", b"2")]
 
 
-@pytest.mark.needs(Capability.CANCEL)
 def test_sent_again_it_starts_without_the_counts_of_the_cancelled(rig: Rig) -> None:
     rig.send("a")
     rig.settle(rig.claim_one(), SettleAction.RETRY, delay_ms=HOUR, error="x")
@@ -70,7 +66,6 @@ def test_sent_again_it_starts_without_the_counts_of_the_cancelled(rig: Rig) -> N
     assert (rig.get("a").failures, rig.get("a").error) == (0, "")
 
 
-@pytest.mark.needs(Capability.CANCEL, Capability.RESCHEDULE)
 def test_a_lapsed_lease_is_reclaimed_before_a_move_takes_its_message(rig: Rig) -> None:
     rig.send("a")
     rig.claim_one()
@@ -84,7 +79,6 @@ def test_a_lapsed_lease_is_reclaimed_before_a_move_takes_its_message(rig: Rig) -
     assert rig.total("cancelled") == 1
 
 
-@pytest.mark.needs(Capability.RESCHEDULE)
 def test_reschedule_moves_what_waits(rig: Rig) -> None:
     _one_in_each_state(rig)
     running, error = rig.get("running"), rig.get("error")
@@ -98,7 +92,6 @@ def test_reschedule_moves_what_waits(rig: Rig) -> None:
     assert ids(rig.claim_suspect("s")) == ["suspect"]
 
 
-@pytest.mark.needs(Capability.RESCHEDULE)
 def test_reschedule_to_earlier_and_into_the_past(rig: Rig) -> None:
     rig.send("a", "b", delay_ms=2 * HOUR)
     assert rig.broker.reschedule(["a"], delay_ms=HOUR) == [True]
@@ -108,7 +101,6 @@ def test_reschedule_to_earlier_and_into_the_past(rig: Rig) -> None:
     assert ids(rig.claim()) == ["a"]
 
 
-@pytest.mark.needs(Capability.RESCHEDULE)
 def test_reschedule_to_an_instant_keeps_it(rig: Rig) -> None:
     rig.send("a")
     at_ms = rig.broker.counts().now_ms + HOUR + 7
@@ -116,7 +108,6 @@ def test_reschedule_to_an_instant_keeps_it(rig: Rig) -> None:
     assert rig.get("a").due_ms == rig.get("a").header.scheduled_ms == at_ms
 
 
-@pytest.mark.needs(Capability.RESCHEDULE)
 def test_reschedule_moves_the_expiry_and_keeps_the_counts(rig: Rig) -> None:
     rig.send("a", expires_ms=60_000, body=b"1")
     rig.settle(rig.claim_one(), SettleAction.RETRY, error="x")
@@ -160,7 +151,6 @@ def test_rescue_of_what_killed_its_worker_gives_it_three_lives_again(rig: Rig) -
     assert rig.get("a").suspect
 
 
-@pytest.mark.needs(Capability.CONFLICTS)
 @pytest.mark.parametrize("runs", [False, True])
 def test_rescue_is_refused_while_the_id_waits_or_runs(rig: Rig, runs: bool) -> None:
     rig.bury("a", body=b"old")
@@ -183,7 +173,6 @@ def test_an_id_may_be_buried_many_times_and_rescue_takes_the_newest(rig: Rig) ->
     assert [info.body for info in rig.broker.errors(10)] == [b"2", b"1"]
 
 
-@pytest.mark.needs(Capability.CANCEL)
 def test_purge_removes_what_waits(rig: Rig) -> None:
     _one_in_each_state(rig)
     assert rig.broker.purge(ALL) == [True, True, True, False, False, False]
@@ -218,7 +207,6 @@ def test_purge_leaves_a_running_message_of_the_same_id(rig: Rig) -> None:
     assert rig.settle(claimed, SettleAction.FINISH)
 
 
-@pytest.mark.needs(Capability.CANCEL)
 def test_full_batches_by_id_over_many_sets(rig: Rig) -> None:
     many = [f"{n}" for n in range(BATCH)]
     for n, id in enumerate(many):

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from django_delayq.brokers.base import Pause, WorkerInfo
+from tests.brokers.conftest import ALL, name
 from tests.brokers.rig import LEASE_MS, Rig
 
 HOUR = 3_600_000
@@ -76,6 +77,7 @@ def test_a_heartbeat_drops_no_pause_in_force_and_is_answered_with_them(rig: Rig)
     assert [worker.name for worker in rig.broker.workers()] == ["w"]
 
 
+@pytest.mark.parametrize("rig", ALL, ids=name, indirect=True)
 def test_a_pause_and_a_resume_each_end_the_wait_and_are_heard(rig: Rig) -> None:
     rig.broker.claim([], lease_ms=LEASE_MS, worker="sleeper")
     rig.broker.wait(0)  # where a new connection just woke it

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Capability, Header, Put, SettleAction
+from django_delayq.brokers.base import BATCH, Header, Put, SettleAction
 from django_delayq.message import State
 from tests.brokers.rig import Rig, ids
 
@@ -47,7 +47,6 @@ def test_the_caller_s_header_is_not_changed_and_not_shared(rig: Rig) -> None:
     assert header.sent_ms == 0
 
 
-@pytest.mark.needs(Capability.CONFLICTS)
 def test_one_id_twice_in_a_batch_is_one_message(rig: Rig) -> None:
     placed = rig.send("a", "b", "a", "a")
     assert [answer.created for answer in placed] == [True, True, False, False]
@@ -55,7 +54,6 @@ def test_one_id_twice_in_a_batch_is_one_message(rig: Rig) -> None:
     rig.assert_counted("sent", 2)
 
 
-@pytest.mark.needs(Capability.CONFLICTS)
 def test_answers_come_in_the_order_of_a_mixed_batch(rig: Rig) -> None:
     rig.send("old", delay_ms=60_000)
     rig.send("runs", key="other")
@@ -75,7 +73,6 @@ def test_options_of_one_message_are_not_those_of_its_neighbours(rig: Rig) -> Non
     assert {id: replace(rig.get(id).header, sent_ms=0, scheduled_ms=0) for id in headers} == headers
 
 
-@pytest.mark.needs(Capability.CONFLICTS)
 def test_the_first_of_an_id_counts_whatever_its_options(rig: Rig) -> None:
     once = Header("q", "k", at_most_once=True)
     placed = rig.broker.put([Put("x", once, b"1"), Put("a", Header("q", "k"), b"1"), Put("a", once, b"2")])
@@ -110,7 +107,6 @@ def test_an_instant_is_kept_to_the_millisecond(rig: Rig) -> None:
     assert placed.due_ms == at_ms == rig.get("a").due_ms == rig.get("a").header.scheduled_ms
 
 
-@pytest.mark.needs(Capability.ANY_DELAY)
 def test_a_delay_of_a_hundred_years_is_kept(rig: Rig) -> None:
     century = 100 * 366 * 86_400_000
     (placed,) = rig.send("a", delay_ms=century)
@@ -125,7 +121,6 @@ def test_an_id_is_free_again_when_its_message_is_finished(rig: Rig) -> None:
     rig.assert_counted("sent", 2)
 
 
-@pytest.mark.needs(Capability.CONFLICTS)
 def test_the_async_twins_answer_alike(rig: Rig) -> None:
     async def use() -> None:
         put = Put("a", Header("q", "k"), b"1", delay_ms=60_000)

@@ -6,9 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from django_delayq.brokers.base import Alarm
+from tests.brokers.conftest import ALL, name
 from tests.brokers.rig import Rig
 
 LOCK_MS = 20_000
+
+pytestmark = pytest.mark.parametrize("rig", ALL, ids=name, indirect=True)
 
 Caller = Callable[[Callable[[], bool]], bool]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, BuriedInfo, Capability, SettleAction
+from django_delayq.brokers.base import BATCH, BuriedInfo, SettleAction
 from django_delayq.message import State
 from tests.brokers.conftest import IN_ONE_PART, WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, by_id, ids
@@ -41,7 +41,6 @@ def test_upkeep_is_safe_at_any_time(rig: Rig) -> None:
     assert [rig.get("waits"), rig.get("buried")] == before
 
 
-@pytest.mark.needs(Capability.CLOCK)
 @pytest.mark.parametrize(
     "rig", WITHOUT_STORE, ids=name, indirect=True
 )  # with a store it is that of the alarm, a moment before that of the row

@@ -1,4 +1,4 @@
-"""A RabbitMQ broker on a shared node, and sites whose workers use it."""
+"""A RabbitMQ timer on a shared node, and sites whose workers use it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,32 +15,26 @@ from tests.worker.processes import Site
 
 @pytest.fixture
 def broker(rabbitmq_server: RabbitMQServer) -> Iterator[RabbitMQBroker]:
-    """A broker that carries messages."""
+    """A timer."""
     with broker_on(rabbitmq_server) as broker:
         yield broker
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """One for brokers whose time a test moves."""
+    """One for timers whose time a test moves."""
     return Clock()
 
 
-def delayq_on(server: RabbitMQServer, store: dict[str, Any] | None, lease: str = "2s") -> dict[str, Any]:
+def delayq_on(server: RabbitMQServer, database: str, lease: str = "2s") -> dict[str, Any]:
     """DELAYQ["default"] on this node."""
     return {
         "BROKER": "django_delayq.brokers.rabbitmq.RabbitMQBroker",
         "LOCATION": server.url,
-        "STORE": store,
+        "DATABASE": database,
+        "STORE": {},
         "OPTIONS": {"unknown_keys": "allow", "lease": lease},
     }
-
-
-@pytest.fixture(params=[None, {}], ids=["carrying", "with a store"])
-def store(request: pytest.FixtureRequest) -> dict[str, Any] | None:
-    """STORE of DELAYQ["default"]."""
-    setting: dict[str, Any] | None = request.param
-    return setting
 
 
 @pytest.fixture
@@ -57,15 +51,10 @@ def lease() -> str:
 
 @pytest.fixture
 def site(
-    settings: Settings,
-    rabbitmq_server: RabbitMQServer,
-    store: dict[str, Any] | None,
-    lease: str,
-    database: str,
-    database_env: dict[str, str],
+    settings: Settings, rabbitmq_server: RabbitMQServer, lease: str, database: str, database_env: dict[str, str]
 ) -> Iterator[Site]:
-    """A site whose messages RabbitMQ carries, or for whose rows it holds the alarms."""
-    delayq = delayq_on(rabbitmq_server, store, lease) | {"DATABASE": database}
+    """A site for whose rows RabbitMQ holds the alarms."""
+    delayq = delayq_on(rabbitmq_server, database, lease)
     settings.DELAYQ = {"default": delayq}
     with site_on(delayq, database_env, rabbitmq_server) as site:
         yield site

@@ -1,24 +1,20 @@
 """What the commands show of RabbitMQ, and what they say that it can't tell."""
 
-from typing import Any
-
 import pytest
-from django.core.management.base import CommandError
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Header, Put, SettleAction, Want, WorkerInfo
-from django_delayq.metrics import DelayqCollector
+from django_delayq.brokers.base import Broker, Header, Put, SettleAction, Want
 from tests.brokers.rig import claim_some, settlement
-from tests.commands.support import delayq, delayq_json
+from tests.commands.support import delayq
 from tests.rabbitmq.conftest import delayq_on
 from tests.servers import RabbitMQServer, rabbitmq_version
 
 
 @pytest.fixture
-def broker(settings: Settings, rabbitmq_server: RabbitMQServer, store: dict[str, Any] | None, database: str) -> Broker:
+def broker(settings: Settings, rabbitmq_server: RabbitMQServer, database: str) -> Broker:
     """The broker of the alias, on a node that the commands use too."""
-    settings.DELAYQ = {"default": delayq_on(rabbitmq_server, store) | {"DATABASE": database}}
+    settings.DELAYQ = {"default": delayq_on(rabbitmq_server, database)}
     return get_broker()
 
 
@@ -26,39 +22,6 @@ def bury(broker: Broker) -> None:
     """Bury what is ready."""
     claimed = claim_some(broker, [Want("q", "k", 10)])
     broker.settle([settlement(each, SettleAction.BURY, error="no good") for each in claimed])
-
-
-@pytest.mark.parametrize("store", [None], indirect=True)
-def test_status_tells_the_levels_the_sets_and_what_is_buried(broker: Broker) -> None:
-    header = Header("q", "k")
-    broker.put([Put("dead", header, b"1")])
-    bury(broker)
-    broker.put([Put("a", Header("q", "parked"), b"1"), Put("b", header, b"1", delay_ms=3_600_000)])
-    broker.announce(WorkerInfo("w", ["q"], ["k"], running=3, started_ms=0))
-    seen = delayq_json("status")
-    assert seen["states"] == {"pending": 1, "ready": 1, "running": 3, "error": 1}
-    assert seen["levels"][11] == 1
-    assert [(each["key"], each["parked"]) for each in seen["waiting"]] == [("k", False), ("parked", True)]
-    (scraped,) = (each for each in DelayqCollector().collect() if each.name == "delayq_pending_in_levels")
-    assert [sample.value for sample in scraped.samples] == [1]
-    text = delayq("status")
-    assert f"RabbitMQ {rabbitmq_version()}" in text
-    assert "pending by level: 34m8s 1" in text
-    assert "running: as the workers said last" in text
-    assert "parked keys: 1" in text  # what is empty is not parked
-    assert "lag: not known" in text
-
-
-@pytest.mark.parametrize("store", [None], indirect=True)
-def test_an_audit_is_refused_with_what_to_do(broker: Broker) -> None:
-    with pytest.raises(CommandError, match="An audit with RabbitMQ needs a store"):
-        delayq("audit")
-
-
-@pytest.mark.parametrize("store", [None], indirect=True)
-def test_a_purge_of_what_waits_is_refused_with_what_to_do(broker: Broker) -> None:
-    with pytest.raises(CommandError, match="Removing waiting messages with RabbitMQ needs a store"):
-        delayq("purge", "--queue", "q", "--no-input")
 
 
 def test_what_is_buried_is_listed_newest_first_whoever_looked_before(broker: Broker) -> None:
@@ -70,7 +33,6 @@ def test_what_is_buried_is_listed_newest_first_whoever_looked_before(broker: Bro
     assert pages == sorted(pages, reverse=True)
 
 
-@pytest.mark.parametrize("store", [{}], indirect=True)
 def test_an_audit_of_the_tables_says_that_it_is_of_them_alone(broker: Broker) -> None:
     broker.put([Put("a", Header("q", "k"), b"1")])
     text = delayq("audit", "--repair")
@@ -88,9 +50,15 @@ def test_what_is_buried_is_listed_rescued_and_purged(broker: Broker) -> None:
     assert broker.errors(10) == []
 
 
-@pytest.mark.parametrize("store", [{}], indirect=True)
 def test_the_story_of_a_row_says_that_its_alarm_can_t_be_looked_up(broker: Broker) -> None:
     broker.put([Put("a", Header("q", "k"), b"1", delay_ms=60_000)])
     text = delayq("explain", "a")
     assert "a: pending, parked" in text  # so its workers were asked for
     assert "alarm: not known, the broker is away or can't be asked" in text
+
+
+def test_status_names_the_server_and_counts_the_rows(broker: Broker) -> None:
+    broker.put([Put("a", Header("q", "k"), b"1", delay_ms=60_000)])
+    text = delayq("status")
+    assert f"RabbitMQ {rabbitmq_version()}" in text
+    assert "pending 1, ready 0, running 0, error 0" in text

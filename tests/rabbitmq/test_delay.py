@@ -3,57 +3,64 @@
 import random
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import pytest
 from amqp import Message
+from django.db import connections
+from pytest_django import Settings
 
-from django_delayq.brokers.base import Alarm, Header, Put, SettleAction, Want, pages
+from django_delayq.brokers import get_broker
+from django_delayq.brokers.base import Alarm, Header, Put, Want, pages
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
-from django_delayq.brokers.rabbitmq.boxes import Arrival
-from django_delayq.brokers.rabbitmq.names import LEVELS, Names, SetName, address
-from django_delayq.brokers.rabbitmq.notes import ALARM, MESSAGE, unpack
-from django_delayq.brokers.rabbitmq.outgoing import Outgoing, alarm, delayed, new_note
-from django_delayq.conf import Alias
+from django_delayq.brokers.rabbitmq.alarms import Envelope, Outgoing, outgoing, unpack
+from django_delayq.brokers.rabbitmq.names import LEVELS, address
 from django_delayq.errors import BrokerUnavailable
-from tests.brokers.rig import claim_some, settlement
+from django_delayq.store import StoredBroker
+from tests.rabbitmq.conftest import delayq_on
+from tests.rabbitmq.support import (
+    NAMES,
+    WANT,
+    Clock,
+    broker_on,
+    channel_of,
+    claim,
+    levels,
+    pks,
+    put,
+    ready,
+)
 from tests.scale import scaled
 from tests.servers import RabbitMQServer
 from tests.worker.processes import PATIENCE_S
 
-WANT = [Want("q", "k", 100)]
-
-
-def send(broker: RabbitMQBroker, **delays_ms: int) -> None:
-    header = Header("q", "k")
-    broker.put([Put(id, header, b"1", delay_ms=delay_ms) for id, delay_ms in delays_ms.items()])
+HOUR = 3_600_000
 
 
 def test_a_second_behind_an_hour_is_a_second(broker: RabbitMQBroker) -> None:
-    send(broker, hour=3_600_000)
+    put(broker, {"hour": HOUR})
     started_at = time.monotonic()
-    send(broker, second=1_000)
-    (claimed,) = claim_some(broker, WANT)
-    assert claimed.id == "second"
+    put(broker, {"second": 1_000})
+    assert pks(claim(broker)) == ["second"]
     assert time.monotonic() - started_at >= 1.0
 
 
-def test_delays_end_in_their_order_and_none_early(broker: RabbitMQBroker) -> None:
-    delays_ms = [3_210, 5, 1_999, 1_001, 2_000, 700, 3_000, 0]
+def test_waits_end_in_their_order_and_none_early(broker: RabbitMQBroker) -> None:
+    waits_ms = [3_210, 5, 1_999, 1_001, 2_000, 700, 3_000, 0]
     started_at = time.monotonic()
-    send(broker, **{f"{delay_ms}": delay_ms for delay_ms in delays_ms})
+    put(broker, {f"{wait_ms}": wait_ms for wait_ms in waits_ms})
     claimed: list[int] = []
-    while len(claimed) < len(delays_ms):
-        for message in claim_some(broker, WANT):
-            claimed.append(int(message.id))
+    while len(claimed) < len(waits_ms):
+        for alarm in claim(broker):
+            claimed.append(int(alarm.pk))
             assert time.monotonic() - started_at >= claimed[-1] / 1000
-    assert sorted(claimed) == sorted(delays_ms)
+    assert sorted(claimed) == sorted(waits_ms)
 
 
 def test_what_arrived_late_is_not_held_for_longer(broker: RabbitMQBroker) -> None:
-    send(broker, a=200)
+    put(broker, {"a": 200})
     time.sleep(0.201)  # a clock that is moved is that of no machine
-    while not (claims := broker.claim(WANT, lease_ms=60_000, worker="w")).messages:
+    while not (claims := broker.claim(WANT, lease_ms=60_000, worker="w")).alarms:
         assert claims.next_due_ms is None
         broker.wait(1)
 
@@ -61,74 +68,71 @@ def test_what_arrived_late_is_not_held_for_longer(broker: RabbitMQBroker) -> Non
 def test_the_clock_of_another_machine_makes_nothing_early(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
-    alias = Alias("default", location=rabbitmq_server.url)
-    with closing(RabbitMQBroker(alias, monotonic=lambda: time.monotonic() - 3_600)) as other:
-        send(other, a=0)
-        claim_some(broker, WANT)  # all is set up
+    with broker_on(rabbitmq_server, monotonic=lambda: time.monotonic() - 3_600) as other:
+        put(other, {"a": 0})
+        claim(broker)  # all is set up
         sent_at = time.monotonic()
-        send(other, b=400)
-        claim_some(broker, WANT)
+        put(other, {"b": 400})
+        claim(broker)
     assert time.monotonic() - sent_at >= 0.4
 
 
 def test_a_queue_that_was_deleted_holds_up_nobody_and_is_made_again(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
-    gone = Header("q", "gone")
-    broker.put([Put(f"{n}", gone, b"1", delay_ms=1_300) for n in range(40)])  # more than a level hands on at once
-    with rabbitmq_server.client() as client, client.channel() as channel:
-        channel.queue_delete(Names("delayq").ready("q", "gone"))
-    send(broker, other=1_400)
-    assert claim_some(broker, WANT)[0].id == "other"
-    there = 0
-    while there < 40:
+    put(broker, {f"{n}": 1_300 for n in range(40)}, key="gone")  # more than a level hands on at once
+    with channel_of(rabbitmq_server) as channel:
+        channel.queue_delete(NAMES.ready("q", "gone"))
+    put(broker, {"other": 1_400})
+    assert pks(claim(broker)) == ["other"]
+    found: set[str] = set()
+    until = time.monotonic() + PATIENCE_S
+    while len(found) < 40:
+        assert time.monotonic() < until
         broker.upkeep(lease_ms=60_000)
-        there = next(each.ready for each in broker.counts().waiting if each.key == "gone")
+        with broker_on(rabbitmq_server) as looks:
+            found.update(pks(looks.claim([Want("q", "gone", 40)], lease_ms=60_000, worker="w").alarms))
 
 
-@pytest.mark.parametrize(("exchange", "delay_ms"), [("entry.04", 20_000), ("direct", 0)])
+@pytest.mark.parametrize(("exchange", "wait_ms"), [("entry.04", 20_000), ("direct", 0)])
 def test_an_exchange_that_was_deleted_is_made_again(
-    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, exchange: str, delay_ms: int
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, exchange: str, wait_ms: int
 ) -> None:
-    put = Put("a", Header("q", "k"), b"1", delay_ms=delay_ms)
-    broker.put([put])
-    with rabbitmq_server.client() as client, client.channel() as channel:
+    put(broker, {"a": wait_ms})
+    with channel_of(rabbitmq_server) as channel:
         channel.exchange_delete(f"delayq.{exchange}")
-    broker.put([put])
-    counts = broker.counts()
-    assert counts.waiting[0].ready + sum(counts.levels) == 2
+    put(broker, {"a": wait_ms})
+    assert ready(rabbitmq_server) + sum(levels(rabbitmq_server)) == 2
 
 
 def test_what_was_deleted_between_the_levels_is_made_again_and_loses_nothing(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
-    names = Names("delayq")
     broker.claim(WANT, lease_ms=60_000, worker="w")  # its queue is there and bound: no claim asks for it again
     sent_at = time.monotonic()
-    send(broker, a=3_300)  # two seconds, one second, the rest
-    with rabbitmq_server.client() as client, client.channel() as channel:
-        channel.exchange_delete(names.level(0))
-        channel.queue_delete(names.level(0))
-        channel.exchange_delete(names.due)
+    put(broker, {"a": 3_300})  # two seconds, one second, the rest
+    with channel_of(rabbitmq_server) as channel:
+        channel.exchange_delete(NAMES.level(0))
+        channel.queue_delete(NAMES.level(0))
+        channel.exchange_delete(NAMES.due)
     until = time.monotonic() + PATIENCE_S
-    while not (messages := broker.claim(WANT, lease_ms=60_000, worker="w").messages):
+    while not broker.claim(WANT, lease_ms=60_000, worker="w").alarms:
         assert time.monotonic() < until
         broker.upkeep(lease_ms=60_000)
         broker.wait(0.1)
     assert time.monotonic() - sent_at >= 3.3
-    assert messages[0].crashes == 0
-    send(broker, b=1_400)
-    assert [message.id for message in claim_some(broker, WANT)] == ["b"]  # without upkeep: its queue is bound once more
+    put(broker, {"b": 1_400})
+    assert pks(claim(broker)) == ["b"]  # without upkeep: its queue is bound once more
 
 
-def test_a_send_into_a_level_whose_queue_was_deleted_makes_it_again(
+def test_an_alarm_for_a_level_whose_queue_was_deleted_makes_it_again(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
     broker.open()
-    with rabbitmq_server.client() as client, client.channel() as channel:
-        channel.queue_delete(Names("delayq").level(4))
-    send(broker, a=20_000)
-    assert broker.counts().levels[4] == 1
+    with channel_of(rabbitmq_server) as channel:
+        channel.queue_delete(NAMES.level(4))
+    put(broker, {"a": 20_000})
+    assert levels(rabbitmq_server)[4] == 1
 
 
 @contextmanager
@@ -147,11 +151,11 @@ def test_a_level_that_somebody_has_declared_otherwise_is_told_and_holds_up_no_ot
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.open()
-    with declared_otherwise(rabbitmq_server, Names("delayq").level(5)):
+    with declared_otherwise(rabbitmq_server, NAMES.level(5)):
         broker._publisher.mend()
-        send(broker, a=1_300)
+        put(broker, {"a": 1_300})
         assert "delayq.level.05" in caplog.text
-        assert claim_some(broker, WANT)[0].id == "a"
+        assert pks(claim(broker)) == ["a"]
 
 
 def test_workers_outlive_that_the_queue_of_strays_is_deleted(
@@ -159,72 +163,69 @@ def test_workers_outlive_that_the_queue_of_strays_is_deleted(
 ) -> None:
     broker.upkeep(lease_ms=60_000)
     with rabbitmq_server.client() as client, client.channel() as channel:
-        channel.queue_delete(Names("delayq").stray)
+        channel.queue_delete(NAMES.stray)
     with pytest.raises(BrokerUnavailable, match="is made again"):
         broker.upkeep(lease_ms=60_000)
     broker.upkeep(lease_ms=60_000)
 
 
 def end_levels_early(broker: RabbitMQBroker, out: Outgoing) -> None:
-    """Have a message arrive at once, as if the node's clock had jumped ahead."""
-    out.exchange, out.routing_key = Names("delayq").way(0, *out.set_name)
+    """Have an alarm arrive at once, as if the node's clock had jumped ahead."""
+    assert out.pair is not None
+    out.exchange, out.routing_key = NAMES.way(0, *out.pair)
     broker._publisher.publish([out])
 
 
-def message_due_in(broker: RabbitMQBroker, delay_ms: int) -> Outgoing:
-    now_ms = broker._clock.now_ms()
-    note = new_note(Put("a", Header("q", "k"), b"1"), now_ms, now_ms + delay_ms)
-    return delayed(broker._names, note, b"1", delay_ms, broker._clock)
-
-
-def test_what_its_levels_end_early_starts_at_its_time(broker: RabbitMQBroker) -> None:
+def test_what_its_levels_end_early_is_claimed_at_its_time(broker: RabbitMQBroker) -> None:
     broker.open()
     sent_at = time.monotonic()
-    end_levels_early(broker, message_due_in(broker, 2_500))
-    (message,) = claim_some(broker, WANT)
-    assert time.monotonic() - sent_at >= 2.5
-    assert (message.failures, message.crashes) == (0, 0)
+    end_levels_early(broker, outgoing(NAMES, Alarm("q", "k", "a", 1_900), broker._clock))
+    claim(broker)
+    assert time.monotonic() - sent_at >= 1.9
 
 
-@pytest.mark.parametrize("kind", [MESSAGE, ALARM])
-def test_what_its_levels_end_long_before_its_time_goes_into_them_again(
-    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, caplog: pytest.LogCaptureFixture, kind: str
+def test_what_its_levels_end_long_before_its_time_is_told_and_the_row_has_it_scheduled_again(
+    settings: Settings, rabbitmq_server: RabbitMQServer, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hour = 3_600_000
-    of_row = Alarm("q", "k", "a", hour)
-    told = message_due_in(broker, hour) if kind == MESSAGE else alarm(broker._names, of_row, broker._clock)
-    end_levels_early(broker, told)
+    settings.DELAYQ = {"default": delayq_on(rabbitmq_server, database)}
+    broker = get_broker()
+    assert isinstance(broker, StoredBroker)
+    timer = broker.clock
+    assert isinstance(timer, RabbitMQBroker)
+    broker.put([Put("far", Header("q", "k"), b"1", delay_ms=HOUR)])
+    with connections[database].cursor() as cursor:
+        ((pk,),) = cursor.execute("SELECT id FROM delayq_ready").fetchall()
+    end_levels_early(timer, outgoing(NAMES, Alarm("q", "k", str(pk), HOUR), timer._clock))
     until = time.monotonic() + PATIENCE_S
-    while not broker.counts().levels[11]:  # 2,048 seconds and more
+    while not levels(rabbitmq_server)[11]:  # 2,048 seconds and more
         assert time.monotonic() < until
-        claims = broker.claim(WANT, lease_ms=60_000, worker="w")
-        assert (claims.messages, claims.alarms) == ([], [])
+        assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == []
         broker.upkeep(lease_ms=60_000)
-    with rabbitmq_server.client() as client, client.channel() as channel:
-        message = channel.basic_get(Names("delayq").level(11))
-        note, _ = unpack(message)
-    before, _ = unpack(told.message)
-    assert note
-    assert before
-    assert (message.properties["type"], note.id, note.due_ms) == (kind, "a", before.due_ms)
-    assert (note.failures, note.crashes) == (0, 0)
-    assert note.due_s >= before.due_s
-    assert broker.counts().waiting[0].ready == 0
+    with channel_of(rabbitmq_server) as channel:
+        envelope = unpack(channel.basic_get(NAMES.level(11)))
+    assert envelope
+    assert (envelope.id, envelope.pair) == (str(pk), ("q", "k"))
+    assert envelope.due_s - time.monotonic() > HOUR / 1000 - PATIENCE_S
+    assert ready(rabbitmq_server) == 0
     assert [record.levelname for record in caplog.records if "has jumped ahead" in record.message] == ["WARNING"]
 
 
-def test_each_bit_of_a_delay_is_a_level(broker: RabbitMQBroker) -> None:
-    broker.put([Put(f"{level}", Header("q", "k"), b"1", delay_ms=2**level * 1000 + 999) for level in range(LEVELS)])
-    levels = broker.counts().levels
+def test_each_bit_of_a_wait_is_a_level(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
+    put(broker, {f"{level}": 2**level * 1000 + 999 for level in range(LEVELS)})
     # The lowest may have ended meanwhile.
-    assert levels[4:] == [1] * (LEVELS - 4)
+    assert levels(rabbitmq_server)[4:] == [1] * (LEVELS - 4)
 
 
-def test_an_expired_level_leads_to_the_next_that_the_delay_asks_for(broker: RabbitMQBroker) -> None:
-    send(broker, a=(2 + 16) * 1000)
-    names = Names("delayq")
-    exchange, routing_key = names.way(18, "q", "k")
-    assert exchange == names.entry(4)
+def test_what_is_too_far_for_the_levels_comes_as_late_as_they_can(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    put(broker, {"far": 100 * 365 * 24 * HOUR})
+    assert levels(rabbitmq_server)[LEVELS - 1] == 1
+
+
+def test_an_expired_level_leads_to_the_next_that_the_wait_asks_for() -> None:
+    exchange, routing_key = NAMES.way(18, "q", "k")
+    assert exchange == NAMES.entry(4)
     bits, _, word = routing_key.rpartition(".")
     assert (int(bits.replace(".", ""), 2), word) == (18, address("q", "k"))
 
@@ -247,10 +248,9 @@ def test_two_sets_never_share_an_address(one: tuple[str, str], other: tuple[str,
 
 
 def test_a_worker_that_sleeps_hears_of_what_is_due_before_all_that_it_holds(rabbitmq_server: RabbitMQServer) -> None:
-    alias = Alias("default", location=rabbitmq_server.url)
-    with closing(RabbitMQBroker(alias, wall=lambda: 0.0, monotonic=lambda: 0.0)) as broker:  # time stands still
-        send(broker, **{f"later {n}": 900 for n in range(3)})
-        send(broker, soon=400)
+    with broker_on(rabbitmq_server, wall=Clock(), monotonic=Clock()) as broker:  # time stands still
+        put(broker, {f"later {n}": 900 for n in range(3)})
+        put(broker, {"soon": 400})
         broker.claim([Want("q", "k", 1)], lease_ms=60_000, worker="w")
         until = time.monotonic() + PATIENCE_S
         while broker._next_ready_in_s() > 0.4:
@@ -259,44 +259,44 @@ def test_a_worker_that_sleeps_hears_of_what_is_due_before_all_that_it_holds(rabb
 
 
 @pytest.fixture
-def there(broker: RabbitMQBroker, monkeypatch: pytest.MonkeyPatch) -> dict[str, Arrival]:
-    """What the node has handed on, by id: the test takes out what is claimed."""
-    there: dict[str, Arrival] = {}
-    read = broker._inbox._arrival
+def there(broker: RabbitMQBroker, monkeypatch: pytest.MonkeyPatch) -> dict[str, Envelope]:
+    """What the node has handed on, by pk: the test takes out what is claimed."""
+    there: dict[str, Envelope] = {}
 
-    def arrive(message: Message, name: SetName | None) -> Arrival:
-        arrival = read(message, name)
-        there[arrival.note.id] = arrival
-        return arrival
+    def read(message: Message) -> Envelope | None:
+        envelope = unpack(message)
+        assert envelope is not None
+        there[envelope.id] = envelope
+        return envelope
 
-    monkeypatch.setattr(broker._inbox, "_arrival", arrive)
+    monkeypatch.setattr("django_delayq.brokers.rabbitmq.consumer.unpack", read)
     return there
 
 
-def test_many_shuffled_delays_end_in_due_order(broker: RabbitMQBroker, there: dict[str, Arrival]) -> None:
-    """When the node hands a message on is the node's; what has come starts in due order, and none early."""
+def test_many_shuffled_waits_end_in_due_order(broker: RabbitMQBroker, there: dict[str, Envelope]) -> None:
+    """When the node hands an alarm on is the node's; what has come is claimed in due order, and none early."""
     size = scaled(400)
-    delays_ms = random.sample(range(1_000, 1_000 + 3 * size), size)
-    broker._publisher.declare([("q", "k")])  # that takes longer than some delays
+    waits_ms = random.sample(range(1_000, 1_000 + 3 * size), size)
+    broker._publisher.declare([("q", "k")])  # that takes longer than some waits
     sent_at: list[float] = []
-    for page in pages(delays_ms, 500):
+    for page in pages(waits_ms, 500):
         first = len(sent_at)
         sent_at += [time.monotonic()] * len(page)
-        broker.put([Put(f"{first + n}", Header("q", "k"), b"1", delay_ms=delay_ms) for n, delay_ms in enumerate(page)])
+        broker.put_alarms([Alarm("q", "k", f"{first + n}", wait_ms) for n, wait_ms in enumerate(page)])
     claimed: set[int] = set()
     while len(claimed) < size:
         (want,) = wants = [Want("q", "k", random.choice([1, 10, 100]))]  # as hands free, and handlers are fast
-        due = [each for each in there.values() if each.ready_at <= time.monotonic()]
-        messages = broker.claim(wants, lease_ms=60_000, worker="w").messages
-        for message in messages:
-            id = int(message.id)
-            assert (time.monotonic() - sent_at[id]) * 1000 >= delays_ms[id]
-            assert message.crashes == 0  # nobody died
-            claimed.add(id)
-            del there[message.id]
-        if left := [each.note.due_ms for each in due if each.note.id in there]:
-            assert len(messages) == want.count
-            assert max(message.due_ms for message in messages) <= min(left)
-        broker.settle([settlement(each, SettleAction.FINISH) for each in messages])
-        if not messages:
+        due = [each for each in there.values() if each.due_s <= time.monotonic()]
+        alarms = broker.claim(wants, lease_ms=60_000, worker="w").alarms
+        last_ms = max((there[alarm.pk].due_ms for alarm in alarms), default=0)
+        for alarm in alarms:
+            number = int(alarm.pk)
+            assert (time.monotonic() - sent_at[number]) * 1000 >= waits_ms[number]
+            claimed.add(number)
+            del there[alarm.pk]
+        if left := [each.due_ms for each in due if each.id in there]:
+            assert len(alarms) == want.count
+            assert last_ms <= min(left)
+        broker.drop_alarms(alarms)
+        if not alarms:
             broker.wait(1)

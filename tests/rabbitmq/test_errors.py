@@ -8,12 +8,12 @@ import pytest
 from amqp.exceptions import AccessRefused
 from django.core.exceptions import ImproperlyConfigured
 
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import Alarm
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.link import as_ours
 from django_delayq.brokers.rabbitmq.locations import parse_location
 from django_delayq.conf import Alias, Options
-from django_delayq.errors import BrokerRefused, BrokerUnavailable, DelayqError, SendError
+from django_delayq.errors import BrokerRefused, BrokerUnavailable, DelayqError
 from tests.servers import RabbitMQServer, free_port
 from tests.servers.rabbitmq import PASSWORD, USER
 
@@ -67,28 +67,26 @@ def test_a_node_that_is_away() -> None:
     assert "is away" in told(f"amqp://{USER}:{PASSWORD}@127.0.0.1:{free_port()}/", BrokerUnavailable)
 
 
-def test_a_fault_that_stays_ends_a_send_to_a_new_queue(rabbitmq_server: RabbitMQServer) -> None:
+def test_a_fault_that_stays_ends_a_call_for_a_new_queue(rabbitmq_server: RabbitMQServer) -> None:
     with broker_at(rabbitmq_server.url) as broker:
-        too_long = Header("q", "never seen", trace_id="x" * 200_000)  # the server ends the connection for it
-        with pytest.raises(SendError, match="is away"):
-            broker.put([Put("a", too_long, b"1")])
+        too_long = Alarm("q", "never seen", "x" * 200_000)  # the server ends the connection for it
+        with pytest.raises(BrokerUnavailable, match="is away"):
+            broker.put_alarms([too_long])
 
 
 def test_a_prefix_that_no_name_has_room_for(rabbitmq_server: RabbitMQServer) -> None:
-    longest = "delayq." + "x" * 79
+    longest = "delayq." + "x" * 81
     alias = Alias("default", location=rabbitmq_server.url, options=Options(prefix=longest + "x"))
-    with pytest.raises(ImproperlyConfigured, match="at most 86 bytes"):
+    with pytest.raises(ImproperlyConfigured, match="at most 88 bytes"):
         RabbitMQBroker.check(alias)
     with broker_at(rabbitmq_server.url, prefix=longest) as broker:
-        broker.put([Put("a", Header("q" * 200, "k" * 200), b"1")])
+        broker.put_alarms([Alarm("q" * 200, "k" * 200, "1")])
 
 
 def test_a_memory_alarm(rabbitmq_server: RabbitMQServer) -> None:
     with broker_at(rabbitmq_server.url) as broker:
-        put = Put("a", Header("q", "k"), b"1")
-        broker.put([put])
-        with rabbitmq_server.memory_full():
-            with pytest.raises(SendError, match="memory or disk alarm") as caught:
-                broker.put([put])
-            assert caught.value.unknown == ("a",)
-        broker.put([put])
+        alarm = Alarm("q", "k", "1")
+        broker.put_alarms([alarm])
+        with rabbitmq_server.memory_full(), pytest.raises(BrokerUnavailable, match="memory or disk alarm"):
+            broker.put_alarms([alarm] * 2)  # it stops behind the first one
+        broker.put_alarms([alarm])

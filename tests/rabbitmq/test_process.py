@@ -1,6 +1,4 @@
-"""Real workers on RabbitMQ, which carries the messages or holds the alarms of rows."""
-
-import pytest
+"""Real workers on RabbitMQ, which holds the alarms of rows."""
 
 from django_delayq.brokers.base import Header, Put
 from tests.servers import RabbitMQServer
@@ -63,7 +61,6 @@ def test_cut_connections_lose_nothing(site: Site, rabbitmq_server: RabbitMQServe
     assert worker.stop() == 0
 
 
-@pytest.mark.parametrize("store", [None], indirect=True)
 def test_what_was_held_for_later_when_its_worker_died_is_not_early_and_not_lost(site: Site) -> None:
     site.broker.put([Put("later", Header("default", "run"), b'""', delay_ms=900)])
     killed = site.worker()
@@ -74,7 +71,6 @@ def test_what_was_held_for_later_when_its_worker_died_is_not_early_and_not_lost(
     assert other.stop() == 0
 
 
-@pytest.mark.parametrize("store", [None], indirect=True)
 def test_what_kills_its_process_thrice_is_buried_and_nothing_else(site: Site) -> None:
     worker = site.worker("--processes", "1")
     site.send("bad", key="die")

@@ -1,16 +1,7 @@
 """Limits over all workers with RabbitMQ: the store keeps them."""
 
-from typing import Any
-
-import pytest
-
 from tests.servers.cluster import until
 from tests.worker.processes import Site
-
-
-@pytest.fixture
-def store() -> dict[str, Any]:
-    return {}
 
 
 def test_one_runs_at_a_time_over_two_workers(site: Site) -> None:

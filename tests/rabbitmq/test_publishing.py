@@ -1,9 +1,9 @@
-"""What a send costs the network."""
+"""What scheduling costs the network."""
 
 import socket
 import struct
 
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import Alarm
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 
 DATA_SEGMENTS_OUT = 156
@@ -17,9 +17,8 @@ def packets(broker: RabbitMQBroker) -> int:
     return int(struct.unpack_from("I", told, DATA_SEGMENTS_OUT)[0])
 
 
-def test_many_messages_leave_in_few_packets(broker: RabbitMQBroker) -> None:
-    header = Header("q", "k")
-    broker.put([Put("first", header, b"1")])  # its queues are there now
+def test_many_alarms_leave_in_few_packets(broker: RabbitMQBroker) -> None:
+    broker.put_alarms([Alarm("q", "k", "first")])  # its queue is there now
     before = packets(broker)
-    broker.put([Put(f"{n}", header, b"1") for n in range(500)])
+    broker.put_alarms([Alarm("q", "k", f"{n}") for n in range(500)])
     assert packets(broker) - before < 50

@@ -1,29 +1,29 @@
 """What concerns a delayq as a whole is kept, whoever makes it, holds it, or removes it."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from time import monotonic
 
 import pytest
-from amqp import Channel, Message
+from amqp import Message
 
-from django_delayq.brokers.base import Alarm, Header, Pause, Put, Want
+from django_delayq.brokers.base import Alarm, Want, WorkerInfo
 from django_delayq.brokers.rabbitmq import RabbitMQBroker, register
-from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.conf import Alias
 from django_delayq.errors import BrokerUnavailable
+from tests.rabbitmq.support import NAMES, broker_on, channel_of
 from tests.servers import RabbitMQServer
 from tests.worker.processes import PATIENCE_S
 
-NAMES = Names("delayq")
+
+def beat(broker: RabbitMQBroker, name: str) -> None:
+    """A heartbeat, which is kept in the register."""
+    broker.announce(WorkerInfo(name, [], [], 0, 0))
 
 
-@contextmanager
-def channel_of(server: RabbitMQServer) -> Iterator[Channel]:
-    with server.client() as client, client.channel() as channel:
-        yield channel
+def seen(broker: RabbitMQBroker) -> list[str]:
+    return sorted(worker.name for worker in broker.workers())
 
 
 def test_of_many_who_set_it_up_at_once_none_takes_the_place_of_what_another_noted(
@@ -34,45 +34,64 @@ def test_of_many_who_set_it_up_at_once_none_takes_the_place_of_what_another_note
     with ExitStack() as stack, ThreadPoolExecutor() as threads:
         made = [RabbitMQBroker(Alias("default", location=rabbitmq_server.url)) for _ in range(6)]
         brokers = [stack.enter_context(closing(broker)) for broker in made]
-        puts = [[Put("a", Header("q", f"k{n}"), b"1")] for n in range(len(brokers))]
-        assert len(list(threads.map(RabbitMQBroker.put, brokers, puts))) == len(brokers)
-        assert [each.key for each in brokers[0].counts().waiting] == [f"k{n}" for n in range(len(brokers))]
+        names = [f"w{n}" for n in range(len(brokers))]
+        assert len(list(threads.map(beat, brokers, names))) == len(brokers)
+        assert seen(brokers[0]) == names
 
 
 def test_it_is_waited_for_while_another_holds_it(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
-    broker.pause(Pause("q", None, "to see"))
+    beat(broker, "q")
     with channel_of(rabbitmq_server) as channel, ThreadPoolExecutor() as threads:
         message = channel.basic_get(NAMES.register)
-        resumed = threads.submit(broker.resume, "q", None)
+        retired = threads.submit(broker.retire, "q")
         channel.basic_reject(message.delivery_tag, requeue=True)
-        assert resumed.result()
-    assert broker.pauses() == []
+        retired.result()
+    assert seen(broker) == []
+
+
+def test_it_is_held_by_nobody_while_the_server_takes_nothing(
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+) -> None:
+    broker.open()
+    counts = set()
+    with (
+        broker_on(rabbitmq_server) as fresh,  # one that has published is stopped wherever it is
+        channel_of(rabbitmq_server) as channel,
+        rabbitmq_server.memory_full(),
+        ThreadPoolExecutor() as threads,
+    ):
+        beating = threads.submit(beat, fresh, "w")
+        while not beating.done():
+            counts.add(channel.queue_declare(NAMES.register, passive=True).message_count)
+        with pytest.raises(BrokerUnavailable, match="memory or disk alarm"):
+            beating.result()
+    assert counts == {1}
 
 
 def test_one_who_holds_it_for_too_long_is_told_of(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.pause(Pause("q", None, "to see"))
+    beat(broker, "q")
     with channel_of(rabbitmq_server) as channel:
         channel.basic_get(NAMES.register)
         monkeypatch.setattr(register, "HELD_S", 0.1)
         with pytest.raises(BrokerUnavailable, match=r"delayq\.register.* is empty"):
-            broker.pause(Pause("other", None, "to see"))
+            beat(broker, "other")
     monkeypatch.undo()
-    assert [pause.queue for pause in broker.pauses()] == ["q"]  # its holder is gone
+    assert seen(broker) == ["q"]  # its holder is gone
 
 
 def test_what_a_later_version_holds_in_it_beside_is_passed_over(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
-    broker.pause(Pause("q", None, "to see"))
+    beat(broker, "q")
     with channel_of(rabbitmq_server) as channel:
         message = channel.basic_get(NAMES.register, no_ack=True)
         held = {**json.loads(message.body), "later": 1}
-        held["pauses"][0]["later"] = 1
+        held["workers"]["q"]["later"] = 1
         channel.basic_publish_confirm(Message(json.dumps(held), delivery_mode=2), NAMES.direct, NAMES.register)
-    broker.pause(Pause("other", None, "to see"))
-    assert [pause.queue for pause in broker.pauses()] == ["other", "q"]
+    beat(broker, "other")
+    assert seen(broker) == ["other", "q"]
 
 
 def test_the_first_store_that_is_named_stays_the_owner_until_it_is_deleted(
@@ -91,22 +110,22 @@ def test_the_first_store_that_is_named_stays_the_owner_until_it_is_deleted(
 
 
 def test_it_outlives_the_exchange_that_leads_to_it(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
-    broker.pause(Pause("q", None, "to see"))
+    beat(broker, "q")
     with channel_of(rabbitmq_server) as channel:
         channel.exchange_delete(NAMES.direct)
         channel.exchange_declare(NAMES.direct, "direct", durable=True, auto_delete=False)  # bound to nothing
     with suppress(BrokerUnavailable):  # it has to find out
-        broker.pause(Pause("other", None, "to see"))
-    broker.pause(Pause("other", None, "to see"))
-    assert [pause.queue for pause in broker.pauses()] == ["other", "q"]
+        beat(broker, "other")
+    beat(broker, "other")
+    assert seen(broker) == ["other", "q"]
 
 
 def test_it_outlives_the_exchange_of_the_news(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
-    broker.pause(Pause("q", None, "to see"))
+    beat(broker, "q")
     with channel_of(rabbitmq_server) as channel:
         channel.exchange_delete(NAMES.news)
     with closing(RabbitMQBroker(Alias("default", location=rabbitmq_server.url))) as other:
-        assert [pause.queue for pause in other.pauses()] == ["q"]
+        assert seen(other) == ["q"]
 
 
 def test_who_deletes_it_with_the_queues_has_lost_the_alarms(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -11,7 +12,6 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from time import sleep
-from typing import Any
 
 import amqp
 import trustme
@@ -150,15 +150,19 @@ class RabbitMQServer(PrivateServer):
         """Delete what belongs to one (queue, key), and empty the rest: each before what it leads into."""
         names = Names("delayq")
         with self.client() as client, suppress(NotFound), client.channel() as channel:
-            register = _taken(channel, names.register)
+            _take_register(channel, names.register)
             channel.basic_publish(amqp.Message("{}"), names.direct, names.register)
             for level in reversed(range(LEVELS)):
                 channel.queue_purge(names.level(level))
-            for queue, key in register.get("sets", ()):
-                channel.queue_delete(names.ready(queue, key))
-                channel.queue_delete(names.suspect(queue, key))
+            for queue in self.queues(f"{names.prefix}.ready."):
+                channel.queue_delete(queue)
             for name in (names.stray, names.error):
                 channel.queue_purge(name)
+
+    def queues(self, prefix: str) -> list[str]:
+        """The names of the queues that begin like this: AMQP can't list them."""
+        said = self.run("[binary_to_list(element(4, Name)) || Name <- rabbit_amqqueue:list_names()]")
+        return [name for name in re.findall(r'"([^"]*)"', said) if name.startswith(prefix)]
 
     def reset(self) -> None:
         """Start it anew with nothing, whatever was done to it."""
@@ -200,13 +204,12 @@ class RabbitMQServer(PrivateServer):
         self._port_mapper.wait()
 
 
-def _taken(channel: amqp.Channel, register: str) -> dict[str, Any]:
-    """What the register held. A worker that was killed while it had it gives it back in a moment."""
+def _take_register(channel: amqp.Channel, register: str) -> None:
+    """Take what the register held. A worker that was killed while it had it gives it back in a moment."""
     for _ in range(100):
-        if message := channel.basic_get(register, no_ack=True):
-            return dict(json.loads(message.body))
+        if channel.basic_get(register, no_ack=True):
+            return
         sleep(0.01)
-    return {}
 
 
 def _definitions() -> dict[str, object]:

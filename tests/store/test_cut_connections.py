@@ -20,7 +20,7 @@ from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests import databases
 from tests.proxy import Fault, Proxy, proxy_before
-from tests.store.support import LEASE_MS, MOMENT_MS, WANT, alarms, claim, wait_until_due
+from tests.store.support import LEASE_MS, MOMENT_MS, WANT, alarms, claim, clock_of, wait_until_due
 
 pytestmark = pytest.mark.parametrize(
     "database", ["postgres_database", "mariadb_database"], ids=["postgresql", "mariadb"], indirect=True
@@ -147,8 +147,8 @@ def test_it_is_there_for_another_worker_too_which_has_taken_its_alarm(
     assert other.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
     assert far.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
     pk = str(ReadyMessage.objects.using(far.database.using).get().pk)
-    (alarm,) = far.clock.find_alarms("default", "k", [pk])
-    assert (alarm.due_ms or math.inf) < far.clock.counts().now_ms + MOMENT_MS
+    (alarm,) = clock_of(far).find_alarms("default", "k", [pk])
+    assert (alarm.due_ms or math.inf) < clock_of(far).counts().now_ms + MOMENT_MS
     wait_until_due(far)
     assert [message.id for message in other.claim(WANT, lease_ms=LEASE_MS, worker="other").messages] == ["a"]
 

@@ -5,7 +5,7 @@ import pytest
 from django_delayq import send_delay_message
 from django_delayq.brokers.base import Alarm, Want
 from django_delayq.store import StoredBroker
-from tests.store.support import LEASE_MS, wait_until_due
+from tests.store.support import LEASE_MS, clock_of, wait_until_due
 
 pytestmark = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 
@@ -16,5 +16,5 @@ def test_alarms_of_rows_that_are_gone_keep_none_behind_them(broker: StoredBroker
     wait_until_due(broker)
     found = broker.claim_all([Want("default", "k", 1)], lease_ms=LEASE_MS, worker="w")
     assert [message.id for message in found.messages] == ["a"]
-    waiting = broker.clock.counts().waiting
+    waiting = clock_of(broker).counts().waiting
     assert not [each for each in waiting if each.ready or each.pending], "a was claimed by its alarm"

@@ -22,7 +22,7 @@ from django_delayq.worker import attempt
 from tests import databases
 from tests.brokers.rig import settlement
 from tests.servers import MariaDBServer
-from tests.store.support import alarms, claim
+from tests.store.support import alarms, claim, clock_of
 from tests.worker.rig import PATIENCE_S, make_handler
 
 Run = Callable[..., tuple[BaseException | None, Transition]]
@@ -75,9 +75,9 @@ def test_what_it_wrote_and_its_end_are_committed_together(
     row = FinishMessage.objects.using(database).get()
     assert (row.pk, row.outcome, row.worker, row.history) == (int(claimed.pk), "finished", "w", "[]")
     assert row.started_at is not None
-    assert broker.clock.counts().running == 1
+    assert clock_of(broker).counts().running == 1
     assert broker.settle([settlement]) == [True]  # its alarm is all that was left
-    assert (broker.clock.counts().running, alarms(broker)) == (0, 0)
+    assert (clock_of(broker).counts().running, alarms(broker)) == (0, 0)
 
 
 def test_one_batch_may_have_both_kinds_of_ends(broker: StoredBroker, claimed: Claimed, run: Run) -> None:

@@ -16,7 +16,7 @@ from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.brokers.rig import ids
 from tests.servers import Server
-from tests.store.support import LEASE_MS, WANT, claim, site_on
+from tests.store.support import LEASE_MS, WANT, claim, clock_of, site_on
 
 TAG = "{delayq:0}:"
 LONG_AGO_MS = 1
@@ -145,7 +145,7 @@ def test_what_was_sent_without_a_store_is_told_of_and_runs_with_the_old_settings
     settings.DELAYQ = {"default": stored_delayq | {"STORE": None}}
     send_delay_message("k", 1, id="before")
     with closing(RedisBroker(get_alias())) as old, redis_server.client() as client:
-        while not broker.clock.counts().waiting[0].ready:
+        while not clock_of(broker).counts().waiting[0].ready:
             pass
         assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
         (warning,) = broker.report().warnings

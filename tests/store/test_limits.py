@@ -15,6 +15,7 @@ from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import LimitRow
 from django_delayq.store import StoredBroker
 from tests.store.skewed import DatabaseClock
+from tests.store.support import clock_of
 from tests.worker.rig import PATIENCE_S
 
 ASK = Ask("k", "account:1", 1, 1, 1_000)
@@ -67,9 +68,9 @@ def other(without_limits: StoredBroker) -> StoredBroker:
 
 def test_a_clock_that_can_keeps_them(broker: StoredBroker) -> None:
     assert broker.acquire([ASK], lease_ms=LEASE_MS) == [None]
-    assert broker.clock.acquire([Ask("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
+    assert clock_of(broker).acquire([Ask("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
     broker.give_back([ASK])
-    assert broker.clock.acquire([Ask("k", "account:1", 2, 1)], lease_ms=LEASE_MS) == [None]
+    assert clock_of(broker).acquire([Ask("k", "account:1", 2, 1)], lease_ms=LEASE_MS) == [None]
 
 
 def test_what_has_limits_waits_for_a_clock_that_is_away_and_nobody_asks_it(broker: StoredBroker) -> None:
@@ -85,7 +86,7 @@ def test_what_runs_holds_its_slot_at_a_clock_that_is_back_before_anything_is_cla
 ) -> None:
     broker.degraded.on = True
     assert broker.acquire([replace(ASK, held=True)], lease_ms=LEASE_MS) == [None]
-    assert broker.clock.acquire([Ask("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
+    assert clock_of(broker).acquire([Ask("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
 
 
 def test_rows_of_what_counts_no_more_are_removed(without_limits: StoredBroker, database: str) -> None:

@@ -150,7 +150,7 @@ def test_an_upgrade_that_is_taken_back_leaves_what_the_version_before_reads(
     send_delay_message("k", 1)
     (claimed,) = claim(broker, "w")
     span = transitions.Span(claimed.claimed_ms)
-    assert broker.settle([transitions.interrupt(claimed, span)]) == [True]
+    assert broker.settle([transitions.interrupt(claimed, transitions.Policy(), span)]) == [True]
     row = _rows_of_0006(database).get()
     assert (row.token, row.worker) == (claimed.token, "!w")
     call_command("migrate", "delayq", database=database, verbosity=0)

@@ -29,7 +29,7 @@ from django_delayq.signals import message_sent
 from django_delayq.store import StoredBroker
 from tests.brokers.rig import settlement
 from tests.servers import PostgresServer, Server
-from tests.store.support import LEASE_MS, alarms, claim, rolled_back
+from tests.store.support import LEASE_MS, alarms, claim, clock_of, rolled_back
 
 
 def test_ids_that_differ_in_case_or_in_spaces_at_their_ends_are_messages_of_their_own(
@@ -216,9 +216,9 @@ def test_what_came_near_while_its_transaction_was_open_is_put_at_the_commit(
         passed = open_s
     assert alarms(broker) == placed
     (pk,) = ReadyMessage.objects.using(database).values_list("pk", flat=True)
-    for alarm in broker.clock.find_alarms("default", "k", [str(pk)]):
+    for alarm in clock_of(broker).find_alarms("default", "k", [str(pk)]):
         assert alarm.due_ms is not None
-        assert alarm.due_ms - broker.clock.counts().now_ms < 1_000
+        assert alarm.due_ms - clock_of(broker).counts().now_ms < 1_000
 
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)

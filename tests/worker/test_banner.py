@@ -79,11 +79,3 @@ def test_it_tells_what_a_crash_loses_and_counts_the_stores_connections() -> None
     text = "\n".join(banner(alias, report, {}, Options()))
     assert "and 4 to 'orders' for the store" in text
     assert "Durability: the last second" in text
-
-
-def test_handlers_that_may_run_for_longer_than_the_broker_lets_them_are_warned_of() -> None:
-    handlers = [make_handler(sync, "short", timeout_ms=1_800_000), make_handler(sync, "long", timeout_ms=1_860_000)]
-    report = ServerReport("a server", "nothing is lost", longest_run_ms=1_800_000)
-    said = banner(Alias("default", store=None), report, {each.key: each for each in handlers}, Options())
-    (warning,) = [line for line in said if line.startswith("Warning")]
-    assert "runs for over 30m, and those of long may: give them a timeout of at most '30m'" in warning

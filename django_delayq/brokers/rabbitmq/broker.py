@@ -1,52 +1,48 @@
-"""The verbs of the RabbitMQ broker."""
+"""RabbitMQ as a timer: it holds the alarms of a store's rows, and hands them out when they are due."""
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic as real_monotonic
 
-from amqp import Message
-from asgiref.sync import sync_to_async
+from amqp import Connection
 
 from django_delayq.brokers.base import (
     BATCH,
     Alarm,
-    AlarmInfo,
     Capability,
-    Counts,
-    Info,
-    OnConflict,
+    Claims,
     Pause,
-    Placed,
-    Put,
     ServerReport,
-    T,
+    Upkept,
+    Want,
     WorkerInfo,
     check_batch,
-    without_store,
 )
 from django_delayq.brokers.meta import Mine
-from django_delayq.brokers.rabbitmq import buried, looks, outgoing
-from django_delayq.brokers.rabbitmq.locations import parse_location
-from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names
-from django_delayq.brokers.rabbitmq.receiver import Receiver
+from django_delayq.brokers.rabbitmq.alarms import outgoing
+from django_delayq.brokers.rabbitmq.clock import Clock
+from django_delayq.brokers.rabbitmq.consumer import Consumer
+from django_delayq.brokers.rabbitmq.leases import Leases
+from django_delayq.brokers.rabbitmq.link import Link
+from django_delayq.brokers.rabbitmq.locations import HEARTBEAT_S, parse_location
+from django_delayq.brokers.rabbitmq.names import Names, Pair
+from django_delayq.brokers.rabbitmq.publishing import Publisher
+from django_delayq.brokers.rabbitmq.silence import Silence
+from django_delayq.brokers.rabbitmq.waker import Waker
 from django_delayq.conf import Alias
-from django_delayq.durations import to_text
-from django_delayq.errors import BrokerUnavailable, SendError, Unsupported
+from django_delayq.errors import DelayqError
 from django_delayq.texts import text as _
 
+OLDEST = (3, 10)
+"""The first version whose quorum queues know a TTL and dead-letter at least once."""
 
-def _needs_store(what: str, instead: str) -> Callable[..., Any]:
-    """A verb that AMQP has no means for."""
-
-    def refuse(*args: object, **options: object) -> NoReturn:
-        raise without_store(what, instead)
-
-    return refuse
+UNWANTED_S = 1.0
 
 
-class RabbitMQBroker(Receiver):
-    """See `django_delayq.brokers.base.Broker`. One connection publishes, another one consumes.
+class RabbitMQBroker:
+    """See `django_delayq.brokers.base.Timer`. One connection publishes, another one consumes.
 
     `wall` and `monotonic` give seconds; tests give clocks that they move.
     """
@@ -59,8 +55,18 @@ class RabbitMQBroker(Receiver):
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(alias, wall, monotonic)
+        location = parse_location(alias.location)
+        self._names = Names(alias.options.prefix)
+        self._clock = Clock(wall, monotonic)
+        self._publisher = Publisher(location, self._names)
+        self._link = Link(location, self._names.prefix, HEARTBEAT_S)
+        self._silence = Silence(location, self._names)
+        self._consumer = Consumer(self._names, self._clock, self._forget)
+        self._leases = Leases()
+        self._waker = Waker()
         self._mine = Mine()
+        self._wanted: list[Pair] = []
+        self._known_built = False
 
     @classmethod
     def check(cls, alias: Alias) -> None:
@@ -76,40 +82,111 @@ class RabbitMQBroker(Receiver):
         with self._publisher.looking():
             pass
 
-    # Messages in
+    def close(self) -> None:
+        self.wake()
+        self._link.close()  # the server gives what is held here to others
+        self._publisher.close()
 
-    def put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
-        return self.begin_put(puts, on_conflict)()
-
-    def begin_put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
-        check_batch(puts)
-        if on_conflict != "keep":
-            raise without_store(f"on_conflict={on_conflict!r} with RabbitMQ", "leave it out")
-        now_ms = math.ceil(self._clock.wall() * 1000)  # sent at 0.9 ms, a delay of 1 ends at 2: 1 would be early
-        out, placed = [], []
-        for put in puts:
-            due_ms = now_ms + put.delay_ms if put.at_ms is None else max(put.at_ms, now_ms)
-            _check_delay(due_ms - now_ms)
-            note = outgoing.new_note(put, now_ms, due_ms)
-            out.append(outgoing.delayed(self._names, note, put.body, due_ms - now_ms, self._clock))
-            placed.append(Placed(put.id, due_ms, created=True))
-        finish = self._publisher.begin(out)
-
-        def wait() -> list[Placed]:
-            try:
-                finish()
-            except BrokerUnavailable as error:
-                raise SendError(str(error), unknown=tuple(put.id for put in puts)) from None
-            return placed
-
-        return wait
-
-    async def aput(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
-        return await sync_to_async(self.put, thread_sensitive=False)(puts, on_conflict)
+    # Alarms
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
-        self._publisher.publish(self._packed(alarms), within_s)
+        self._publisher.publish([outgoing(self._names, alarm, self._clock) for alarm in alarms], within_s)
+
+    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+        wants = [want for want in wants if want.count > 0 and not self._silence.covers((want.queue, want.key))]
+        pairs = [(want.queue, want.key) for want in wants]
+        with self._receiving(pairs):
+            for want, pair in zip(wants, pairs, strict=True):
+                self._subscribe(pair, want.count)
+            self._take_in()
+            self._consumer.await_deliveries(pairs)
+            claims = Claims([], [], self._clock.now_ms(), None)
+            until = self._clock.monotonic() + lease_ms / 1000
+            self._wanted = []
+            for want, pair in zip(wants, pairs, strict=True):
+                room = BATCH - len(claims.alarms)
+                taken = list(self._consumer.subscriptions[pair].take(min(want.count, room)))
+                claims.alarms += [self._leases.lease(delivery, until) for delivery in taken]
+                claims.left = claims.left or len(taken) == room < want.count
+                if short := want.count - len(taken):
+                    self._wanted.append(pair)  # a pair that filled its hands is not waited for
+                self._subscribe(pair, short)
+            claims.left = claims.left or any(self._consumer.subscriptions[pair].ready for pair in pairs)
+            claims.next_due_ms = self._next_due_ms(pairs, claims)
+            return claims
+
+    def _subscribe(self, pair: Pair, count: int) -> None:
+        with self._silence.using(pair):
+            self._consumer.subscribe(pair, min(count, BATCH))
+
+    def _take_in(self) -> None:
+        self._consumer.drain()
+        self._consumer.promote_due()
+
+    def _next_due_ms(self, pairs: Sequence[Pair], claims: Claims) -> int | None:
+        if claims.left:
+            return claims.now_ms
+        ready_at = self._consumer.next_ready_at(pairs)
+        return None if ready_at == math.inf else claims.now_ms + self._clock.ms_until(ready_at)
+
+    def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
+        return pairs  # the server is asked for what a consumer wants, of each queue by itself
+
+    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
+        check_batch(alarms)
+        check_batch(again)
+        with self._receiving():
+            self.put_alarms(again)  # first: what dies between the two is there twice, and never lost
+            self._consumer.acknowledge(self._leases.end(alarms))
+
+    def upkeep(self, *, lease_ms: int) -> Upkept:
+        with self._receiving(self._consumer.subscriptions) as connection:
+            connection.heartbeat_tick()
+            self._take_in()
+            lapsed = self._leases.end_lapsed(self._clock.monotonic())
+            self._consumer.give_back(lapsed)
+            self._consumer.give_back_unwanted(UNWANTED_S)
+            if self._consumer.has_strays():
+                self._publisher.reroute_strays()
+            upkept = Upkept(self._clock.now_ms(), len(lapsed))
+            next_end = self._leases.next_end()
+            if next_end is not None:
+                upkept.next_lease_end_ms = upkept.now_ms + self._clock.ms_until(next_end)
+            upkept.alarms_lost = self._lost_alarms()
+        self._publisher.repair_due()
+        return upkept
+
+    # Sleep
+
+    def wait(self, timeout: float) -> bool:
+        until = real_monotonic() + timeout
+        heard = self.pauses_heard
+        woken = False
+        while not woken and heard == self.pauses_heard:
+            left = min(until - real_monotonic(), self._next_ready_in_s())
+            if left <= 0:
+                break
+            with self._waker.listening() as wake:
+                woken = self._consumer.sleep(wake, left)
+            try:
+                with self._receiving():
+                    self._consumer.drain()  # what came may be held for now: no reason to claim
+                    self._consumer.adjust_prefetches(self._wanted)
+            except DelayqError:
+                break  # the next claim will tell
+        return True  # nor may it come later than the next claim that a consumer is gone
+
+    def _next_ready_in_s(self) -> float:
+        """Return how long it is until a claim of what was wanted last may find something; infinite when nobody
+        knows."""
+        with self._link.lock:
+            return self._consumer.next_ready_at(self._wanted) - self._clock.monotonic()
+
+    def wake(self) -> None:
+        self._waker.wake()
+
+    # Whether the alarms are all there, and whose they are
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         mine, now_ms = self._mine.token, self._clock.now_ms()
@@ -121,6 +198,10 @@ class RabbitMQBroker(Receiver):
         now_ms = self._clock.now_ms()
         return self._publisher.change(lambda entries: entries.end_rebuild(mine, now_ms))
 
+    def _lost_alarms(self) -> bool:
+        self._known_built = self._known_built or self._publisher.entries().built
+        return not self._known_built
+
     def owner(self, candidate: str = "") -> str:
         told = self._publisher.entries().owner
         return told if told or not candidate else self._publisher.change(lambda entries: entries.own(candidate))
@@ -129,74 +210,22 @@ class RabbitMQBroker(Receiver):
     def owner_key(self) -> str:
         return _("the queue %(queue)s in RabbitMQ", queue=self._names.register)
 
-    acquire = give_back = _needs_store("A limit over all workers with RabbitMQ", "limit each worker with concurrency=")
-
-    # Moves by id
-
-    def together(self, work: Callable[[], T]) -> T:
-        return work()
-
-    cancel = acancel = _needs_store("Cancelling with RabbitMQ", "let the handler look whether it is still wanted")
-    reschedule = areschedule = _needs_store("Rescheduling with RabbitMQ", "let the handler snooze")
-    purge = _needs_store("Removing waiting messages with RabbitMQ", "empty its queue with rabbitmqctl purge_queue")
-
-    def rescue(self, ids: Sequence[str]) -> list[bool]:
-        check_batch(ids)
-        with self._publisher.looking() as connection:
-            return buried.rescue(connection, self._names, ids, self._clock.now_ms())
-
-    def purge_errors(self, ids: Sequence[str]) -> list[bool]:
-        check_batch(ids)
-        with self._publisher.looking() as connection:
-            return buried.purge(connection, self._names, ids)
-
-    # Pauses
+    # Workers, and what they are told: the tables keep the pauses
 
     def pause(self, pause: Pause) -> None:
-        self._publisher.change(lambda entries: entries.pause(pause, self._clock.now_ms()))
-        self._tell_of_pauses()
+        self._publisher.tell_of_pauses()
 
-    def resume(self, queue: str | None, key: str | None) -> bool:
-        now_ms = self._clock.now_ms()
-        ended = self._publisher.change(lambda entries: entries.resume(queue, key, now_ms))
-        self._tell_of_pauses()
-        return ended
+    def resume(self, queue: str | None, key: str | None) -> None:
+        self._publisher.tell_of_pauses()
 
-    def _tell_of_pauses(self) -> None:
-        with self._publisher.looking() as connection, connection.channel() as channel:
-            channel.basic_publish_confirm(Message(""), self._names.news)
+    @property
+    def pauses_heard(self) -> int:
+        return self._consumer.pauses_heard
 
-    def pauses(self) -> list[Pause]:
-        return self._publisher.entries().pauses_at(self._clock.now_ms())
-
-    # Looks
-
-    get = aget = _needs_store("Looking a message up by its id with RabbitMQ", "keep what you need to know yourself")
-    tagged = _needs_store("Finding messages by tag", "give ids")
-    peek = _needs_store("Peeking with RabbitMQ", "see how many wait with delayq status")
-    audit = _needs_store("An audit with RabbitMQ", "see what its queues hold with delayq status")
-
-    def errors(self, count: int, offset: int = 0) -> list[Info]:
-        with self._publisher.looking() as connection:
-            return buried.errors(connection, self._names, count, offset)
-
-    def counts(self) -> Counts:
-        entries = self._publisher.entries()
-        with self._publisher.looking() as connection:
-            self._publisher.declare(entries.sets)  # one may have been deleted
-            return looks.count(connection, self._names, entries, self._clock.now_ms())
-
-    def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
-        raise Unsupported("RabbitMQ can't be asked for single alarms.")
-
-    def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
-        raise Unsupported("RabbitMQ can't list its alarms.")
-
-    def announce(self, worker: WorkerInfo) -> list[Pause]:
-        return self._publisher.change(lambda entries: entries.announce(worker, self._clock.now_ms()))
+    def announce(self, worker: WorkerInfo) -> None:
+        self._publisher.change(lambda entries: entries.announce(worker, self._clock.now_ms()))
 
     def retire(self, worker: str) -> None:
-        self._give_back()
         self._publisher.change(lambda entries: entries.retire(worker))
 
     def workers(self) -> list[WorkerInfo]:
@@ -205,9 +234,33 @@ class RabbitMQBroker(Receiver):
     def report(self) -> ServerReport:
         with self._publisher.looking() as connection:
             version = str(connection.server_properties.get("version", "0"))
-        return looks.report_of(version, self._link.location.shown)
+        return report_of(version, self._link.location.shown)
+
+    # The connection that consumes
+
+    @contextmanager
+    def _receiving(self, pairs: Collection[Pair] = ()) -> Iterator[Connection]:
+        """Give the connection that consumes. The queues of these pairs are there."""
+        with self._link.using() as connection:
+            if not self._consumer.is_on(connection):
+                self._forget()
+                self._publisher.declare(pairs)
+                self._consumer.attach(connection)
+                self._leases.clear()
+            elif pairs:
+                self._publisher.declare(pairs)
+            yield connection
+
+    def _forget(self) -> None:
+        """Take note that queues, and what was in them, may be gone."""
+        self._publisher.mend()
+        self._known_built = False
 
 
-def _check_delay(delay_ms: int) -> None:
-    if delay_ms > LONGEST_S * 1000:
-        raise without_store(f"A delay of {to_text(delay_ms)}, over 8 years,", "send it later")
+def report_of(version: str, shown: str) -> ServerReport:
+    """Return whether a server of this version is fit for a worker."""
+    server = _("%(server)s at %(address)s", server=f"RabbitMQ {version}", address=shown)
+    durability = _("nothing that was confirmed is lost while most nodes of a quorum queue are there")
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    problems: list[str] = [_("%(server)s is too old; use 3.10 or newer.", server=server)] if numbers < OLDEST else []
+    return ServerReport(server, durability, problems=problems)

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from django.core.exceptions import ImproperlyConfigured
 
-SetName = tuple[str, str]  # queue, key
+Pair = tuple[str, str]
+"""A queue and a key."""
 
 LEVELS = 28
 LONGEST_S = 2**LEVELS - 1
@@ -20,7 +21,7 @@ LONGEST_S = 2**LEVELS - 1
 
 MOST_BYTES = 160
 """The longest address: with the words of the levels it must stay below the 255 bytes of a routing key."""
-MOST_BYTES_OF_PREFIX = 255 - len(".suspect.") - MOST_BYTES
+MOST_BYTES_OF_PREFIX = 255 - len(".ready.") - MOST_BYTES
 
 
 class Names:
@@ -40,6 +41,7 @@ class Names:
         self.news = f"{prefix}.news"
         """The exchange that tells every worker of a pause."""
         self.error = f"{prefix}.error"
+        """A queue for what is no alarm; nobody reads it."""
         self.stray = f"{prefix}.stray"
         """An exchange, and its queue: what finds no queue behind the last exchange, since it was deleted."""
         self.register = f"{prefix}.register"
@@ -55,15 +57,11 @@ class Names:
         return f"{self.prefix}.entry.{level:02}"
 
     def ready(self, queue: str, key: str) -> str:
-        """Where the messages of a (queue, key) arrive."""
+        """Where the alarms of a (queue, key) arrive."""
         return f"{self.prefix}.ready.{address(queue, key)}"
 
-    def suspect(self, queue: str, key: str) -> str:
-        """Where those wait that were held by workers that died twice."""
-        return f"{self.prefix}.suspect.{address(queue, key)}"
-
     def way(self, seconds: int, queue: str, key: str) -> tuple[str, str]:
-        """The exchange and the routing key of a message that arrives after whole seconds."""
+        """The exchange and the routing key of an alarm that arrives after whole seconds."""
         if not seconds:
             return self.direct, self.ready(queue, key)
         top = seconds.bit_length() - 1

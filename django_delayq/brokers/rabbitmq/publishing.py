@@ -1,8 +1,8 @@
 """Publishing with confirms, in batches: what is confirmed is on the disks of its queue."""
 
 import socket
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from time import monotonic, sleep
@@ -10,11 +10,11 @@ from time import monotonic, sleep
 from amqp import Channel, Connection, Message, spec
 from amqp.exceptions import AMQPError, ChannelError
 
+from django_delayq.brokers.base import BATCH
+from django_delayq.brokers.rabbitmq.alarms import Outgoing, rerouted
 from django_delayq.brokers.rabbitmq.link import Link
 from django_delayq.brokers.rabbitmq.locations import TIMEOUT_S, Location
-from django_delayq.brokers.rabbitmq.names import Names, SetName
-from django_delayq.brokers.rabbitmq.notes import unpack
-from django_delayq.brokers.rabbitmq.outgoing import Outgoing
+from django_delayq.brokers.rabbitmq.names import Names, Pair
 from django_delayq.brokers.rabbitmq.register import Entries, R, Register
 from django_delayq.brokers.rabbitmq.topology import Topology
 from django_delayq.errors import BrokerUnavailable
@@ -23,13 +23,14 @@ BUDGET_S = 2.0
 PAUSE_S = 0.05
 REPAIR_EVERY_S = 60.0
 SENDING_S = 1.0
-"""What is left for the messages, at their first try, where new queues had to be made: that can take longer than all."""
+"""What is left for the alarms, at their first try, where new queues had to be made: that can take longer than all."""
 
 
 class Publisher:
     """Declares and publishes on a connection of its own, which the server may block without holding up another one."""
 
     def __init__(self, location: Location, names: Names) -> None:
+        self._names = names
         self._link = Link(location, names.prefix)
         self._topology = Topology(names)
         self._repair_at = 0.0
@@ -41,30 +42,35 @@ class Publisher:
 
     @contextmanager
     def looking(self) -> Iterator[Connection]:
-        """The connection, for a look or a change beside what is published."""
+        """Give the connection, for a look or a change beside what is published."""
         with self._using() as connection:
             self._topology.ensure(connection, ())
             yield connection
 
     def entries(self) -> Entries:
-        """What the register holds now."""
+        """Return what the register holds now."""
         with self.looking() as connection:
             return self._register.read(connection)
 
     def change(self, edit: Callable[[Entries], R]) -> R:
-        """Hold in the register what `edit` makes of it, and give what that gives."""
+        """Hold in the register what `edit` makes of it, and return what that gives."""
         with self.looking() as connection:
             return self._register.change(connection, edit)
 
-    def declare(self, sets: Collection[SetName]) -> None:
-        """Make sure that the queues of these sets are there.
+    def tell_of_pauses(self) -> None:
+        """Tell every worker that a pause began or ended."""
+        with self.looking() as connection, connection.channel() as channel:
+            channel.basic_publish_confirm(Message(""), self._names.news)
+
+    def declare(self, pairs: Collection[Pair]) -> None:
+        """Make sure that the queues of these pairs are there.
 
         Those that are known to be do not wait for what others publish.
         """
-        if self._topology.knows(sets):
+        if self._topology.knows(pairs):
             return
         with self._using() as connection:
-            self._ensure(connection, sets)
+            self._topology.ensure(connection, pairs)
 
     def repair_due(self) -> None:
         """Make again what was deleted of the levels, and around them: looked for once a minute."""
@@ -72,6 +78,17 @@ class Publisher:
             self._repair_at = monotonic() + REPAIR_EVERY_S
             with self.looking() as connection:
                 self._topology.repair(connection)
+
+    def reroute_strays(self) -> None:
+        """Put what found no queue when it was due into that queue, which is made again."""
+        self._topology.mend()
+        with self.looking() as connection, connection.channel() as channel:
+            strays: list[Message] = []
+            while len(strays) < BATCH and (stray := channel.basic_get(self._names.stray)) is not None:
+                strays.append(stray)
+            self.publish([rerouted(self._names, stray) for stray in strays])
+            for stray in strays:
+                channel.basic_ack(stray.delivery_tag)
 
     def mend(self) -> None:
         """Declare all anew before the next use: something may be gone."""
@@ -84,19 +101,9 @@ class Publisher:
     def publish(self, outgoing: Sequence[Outgoing], within_s: float = BUDGET_S) -> None:
         """Publish all to queues that are there. Raises `BrokerUnavailable` when not all is confirmed in time.
 
-        What a broken connection leaves unconfirmed is sent again, under the same uid.
+        What a broken connection leaves unconfirmed is sent again: of two alarms for one row one is stale.
         """
-        self.begin(outgoing, within_s)()
-
-    def begin(self, outgoing: Sequence[Outgoing], within_s: float = BUDGET_S) -> Callable[[], None]:
-        """As `publish`, without waiting: the function that is given waits and raises."""
         batch = _Batch({out.uid: out for out in outgoing}, monotonic() + within_s)
-        if batch.unconfirmed:
-            with suppress(BrokerUnavailable), self._using(within_s) as connection:
-                self._send(connection, batch)
-        return lambda: self._finish(batch)
-
-    def _finish(self, batch: "_Batch") -> None:
         while batch.unconfirmed:
             try:
                 with self._using(batch.seconds_left) as connection:
@@ -110,7 +117,7 @@ class Publisher:
 
     @contextmanager
     def _using(self, within_s: float = TIMEOUT_S) -> Iterator[Connection]:
-        """The connection. An exchange or a queue that is gone, or not bound, is made again before the next use."""
+        """Give the connection. An exchange or a queue that is gone, or not bound, is made again before the next use."""
         with self._link.using(within_s) as connection:
             try:
                 yield connection
@@ -119,7 +126,7 @@ class Publisher:
                 raise
 
     def _send(self, connection: Connection, batch: "_Batch") -> None:
-        made = self._ensure(connection, (out.set_name for out in batch.unconfirmed.values()))
+        made = self._topology.ensure(connection, (out.pair for out in batch.unconfirmed.values() if out.pair))
         if made and batch.sent_on is None:  # each new connection asks for them again: a fault that stays must end
             batch.until = max(batch.until, monotonic() + SENDING_S)
         if self._channel is None or self._channel.connection is not connection:
@@ -141,12 +148,6 @@ class Publisher:
             self._topology.mend()
             raise AMQPError(refused)
 
-    def _ensure(self, connection: Connection, sets: Iterable[SetName]) -> bool:
-        new = self._topology.ensure(connection, sets)
-        if new:
-            self._register.note_sets(connection, new)
-        return bool(new)
-
     def _new_channel(self, connection: Connection) -> Channel:
         channel = connection.channel()
         channel.confirm_select()
@@ -162,16 +163,15 @@ class Publisher:
         for batch, uid in self._taken(tag, multiple):
             if uid in self._returned:  # confirmed as routed nowhere
                 batch.refused = "no queue is bound for it"
-            elif uid in batch.unconfirmed:
-                batch.unconfirmed.pop(uid).confirmed = True
+            else:
+                batch.unconfirmed.pop(uid, None)
 
     def _on_nack(self, tag: int, multiple: bool) -> None:
         for batch, _ in self._taken(tag, multiple):
             batch.refused = "a queue refused a message: it is full, or has no majority of its nodes"
 
     def _on_return(self, error: Exception, exchange: str, routing_key: str, message: Message) -> None:
-        note, _ = unpack(message)
-        self._returned.add(note.uid if note else "")
+        self._returned.add(message.properties.get("message_id", ""))
 
     def _taken(self, tag: int, multiple: bool) -> list[tuple["_Batch", str]]:
         if not multiple:

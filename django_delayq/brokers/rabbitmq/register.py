@@ -5,9 +5,9 @@ try again. Publishing the next one pushes the last one out, so there is never mo
 server gives it back.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TypeVar
 
@@ -15,8 +15,8 @@ from amqp import Channel, Connection, Message
 
 from django_delayq import codec
 from django_delayq.brokers.meta import Meta
-from django_delayq.brokers.rabbitmq.names import Names, SetName
-from django_delayq.brokers.rabbitmq.notes import PERSISTENT
+from django_delayq.brokers.rabbitmq.alarms import PERSISTENT
+from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.errors import BrokerUnavailable
 
 HELD_S, PAUSE_S = 2.0, 0.005
@@ -29,7 +29,6 @@ R = TypeVar("R")
 class Entries(Meta):
     """What the register holds."""
 
-    sets: list[SetName] = field(default_factory=list)
     owner: str = ""
     """The store that the alarms are for."""
 
@@ -64,12 +63,6 @@ class Register:
             channel.basic_publish_confirm(new, self._names.direct, self._names.register, mandatory=True)
             channel.basic_ack(message.delivery_tag)
             return answer
-
-    def note_sets(self, connection: Connection, sets: Iterable[SetName]) -> None:
-        """Remember which (queue, key) pairs there are: AMQP can't list queues."""
-        known = self.read(connection).sets
-        if new := [name for name in sets if name not in known]:
-            self.change(connection, lambda entries: entries.sets.extend(new))
 
     def _take(self, channel: Channel) -> tuple[Message, Entries]:
         until = monotonic() + HELD_S

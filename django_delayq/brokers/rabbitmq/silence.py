@@ -12,7 +12,7 @@ from amqp.exceptions import NotFound
 
 from django_delayq.brokers.rabbitmq.link import FAULTS, Link
 from django_delayq.brokers.rabbitmq.locations import Location
-from django_delayq.brokers.rabbitmq.names import Names, SetName
+from django_delayq.brokers.rabbitmq.names import Names, Pair
 from django_delayq.brokers.rabbitmq.topology import waiting
 from django_delayq.safe_logs import logger
 
@@ -26,11 +26,11 @@ class Silence:
     def __init__(self, location: Location, names: Names) -> None:
         self._location = location
         self._names = names
-        self._doubted: set[SetName] = set()
-        self._ask_at: dict[SetName, float] = {}
+        self._doubted: set[Pair] = set()
+        self._ask_at: dict[Pair, float] = {}
 
     @contextmanager
-    def using(self, name: SetName) -> Iterator[None]:
+    def using(self, name: Pair) -> Iterator[None]:
         """For what concerns this set's queue alone. A fault in it is a reason to doubt the queue."""
         try:
             yield
@@ -38,7 +38,7 @@ class Silence:
             self._doubted.add(name)
             raise
 
-    def covers(self, name: SetName) -> bool:
+    def covers(self, name: Pair) -> bool:
         """Whether to leave this set alone. May wait for its queue, and raises when the server itself is away."""
         if name not in self._doubted or monotonic() < self._ask_at.get(name, 0):
             return name in self._doubted

@@ -9,8 +9,8 @@ from typing import Any
 from amqp import Channel, Connection, Message
 from amqp.exceptions import AMQPError, NotFound, PreconditionFailed, ResourceLocked
 
-from django_delayq.brokers.rabbitmq.names import LEVELS, Names, SetName
-from django_delayq.brokers.rabbitmq.notes import PERSISTENT
+from django_delayq.brokers.rabbitmq.alarms import PERSISTENT
+from django_delayq.brokers.rabbitmq.names import LEVELS, Names, Pair
 from django_delayq.safe_logs import logger
 
 MOST = 2**31 - 1
@@ -28,32 +28,32 @@ class Topology:
     def __init__(self, names: Names) -> None:
         self._names = names
         self._connection: Connection | None = None
-        self._sets: set[SetName] = set()
+        self._pairs: set[Pair] = set()
         self._broken = False
 
     def mend(self) -> None:
         """Declare all anew before the next use: something is gone, or may be."""
         self._connection, self._broken = None, True
 
-    def knows(self, sets: Iterable[SetName]) -> bool:
-        """Whether all these were declared, and nothing was found to be gone since."""
-        return self._connection is not None and self._sets.issuperset(sets)
+    def knows(self, pairs: Iterable[Pair]) -> bool:
+        """Return whether the queues of all these were declared, and nothing was found to be gone since."""
+        return self._connection is not None and self._pairs.issuperset(pairs)
 
-    def ensure(self, connection: Connection, sets: Iterable[SetName]) -> list[SetName]:
-        """Declare what was not declared on this connection. Gives the sets that are new to it."""
+    def ensure(self, connection: Connection, pairs: Iterable[Pair]) -> bool:
+        """Declare what was not declared on this connection. Return whether the queue of a pair was."""
         is_new = self._connection is not connection
-        missing = [name for name in dict.fromkeys(sets) if is_new or name not in self._sets]
+        missing = [pair for pair in dict.fromkeys(pairs) if is_new or pair not in self._pairs]
         if is_new:
             _set_up(connection, self._names)
             if self._broken:
                 self.repair(connection)
-            self._connection, self._sets = connection, set()
+            self._connection, self._pairs = connection, set()
         if missing:
             with connection.channel() as channel:
-                for name in missing:
-                    _declare_set(channel, self._names, name)
-                    self._sets.add(name)
-        return missing
+                for pair in missing:
+                    _declare_pair(channel, self._names, pair)
+                    self._pairs.add(pair)
+        return bool(missing)
 
     def repair(self, connection: Connection) -> None:
         """Declare anew the levels, and what is around them: what is there stays as it is. What has other arguments is
@@ -78,7 +78,7 @@ def waiting(channel: Channel, queue: str) -> int:
 
 
 def _set_up(connection: Connection, names: Names) -> None:
-    """Declare all but the sets, unless that was done: to ask is a round trip, to declare are 180.
+    """Declare all but the queues of pairs, unless that was done: to ask is a round trip, to declare are 180.
 
     One at a time: the first one puts the register in its queue, and a second one would put another in its place.
     """
@@ -105,7 +105,7 @@ def _is_there(connection: Connection, names: Names) -> bool:
 
 
 def _base(names: Names) -> list[Callable[[Channel], None]]:
-    """What declares all but the register and the sets, a part each."""
+    """What declares all but the register and the queues of pairs, a part each."""
     levels = [partial(_declare_level, names=names, level=level) for level in range(LEVELS)]
     return [partial(_declare_around, names=names), *levels]
 
@@ -149,16 +149,15 @@ def _declare_level(channel: Channel, names: Names, level: int) -> None:
     channel.exchange_bind(following, name, f"{before}0.#")
 
 
-def _declare_set(channel: Channel, names: Names, name: SetName) -> None:
-    for queue in (names.ready(*name), names.suspect(*name)):
-        # A policy of the site's may still drop a message here: then it is not gone, but buried.
-        buried = {"x-dead-letter-exchange": names.direct, "x-dead-letter-routing-key": names.error}
-        # The server closes the channel of what is unacknowledged for 30 minutes, unless its queue asks for more (3.12).
-        patient = {"x-consumer-timeout": MOST}
-        _declare_queue(channel, queue, **buried, **patient)
-        channel.queue_bind(queue, names.direct, queue)
-    ready = names.ready(*name)
-    channel.queue_bind(ready, names.due, "#." + ready.removeprefix(f"{names.prefix}.ready."))
+def _declare_pair(channel: Channel, names: Names, pair: Pair) -> None:
+    queue = names.ready(*pair)
+    # What a policy of the site's drops here, and what a worker refuses, is not gone, but kept.
+    refused = {"x-dead-letter-exchange": names.direct, "x-dead-letter-routing-key": names.error}
+    # The server closes the channel of what is unacknowledged for 30 minutes, unless its queue asks for more (3.12).
+    patient = {"x-consumer-timeout": MOST}
+    _declare_queue(channel, queue, **refused, **patient)
+    channel.queue_bind(queue, names.direct, queue)
+    channel.queue_bind(queue, names.due, "#." + queue.removeprefix(f"{names.prefix}.ready."))
 
 
 def _declare_queue(channel: Channel, name: str, **arguments: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from django.core.management.base import CommandError
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Capability, SetCount
+from django_delayq.brokers.base import Broker, SetCount
 from django_delayq.management.delayq.arguments import USAGE, Options, add_no_input
 from django_delayq.management.delayq.by_id import add_ids, batches, move_named
 from django_delayq.management.delayq.found import buried_ids, waiting_pages
@@ -51,8 +51,6 @@ def _purge_wholly(broker: Broker, ids: Sequence[str]) -> list[bool]:
 
 
 def _purge_waiting(broker: Broker, queue: str | None, key: str | None, interactive: bool, write: Write) -> None:
-    if Capability.PEEK not in broker.capabilities:
-        broker.purge([])  # says what to do instead
     chosen, now_ms = _chosen(broker, queue, key)
     if chosen and interactive:
         confirm(f"Purge {counted(_size(chosen), 'waiting message')} for good?")

@@ -66,10 +66,6 @@ def _write_figures(write: Write, seen: Status) -> None:
         write(f"retried: {_counted(seen, 'retried', seen.retried)}")
     if seen.totals:
         write(f"totals: {_listed(seen.totals)}")
-    if seen.levels:
-        levels = {to_text(2**level * 1000): count for level, count in enumerate(seen.levels) if count}
-        write(f"pending by level: {_listed(levels) or 'none'}; of which queue and key is known when they are due")
-        write("running: as the workers said last; the broker does not tell what they hold")
     write(f"suspects: {seen.suspects}")
     write(f"parked keys: {len(seen.parked)}")
     write(f"next due: {to_words(seen.next_due_ms, seen.now_ms)}")
@@ -107,9 +103,7 @@ def _hour_words(hour: Hour) -> str:
     return f"{due}, {'at least ' if hour.drain.at_least else ''}{to_text(hour.drain.ms)} to drain"
 
 
-def _skew_words(skew_ms: int | None, decides: str) -> str:
-    if skew_ms is None:
-        return "none to compare; this broker has no clock of its own"
+def _skew_words(skew_ms: int, decides: str) -> str:
     if skew_ms == 0:
         return "none"
     where = "ahead of" if skew_ms > 0 else "behind"

@@ -34,7 +34,6 @@ def status_shape(seen: Status) -> dict[str, Any]:
         "last_day": _throughput_shape(seen.last_day),
         "forecast": [_hour_shape(each) for each in seen.forecast],
         "untimed": list(seen.untimed),
-        "levels": list(seen.levels),
         "waiting": [_waiting_shape(each) for each in seen.waiting],
         "pauses": [pause_shape(each) for each in seen.pauses],
         "workers": [_worker_shape(each) for each in seen.workers],

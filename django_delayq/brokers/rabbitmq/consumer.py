@@ -1,0 +1,279 @@
+"""What RabbitMQ delivers to this process: alarms, held until they are due and acknowledged when they are dropped.
+
+There is a prefetch for each wanted (queue, key): what is leased, what is wanted and what is held, so that behind a slow
+handler nothing is heaped up here while another worker is free.
+
+What is given back, or comes from a connection that was lost, the server delivers again, and it is ready at once: an
+alarm may be early, since its row decides.
+"""
+
+import math
+import secrets
+import select
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from itertools import count
+from time import monotonic
+
+from amqp import Channel, Connection, Message
+
+from django_delayq.brokers.base import Alarm
+from django_delayq.brokers.rabbitmq.alarms import Envelope, unpack
+from django_delayq.brokers.rabbitmq.clock import Clock
+from django_delayq.brokers.rabbitmq.deliveries import Delivery, Prefetch, Subscription
+from django_delayq.brokers.rabbitmq.names import Names, Pair
+from django_delayq.brokers.rabbitmq.topology import waiting
+from django_delayq.safe_logs import logger
+
+MOST_HELD = 1_000
+"""The most of one (queue, key) that is held until it is due."""
+
+LONGEST_HOLD_S = 2.0
+"""No alarm leaves the levels so long before it is due."""
+
+PART_S = 0.001
+"""How long to wait for the rest of what has come in part; it is waited for again at the next look."""
+ARRIVAL_S = 0.1
+"""How long a claim that found nothing waits for what the server says is on its way."""
+
+
+def _readable(sock: socket.socket) -> bool:
+    """Return whether something can be read at once; TLS may hold it where nobody can see it on the socket."""
+    if isinstance(sock, ssl.SSLSocket) and sock.pending():
+        return True
+    return bool(_await_readable([sock], 0))
+
+
+def _await_readable(files: Sequence[int | socket.socket], timeout_s: float) -> set[int]:
+    """Return the descriptors of those that can be read, or have broken, within the timeout.
+
+    Not by `select.select`, which takes no descriptor over 1,023.
+    """
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(math.ceil(timeout_s * 1000))}
+
+
+class Consumer:
+    """The deliveries of one connection. Whoever calls holds the link's lock, and may pass its connection only."""
+
+    def __init__(self, names: Names, clock: Clock, on_cancel: Callable[[], object]) -> None:
+        self._names = names
+        self._clock = clock
+        self._on_cancel = on_cancel
+        self._numbers = count()
+        self._connection: Connection | None = None
+        self._channel: Channel
+        self._sockets: list[int | socket.socket] = []  # asked for its socket, a dropped connection connects anew
+        self._unacknowledged: dict[int, Prefetch] = {}  # by tag, in the order of delivery
+        self._looked_at = deque([-math.inf, -math.inf], maxlen=2)
+        self._warned: set[str] = set()
+        self.subscriptions: dict[Pair, Subscription] = {}
+        self.pauses_heard = 0
+        """How often workers were told of pauses."""
+
+    def is_on(self, connection: Connection) -> bool:
+        """Return whether it uses this connection."""
+        return self._connection is connection
+
+    def attach(self, connection: Connection) -> None:
+        """Use this connection. All that came over the last one is gone: the server gives it to whoever asks."""
+        self._connection = connection
+        self._unacknowledged, self.subscriptions, self._warned = {}, {}, set()
+        self._sockets = [connection.sock]
+        self._channel = connection.channel()
+        queue = f"{self._names.news}.{secrets.token_urlsafe(9)}"
+        self._channel.queue_declare(queue, exclusive=True, auto_delete=True)
+        self._channel.queue_bind(queue, self._names.news)
+        self._channel.basic_consume(queue, no_ack=True, callback=self._on_news)
+
+    def subscribe(self, pair: Pair, wanted: int) -> None:
+        """Have the server send what is wanted of a pair, beside what is held and leased."""
+        subscription = self.subscriptions.setdefault(pair, Subscription(pair))
+        subscription.wanted, subscription.wanted_at = wanted, self._clock.monotonic()
+        self._adjust_prefetch(subscription)
+
+    def adjust_prefetches(self, pairs: Iterable[Pair]) -> None:
+        """See that what these pairs want can come, of those that are subscribed to."""
+        for pair in pairs:
+            if subscription := self.subscriptions.get(pair):
+                self._adjust_prefetch(subscription)
+
+    def _adjust_prefetch(self, subscription: Subscription) -> None:
+        """See that what is wanted can come, and not far more. While anything still can, it is left as it is."""
+        prefetch, held = subscription.prefetch, len(subscription.held)
+        if prefetch is not None:
+            if not prefetch.is_full:
+                return
+            if prefetch.credit > 4 * (subscription.leased + held + subscription.wanted):
+                self._cancel(subscription)
+        if len(subscription.ready) < subscription.wanted and held < MOST_HELD:
+            self._cancel(subscription)
+            self._consume(subscription, subscription.leased + subscription.wanted + min(held, MOST_HELD - held))
+
+    def _consume(self, subscription: Subscription, credit: int) -> None:
+        prefetch = Prefetch(subscription, f"{next(self._numbers)}", min(credit, 65_535))
+        self._channel.basic_qos(0, prefetch.credit, False)
+        self._channel.basic_consume(
+            self._names.ready(*subscription.pair),
+            consumer_tag=prefetch.tag,
+            callback=lambda message: self._on_message(prefetch, message),
+            on_cancel=lambda tag: self._on_cancelled(prefetch),
+        )
+        subscription.prefetch = prefetch
+
+    def _cancel(self, subscription: Subscription) -> None:
+        """Have the server send no more."""
+        self.drain()  # its queue may be gone
+        if subscription.prefetch is not None:
+            self._channel.basic_cancel(subscription.prefetch.tag)
+            subscription.prefetch = None
+
+    def drain(self) -> None:
+        """Take in what the server has sent, without waiting for more."""
+        connection = self._channel.connection
+        with suppress(TimeoutError):
+            while _readable(connection.sock):
+                connection.drain_events(timeout=PART_S)
+
+    def await_deliveries(self, pairs: Collection[Pair]) -> None:
+        """Wait a moment for what waits at the server for these pairs and is about to come."""
+        until = monotonic() + ARRIVAL_S
+        while not any(self.subscriptions[pair].ready for pair in pairs) and monotonic() < until:
+            left = sum(self.waiting(pair) for pair in pairs)
+            self.flush()
+            self.promote_due()
+            if not left:
+                return
+
+    def flush(self) -> None:
+        """Take in all that the server has sent up to now.
+
+        A queue that says that nothing waits may have sent it a moment before; what answers the next question comes
+        behind that.
+        """
+        self._channel.basic_qos(0, 1, False)  # asked for its answer: each consumer was given its own before
+        self.drain()
+
+    def waiting(self, pair: Pair) -> int:
+        """Return how many alarms of a pair wait that nobody was sent."""
+        return waiting(self._channel, self._names.ready(*pair))
+
+    def promote_due(self) -> None:
+        """Make ready what is due by now."""
+        now = self._clock.monotonic()
+        for subscription in self.subscriptions.values():
+            subscription.promote_due(now)
+
+    def has_strays(self) -> bool:
+        """Return whether there are messages that found no queue when they were due."""
+        return waiting(self._channel, self._names.stray) > 0
+
+    def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
+        """Have the server forget leased alarms: one frame for those that came in a row."""
+        ended = {delivery.tag for delivery in deliveries}
+        last = 0
+        for tag in self._unacknowledged:
+            if tag not in ended:
+                break
+            last = tag
+        if last:
+            self._channel.basic_ack(last, multiple=True)
+        for tag in sorted(ended):
+            self._note_over(tag)
+            if tag > last:
+                self._channel.basic_ack(tag)
+
+    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Have the server deliver leased alarms again, to whoever asks."""
+        for delivery in deliveries:
+            self._note_over(delivery.tag)
+            self._channel.basic_reject(delivery.tag, requeue=True)
+
+    def _note_over(self, tag: int) -> None:
+        prefetch = self._unacknowledged.pop(tag)
+        prefetch.unacknowledged -= 1
+        prefetch.subscription.leased -= 1
+
+    def give_back_unwanted(self, idle_s: float) -> None:
+        """Give back what is ready of pairs that nobody has asked for of late, and have the server send no more.
+
+        Nor since the look before the last: while a memory alarm is on, it is these looks that nobody gets around.
+        """
+        now = self._clock.monotonic()
+        before = min(now - idle_s, self._looked_at[0])
+        self._looked_at.append(now)
+        for subscription in self.subscriptions.values():
+            if subscription.ready and subscription.wanted_at <= before:
+                self._cancel(subscription)
+                self.give_back(subscription.take_all())
+
+    def sleep(self, wake: int, timeout: float) -> bool:
+        """Wait until the server sends something, or the descriptor `wake` can be read. Without the lock.
+
+        Return whether there is a reason to claim: `wake`, or a connection that broke meanwhile.
+        """
+        try:
+            return wake in _await_readable([wake, *self._sockets], timeout)
+        except (OSError, ValueError):
+            return True
+
+    def next_ready_at(self, pairs: Iterable[Pair]) -> float:
+        """Return when an alarm of these pairs is due, now at the earliest; infinite where nobody knows."""
+        found = [subscription for pair in pairs if (subscription := self.subscriptions.get(pair))]
+        if any(subscription.ready for subscription in found):
+            return self._clock.monotonic()
+        return min((subscription.held[0][0] for subscription in found if subscription.held), default=math.inf)
+
+    def _on_news(self, message: Message) -> None:
+        self.pauses_heard += 1
+
+    def _on_cancelled(self, prefetch: Prefetch) -> None:
+        if prefetch.subscription.prefetch is prefetch:
+            prefetch.subscription.prefetch = None  # its queue or its node is gone
+        self._on_cancel()
+
+    def _on_message(self, prefetch: Prefetch, message: Message) -> None:
+        envelope = unpack(message)
+        if envelope is None:
+            self._refuse(prefetch.subscription.pair, message)
+            return
+        tag = message.delivery_tag
+        self._unacknowledged[tag] = prefetch
+        prefetch.unacknowledged += 1
+        ready_at = self._ready_at(envelope, bool(message.delivery_info["redelivered"]))
+        alarm = Alarm(*prefetch.subscription.pair, envelope.id)
+        prefetch.subscription.hold(Delivery(alarm, envelope.due_ms, ready_at, tag, prefetch))
+
+    def _refuse(self, pair: Pair, message: Message) -> None:
+        """Have the server move what is no alarm to the queue of errors: nobody runs what RabbitMQ carries."""
+        self._channel.basic_reject(message.delivery_tag, requeue=False)
+        self._warn_once(
+            "RabbitMQ's queue %r holds messages that are no alarms: they are moved to the queue %r, where nobody reads"
+            " them. Those of a django-delayq that had no store run with that version only.",
+            self._names.ready(*pair), self._names.error,
+        )  # fmt: skip
+
+    def _ready_at(self, envelope: Envelope, is_again: bool) -> float:
+        """Return when an alarm may be claimed. Early costs a look at its row, which then has it scheduled again."""
+        now = self._clock.monotonic()
+        if not envelope.clock or envelope.clock != self._clock.name:
+            return now if is_again else now + envelope.hold_ms / 1000
+        if envelope.due_s <= now + LONGEST_HOLD_S:
+            return envelope.due_s
+        self._warn_once(
+            "RabbitMQ handed on an alarm %g s early: the clock of one of its nodes has jumped ahead. No message is"
+            " early for it: the rows decide.",
+            round(envelope.due_s - now, 1),
+        )  # fmt: skip
+        return now
+
+    def _warn_once(self, text: str, *arguments: object) -> None:
+        """Log a warning, once for each connection."""
+        if text not in self._warned:
+            self._warned.add(text)
+            logger.warning(text, *arguments)
