@@ -13,6 +13,7 @@ from django_delayq.brokers.base import (
     Alarm,
     Capability,
     Claims,
+    Pair,
     Pause,
     ServerReport,
     Upkept,
@@ -27,7 +28,7 @@ from django_delayq.brokers.rabbitmq.consumer import Consumer
 from django_delayq.brokers.rabbitmq.leases import Leases
 from django_delayq.brokers.rabbitmq.link import Link
 from django_delayq.brokers.rabbitmq.locations import HEARTBEAT_S, parse_location
-from django_delayq.brokers.rabbitmq.names import Names, Pair
+from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.publishing import Publisher
 from django_delayq.brokers.rabbitmq.silence import Silence
 from django_delayq.brokers.rabbitmq.waker import Waker

@@ -20,11 +20,11 @@ from time import monotonic
 
 from amqp import Channel, Connection, Message
 
-from django_delayq.brokers.base import Alarm
+from django_delayq.brokers.base import Alarm, Pair
 from django_delayq.brokers.rabbitmq.alarms import Envelope, unpack
 from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.deliveries import Delivery, Prefetch, Subscription
-from django_delayq.brokers.rabbitmq.names import Names, Pair
+from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.topology import waiting
 from django_delayq.safe_logs import logger
 

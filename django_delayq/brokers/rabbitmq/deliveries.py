@@ -4,8 +4,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from django_delayq.brokers.base import Alarm
-from django_delayq.brokers.rabbitmq.names import Pair
+from django_delayq.brokers.base import Alarm, Pair
 
 
 @dataclass(slots=True, eq=False)

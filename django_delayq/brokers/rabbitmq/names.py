@@ -12,9 +12,6 @@ from urllib.parse import quote
 
 from django.core.exceptions import ImproperlyConfigured
 
-Pair = tuple[str, str]
-"""A queue and a key."""
-
 LEVELS = 28
 LONGEST_S = 2**LEVELS - 1
 """Eight and a half years."""

@@ -10,11 +10,11 @@ from time import monotonic, sleep
 from amqp import Channel, Connection, Message, spec
 from amqp.exceptions import AMQPError, ChannelError
 
-from django_delayq.brokers.base import BATCH
+from django_delayq.brokers.base import BATCH, Pair
 from django_delayq.brokers.rabbitmq.alarms import Outgoing, rerouted
 from django_delayq.brokers.rabbitmq.link import Link
 from django_delayq.brokers.rabbitmq.locations import TIMEOUT_S, Location
-from django_delayq.brokers.rabbitmq.names import Names, Pair
+from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.register import Entries, R, Register
 from django_delayq.brokers.rabbitmq.topology import Topology
 from django_delayq.errors import BrokerUnavailable

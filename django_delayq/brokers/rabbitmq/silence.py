@@ -10,9 +10,10 @@ from time import monotonic
 
 from amqp.exceptions import NotFound
 
+from django_delayq.brokers.base import Pair
 from django_delayq.brokers.rabbitmq.link import FAULTS, Link
 from django_delayq.brokers.rabbitmq.locations import Location
-from django_delayq.brokers.rabbitmq.names import Names, Pair
+from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.topology import waiting
 from django_delayq.safe_logs import logger
 

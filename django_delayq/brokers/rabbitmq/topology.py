@@ -9,8 +9,9 @@ from typing import Any
 from amqp import Channel, Connection, Message
 from amqp.exceptions import AMQPError, NotFound, PreconditionFailed, ResourceLocked
 
+from django_delayq.brokers.base import Pair
 from django_delayq.brokers.rabbitmq.alarms import PERSISTENT
-from django_delayq.brokers.rabbitmq.names import LEVELS, Names, Pair
+from django_delayq.brokers.rabbitmq.names import LEVELS, Names
 from django_delayq.safe_logs import logger
 
 MOST = 2**31 - 1
