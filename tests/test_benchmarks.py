@@ -48,7 +48,7 @@ def test_the_trip_counts_the_files_that_a_send_its_commit_and_a_drain_enter() ->
     assert ran.returncode in (0, 1), ran.stdout + ran.stderr  # a goal that is not reached is no failure of this
     send, rest = ran.stdout.split("its commit:\n")
     commit, drain = rest.split("a drain of one message:\n")
-    assert "sending/one.py" in send
+    assert "api/send.py" in send
     assert "store/short_cut.py" in commit
     assert "worker/attempt.py" in drain  # also what threads enter
     assert drain.count("files entered") == 3
