@@ -121,15 +121,15 @@ class Transition:
     action: SettleAction
     failures: int = 0
     crashes: int = 0
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    pk: str = ""
     delay_ms: int | None = None
     error: str | None = None
     detail: str = ""
     fingerprint: str = ""
-    started_ms: int | None = None
-    ended_ms: int | None = None
     history: str | None = None
     lease_until_ms: int | None = None
-    pk: str = ""
     is_written: bool = False
 
     @property
@@ -352,9 +352,9 @@ def _of(claimed: Claimed, action: SettleAction, span: Span) -> Transition:
         action,
         claimed.failures,
         claimed.crashes,
-        started_ms=span.started_ms,
-        ended_ms=span.ended_ms,
-        pk=claimed.pk,
+        span.started_ms,
+        span.ended_ms,
+        claimed.pk,
     )
 
 

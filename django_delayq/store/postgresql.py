@@ -156,8 +156,14 @@ def apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseId
 
 def _as_record(one: Transition) -> dict[str, Any]:
     """Return what the statement needs of a transition; what is left out is NULL there."""
-    record: dict[str, Any] = {"pk": int(one.pk or 0), "message_id": one.id, "token": one.token, "state": one.state}
-    record |= {"started_ms": one.started_ms, "ended_ms": one.ended_ms}
+    record: dict[str, Any] = {
+        "pk": int(one.pk or 0),
+        "message_id": one.id,
+        "token": one.token,
+        "state": one.state,
+        "started_ms": one.started_ms,
+        "ended_ms": one.ended_ms,
+    }
     if one.action is SettleAction.FINISH:
         return record
     record |= {"new_failures": one.failures, "new_crashes": one.crashes, "cause": one.error}

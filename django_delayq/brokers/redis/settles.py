@@ -20,7 +20,8 @@ def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool
     """End leases, all in one round trip: a call for each new state, and for each wait set that messages go back to."""
     groups: defaultdict[tuple[State, str], list[int]] = defaultdict(list)
     for i, one in enumerate(transitions):
-        groups[one.state, set_name(one.queue, one.key) if one.state is State.PENDING else ""].append(i)
+        state = one.state
+        groups[state, set_name(one.queue, one.key) if state is State.PENDING else ""].append(i)
     calls: list[Call] = []
     positions: list[int] = []
     for (state, name), group in groups.items():
