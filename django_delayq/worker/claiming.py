@@ -13,7 +13,6 @@ from django_delayq.worker.lanes import Lane, Lease, take_paused, take_unstarted
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.limiting import Limiting
 from django_delayq.worker.pauses import Pauses
-from django_delayq.worker.queues import Order
 from django_delayq.worker.round import Round
 from django_delayq.worker.settling import Settling
 from django_delayq.worker.unrun import Unrun
@@ -39,7 +38,7 @@ class Claiming:
         settling: Settling,
         unrun: Unrun,
         limiting: Limiting,
-        order: Order,
+        order: Callable[[], Sequence[str]],
         most: int | None = None,
     ) -> None:
         self._claim = claim
@@ -54,6 +53,7 @@ class Claiming:
         self._unrun = unrun
         self._limiting = limiting
         self._order = order
+        self._queues = order()
         self._backlog = True
         self._found = False
         self._most = most
@@ -96,7 +96,7 @@ class Claiming:
         Whether anything came that it keeps. While nothing is left behind one call asks all queues, for no more than
         there are hands.
         """
-        queues = self._order.names()
+        queues = self._queues
         was_behind, self._backlog = self._backlog, True
         self._found = False
         round_ = Round(self._lanes)
@@ -111,6 +111,8 @@ class Claiming:
         if self._found or self.wanted:
             self._backlog = skipped or round_.is_behind
         round_.end()
+        if self._found:  # else another order, over and over until there is a hand, would give all the same chance
+            self._queues = self._order()
         return self._found
 
     def _claim_in_order(self, queues: Sequence[str], round_: Round) -> bool:
@@ -173,8 +175,6 @@ class Claiming:
                 once, others = _parted(leases)
                 kept = self._keep(lane, hands, once, others, most.get(lane, 0))
                 found |= kept > 0  # what is given back at once would come again at once
-                if kept and queue:
-                    self._order.note(queue, kept)
                 if asked[lane]:
                     left = claims.left or kept < len(leases)
                     filled = len(leases) >= asked[lane]

@@ -1,6 +1,8 @@
 """The queues that a worker is asked to serve: which come first, and in which parts others share its hands."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import groupby
+from random import Random
 from typing import NamedTuple
 
 from django_delayq.values import check_queue, shown
@@ -46,33 +48,16 @@ def _served_queue(text: str) -> ServedQueue:
     return ServedQueue(name, int(weight))
 
 
-class Order:
-    """The order of the queues at one claim after another.
+def claim_order(queues: Iterable[ServedQueue], random: Random) -> list[str]:
+    """Return the names of the queues in the order in which the next claim asks them.
 
-    Queues in a row that have weights are a group, and one without is a group of its own. Groups come in the order in
-    which they were asked for. Within one the queue that has had the least for its weight comes first, as in start-time
-    fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): each has a tag that grows by what it is given over its weight.
-    Who had nothing to claim at its turn is brought up to the others, and saves up nothing for later.
+    Neighbours with weights are put in a random order: each comes first as often as its weight over the sum of theirs
+    says, then so does each of the others.
     """
-
-    def __init__(self, queues: Sequence[ServedQueue]) -> None:
-        self._groups: list[dict[str, int]] = []
-        self._tags = {queue.name: 0.0 for queue in queues}
-        was_weighted = False
-        for name, weight in queues:
-            if weight is None or not was_weighted:
-                self._groups.append({})
-            self._groups[-1][name] = weight or 1
-            was_weighted = weight is not None
-
-    def names(self) -> list[str]:
-        """All of them, in the order of the next claim; empty where no order was asked for."""
-        return [name for group in self._groups for name in sorted(group, key=self._tags.__getitem__)]
-
-    def note(self, name: str, count: int) -> None:
-        """So many messages of a queue were claimed."""
-        group = next(group for group in self._groups if name in group)
-        begun = self._tags[name]
-        for other in group:
-            self._tags[other] = max(self._tags[other], begun)
-        self._tags[name] = begun + count / group[name]
+    names: list[str] = []
+    for is_weighted, group in groupby(queues, key=lambda queue: queue.weight is not None):
+        neighbours = list(group)
+        if is_weighted:  # of exponential times each is the least as often as its rate over the sum of the rates says
+            neighbours.sort(key=lambda queue: random.expovariate(queue.weight or 1))
+        names += [queue.name for queue in neighbours]
+    return names

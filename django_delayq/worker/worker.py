@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from random import Random
 from time import monotonic, sleep
 from typing import Any
 
@@ -36,7 +37,7 @@ from django_delayq.worker.outage import Outage
 from django_delayq.worker.outcome import Outcome
 from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.plan import hands_infos, lanes_of, queues_of
-from django_delayq.worker.queues import Order
+from django_delayq.worker.queues import claim_order
 from django_delayq.worker.relaying import Relaying
 from django_delayq.worker.settling import Settling
 from django_delayq.worker.slots import give_back_slots
@@ -91,13 +92,13 @@ class Worker:
         self._claiming = make_claiming(
             partial(claim, lease_ms=lease_ms, worker=self.name),
             hands_of=_by_key([sync_hands, async_hands]),
-            order=Order(options.queues),
+            order=partial(claim_order, options.queues, Random()),
             most=options.max_messages,
         )
         self._suspects = make_claiming(
             partial(_claim_suspect, broker, lease_ms, self.name),
             hands_of=_by_key([suspect_hands]),
-            order=Order(()),  # a child process runs them, one at a time
+            order=list,  # none: a child process runs them, one at a time
         )
         self._loop = Loop(
             broker,

@@ -1,4 +1,4 @@
-"""Queues whose handlers share hands: an earlier one comes first, or they share by weight, over thousands."""
+"""Queues whose handlers share hands: an earlier one comes first, or they are chosen by weight, over thousands."""
 
 import threading
 from collections.abc import Iterable, Sequence, Set as AbstractSet
@@ -11,6 +11,7 @@ from django_delayq import Message
 from django_delayq.brokers.base import BATCH, Claims, Header, Put, Want, pages
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
+from django_delayq.worker import lanes
 from django_delayq.worker.lanes import MOST_PER_HAND
 from django_delayq.worker.options import Options
 from django_delayq.worker.queues import served_queues
@@ -67,13 +68,14 @@ def test_an_earlier_queue_comes_first_also_where_its_lane_takes_few_at_a_time(
     assert overtook(got, "critical") <= MOST_PER_HAND
 
 
-def test_handlers_share_by_the_weights_of_their_queues(rig: Rig) -> None:
+def test_handlers_share_by_the_weights_of_their_queues(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "RUN_S", 0)  # claims are small: hundreds of choices
     send(rig, COUNT, "critical", "default", "bulk")
     got = ran(rig, "critical,default:3,bulk:1", 4)
     assert len(got) == 3 * COUNT
     assert overtook(got, "critical", 4) <= 4 * MOST_PER_HAND
     while_all_had_work = got[: len(got) - got[::-1].index("default")]
-    assert COUNT // 4 < while_all_had_work.count("bulk") < COUNT // 2  # a third of it
+    assert COUNT // 6 < while_all_had_work.count("bulk") < COUNT // 2  # about a third of it
 
 
 @pytest.mark.parametrize("text", ["critical,bulk", "empty,critical,also-empty,bulk", "critical,empty,also-empty,bulk"])

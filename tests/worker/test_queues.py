@@ -1,9 +1,11 @@
-"""The queues of a worker: one comes before another, or they share its hands by weight."""
+"""The queues of a worker: one comes before another, or is chosen by weight."""
 
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from django_delayq.conf import Alias, get_alias
 from django_delayq.worker import upkeep
 from django_delayq.worker.lanes import RUN_S
 from django_delayq.worker.options import Options
-from django_delayq.worker.queues import Order, ServedQueue, served_queues
+from django_delayq.worker.queues import ServedQueue, claim_order, served_queues
 from django_delayq.worker.worker import Worker
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
@@ -55,48 +57,54 @@ def test_what_is_no_queue_or_no_weight_is_refused_and_named(text: str, said: str
         served_queues(text)
 
 
-def turns(order: Order, count: int, *empty: str) -> str:
-    """Whose turn it is, when one message is claimed at a time and all but `empty` have some."""
-    given = ""
-    for _ in range(count):
-        name = next(name for name in order.names() if name not in empty)
-        order.note(name, 1)
-        given += name
-    return given
+def orders(text: str, count: int) -> list[str]:
+    """The orders of so many claims, of a seed."""
+    random = Random(1)
+    return ["".join(claim_order(served_queues(text), random)) for _ in range(count)]
 
 
 def test_queues_without_a_weight_keep_their_order() -> None:
-    order = Order(served_queues("a,b"))
-    order.note("a", 100)
-    assert order.names() == ["a", "b"]
-    assert turns(order, 3, "a") == "bbb"
+    assert set(orders("a,b,c", 100)) == {"abc"}
 
 
-def test_queues_with_weights_share_by_them_and_come_where_they_stand() -> None:
-    order = Order(served_queues("a,d:3,b:1,z"))
-    assert turns(order, 3) == "aaa"
-    assert turns(order, 12, "a") == "dbdddbdddbdd"
-    assert turns(order, 2, "a", "b", "d") == "zz"
+def test_of_queues_with_weights_each_comes_first_as_often_as_its_weight_says() -> None:
+    firsts = Counter(order[0] for order in orders("d:3,b:1", 4_000))
+    assert 2_900 < firsts["d"] < 3_100
+    assert firsts["b"] == 4_000 - firsts["d"]
 
 
-def test_a_queue_that_was_empty_has_saved_nothing_up() -> None:
-    order = Order(served_queues("d:1,b:1"))
-    assert turns(order, 50, "b") == "d" * 50
-    assert turns(order, 6) in ("bdbdbd", "dbdbdb")
+def test_those_that_follow_the_first_are_chosen_by_their_weights_too() -> None:
+    after_d = Counter(order[1] for order in orders("d:100,b:3,c:1", 4_000) if order[0] == "d")
+    assert 0.7 < after_d["b"] / after_d.total() < 0.8
 
 
-def test_large_claims_share_like_small_ones() -> None:
-    order = Order(served_queues("d:3,b:1"))
-    given = {"d": 0, "b": 0}
-    for _ in range(40):
-        name = order.names()[0]
-        order.note(name, 256)
-        given[name] += 1
-    assert given == {"d": 30, "b": 10}
+def test_queues_with_weights_come_where_they_stand() -> None:
+    assert set(orders("a,d:3,b:1,z", 100)) == {"adbz", "abdz"}
+    assert set(orders("d:3,a,b:1,c:1", 100)) == {"dabc", "dacb"}  # only neighbours share
+
+
+def test_the_same_seed_gives_the_same_orders() -> None:
+    assert orders("d:3,b:1", 100) == orders("d:3,b:1", 100)
+
+
+def one_by_one(text: str, count: int) -> str:
+    """Whose messages run, one a claim, where each queue has so many."""
+    random, left, ran = Random(1), {queue.name: count for queue in served_queues(text)}, ""
+    while any(left.values()):
+        name = next(name for name in claim_order(served_queues(text), random) if left[name])
+        left[name] -= 1
+        ran += name[0]
+    return ran
+
+
+@pytest.fixture
+def seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker chooses as `one_by_one` does."""
+    monkeypatch.setattr("django_delayq.worker.worker.Random", lambda: Random(1))
 
 
 def test_no_order_was_asked_for_where_no_queue_was() -> None:
-    assert Order(()).names() == []
+    assert claim_order((), Random(1)) == []
 
 
 # The worker, with one hand: then what runs next is what was claimed next.
@@ -141,12 +149,13 @@ def test_an_earlier_queue_comes_first_also_where_each_has_its_own_handler(
     assert got == ["critical"] * 5 + ["bulk"] * 5
 
 
+@pytest.mark.usefixtures("seeded")
 def test_weights_share_what_is_run_while_all_have_work(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     got: list[str] = []
     for queue in ("bulk", "default", "critical"):
         rig.send(*(f"{queue}-{n}" for n in range(12)), queue=queue)
     drained(rig, "critical,default:3,bulk:1", make_handler(slow_then_noted(got, monkeypatch)))
-    assert "".join(queue[0] for queue in got) == "c" * 12 + "dbdddbdddbdddbdd" + "b" * 8
+    assert "".join(queue[0] for queue in got) == one_by_one("critical,default:3,bulk:1", 12)
 
 
 def test_hands_that_an_earlier_queue_has_no_work_for_are_free_for_a_later_one(rig: Rig, gate: threading.Event) -> None:
@@ -234,6 +243,7 @@ def test_a_busy_queue_keeps_no_hand_from_a_later_one_that_its_concurrency_leaves
     rig.until_gone("a", "b", "c")
 
 
+@pytest.mark.usefixtures("seeded")
 def test_redis_gives_queues_in_order_and_by_weight(
     redis_delayq: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +260,7 @@ def test_redis_gives_queues_in_order_and_by_weight(
     options = Options(queues=served_queues("critical,default:3,bulk:1"), threads=1, max_threads=1, drain=True)
     Worker(get_alias(), broker, {"k": make_handler(slow_then_noted(got, monkeypatch))}, options).run()
     broker.close()
-    assert "".join(queue[0] for queue in got) == "c" * 6 + "dbdddbdd" + "b" * 4
+    assert "".join(queue[0] for queue in got) == one_by_one("critical,default:3,bulk:1", 6)
 
 
 def test_an_earlier_queue_comes_first_where_one_claim_can_not_give_all(redis_delayq: dict[str, Any]) -> None:
