@@ -4,6 +4,7 @@ Alarms carry waits, not instants, so that a difference shifts nothing. A third, 
 of a jump of the first: then leases seem to have run out whose holders are alive.
 """
 
+import math
 from time import monotonic
 
 from django_delayq.durations import to_text
@@ -23,7 +24,7 @@ class ClockMonitor:
     """Compares how much time passes at the database and here, and tells when leases that ran out may be reclaimed.
 
     Not for a lease after the database's clock jumped ahead: whoever is alive renews meanwhile, by the new time. And not
-    at once after half a lease without a look: the database may have been away, so that nobody could renew.
+    at once after half a lease without a look, or after it took no writes: nobody could renew.
     """
 
     def __init__(self, using: str) -> None:
@@ -34,6 +35,20 @@ class ClockMonitor:
     def start(self, lease_ms: int) -> None:
         """Let nothing be reclaimed until whoever is alive has renewed: what happened before is not known."""
         self._hold_off(min(lease_ms / 2000, RENEWED_S))
+
+    def wait_for_writes(self) -> None:
+        """Let nothing be reclaimed until `take_writes`: the database answers, but nobody can renew."""
+        self._reclaims_from = math.inf
+
+    @property
+    def waits_for_writes(self) -> bool:
+        """Whether it took none when it was last asked to."""
+        return self._reclaims_from == math.inf
+
+    def take_writes(self, lease_ms: int) -> None:
+        """Let nothing be reclaimed until whoever is alive has renewed: the database takes writes again."""
+        self._reclaims_from = 0.0
+        self.start(lease_ms)
 
     def hear(self, now_ms: int, asked_at: float, lease_ms: int) -> int:
         """Note the time that the database told, and return for how many ms nothing may be reclaimed yet.
@@ -50,7 +65,7 @@ class ClockMonitor:
             if most_s > max(lease_ms / 2000, LEAST_GAP_S):
                 self.start(lease_ms)
         self._seen = now_ms, asked_at, told_at
-        return max(int((self._reclaims_from - told_at) * 1000), 0)
+        return max(int(min(self._reclaims_from - told_at, lease_ms / 1000) * 1000), 0)
 
     def _note_jump(self, jump_ms: int, lease_ms: int) -> None:
         if jump_ms < 0:

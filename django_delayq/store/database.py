@@ -176,6 +176,10 @@ class Database:
                 "GRANT it."
             ) from error
 
+    def prove_writes(self) -> None:
+        """Write nothing, which raises where the database takes no writes."""
+        self.changed("UPDATE delayq_ready SET lease_until = lease_until WHERE 1 = 0")
+
     @contextmanager
     def available(self) -> Iterator[None]:
         """Raise `StoreUnavailable` for a database that is away, and have the next statement connect anew.
@@ -187,6 +191,8 @@ class Database:
         except (OperationalError, InterfaceError, InternalError) as error:
             if not is_away(error):
                 raise
+            if takes_no_writes(error):
+                self.clock_monitor.wait_for_writes()
             connection = self.connection
             if not connection.in_atomic_block:
                 connection.close()

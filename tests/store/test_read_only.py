@@ -16,6 +16,7 @@ from django.db.backends.signals import connection_created
 
 from django_delayq import Message, send_delay_message
 from django_delayq.brokers.base import SettleAction
+from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
 from django_delayq.errors import StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
@@ -112,6 +113,27 @@ def test_what_has_ended_waits_for_longer_than_its_lease_and_has_ended_then(
     settling.close(PATIENCE_S)
     assert {row.message_id for row in FinishMessage.objects.using(database)} == ids
     assert "The database is back." in caplog.text
+
+
+@pytest.mark.parametrize("database", ["postgres_database", "mariadb_database"], indirect=True)
+def test_what_lapsed_meanwhile_is_left_to_who_renews_it_then(broker: StoredBroker, database: str) -> None:
+    """Nobody could renew, though the database answered: so another worker takes over nothing at once."""
+    for id in ("once", "suspect"):
+        send_delay_message("k", 1, id=id, at_most_once=id == "once")
+    held = claim(broker)
+    alias = get_alias()
+    assert alias.store is not None
+    other = StoredBroker(alias, alias.store, RedisBroker(alias))
+    other.upkeep(lease_ms=LEASE_MS)
+    ReadyMessage.objects.using(database).update(lease_until=1, due_at=1, crashes=1)
+    make_read_only(connections[database])
+    with read_only(database):
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                other.upkeep(lease_ms=LEASE_MS)
+    assert other.upkeep(lease_ms=LEASE_MS).buried == []
+    assert broker.settle([settlement(one, SettleAction.FINISH) for one in held]) == [True, True]
+    other.close()
 
 
 def test_a_worker_outlives_it_and_goes_on(
