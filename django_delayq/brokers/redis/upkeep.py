@@ -142,9 +142,11 @@ def _end_lapsed(keys: Keys, transitions: Sequence[Transition], upkept: Upkept) -
 
 
 def _read_lapsed(parts: list[Reply]) -> list[Transition]:
-    """Return what becomes of each message that lua/reclaim.lua lists."""
+    """Return what becomes of each message that lua/reclaim.lua lists; what has a name that is no text is left alone."""
     transitions, values = [], iter(parts)
-    for id, end, head, state in zip(values, values, values, values, strict=True):
+    for id, end, name, head, state in zip(values, values, values, values, values, strict=True):
+        if not names_of_sets([name]):
+            continue
         record, (header, _) = unpack_state(state), unpack_message(head)
         claimed = Claimed(
             id.decode(errors="replace"),

@@ -4,10 +4,10 @@
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets of alarms
 -- ARGV  1 lease in ms 2 channel 3 what the caller's clock expects `now` to be, or ''
 --       4 how long errors are kept, in ms 5 how many
--- Gives now, how many alarms are ready again, the messages (id, end of the lease, header, state: one after the other), ids
--- without a body, due suspects, next lease end or -1, errors dropped, whose data these are, were when last seen, and were
--- when their alarms were last rebuilt, and why a write that needs memory was refused, or ''; then names of wait sets to call
--- again with: what belongs there was left alone.
+-- Gives now, how many alarms are ready again, the messages (id, end of the lease, wait set or '' for what is not ours, header,
+-- state: one after the other), ids without a body, due suspects, next lease end or -1, errors dropped, whose data these are,
+-- were when last seen, and were when their alarms were last rebuilt, and why a write that needs memory was refused, or '';
+-- then names of wait sets to call again with: what belongs there was left alone.
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
 local sets, missing, rung, lapsed, ghosts = own_wait_sets(10), {}, 0, {}, {}
 local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'rebuilt', 'jumped', 'upkept', 'grace')
@@ -46,7 +46,8 @@ for _, id in ipairs(ran_out) do
     ghosts[#ghosts + 1] = id
   elseif not is_newer(message) then
     local state = write_state(read_state(redis.call('HGET', KEYS[3], id))) -- an empty one for what is not ours
-    for _, part in ipairs({ id, lease_end(id), string.match(message, '^[^\30]*'), state }) do lapsed[#lapsed + 1] = part end
+    local head = string.match(message, '^[^\30]*')
+    for _, part in ipairs({ id, lease_end(id), read_header(message) or '', head, state }) do lapsed[#lapsed + 1] = part end
   end
 end
 local from = #ran_out > 0 and #ran_out < 1000 and now + 1 or '-inf' -- these are the caller's, or not for this version
