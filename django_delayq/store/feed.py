@@ -101,9 +101,16 @@ def due(
     sets = [(queue, key, min(count, BATCH)) for (queue, key), count in counts.items() if count > 0]
     if len(sets) > SETS:
         sets = _with_rows(database, sets)
-    found = [alarm for page in pages(sets, SETS) for alarm in _due_of(database, page, late_ms, lock)]
-    given = Counter((alarm.queue, alarm.key) for alarm in found)
-    full = {(queue, key) for queue, key, count in sets if given[queue, key] >= count}
+    found: list[Alarm] = []
+    full: set[Pair] = set()
+    for page in pages(sets, SETS):
+        if len(found) >= BATCH:  # of the rest nothing would be given
+            full.update((queue, key) for queue, key, _ in page)
+            continue
+        alarms = _due_of(database, page, late_ms, lock)
+        given = Counter((alarm.queue, alarm.key) for alarm in alarms)
+        full.update((queue, key) for queue, key, count in page if given[queue, key] >= count)
+        found += alarms
     return found[:BATCH], full.union((alarm.queue, alarm.key) for alarm in found[BATCH:])
 
 

@@ -11,12 +11,12 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from django_delayq import reschedule_delay_messages, send_delay_message
-from django_delayq.brokers.base import Alarm, Claimed, SettleAction, Want, WorkerInfo
+from django_delayq import Send, reschedule_delay_messages, send_delay_message, send_delay_messages
+from django_delayq.brokers.base import BATCH, Alarm, Claimed, SettleAction, Want, WorkerInfo
 from django_delayq.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.store.feed import Feed, due
+from django_delayq.store.feed import SETS, Feed, due
 from tests.brokers.rig import settlement
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, claim
@@ -61,6 +61,19 @@ def test_the_feed_gives_what_is_due_of_each_wanted_set_and_no_more_than_wanted(
         "other",
     ]
     assert _found(broker, Want("default", "k", 0)) == _found(broker) == []
+
+
+def test_of_very_many_sets_it_asks_for_no_more_than_it_gives_and_tells_which_it_has_not_asked_for(
+    broker: StoredBroker, database: str
+) -> None:
+    send_delay_messages(Send(f"k{n}", 1, id=f"{n:04}") for n in range(2 * BATCH))
+    ReadyMessage.objects.using(database).update(due_at=F("due_at") - 1)
+    wants = [Want("default", f"k{n}", 2) for n in range(2 * BATCH)]
+    with CaptureQueriesContext(connections[database]) as asked:
+        alarms, full = due(broker.database, wants)
+    assert [alarm.key for alarm in alarms] == [want.key for want in wants[:BATCH]]
+    assert full == {(want.queue, want.key) for want in wants[BATCH:]}
+    assert len(asked) <= 1 + BATCH / SETS  # which sets have rows, and the pages in which there are enough
 
 
 def test_the_feed_leaves_out_what_is_leased_and_what_must_run_alone(broker: StoredBroker, database: str) -> None:
@@ -141,7 +154,7 @@ def test_a_sleep_lasts_until_the_first_of_what_was_wanted_last_is_asked_again(
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 def test_of_very_many_wanted_sets_only_those_are_asked_that_have_rows(broker: StoredBroker, database: str) -> None:
     _send(database, "a")
-    wants = [Want(f"q{n}", "k", 1) for n in range(1_000)]
+    wants = [Want(f"q{n}", "k", 1) for n in range(2 * BATCH)]
     with CaptureQueriesContext(connections[database]) as asked:
         alarms, _ = due(broker.database, [*wants, *WANT])
     assert [alarm.queue for alarm in alarms] == ["default"]
