@@ -87,9 +87,9 @@ def _send_plainly() -> None:
 
 
 def _bulk_create(site: SparkSite, rows: int) -> None:
-    from django_delayq.codec import dumps
-    from django_delayq.instants import from_ms
+    from django_delayq.core.codec import dumps
     from django_delayq.models import ReadyMessage
+    from django_delayq.support.timestamps import from_ms
 
     data, now, due_at = dumps(DATA).decode(), datetime.now(UTC), from_ms(FAR_S * 1000)
     fields = {"alias": STORED, "queue": "default", "key": KEY, "data": data, "failures": 0, "crashes": 0}

@@ -11,8 +11,7 @@ from django_delayq.api.operations import (
     reschedule_delay_messages,
 )
 from django_delayq.api.send import asend_delay_message, send_delay_message
-from django_delayq.durations import Duration
-from django_delayq.errors import (
+from django_delayq.core.errors import (
     BrokerRefused,
     BrokerUnavailable,
     Bury,
@@ -27,9 +26,10 @@ from django_delayq.errors import (
     UnknownKey,
     Unsupported,
 )
-from django_delayq.message import Message, State
-from django_delayq.retry import Backoff, Exponential
-from django_delayq.sends import MessageInfo, OnConflict, Send, Sent, SentMany
+from django_delayq.core.message import Message, State
+from django_delayq.core.retry import Backoff, Exponential
+from django_delayq.core.sends import MessageInfo, OnConflict, Send, Sent, SentMany
+from django_delayq.support.units import Duration
 
 __all__ = [
     "Backoff",

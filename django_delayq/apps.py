@@ -4,7 +4,7 @@ from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
-from django_delayq.safe_logs import keep_safe
+from django_delayq.support.logging import keep_safe
 
 
 class DelayqConfig(AppConfig):

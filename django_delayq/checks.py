@@ -12,11 +12,11 @@ from django.utils.module_loading import import_string
 from django_delayq.api.handlers import DEFAULT_TIMEOUT, Handler
 from django_delayq.api.registry import name_of, registered_handlers
 from django_delayq.brokers import STORED_BROKER, broker_class, get_broker, lacks_store
-from django_delayq.codec import fields_of
 from django_delayq.conf import Alias, alias_names, get_alias, valid_aliases
-from django_delayq.durations import to_ms
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.values import did_you_mean
+from django_delayq.core.codec import fields_of
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.support.units import to_ms
+from django_delayq.support.validation import did_you_mean
 
 
 @register("delayq")

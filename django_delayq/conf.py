@@ -8,10 +8,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from django_delayq.durations import to_ms
-from django_delayq.instants import DAY_MS, HOUR_MS
-from django_delayq.sizes import to_bytes
-from django_delayq.values import check_count, check_name, did_you_mean, shown
+from django_delayq.support.timestamps import DAY_MS, HOUR_MS
+from django_delayq.support.units import to_bytes, to_ms
+from django_delayq.support.validation import check_count, check_name, did_you_mean, shown
 
 DEFAULT_ALIAS = "default"
 DEFAULT_QUEUE = "default"

@@ -8,9 +8,9 @@ from health_check.base import HealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
 from django_delayq.conf import DEFAULT_ALIAS
-from django_delayq.durations import to_text
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 from django_delayq.monitor import Status, closed_after, status
+from django_delayq.support.units import to_text
 
 PATIENCE_S = 1.0
 

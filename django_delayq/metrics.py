@@ -15,7 +15,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from django_delayq.conf import alias_names
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 from django_delayq.monitor import Status, closed_after, status
 
 PATIENCE_S = 1.0

@@ -21,7 +21,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.dispatch import Signal
 
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 
 message_sent = Signal()
 send_failed = Signal()

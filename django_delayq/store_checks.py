@@ -13,7 +13,7 @@ from django.db.models import Count
 from django_delayq.api.registry import handlers_by_key
 from django_delayq.brokers import get_broker
 from django_delayq.conf import Alias, valid_aliases
-from django_delayq.errors import DelayqError, StoreUnavailable
+from django_delayq.core.errors import DelayqError, StoreUnavailable
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker, clocks, report
 from django_delayq.store.database import Database

@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Header, Put, WorkerInfo
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.health import Delayq
 from django_delayq.testing import VirtualTimeBroker
 

@@ -16,7 +16,7 @@ from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import HandsInfo, Header, Pause, Put, SettleAction, Want, WorkerInfo
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.metrics import DelayqCollector, metrics
 from django_delayq.store import figures
 from tests.brokers.rig import claim_some, settlement

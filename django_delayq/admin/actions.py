@@ -29,7 +29,7 @@ from django_delayq.admin.search import stopped_search
 from django_delayq.admin.seen import FIELD, changed_since, seen
 from django_delayq.admin.selection import is_all, selection_of
 from django_delayq.admin.told import tell_changed, tell_left, tell_moved
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.monitor import translated
 

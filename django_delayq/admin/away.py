@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from django_delayq.admin.aliases import alias_of, database_of, query_of
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 from django_delayq.monitor import translated
 
 View = Callable[..., HttpResponse]

@@ -21,7 +21,7 @@ from django_delayq.admin.words import moment
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Info
 from django_delayq.conf import get_alias
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
 from django_delayq.monitor import carried, translated
 from django_delayq.monitor.carried import LOOKED_THROUGH, PAGE, Page

@@ -6,8 +6,8 @@ from django.utils.translation import gettext as _
 from django_delayq.admin.panels import drain_of, due_of
 from django_delayq.admin.svg import Bar, bars
 from django_delayq.admin.words import number, time_of_day
-from django_delayq.instants import HOUR_MS
 from django_delayq.monitor import Hour, Status
+from django_delayq.support.timestamps import HOUR_MS
 
 
 def throughput(seen: Status) -> SafeString | None:

@@ -12,9 +12,9 @@ from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.conditions import now_utc
 from django_delayq.api.registry import get_handler
-from django_delayq.attempts import max_attempts
-from django_delayq.durations import to_text
+from django_delayq.core.retry import max_attempts
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.support.units import to_text
 
 LONGEST = 120
 """The most characters of an error in a list."""

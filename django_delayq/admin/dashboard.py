@@ -21,10 +21,10 @@ from django_delayq.admin.columns import exact
 from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
 from django_delayq.admin.pausing import pause_view, resume_view
 from django_delayq.conf import alias_names, get_alias
-from django_delayq.durations import to_text
-from django_delayq.errors import DelayqError
-from django_delayq.instants import from_ms
+from django_delayq.core.errors import DelayqError
 from django_delayq.monitor import Status, status, translated
+from django_delayq.support.timestamps import from_ms
+from django_delayq.support.units import to_text
 
 PATIENCE_S = 1.0
 """How long a page waits for a broker."""

@@ -22,9 +22,9 @@ from django_delayq.admin.seen import FIELD, mark_of
 from django_delayq.api.registry import get_handler
 from django_delayq.api.send import send_delay_message
 from django_delayq.brokers import get_broker
-from django_delayq.codec import decode_data, loads
 from django_delayq.conf import get_alias
-from django_delayq.errors import DataMismatch, DelayqError
+from django_delayq.core.codec import decode_data, loads
+from django_delayq.core.errors import DataMismatch, DelayqError
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.monitor import translated
 

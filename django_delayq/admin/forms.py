@@ -6,7 +6,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from django_delayq.admin.moves import Change
-from django_delayq.durations import LONGEST_MS, to_ms
+from django_delayq.support.units import LONGEST_MS, to_ms
 
 
 class RescheduleForm(forms.Form):

@@ -9,8 +9,8 @@ from django.db import connections
 from django_delayq.admin.aliases import database_of
 from django_delayq.admin.limits import TooSlow, time_limit
 from django_delayq.conf import get_alias
-from django_delayq.instants import HOUR_MS, from_ms, to_epoch_ms
 from django_delayq.store.unions import for_each
+from django_delayq.support.timestamps import HOUR_MS, from_ms, to_epoch_ms
 
 MOST = 100
 """So many groups are shown: those of the last failures, and then the first by their name."""

@@ -17,7 +17,7 @@ from django_delayq.admin.conditions import NUL
 from django_delayq.admin.message_page import address_of
 from django_delayq.admin.moves import action_name, label_of
 from django_delayq.admin.story import what_next
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, FinishMessage
 from django_delayq.monitor import translated
 

@@ -25,12 +25,12 @@ from django_delayq.api.handlers import delay_execute
 from django_delayq.api.send import send_delay_message
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Pause, covering
-from django_delayq.codec import decode_data
 from django_delayq.conf import DEFAULT_QUEUE, get_alias
-from django_delayq.errors import DataMismatch, DelayqError
-from django_delayq.message import Message
+from django_delayq.core.codec import decode_data
+from django_delayq.core.errors import DataMismatch, DelayqError
+from django_delayq.core.message import Message
+from django_delayq.core.sends import Sent
 from django_delayq.models import MessageRow
-from django_delayq.sends import Sent
 
 NAME = re.compile("[0-9a-f]{32}")
 """What jobs are called."""

@@ -10,10 +10,10 @@ from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.brokers import get_broker
 from django_delayq.conf import get_alias
-from django_delayq.durations import to_text
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.store import StoredBroker
+from django_delayq.support.units import to_text
 
 Rows = Sequence[MessageRow]
 Verb = Callable[[Sequence[str]], list[bool]]

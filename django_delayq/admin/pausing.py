@@ -14,12 +14,12 @@ from django_delayq.admin.aliases import alias_of
 from django_delayq.admin.log import in_english, log_selection
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Pause
-from django_delayq.durations import to_ms
-from django_delayq.errors import DelayqError
-from django_delayq.instants import from_ms
+from django_delayq.core.errors import DelayqError
 from django_delayq.models import ReadyMessage
 from django_delayq.monitor import now_ms, translated
-from django_delayq.values import MAX_NAME
+from django_delayq.support.timestamps import from_ms
+from django_delayq.support.units import to_ms
+from django_delayq.support.validation import MAX_NAME
 
 
 class PauseForm(forms.Form):

@@ -10,8 +10,8 @@ from django.http import HttpRequest
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
-from django_delayq.codec import loads
 from django_delayq.conf import alias_names, get_alias
+from django_delayq.core.codec import loads
 from django_delayq.models import MessageRow
 
 INDENT = 2

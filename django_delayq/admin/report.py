@@ -11,8 +11,8 @@ from django_delayq.admin.away import told_when_away
 from django_delayq.admin.bounded import BoundedAdmin
 from django_delayq.admin.columns import instant
 from django_delayq.admin.filters import AliasFilter, KeyFilter, QueueFilter
-from django_delayq.durations import to_text
 from django_delayq.models import ReportRow
+from django_delayq.support.units import to_text
 
 
 @admin.display(description=gettext_lazy("hour"))

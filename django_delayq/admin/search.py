@@ -11,7 +11,7 @@ from django.db.models import Case, Q, QuerySet, TextField, Value, When
 from django.http import HttpRequest
 
 from django_delayq.admin import limits
-from django_delayq.codec import loads
+from django_delayq.core.codec import loads
 
 SEARCHED = 10_000
 """Where a page searches in payloads it looks at so many rows, in the order of the list, and shows `limits.FOUND` at

@@ -17,8 +17,8 @@ from django_delayq.admin.moves import PAGE, Page, last_pk, next_page
 from django_delayq.admin.search import asks_for_data, find, find_data
 from django_delayq.admin.words import listed
 from django_delayq.conf import get_alias
-from django_delayq.instants import from_ms, to_epoch_ms
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.support.timestamps import from_ms, to_epoch_ms
 
 TABLES: tuple[type[MessageRow], ...] = (ReadyMessage, ErrorMessage, FinishMessage)
 """Where a message may be, under one primary key, in the order in which it passes through them."""

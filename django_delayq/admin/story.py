@@ -10,10 +10,10 @@ from django_delayq.admin.columns import between, exact, is_running, most_attempt
 from django_delayq.admin.conditions import now_utc
 from django_delayq.admin.limits import LIMIT_S, TooSlow, time_limit
 from django_delayq.conf import get_alias
-from django_delayq.durations import to_text
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.monitor import explain, translated
+from django_delayq.support.units import to_text
 
 
 class Fact(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.columns import between, exact, is_abandoned, is_running
-from django_delayq.history import Ended, PastAttempt, read
-from django_delayq.instants import from_ms
+from django_delayq.core.history import Ended, PastAttempt, read
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.support.timestamps import from_ms
 
 _OUTCOMES = {
     Ended.FAILED: gettext_lazy("failed"),

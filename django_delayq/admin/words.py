@@ -8,8 +8,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import pgettext
 
 from django_delayq.admin.columns import instant
-from django_delayq.durations import to_text
-from django_delayq.instants import from_ms
+from django_delayq.support.timestamps import from_ms
+from django_delayq.support.units import to_text
 
 LEAST = 0.01
 """A rate that is lower is only told as such."""

@@ -12,11 +12,11 @@ from django_delayq.api.on_commit import atell_sent, is_in_transaction, tell_sent
 from django_delayq.api.prepare import prepare
 from django_delayq.brokers import get_broker
 from django_delayq.conf import Alias, get_alias
+from django_delayq.core.errors import SendError, Unsupported
 from django_delayq.core.ids import new_ids
 from django_delayq.core.requests import BATCH, Placed, Put
-from django_delayq.errors import SendError, Unsupported
-from django_delayq.sends import OnConflict, Send, SentMany
-from django_delayq.values import check_count, check_flag, shown
+from django_delayq.core.sends import OnConflict, Send, SentMany
+from django_delayq.support.validation import check_count, check_flag, shown
 
 BATCH_BYTES = 4 * 1024 * 1024
 """A batch ends early when its data takes this much: 1,000 large messages at once would hold up a broker."""

@@ -13,15 +13,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django_delayq.api import registry
 from django_delayq.api.registry import name_of
 from django_delayq.api.send import asend_delay_message, send_delay_message
-from django_delayq.codec import decode_data, decoder_for, encode_data
 from django_delayq.conf import DEFAULT_ALIAS, DEFAULT_QUEUE
-from django_delayq.durations import Duration, to_ms
-from django_delayq.instants import wall_clock_ms
-from django_delayq.limits import Limits, check_limits
-from django_delayq.message import Message
-from django_delayq.retry import Backoff, Exponential, check_backoff
-from django_delayq.sends import Send, Sent, When, WhenToSend
-from django_delayq.values import (
+from django_delayq.core.codec import decode_data, decoder_for, encode_data
+from django_delayq.core.limits import Limits, check_limits
+from django_delayq.core.message import Message
+from django_delayq.core.retry import Backoff, Exponential, check_backoff
+from django_delayq.core.sends import Send, Sent, When, WhenToSend
+from django_delayq.support.timestamps import wall_clock_ms
+from django_delayq.support.units import Duration, to_ms
+from django_delayq.support.validation import (
     check_count,
     check_flag,
     check_max_attempts,

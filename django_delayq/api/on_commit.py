@@ -14,10 +14,10 @@ from django_delayq.api.registry import get_handler
 from django_delayq.brokers import get_broker
 from django_delayq.conf import Alias, get_alias
 from django_delayq.core.requests import BATCH, Placed, Put
-from django_delayq.safe_logs import logger
-from django_delayq.sends import OnConflict
+from django_delayq.core.sends import OnConflict
 from django_delayq.signals import aemit, emit, message_sent, send_failed
-from django_delayq.values import check_flag, shown
+from django_delayq.support.logging import logger
+from django_delayq.support.validation import check_flag, shown
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 

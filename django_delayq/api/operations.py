@@ -11,14 +11,14 @@ from django_delayq.api.prepare import due_ms
 from django_delayq.api.registry import get_handler
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Info, pages
-from django_delayq.codec import decode_data
 from django_delayq.conf import get_alias
+from django_delayq.core.codec import decode_data
+from django_delayq.core.errors import DataMismatch
 from django_delayq.core.requests import BATCH
-from django_delayq.durations import Duration
-from django_delayq.errors import DataMismatch
-from django_delayq.instants import from_ms
-from django_delayq.sends import MessageInfo
-from django_delayq.values import check_name, shown
+from django_delayq.core.sends import MessageInfo
+from django_delayq.support.timestamps import from_ms
+from django_delayq.support.units import Duration
+from django_delayq.support.validation import check_name, shown
 
 
 def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:

@@ -9,14 +9,14 @@ from django.conf import settings
 from django.utils import timezone
 
 from django_delayq.api.registry import get_handler, unknown_key
-from django_delayq.codec import encode_data
 from django_delayq.conf import DEFAULT_QUEUE, Alias
+from django_delayq.core.codec import encode_data
 from django_delayq.core.ids import new_id
 from django_delayq.core.requests import Header, Put
-from django_delayq.durations import LONGEST_MS, Duration, to_ms
-from django_delayq.instants import EPOCH, wall_clock_ms
-from django_delayq.sends import OnConflict, Send
-from django_delayq.values import (
+from django_delayq.core.sends import OnConflict, Send
+from django_delayq.support.timestamps import EPOCH, wall_clock_ms
+from django_delayq.support.units import LONGEST_MS, Duration, to_ms
+from django_delayq.support.validation import (
     check_flag,
     check_max_attempts,
     check_name,

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from django_delayq.errors import UnknownKey
-from django_delayq.values import did_you_mean, shown
+from django_delayq.core.errors import UnknownKey
+from django_delayq.support.validation import did_you_mean, shown
 
 if TYPE_CHECKING:  # a handler can send, and a send looks its handler up
     from django_delayq.api.handlers import Handler

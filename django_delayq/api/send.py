@@ -16,8 +16,8 @@ from django_delayq.api.prepare import prepare
 from django_delayq.brokers import get_broker
 from django_delayq.conf import get_alias
 from django_delayq.core.requests import Placed
-from django_delayq.durations import Duration
-from django_delayq.sends import OnConflict, Send, Sent, When
+from django_delayq.core.sends import OnConflict, Send, Sent, When
+from django_delayq.support.units import Duration
 
 
 def send_delay_message(

@@ -12,7 +12,7 @@ from django.utils.module_loading import import_string
 
 from django_delayq.brokers.base import Broker, Capability, Timer
 from django_delayq.conf import BROKER, DEFAULT_ALIAS, Alias, get_alias
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 
 STORED_BROKER = "django_delayq.store.StoredBroker"
 _brokers: dict[str, Broker] = {}

@@ -28,6 +28,7 @@ from django_delayq.brokers.figures import (  # part of this contract
     covering as covering,
 )
 from django_delayq.conf import Alias
+from django_delayq.core.errors import DuplicateMessage, Unsupported
 from django_delayq.core.requests import (  # part of this contract
     BATCH as BATCH,
     Alarm as Alarm,
@@ -43,12 +44,11 @@ from django_delayq.core.requests import (  # part of this contract
     Refusal as Refusal,
     Want as Want,
 )
+from django_delayq.core.sends import OnConflict as OnConflict  # part of this contract, and of the public API
 from django_delayq.core.transitions import (  # part of this contract
     SettleAction as SettleAction,
     Transition as Transition,
 )
-from django_delayq.errors import DuplicateMessage, Unsupported
-from django_delayq.sends import OnConflict as OnConflict  # part of this contract, and of the public API
 
 T = TypeVar("T")
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from django_delayq.core.message import State
 from django_delayq.core.requests import BuriedInfo, Header
-from django_delayq.message import State
-from django_delayq.texts import text as _
-from django_delayq.values import check_name, check_queue
+from django_delayq.support.texts import text as _
+from django_delayq.support.validation import check_name, check_queue
 
 TOTALS = (
     "sent",

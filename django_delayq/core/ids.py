@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from functools import lru_cache
 
-from django_delayq.instants import wall_clock_ms
+from django_delayq.support.timestamps import wall_clock_ms
 
 _ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in ASCII order, as ids sort
 _PAIRS = [chr(first) + chr(second) for first in _ALPHABET for second in _ALPHABET]

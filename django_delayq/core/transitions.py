@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from django_delayq.core.history import Ended, PastAttempt, add
+from django_delayq.core.message import State
 from django_delayq.core.requests import BuriedInfo, Claimed
-from django_delayq.durations import to_text
-from django_delayq.history import Ended, PastAttempt, add
-from django_delayq.message import State
+from django_delayq.support.units import to_text
 
 _WAITING = frozenset({State.PENDING, State.READY})
 _RUNNING = frozenset({State.RUNNING})

@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-import django_delayq.fields
+import django_delayq.models.fields
 
 
 class Migration(migrations.Migration):
@@ -15,10 +15,10 @@ class Migration(migrations.Migration):
             name="ReportRow",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("alias", django_delayq.fields.NameField(max_length=200, verbose_name="alias")),
-                ("hour", django_delayq.fields.InstantField(verbose_name="hour")),
-                ("queue", django_delayq.fields.NameField(max_length=200, verbose_name="queue")),
-                ("key", django_delayq.fields.NameField(max_length=200, verbose_name="key")),
+                ("alias", django_delayq.models.fields.NameField(max_length=200, verbose_name="alias")),
+                ("hour", django_delayq.models.fields.InstantField(verbose_name="hour")),
+                ("queue", django_delayq.models.fields.NameField(max_length=200, verbose_name="queue")),
+                ("key", django_delayq.models.fields.NameField(max_length=200, verbose_name="key")),
                 ("messages", models.BigIntegerField(verbose_name="messages")),
                 ("finished", models.BigIntegerField(verbose_name="finished")),
                 ("failed", models.BigIntegerField(verbose_name="failed")),
@@ -32,7 +32,7 @@ class Migration(migrations.Migration):
                 ("duration_p99", models.BigIntegerField(null=True)),
                 (
                     "fingerprint",
-                    django_delayq.fields.NameField(max_length=200, verbose_name="most frequent kind of failure"),
+                    django_delayq.models.fields.NameField(max_length=200, verbose_name="most frequent kind of failure"),
                 ),
             ],
             options={

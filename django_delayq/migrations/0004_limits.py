@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-import django_delayq.fields
+import django_delayq.models.fields
 
 
 class Migration(migrations.Migration):
@@ -15,9 +15,9 @@ class Migration(migrations.Migration):
             name="LimitRow",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("alias", django_delayq.fields.NameField(max_length=200, verbose_name="alias")),
-                ("key", django_delayq.fields.NameField(max_length=200, verbose_name="key")),
-                ("value", django_delayq.fields.NameField(blank=True, max_length=200, verbose_name="value")),
+                ("alias", django_delayq.models.fields.NameField(max_length=200, verbose_name="alias")),
+                ("key", django_delayq.models.fields.NameField(max_length=200, verbose_name="key")),
+                ("value", django_delayq.models.fields.NameField(blank=True, max_length=200, verbose_name="value")),
                 ("slots", models.TextField(verbose_name="slots")),
                 ("line_ms", models.BigIntegerField(verbose_name="line ends")),
                 ("since_ms", models.BigIntegerField(verbose_name="full since")),

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db import migrations
 
-from django_delayq.fields import COLLATIONS, database_name
+from django_delayq.models.fields import COLLATIONS, database_name
 
 TABLES = ("delayq_ready", "delayq_finish", "delayq_error", "delayq_limit")
 """Those with texts of handlers and of the site."""

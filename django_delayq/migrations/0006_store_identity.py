@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-import django_delayq.fields
+import django_delayq.models.fields
 
 
 class Migration(migrations.Migration):
@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
             name="StoreIdentity",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("alias", django_delayq.fields.NameField(max_length=200, verbose_name="alias")),
+                ("alias", django_delayq.models.fields.NameField(max_length=200, verbose_name="alias")),
                 ("identity", models.CharField(max_length=16, verbose_name="identity")),
             ],
             options={

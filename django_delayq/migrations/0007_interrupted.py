@@ -7,8 +7,8 @@ from typing import Any
 
 from django.db import migrations, models
 
-from django_delayq.history import Ended, PastAttempt, add
-from django_delayq.instants import to_epoch_ms
+from django_delayq.core.history import Ended, PastAttempt, add
+from django_delayq.support.timestamps import to_epoch_ms
 
 MARK = "!"
 SUSPECT_CRASHES = 2

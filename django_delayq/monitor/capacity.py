@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from django_delayq.brokers.base import HandsInfo, WorkerInfo
-from django_delayq.limits import Limits
+from django_delayq.core.limits import Limits
 from django_delayq.store.figures import Pair
 
 LEAST_MS = 0.2

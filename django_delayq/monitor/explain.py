@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from django.utils.translation import gettext as _, ngettext
 
 from django_delayq.api.registry import get_handler
-from django_delayq.attempts import max_attempts
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import AlarmInfo, Broker, Info, Pause, WorkerInfo, covering, lists_alarms
 from django_delayq.conf import DEFAULT_ALIAS
+from django_delayq.core.errors import DelayqError
+from django_delayq.core.message import State
+from django_delayq.core.retry import max_attempts
 from django_delayq.core.transitions import SUSPECT_CRASHES
-from django_delayq.errors import DelayqError
-from django_delayq.message import State
 from django_delayq.monitor.language import translated
 from django_delayq.monitor.waiting import is_asked_for
 from django_delayq.store import StoredBroker

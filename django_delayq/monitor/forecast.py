@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from django_delayq.instants import HOUR_MS
 from django_delayq.monitor.capacity import Capacity, Drain
 from django_delayq.store.figures import HOURS, Pair, Waiting
+from django_delayq.support.timestamps import HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)

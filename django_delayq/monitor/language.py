@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext
 
-from django_delayq.texts import Text
+from django_delayq.support.texts import Text
 
 
 def translated(told: object) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
-from django_delayq.errors import BrokerUnavailable
-from django_delayq.texts import text as _
+from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.support.texts import text as _
 
 T = TypeVar("T")
 

@@ -10,16 +10,16 @@ from django_delayq.api.registry import handlers_by_key
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Info, Pause, ServerReport, Timer, WorkerInfo
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
-from django_delayq.durations import to_text
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.instants import DAY_MS, HOUR_MS, wall_clock_ms
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.monitor.capacity import Capacity, teams_of
 from django_delayq.monitor.forecast import Hour, forecast
 from django_delayq.monitor.patience import within
 from django_delayq.monitor.throughput import Throughput, measure
 from django_delayq.monitor.waiting import WaitingSet, waiting_sets
 from django_delayq.store import StoredBroker, clocks, figures, identity, report
-from django_delayq.texts import text as _
+from django_delayq.support.texts import text as _
+from django_delayq.support.timestamps import DAY_MS, HOUR_MS, wall_clock_ms
+from django_delayq.support.units import to_text
 
 _ERRORS_PAGE = 100
 _MOST_ERRORS = 1_000

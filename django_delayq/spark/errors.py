@@ -5,7 +5,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 
 _LAST_OF_TRACEBACK = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Refused|Unavailable|Key|Configured): (.+)$", re.M)
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from django_delayq.conf import DEFAULT_ALIAS
-from django_delayq.durations import to_ms
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.site import settings_module
-from django_delayq.values import did_you_mean, shown
+from django_delayq.support.units import to_ms
+from django_delayq.support.validation import did_you_mean, shown
 
 T = TypeVar("T")
 

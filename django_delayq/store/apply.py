@@ -5,8 +5,8 @@ from functools import partial
 from typing import NamedTuple
 
 from django_delayq.brokers.base import LeaseId
+from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition
-from django_delayq.message import State
 from django_delayq.store.database import Database, marks
 from django_delayq.store.dialects import Dialect
 from django_delayq.store.moves import TimedTransition, bury, finish, leases, wait_again

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, Audit, Timer, lists_alarms, pages
 from django_delayq.brokers.figures import LEFT
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.transitions import SUSPECT_CRASHES
-from django_delayq.durations import to_text
-from django_delayq.errors import BrokerUnavailable
 from django_delayq.store import sequence
 from django_delayq.store.database import Database, marks
 from django_delayq.store.looks import counts
 from django_delayq.store.rows import UNHELD
 from django_delayq.store.sweep import unheard
+from django_delayq.support.units import to_text
 
 LEASES = 10
 """A lease may end so many of them from now, as for the upkeep of Redis: workers may have been given a longer one."""

@@ -41,8 +41,8 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
 )
 from django_delayq.conf import Alias, Store
+from django_delayq.core.errors import BrokerRefused, DelayqError, PartlyUnavailable
 from django_delayq.core.transitions import release
-from django_delayq.errors import BrokerRefused, DelayqError, PartlyUnavailable
 from django_delayq.store import audit, byid, claims, identity, looks, pauses, puts, reclaims, report, rescues, settles
 from django_delayq.store.database import Database, T
 from django_delayq.store.degraded import Degraded
@@ -50,7 +50,7 @@ from django_delayq.store.feed import Feed, claim_due, claim_until_none
 from django_delayq.store.limits import Limits
 from django_delayq.store.short_cut import ShortCut
 from django_delayq.store.sweep import Unfed
-from django_delayq.values import did_you_mean
+from django_delayq.support.validation import did_you_mean
 
 MANY = 100
 """How many alarms are taken at least, in all, of those pairs whose alarms were all stale."""

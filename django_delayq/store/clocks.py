@@ -7,9 +7,9 @@ of a jump of the first: then leases seem to have run out whose holders are alive
 import math
 from time import monotonic
 
-from django_delayq.durations import to_text
-from django_delayq.safe_logs import logger
-from django_delayq.texts import text as _
+from django_delayq.support.logging import logger
+from django_delayq.support.texts import text as _
+from django_delayq.support.units import to_text
 
 WARN_MS = 100
 JUMP = 0.1

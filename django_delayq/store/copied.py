@@ -7,8 +7,8 @@ from typing import Any
 
 from django.db import IntegrityError
 
-from django_delayq import codec
 from django_delayq.brokers.base import Header, Put
+from django_delayq.core import codec
 from django_delayq.store.database import Database
 from django_delayq.store.postgresql import header_as, insert_from
 

@@ -13,12 +13,12 @@ from django.db import DatabaseError, InterfaceError, InternalError, OperationalE
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
-from django_delayq.errors import BrokerRefused, StoreUnavailable
-from django_delayq.fields import database_name
+from django_delayq.core.errors import BrokerRefused, StoreUnavailable
+from django_delayq.models.fields import database_name
 from django_delayq.store import given
 from django_delayq.store.clocks import ClockMonitor
 from django_delayq.store.dialects import DIALECTS, Dialect
-from django_delayq.texts import text as _
+from django_delayq.support.texts import text as _
 
 Row = tuple[Any, ...]
 _NOT_THERE = ("42P01", "42703", 1146, 1054)  # a table, a column: the codes of PostgreSQL, then those of MySQL

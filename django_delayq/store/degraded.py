@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from django_delayq.durations import to_text
-from django_delayq.errors import PartlyUnavailable
-from django_delayq.safe_logs import logger
+from django_delayq.core.errors import PartlyUnavailable
+from django_delayq.support.logging import logger
+from django_delayq.support.units import to_text
 
 
 class Degraded:

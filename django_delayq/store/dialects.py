@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from django_delayq.fields import COLLATIONS
+from django_delayq.models.fields import COLLATIONS
 from django_delayq.store import given
 
 STALLED_MS = 15_000

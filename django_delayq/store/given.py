@@ -6,7 +6,7 @@ Each gives the table for FROM, under a name, and its parameters.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django_delayq import codec
+from django_delayq.core import codec
 
 
 class LongText(str):

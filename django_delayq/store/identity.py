@@ -6,7 +6,7 @@ from django_delayq.brokers.base import Timer
 from django_delayq.conf import Alias
 from django_delayq.models import StoreIdentity
 from django_delayq.store.database import Database
-from django_delayq.texts import text as _
+from django_delayq.support.texts import text as _
 
 
 def identify(database: Database) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 from time import monotonic
 
-from django_delayq import codec
 from django_delayq.brokers.base import Ask, Refusal, Timer, check_batch, in_order, keeps_limits
 from django_delayq.brokers.limits import LINGER_MS, Limit, Slots, acquire as work_out, by_limit
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core import codec
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import LimitRow
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded

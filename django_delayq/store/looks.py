@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from django_delayq.brokers.base import Counts, Info, SetCount
+from django_delayq.core.message import State
 from django_delayq.core.transitions import SUSPECT_CRASHES
-from django_delayq.message import State
 from django_delayq.store.database import Database, Row
 from django_delayq.store.rows import FREE, MESSAGE, info_of
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from django.db.models.expressions import RawSQL
 
 from django_delayq.brokers.base import Pause
-from django_delayq.errors import DelayqError
-from django_delayq.instants import to_epoch_ms
+from django_delayq.core.errors import DelayqError
 from django_delayq.models import PauseRow
 from django_delayq.store.database import Database
+from django_delayq.support.timestamps import to_epoch_ms
 
 
 def pause(database: Database, pause_: Pause) -> None:

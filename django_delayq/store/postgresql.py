@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django_delayq import codec
 from django_delayq.brokers.base import Header, LeaseId, Put
+from django_delayq.core import codec
+from django_delayq.core.message import State
 from django_delayq.core.transitions import SettleAction, Transition
-from django_delayq.message import State
 from django_delayq.store import apply as portable
 from django_delayq.store.database import Database
 from django_delayq.store.dialects import DIALECTS

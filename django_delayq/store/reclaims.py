@@ -8,9 +8,9 @@ from typing import NamedTuple
 from django.db import DatabaseError
 
 from django_delayq.brokers.base import BATCH, BuriedInfo, Claimed, Header, pages
+from django_delayq.core.errors import BrokerRefused
+from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse
-from django_delayq.errors import BrokerRefused
-from django_delayq.message import State
 from django_delayq.store.database import Database, is_away, marks
 from django_delayq.store.moves import TimedTransition, bury, wait_again
 from django_delayq.store.page import START, Position, page_after

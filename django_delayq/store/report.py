@@ -5,12 +5,12 @@ from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 
 from django_delayq.api.registry import handlers_by_key
 from django_delayq.brokers.base import ServerReport, Timer
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.fields import database_name
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.models.fields import database_name
 from django_delayq.store import clocks
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
-from django_delayq.texts import text as _
+from django_delayq.support.texts import text as _
 
 _WRITTEN = {
     "delayq_ready": ("INSERT", "UPDATE", "DELETE"),

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from django_delayq.brokers.base import Alarm, pages
-from django_delayq.history import add
+from django_delayq.core.history import add
 from django_delayq.store.database import Database, Row, marks
 from django_delayq.store.given import LongText
 from django_delayq.store.moves import PAGE

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from django_delayq.brokers.base import Claimed, Header, Info
-from django_delayq.history import Ended, PastAttempt
-from django_delayq.message import State
+from django_delayq.core.history import Ended, PastAttempt
+from django_delayq.core.message import State
 from django_delayq.store.database import Row
 
 SHARED = (

@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from django_delayq.brokers.base import Alarm, LeaseId
+from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition
-from django_delayq.message import State
 from django_delayq.store.database import Database, Sql
 from django_delayq.store.moves import leases
 from django_delayq.store.rows import OF_HELD

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_delayq.brokers.base import BATCH, Alarm, Timer
-from django_delayq.errors import PartlyUnavailable
-from django_delayq.safe_logs import logger
+from django_delayq.core.errors import PartlyUnavailable
+from django_delayq.support.logging import logger
 
 SOON_MS = 2_000
 LONG_MS = 60_000

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from django_delayq.brokers.base import Info
-from django_delayq.history import Ended, PastAttempt, read
-from django_delayq.message import State
+from django_delayq.core.history import Ended, PastAttempt, read
+from django_delayq.core.message import State
 from django_delayq.store import looks
 from django_delayq.store.database import Database
 from django_delayq.store.rows import MESSAGE, buried_attempt, info_of

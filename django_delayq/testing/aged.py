@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager
 from django.db.models import F
 
 from django_delayq.brokers.base import Alarm, Transition, Want
+from django_delayq.core.history import NOTHING, moved
 from django_delayq.core.transitions import SUSPECT_CRASHES
-from django_delayq.fields import InstantField
-from django_delayq.history import NOTHING, moved
-from django_delayq.instants import to_epoch_ms
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.models.fields import InstantField
 from django_delayq.store import StoredBroker
 from django_delayq.store.claims import claim
+from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due, VirtualTimeBroker
 
 

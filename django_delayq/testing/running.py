@@ -14,15 +14,15 @@ from django.db import DatabaseError, connections, transaction
 
 from django_delayq.api.on_commit import waiting_sends
 from django_delayq.api.registry import handlers_by_key
-from django_delayq.attempts import is_at_most_once
 from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
-from django_delayq.durations import Duration, to_ms
-from django_delayq.instants import from_ms
-from django_delayq.message import Message
+from django_delayq.core.message import Message
+from django_delayq.core.retry import is_at_most_once
+from django_delayq.support.timestamps import from_ms
+from django_delayq.support.units import Duration, to_ms
+from django_delayq.support.validation import check_count
 from django_delayq.testing.broker import RUN_DUE, AnyHandler
 from django_delayq.testing.timeline import Timeline, timeline
-from django_delayq.values import check_count
 from django_delayq.worker import attempt
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.left_open import blocks_open, end_left_open

@@ -7,8 +7,8 @@ from django_delayq.api.operations import message_info
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Info
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
-from django_delayq.message import State
-from django_delayq.sends import MessageInfo
+from django_delayq.core.message import State
+from django_delayq.core.sends import MessageInfo
 from django_delayq.testing.timeline import timeline
 
 

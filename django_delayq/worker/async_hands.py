@@ -9,10 +9,10 @@ from time import monotonic
 from asgiref.sync import sync_to_async
 
 from django_delayq.brokers.base import BATCH, Transition
-from django_delayq.durations import to_text
-from django_delayq.errors import HandlerTimeout, LeaseLost
-from django_delayq.message import Message
-from django_delayq.safe_logs import logger
+from django_delayq.core.errors import HandlerTimeout, LeaseLost
+from django_delayq.core.message import Message
+from django_delayq.support.logging import logger
+from django_delayq.support.units import to_text
 from django_delayq.worker import attempt
 from django_delayq.worker.connections import (
     LEAST_AGE_S,

@@ -15,17 +15,15 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from django_delayq import codec, history
 from django_delayq.api.handlers import Handler
-from django_delayq.attempts import is_at_most_once, max_attempts
-from django_delayq.core import transitions
+from django_delayq.core import codec, history, transitions
+from django_delayq.core.errors import Bury, DataMismatch, Retry, Snooze
+from django_delayq.core.message import Message, State
 from django_delayq.core.requests import Claimed
+from django_delayq.core.retry import Exponential, backoff_ms, is_at_most_once, max_attempts
 from django_delayq.core.transitions import Failure, Policy, Span, Transition
-from django_delayq.errors import Bury, DataMismatch, Retry, Snooze
-from django_delayq.message import Message, State
-from django_delayq.retry import Exponential, backoff_ms
 from django_delayq.store.database import Database
-from django_delayq.values import MAX_NAME
+from django_delayq.support.validation import MAX_NAME
 from django_delayq.worker import failure
 from django_delayq.worker.exactly_once import run_and_finish, staying_in_it
 from django_delayq.worker.left_open import EndLeftOpen, LeavingNothingOpen, aleaving_nothing_open, end_left_open

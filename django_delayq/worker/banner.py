@@ -8,8 +8,8 @@ from django.db import connections
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import ServerReport
 from django_delayq.conf import DEFAULT_QUEUE, Alias
-from django_delayq.durations import to_text
-from django_delayq.values import did_you_mean
+from django_delayq.support.units import to_text
+from django_delayq.support.validation import did_you_mean
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import (
     STORE_CONNECTIONS,

@@ -16,7 +16,7 @@ import django
 from django_delayq.api.registry import get_handler
 from django_delayq.brokers.base import Transition
 from django_delayq.conf import get_alias
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 from django_delayq.worker import frames, logs
 from django_delayq.worker.frames import Answer, Handed, Hello, Told
 from django_delayq.worker.hands import Run

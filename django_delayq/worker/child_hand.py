@@ -6,10 +6,10 @@ from time import monotonic
 
 from django_delayq.brokers.base import BATCH, Transition
 from django_delayq.core import transitions
+from django_delayq.core.errors import HandlerTimeout
 from django_delayq.core.transitions import Span
-from django_delayq.errors import HandlerTimeout
-from django_delayq.safe_logs import logger
-from django_delayq.sizes import to_text
+from django_delayq.support.logging import logger
+from django_delayq.support.units import size_text
 from django_delayq.worker import attempt
 from django_delayq.worker.batches import Batch
 from django_delayq.worker.children import Child, ChildDiedError, ChildGaveUpError, ChildUnavailableError
@@ -88,7 +88,7 @@ class ChildHand:
             return
         logger.info(
             "A child process takes %s, and --max-memory is %s: it is replaced.",
-            to_text(child.resident), to_text(self._max_memory),
+            size_text(child.resident), size_text(self._max_memory),
         )  # fmt: skip
         self.close()
 

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable
 from time import monotonic
 
-from django_delayq.durations import to_text
-from django_delayq.errors import HandlerTimeout
+from django_delayq.core.errors import HandlerTimeout
+from django_delayq.support.units import to_text
 from django_delayq.worker import frames
 from django_delayq.worker.batches import Batch
 from django_delayq.worker.child import LEASE_ENDED, NOT_STARTED

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from time import monotonic
 
-from django_delayq.attempts import is_at_most_once
 from django_delayq.brokers.base import BATCH, Claimed, Claims, Pair, Want
+from django_delayq.core.retry import is_at_most_once
 from django_delayq.core.transitions import buried_info
 from django_delayq.worker import attempt
 from django_delayq.worker.hands import Hands

@@ -1,9 +1,9 @@
 """The end of a handler that was stopped, or told to stop, since its lease is not held any more."""
 
-from django_delayq.attempts import is_at_most_once
 from django_delayq.core import transitions
+from django_delayq.core.retry import is_at_most_once
 from django_delayq.core.transitions import Span, Transition
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 from django_delayq.worker import attempt
 from django_delayq.worker.lanes import Lease
 

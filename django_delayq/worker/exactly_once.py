@@ -13,12 +13,12 @@ from django.db.transaction import TransactionManagementError
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Claimed
 from django_delayq.conf import get_alias
-from django_delayq.errors import LeaseLost
-from django_delayq.message import Message
-from django_delayq.safe_logs import logger
+from django_delayq.core.errors import LeaseLost
+from django_delayq.core.message import Message
 from django_delayq.store.database import Database
 from django_delayq.store.exactly_once import is_finished
 from django_delayq.store.statements import statements
+from django_delayq.support.logging import logger
 from django_delayq.worker import failure
 from django_delayq.worker.left_open import LeavingNothingOpen
 

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
-from django_delayq import tracebacks
 from django_delayq.api.handlers import Handler
-from django_delayq.credentials import masked
-from django_delayq.printable import one_line
-from django_delayq.retry import Exponential, backoff_ms
-from django_delayq.safe_logs import logger
-from django_delayq.values import MAX_NAME
+from django_delayq.core.retry import Exponential, backoff_ms
+from django_delayq.support import tracebacks
+from django_delayq.support.logging import logger
+from django_delayq.support.redaction import masked, one_line
+from django_delayq.support.validation import MAX_NAME
 
 MAX_LINE = 300
 

@@ -6,8 +6,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from django_delayq import codec
 from django_delayq.brokers.base import Claimed, Transition
+from django_delayq.core import codec
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 
 Result = TypeVar("Result")
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-from django_delayq.errors import DelayqError
-from django_delayq.safe_logs import logger
+from django_delayq.core.errors import DelayqError
+from django_delayq.support.logging import logger
 from django_delayq.worker.systemd import READY, STOPPING, WATCHDOG
 
 EVERY_S = 1.0

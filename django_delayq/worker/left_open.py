@@ -16,7 +16,7 @@ from django.db.backends.signals import connection_created
 from django.db.transaction import TransactionManagementError
 from django.dispatch import receiver
 
-from django_delayq.errors import Snooze
+from django_delayq.core.errors import Snooze
 
 _POSTGRESQL_BUSY = (1, 2, 3)
 """ACTIVE, which only another thread sees: the statement may be one of a transaction; INTRANS; INERROR."""

@@ -4,10 +4,10 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 
-from django_delayq import codec
 from django_delayq.brokers.base import BATCH, Ask, Broker, Refusal
-from django_delayq.errors import DataMismatch
-from django_delayq.limits import Limits
+from django_delayq.core import codec
+from django_delayq.core.errors import DataMismatch
+from django_delayq.core.limits import Limits
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage

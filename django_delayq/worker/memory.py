@@ -5,9 +5,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from django_delayq.errors import DelayqError
-from django_delayq.safe_logs import logger
-from django_delayq.sizes import to_text
+from django_delayq.core.errors import DelayqError
+from django_delayq.support.logging import logger
+from django_delayq.support.units import size_text
 
 _STATM = Path("/proc/self/statm")
 _PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -30,8 +30,8 @@ def check_limit(limit: int) -> None:
     taken = resident()
     if taken > limit:
         raise MemoryRefused(
-            f"--max-memory {to_text(limit)} is less than the {to_text(taken)} that this worker takes before its first "
-            "message; give it more, such as 512MiB."
+            f"--max-memory {size_text(limit)} is less than the {size_text(taken)} that this worker takes before its "
+            "first message; give it more, such as 512MiB."
         )
 
 
@@ -43,7 +43,7 @@ def full_of(limit: int | None) -> Callable[[], bool]:
             return False
         logger.info(
             "Stopping: this worker takes %s, and --max-memory is %s. It finishes what runs.",
-            to_text(taken), to_text(limit),
+            size_text(taken), size_text(limit),
         )  # fmt: skip
         return True
 

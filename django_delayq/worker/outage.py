@@ -4,8 +4,8 @@ import random
 import threading
 from collections.abc import Iterator
 
-from django_delayq.errors import DelayqError, StoreUnavailable
-from django_delayq.safe_logs import logger
+from django_delayq.core.errors import DelayqError, StoreUnavailable
+from django_delayq.support.logging import logger
 
 
 class Outage:

@@ -7,10 +7,10 @@ from typing import Any
 from django.dispatch import Signal
 
 from django_delayq import signals
+from django_delayq.core.errors import Retry
+from django_delayq.core.message import Message, State
 from django_delayq.core.transitions import SettleAction, Transition, describe
-from django_delayq.errors import Retry
-from django_delayq.message import Message, State
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 from django_delayq.worker.lanes import Lease
 
 _LEVELS = {

@@ -4,8 +4,8 @@ answer to a heartbeat, for one whose connection for being told was broken."""
 from collections.abc import Sequence
 
 from django_delayq.brokers.base import Broker, Pause, covering, earliest
-from django_delayq.instants import from_ms
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
+from django_delayq.support.timestamps import from_ms
 
 
 class Pauses:

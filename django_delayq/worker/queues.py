@@ -5,7 +5,7 @@ from itertools import groupby
 from random import Random
 from typing import NamedTuple
 
-from django_delayq.values import check_queue, shown
+from django_delayq.support.validation import check_queue, shown
 
 MOST_WEIGHT = 1_000
 

@@ -7,11 +7,11 @@ from time import monotonic
 from django.db import connections
 
 from django_delayq.brokers.base import BATCH
-from django_delayq.errors import PartlyUnavailable
-from django_delayq.safe_logs import logger
+from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.store.broker import StoredBroker
 from django_delayq.store.relay import REBUILD_LOCK_MS, rebuild, relay
 from django_delayq.store.sweep import sweep
+from django_delayq.support.logging import logger
 from django_delayq.worker.outage import Outage
 from django_delayq.worker.pruning import Pruning
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from django.core.management.base import CommandError
 from django.utils import autoreload
 
-from django_delayq.errors import DelayqError
-from django_delayq.safe_logs import logger
+from django_delayq.core.errors import DelayqError
+from django_delayq.support.logging import logger
 from django_delayq.worker import broken_code
 from django_delayq.worker.worker import Worker
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from django_delayq.brokers.base import BATCH, Broker, SettleAction, Transition
 from django_delayq.core import transitions
-from django_delayq.errors import BrokerUnavailable
-from django_delayq.safe_logs import logger
+from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.support.logging import logger
 from django_delayq.worker import attempt, failure
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 from django_delayq.worker.own_signals import taken_signals
 from django_delayq.worker.worker import LAST_WORDS_S, Worker
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from django_delayq.brokers.base import BATCH, Ask, Broker, pages
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 from django_delayq.worker.lanes import Lease
 
 

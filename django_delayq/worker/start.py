@@ -3,7 +3,7 @@
 from time import sleep
 
 from django_delayq.brokers.base import Broker, ServerReport
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.store import StoredBroker
 from django_delayq.store.report import missing_grants
 from django_delayq.worker.outage import Outage, waits

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from time import monotonic
 
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 from django_delayq.worker.hands import Work
 from django_delayq.worker.lanes import Lane
 from django_delayq.worker.leases import Leases

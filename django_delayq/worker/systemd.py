@@ -4,7 +4,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 
 READY = "READY=1"
 STOPPING = "STOPPING=1"

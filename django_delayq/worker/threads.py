@@ -7,7 +7,7 @@ from functools import partial
 from django.db import connections
 
 from django_delayq.brokers.base import Transition
-from django_delayq.message import Message
+from django_delayq.core.message import Message
 from django_delayq.worker import attempt
 from django_delayq.worker.connections import (
     close_read_only_connections,

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 
-from django_delayq.attempts import is_at_most_once
 from django_delayq.brokers.base import Transition
-from django_delayq.safe_logs import logger
+from django_delayq.core.retry import is_at_most_once
+from django_delayq.support.logging import logger
 from django_delayq.worker.hands import Run, Work
 from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.leases import Leases

@@ -6,7 +6,7 @@ from typing import Any
 from django_delayq import signals
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BuriedInfo
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 
 
 class Unrun:

@@ -6,10 +6,10 @@ from time import monotonic
 
 from django_delayq import signals
 from django_delayq.brokers.base import Broker, HandsInfo, RunInfo, Upkept, WorkerInfo, earliest
-from django_delayq.durations import to_text
-from django_delayq.errors import BrokerRefused, DelayqError
-from django_delayq.instants import wall_clock_ms
-from django_delayq.safe_logs import logger
+from django_delayq.core.errors import BrokerRefused, DelayqError
+from django_delayq.support.logging import logger
+from django_delayq.support.timestamps import wall_clock_ms
+from django_delayq.support.units import to_text
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lease
 from django_delayq.worker.outage import Outage

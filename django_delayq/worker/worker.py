@@ -16,10 +16,10 @@ from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BATCH, Broker, Claims, SettleAction, Transition, Want, pages
 from django_delayq.conf import Alias
 from django_delayq.core import transitions
+from django_delayq.core.errors import DelayqError
 from django_delayq.core.transitions import Span
-from django_delayq.errors import DelayqError
-from django_delayq.safe_logs import logger
 from django_delayq.store import StoredBroker
+from django_delayq.support.logging import logger
 from django_delayq.worker import attempt, systemd
 from django_delayq.worker.async_hands import AsyncHands
 from django_delayq.worker.child_hand import in_child

@@ -18,7 +18,7 @@ from django_delayq import get_delay_message, send_delay_message
 from django_delayq.admin import actions, jobs, moves
 from django_delayq.admin.lists import ErrorMessageAdmin
 from django_delayq.brokers import get_broker
-from django_delayq.codec import decode_data
+from django_delayq.core.codec import decode_data
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Tally
 from django_delayq.store import StoredBroker
 from django_delayq.testing import run_due

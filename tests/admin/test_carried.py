@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker, Header, Put, SettleAction, Want, WorkerInfo
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.admin.support import page, text_of, url
 from tests.brokers.rig import settlement
 

@@ -18,7 +18,7 @@ from pytest_django import Settings
 
 from django_delayq.admin import words
 from django_delayq.brokers.base import HandsInfo, Pause, RunInfo, SettleAction, WorkerInfo
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker, figures
 from tests.admin.support import asked, bury, claim, finish, page, send, settle, text_of, url

@@ -17,7 +17,7 @@ from pytest_django import Settings
 from django_delayq import Message, delay_execute
 from django_delayq.admin import differences
 from django_delayq.brokers.base import SettleAction
-from django_delayq.history import Ended, read
+from django_delayq.core.history import Ended, read
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.testing import run_due

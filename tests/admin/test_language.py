@@ -13,11 +13,11 @@ from pytest_django import Settings
 from django_delayq.admin import actions, jobs
 from django_delayq.api.handlers import delay_execute
 from django_delayq.brokers.base import Pause, RunInfo, SettleAction, WorkerInfo
-from django_delayq.errors import BrokerUnavailable
-from django_delayq.message import Message
+from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.core.message import Message
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.texts import text
+from django_delayq.support.texts import text
 from tests.admin.support import LISTS, ask, bury, claim, confirm, finish, page, pk_of, send, settle, text_of, url
 
 INDEX = "/admin/delayq/"

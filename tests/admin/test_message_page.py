@@ -15,7 +15,7 @@ from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages
 from django_delayq.admin.log import log_rows
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.admin.support import LISTS, asked, bury, claim, confirm, finish, page, pk_of, send, text_of, url

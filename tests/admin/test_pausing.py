@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 
 from django_delayq.brokers.base import Pause
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.store import StoredBroker
 from tests.admin.support import page, text_of, url
 

@@ -22,8 +22,8 @@ from django_delayq import (
 )
 from django_delayq.brokers.base import Header, Put, SettleAction, Want
 from django_delayq.brokers.memory import MemoryBroker
-from django_delayq.instants import from_ms
-from django_delayq.message import State
+from django_delayq.core.message import State
+from django_delayq.support.timestamps import from_ms
 from tests.api.support import NOW, waiting, waiting_ids
 from tests.brokers.rig import settlement
 

@@ -19,7 +19,7 @@ from django_delayq import (
 )
 from django_delayq.brokers.base import Want
 from django_delayq.brokers.memory import MemoryBroker
-from django_delayq.instants import from_ms
+from django_delayq.support.timestamps import from_ms
 from tests.api.support import NOW, Noted, waiting
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -26,9 +26,9 @@ from django_delayq.brokers.base import (
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options, Store
 from django_delayq.core import transitions
+from django_delayq.core.message import State
 from django_delayq.core.transitions import Failure, Policy, Span
-from django_delayq.durations import LONGEST_MS
-from django_delayq.message import State
+from django_delayq.support.units import LONGEST_MS
 from tests.servers import ClusterServers, RabbitMQServer
 
 LEASE_MS = 15_000

@@ -6,7 +6,7 @@ import pytest
 
 from django_delayq.brokers.base import Ask, Broker, Capability, Timer
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
-from django_delayq.errors import Unsupported
+from django_delayq.core.errors import Unsupported
 from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import Rig
 

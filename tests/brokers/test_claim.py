@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from django_delayq.brokers.base import BATCH, Header, Put, SettleAction, Want
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.brokers.conftest import REDIS, SHARDED, WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig, ids, memory_rig
 from tests.scale import scaled

@@ -3,8 +3,8 @@
 import pytest
 
 from django_delayq.brokers.base import Header, OnConflict, Put, SettleAction
-from django_delayq.errors import DuplicateMessage
-from django_delayq.message import State
+from django_delayq.core.errors import DuplicateMessage
+from django_delayq.core.message import State
 from tests.brokers.rig import Rig, ids
 
 MODES: list[OnConflict] = ["keep", "replace", "earliest", "latest", "raise"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from django_delayq.brokers.base import Claimed, SettleAction
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig, by_id, ids
 

@@ -3,7 +3,7 @@
 import pytest
 
 from django_delayq.brokers.base import HandsInfo, RunInfo, SetCount, SettleAction, WorkerInfo
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.brokers.conftest import ALL, name
 from tests.brokers.rig import LEASE_MS, Rig, ids
 

@@ -3,7 +3,7 @@
 import pytest
 
 from django_delayq.brokers.base import BATCH, SettleAction
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
 HOUR = 3_600_000

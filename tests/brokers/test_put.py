@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from django_delayq.brokers.base import BATCH, Header, Put, SettleAction
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.brokers.rig import Rig, ids
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from django_delayq.brokers.base import BATCH, SettleAction
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.brokers.rig import LEASE_MS, Rig, by_id, ids, settlement
 
 HOUR = 3_600_000

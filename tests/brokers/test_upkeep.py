@@ -3,7 +3,7 @@
 import pytest
 
 from django_delayq.brokers.base import BATCH, BuriedInfo, SettleAction
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.brokers.conftest import IN_ONE_PART, WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, by_id, ids
 

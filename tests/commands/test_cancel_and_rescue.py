@@ -6,7 +6,7 @@ import pytest
 from django.core.management.base import CommandError
 
 from django_delayq.brokers.base import BATCH, Broker
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.commands.support import bury, claim, delayq, send
 
 Answer = Callable[[str], None]

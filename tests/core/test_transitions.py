@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from django_delayq.core import transitions
+from django_delayq.core.history import Ended, read
+from django_delayq.core.message import State
 from django_delayq.core.requests import Claimed, Header
 from django_delayq.core.transitions import (
     LAPSED_AT_MOST_ONCE,
@@ -17,8 +19,6 @@ from django_delayq.core.transitions import (
     Span,
     Transition,
 )
-from django_delayq.history import Ended, read
-from django_delayq.message import State
 
 CLAIMED = Claimed(
     "a", 7, 1_000, Header("q", "k"), b"1", failures=3, crashes=1, pk="5", history="[]", claimed_ms=1_500, worker="w"

@@ -6,7 +6,7 @@ import re
 import yaml
 
 from django_delayq.management.commands.run_delayq import Command
-from django_delayq.sizes import to_bytes
+from django_delayq.support.units import to_bytes
 from tests.docs.site import ROOT
 
 PAGE = (ROOT / "docs/how-to/deploy.md").read_text()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from django_delayq.brokers.redis.keys import Keys
+from django_delayq.core.message import State
 from django_delayq.core.transitions import MOVES
-from django_delayq.message import State
 from tests.docs.site import ROOT
 from tests.docs.tables import codes, rows, tables
 

@@ -14,7 +14,7 @@ from django.dispatch import Signal
 import django_delayq
 from django_delayq import signals
 from django_delayq.conf import Alias, Options, Store, parse_alias
-from django_delayq.retry import Exponential
+from django_delayq.core.retry import Exponential
 from tests.docs.site import ROOT
 from tests.docs.tables import codes, rows
 

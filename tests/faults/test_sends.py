@@ -19,7 +19,7 @@ from django_delayq import (
     send_delay_messages,
 )
 from django_delayq.brokers import get_broker
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.proxy import Proxy
 from tests.servers import Server
 

@@ -11,7 +11,7 @@ import pytest
 from django_delayq import Message, send_delay_message
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
-from django_delayq.instants import from_ms
+from django_delayq.support.timestamps import from_ms
 from django_delayq.worker.options import Options
 from django_delayq.worker.worker import Worker
 from tests.servers import Server

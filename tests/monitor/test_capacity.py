@@ -3,7 +3,7 @@
 import pytest
 
 from django_delayq.brokers.base import HandsInfo, WorkerInfo
-from django_delayq.limits import Limits
+from django_delayq.core.limits import Limits
 from django_delayq.monitor.capacity import LEAST_MS, Capacity, Drain, teams_of
 from django_delayq.store.figures import Pair
 

@@ -1,10 +1,10 @@
 """What falls due in the next hours, and how long it takes."""
 
 from django_delayq.brokers.base import Counts, HandsInfo, SetCount, WorkerInfo
-from django_delayq.instants import HOUR_MS
 from django_delayq.monitor.capacity import Capacity, Drain, teams_of
 from django_delayq.monitor.forecast import Hour, forecast
 from django_delayq.store.figures import HOURS, Waiting
+from django_delayq.support.timestamps import HOUR_MS
 
 EIGHT = 1_800_000_000_000  # 2027-01-15T08:00:00Z
 MINUTE_MS = 60_000

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.monitor.patience import within
 
 

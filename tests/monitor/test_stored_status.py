@@ -12,11 +12,11 @@ from pytest_django import Settings
 
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import HandsInfo, SettleAction, WorkerInfo
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.instants import HOUR_MS, to_epoch_ms
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.monitor import Drain, Lateness, status, throughput
 from django_delayq.store import StoredBroker
+from django_delayq.support.timestamps import HOUR_MS, to_epoch_ms
 from tests.brokers.rig import settlement
 from tests.commands.support import delayq, delayq_json
 from tests.store.support import claim

@@ -15,7 +15,7 @@ from django_delayq.brokers.base import Alarm, Header, Put, Want, pages
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.alarms import Envelope, Outgoing, outgoing, unpack
 from django_delayq.brokers.rabbitmq.names import LEVELS, address
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.store import StoredBroker
 from tests.rabbitmq.conftest import delayq_on
 from tests.rabbitmq.support import (

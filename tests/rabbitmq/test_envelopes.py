@@ -5,11 +5,11 @@ from contextlib import closing
 import pytest
 from amqp import Message
 
-from django_delayq import codec
 from django_delayq.brokers.base import Alarm
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.alarms import ENVELOPE, Address, Envelope, pack, unpack
 from django_delayq.conf import Alias
+from django_delayq.core import codec
 from tests.rabbitmq.support import NAMES, WANT, channel_of, claim, pks, put
 from tests.servers import RabbitMQServer
 

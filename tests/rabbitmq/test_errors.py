@@ -13,7 +13,7 @@ from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.link import as_ours
 from django_delayq.brokers.rabbitmq.locations import parse_location
 from django_delayq.conf import Alias, Options
-from django_delayq.errors import BrokerRefused, BrokerUnavailable, DelayqError
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, DelayqError
 from tests.servers import RabbitMQServer, free_port
 from tests.servers.rabbitmq import PASSWORD, USER
 

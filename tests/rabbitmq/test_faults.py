@@ -14,7 +14,7 @@ import pytest
 from django_delayq.brokers.base import Alarm, Header, Put, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker, silence
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from tests.proxy import proxy_before
 from tests.rabbitmq.support import claim, pks, put, ready
 from tests.scale import scaled

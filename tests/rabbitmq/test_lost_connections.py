@@ -10,7 +10,7 @@ from pytest_django import Settings
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Alarm, Header, Put
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.store import StoredBroker
 from tests.rabbitmq.conftest import delayq_on
 from tests.rabbitmq.support import (

@@ -11,7 +11,7 @@ from amqp import Message
 from django_delayq.brokers.base import Alarm, Want, WorkerInfo
 from django_delayq.brokers.rabbitmq import RabbitMQBroker, register
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from tests.rabbitmq.support import NAMES, broker_on, channel_of
 from tests.servers import RabbitMQServer
 from tests.worker.processes import PATIENCE_S

@@ -7,7 +7,7 @@ import pytest
 from django_delayq.brokers.base import Alarm, Want
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerRefused
+from django_delayq.core.errors import BrokerRefused
 from tests.rabbitmq.support import claim, pks
 from tests.servers import RabbitMQServer
 from tests.servers.rabbitmq import PASSWORD

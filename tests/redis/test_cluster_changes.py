@@ -14,7 +14,7 @@ from django_delayq.brokers.base import Header, Put, SettleAction, Want
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerUnavailable, SendError
+from django_delayq.core.errors import BrokerUnavailable, SendError
 from tests import servers
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, ids, rig_on, settlement
 from tests.redis.test_sentinels import once_it_is_back

@@ -14,7 +14,7 @@ from django_delayq.brokers.base import Alarm, Ask, Header, Put, SettleAction, Wa
 from django_delayq.brokers.redis import owners
 from django_delayq.brokers.redis.keys import Keys, LimitKeys
 from django_delayq.brokers.redis.shards import Shards
-from django_delayq.errors import BrokerUnavailable, PartlyUnavailable, SendError
+from django_delayq.core.errors import BrokerUnavailable, PartlyUnavailable, SendError
 from tests import servers
 from tests.brokers.rig import LEASE_MS, Rig, ids, rig_on, settlement
 from tests.servers import ClusterServers, Server

@@ -14,7 +14,7 @@ from django_delayq.brokers.base import Header, Put, SettleAction, Want
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.conf import Alias, parse_alias
-from django_delayq.errors import BrokerRefused, BrokerUnavailable, SendError
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, SendError
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, ids, settlement
 from tests.redis_users import allow
 from tests.servers import ClusterServers, Server, free_port

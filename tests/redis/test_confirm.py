@@ -13,7 +13,7 @@ from django_delayq.brokers.base import Header, Put
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerRefused, SendError
+from django_delayq.core.errors import BrokerRefused, SendError
 from tests.brokers.rig import OPTIONS
 from tests.redis_users import allow, location_of
 from tests.servers import ClusterServers, Server, free_port

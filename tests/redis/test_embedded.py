@@ -16,7 +16,7 @@ import redis
 
 from django_delayq.brokers.redis import embedded
 from django_delayq.brokers.redis.locations import parse_location
-from django_delayq.errors import BrokerRefused
+from django_delayq.core.errors import BrokerRefused
 from tests import servers
 
 USER = """

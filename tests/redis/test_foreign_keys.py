@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import BuriedInfo, Claimed, Header, Pause, Put, SettleAction, Want, WorkerInfo
-from django_delayq.errors import BrokerRefused
+from django_delayq.core.errors import BrokerRefused
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
 

@@ -12,8 +12,8 @@ from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.scripts import Operation
 from django_delayq.brokers.redis.upkeep import Watch
+from django_delayq.core.message import State
 from django_delayq.core.transitions import LAPSED_AT_MOST_ONCE, UNREADABLE
-from django_delayq.message import State
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig
 from tests.servers import Server
 

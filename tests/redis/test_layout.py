@@ -9,7 +9,7 @@ import pytest
 from django_delayq.brokers.base import Header, Put, Want
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerRefused
+from django_delayq.core.errors import BrokerRefused
 from tests import servers
 from tests.brokers.rig import LEASE_MS, OPTIONS, ids
 from tests.servers import ClusterServers, Server

@@ -9,7 +9,7 @@ import pytest
 from django_delayq.brokers.base import Ask
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig
 from tests.servers import Server
 

@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import Alarm, Ask, Pause, SettleAction, Want, WorkerInfo
-from django_delayq.errors import BrokerUnavailable
-from django_delayq.message import State
+from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.core.message import State
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
 

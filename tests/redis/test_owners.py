@@ -15,7 +15,7 @@ from django_delayq.brokers.redis import owners
 from django_delayq.brokers.redis.owners import Owners
 from django_delayq.brokers.redis.scripts import Replies
 from django_delayq.brokers.redis.shards import Shards
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from tests.brokers.rig import OPTIONS, Rig, ids, redis_rig
 from tests.servers import ClusterServers
 from tests.servers.cluster import until

@@ -7,7 +7,7 @@ import pytest
 from django_delayq.brokers.redis import patience
 from django_delayq.brokers.redis.patience import Patience
 from django_delayq.brokers.redis.replies import Passing
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.brokers.redis.scripts import Operation
 from django_delayq.brokers.redis.upkeep import Watch
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig
 from tests.servers import Server
 

@@ -7,7 +7,7 @@ import pytest
 
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import parse_alias
-from django_delayq.errors import BrokerRefused
+from django_delayq.core.errors import BrokerRefused
 from tests.servers import Server
 
 

@@ -10,7 +10,7 @@ from django_delayq.brokers.base import ServerReport
 from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.brokers.redis.replies import as_ours
 from django_delayq.brokers.redis.report import report_on
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from tests.servers import Server, free_port
 
 StartRedis = Callable[..., Server]

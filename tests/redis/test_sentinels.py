@@ -14,8 +14,8 @@ from django_delayq.brokers.base import Ask, Header, Pause, Put, SettleAction, Wa
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.message import State
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.core.message import State
 from tests.brokers.rig import LEASE_MS, OPTIONS, ids, redis_rig, settlement
 from tests.servers.sentinel import Failover
 

@@ -8,7 +8,7 @@ import pytest
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.upkeep import Watch
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig
 from tests.servers import Server
 

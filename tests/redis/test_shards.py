@@ -13,7 +13,7 @@ from django_delayq.brokers.base import Alarm, Header, Put, Want
 from django_delayq.brokers.redis import RedisBroker, searches
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerRefused
+from django_delayq.core.errors import BrokerRefused
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, ids, redis_rig
 from tests.servers import Server
 

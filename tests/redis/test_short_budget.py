@@ -12,7 +12,7 @@ from asgiref.sync import async_to_sync
 from django_delayq.brokers.base import BATCH, Alarm, SettleAction
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from tests.brokers.rig import Rig, end_of, redis_rig
 from tests.proxy import proxy_before
 from tests.servers import Server

@@ -6,7 +6,7 @@ from redis.exceptions import ResponseError
 from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.scripts import Call, plain
 from django_delayq.brokers.redis.trips import Trip
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 
 CALLS = [plain("ZCARD", "{a}"), plain("ZCARD", "{b}"), Call(None, (), ("WAIT", 1, 1))]
 

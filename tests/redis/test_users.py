@@ -11,7 +11,7 @@ from redis.exceptions import NoPermissionError
 from django_delayq.brokers.base import Header, Pause, Put, SettleAction, Want, WorkerInfo
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias, Options
-from django_delayq.errors import BrokerRefused
+from django_delayq.core.errors import BrokerRefused
 from tests.brokers.rig import LEASE_MS, Rig, redis_rig
 from tests.redis_users import location_of
 from tests.servers import Server

@@ -15,7 +15,7 @@ import pytest
 
 from django_delayq.brokers.base import Alarm, Ask, HandsInfo, Header, Pause, RunInfo, SettleAction, Want, WorkerInfo
 from django_delayq.brokers.redis import claims
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.brokers.rig import LEASE_MS, Rig, end_of
 from tests.redis.later_format import as_format_2
 from tests.servers import Server

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from django_delayq.codec import encode_data
+from django_delayq.core.codec import encode_data
 from django_delayq.spark.write.bodies import by_arrow
 
 TEXT = st.none() | st.text(st.characters(exclude_categories=["Cs"]))

@@ -100,7 +100,7 @@ def test_a_column_that_no_id_can_be_made_of_is_named(named: str, told: str) -> N
 def test_the_reason_of_a_failure_is_without_the_tracebacks_of_sparks_processes() -> None:
     told = """[PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):
   File "/somewhere/writer.py", line 1, in write
-django_delayq.errors.UnknownKey: No handler has the key 'remond'.
+django_delayq.core.errors.UnknownKey: No handler has the key 'remond'.
 
 The above exception was the direct cause of the following exception:
 

@@ -8,10 +8,10 @@ from django_delayq import Send, send_delay_messages
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
-from django_delayq.instants import from_ms
 from django_delayq.spark.write.placing import due_by_minute, lateness_ms, placing
 from django_delayq.spark.write.summary import Placing, total
 from django_delayq.store import StoredBroker
+from django_delayq.support.timestamps import from_ms
 from tests.spark.support import EMBEDDED, STORED
 
 NOW_MS, MINUTE_MS, HOUR_MS = 1_000_000_000_000, 60_000, 3_600_000

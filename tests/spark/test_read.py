@@ -11,7 +11,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from django_delayq import Send, cancel_delay_messages, send_delay_messages
 from django_delayq.brokers import get_broker
 from django_delayq.conf import get_alias
-from django_delayq.instants import from_ms
 from django_delayq.models import ErrorMessage
 from django_delayq.spark.errors import reason_of
 from django_delayq.spark.read.filters import Wanted
@@ -19,6 +18,7 @@ from django_delayq.spark.read.shapes import schema_of
 from django_delayq.spark.read.tables import Query, key_ranges, read as read_table
 from django_delayq.store import StoredBroker
 from django_delayq.store.database import Database
+from django_delayq.support.timestamps import from_ms
 from tests.databases import registered
 from tests.spark.support import CARRIED, EMBEDDED, STORED
 

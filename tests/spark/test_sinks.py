@@ -7,7 +7,7 @@ from pytest_django import Settings
 
 from django_delayq.brokers.base import Header, Put
 from django_delayq.conf import get_alias
-from django_delayq.errors import SendError
+from django_delayq.core.errors import SendError
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.spark.write.sinks import BATCH_BYTES, batches, patiently, sink_of

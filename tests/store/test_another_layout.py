@@ -8,7 +8,7 @@ from pytest_django import Settings
 
 from django_delayq import send_delay_message
 from django_delayq.brokers import get_broker
-from django_delayq.errors import BrokerRefused
+from django_delayq.core.errors import BrokerRefused
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.relay import relay

@@ -9,9 +9,9 @@ from django_delayq import (
     reschedule_delay_messages,
     send_delay_message,
 )
-from django_delayq.message import State
+from django_delayq.core.message import State
+from django_delayq.core.sends import OnConflict
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.sends import OnConflict
 from django_delayq.store import StoredBroker
 from django_delayq.store.feed import Feed
 from tests.store.support import LEASE_MS, WANT, claim

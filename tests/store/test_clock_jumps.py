@@ -21,9 +21,9 @@ from django_delayq import (
 from django_delayq.brokers.base import Claimed, SettleAction
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
-from django_delayq.message import State
+from django_delayq.core.message import State
+from django_delayq.core.sends import OnConflict
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.sends import OnConflict
 from django_delayq.store import StoredBroker
 from django_delayq.store.clocks import LEAST_GAP_S
 from django_delayq.store.relay import rebuild

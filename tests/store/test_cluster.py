@@ -9,7 +9,7 @@ from django.db.models import F
 
 from django_delayq import send_delay_message
 from django_delayq.brokers.redis.shards import Shards
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.relay import rebuild

@@ -15,7 +15,7 @@ from django_delayq import send_delay_message
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Alarm, Claims, Want
 from django_delayq.conf import get_alias
-from django_delayq.errors import StoreUnavailable
+from django_delayq.core.errors import StoreUnavailable
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests import databases

@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from django_delayq import Send, reschedule_delay_messages, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import BATCH, Alarm, Claimed, SettleAction, Want, WorkerInfo
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.feed import SETS, Feed, due

@@ -15,7 +15,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_delayq import Message, Retry, send_delay_message
 from django_delayq.brokers.base import Claimed, SettleAction, Transition
-from django_delayq.errors import LeaseLost
+from django_delayq.core.errors import LeaseLost
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.worker import attempt

@@ -11,10 +11,10 @@ from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import SetCount, SettleAction
-from django_delayq.instants import HOUR_MS, to_epoch_ms
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker, figures
 from django_delayq.store.figures import HOURS, Waiting, hour_began_ms, waiting
+from django_delayq.support.timestamps import HOUR_MS, to_epoch_ms
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 

@@ -11,7 +11,7 @@ from pytest_django import Settings
 from django_delayq import send_delay_message
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
-from django_delayq.errors import PartlyUnavailable
+from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.brokers.rig import ids

@@ -9,10 +9,10 @@ from django_delayq import (
     send_delay_message,
 )
 from django_delayq.brokers.base import Alarm, Claimed, SettleAction
-from django_delayq.history import Ended, read
-from django_delayq.instants import from_ms
+from django_delayq.core.history import Ended, read
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
+from django_delayq.support.timestamps import from_ms
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, WANT, claim
 

@@ -13,7 +13,7 @@ from pytest_django import DjangoDbBlocker, Settings
 from django_delayq import send_delay_message
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import WorkerInfo
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.models import StoreIdentity
 from django_delayq.store import StoredBroker
 from django_delayq.store.degraded import Degraded

@@ -7,8 +7,8 @@ from django.db import connections, transaction
 
 from django_delayq import cancel_delay_messages, get_delay_message, reschedule_delay_messages, send_delay_message
 from django_delayq.brokers.base import Pause, SettleAction
-from django_delayq.history import Ended, read
-from django_delayq.message import State
+from django_delayq.core.history import Ended, read
+from django_delayq.core.message import State
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker, reclaims
 from tests.brokers.rig import settlement

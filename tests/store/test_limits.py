@@ -11,7 +11,7 @@ import pytest
 from django_delayq.brokers.base import Ask
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Store, get_alias
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import LimitRow
 from django_delayq.store import StoredBroker
 from tests.store.skewed import DatabaseClock

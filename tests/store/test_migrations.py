@@ -15,12 +15,12 @@ from pytest_django import DjangoDbBlocker
 from django_delayq import send_delay_message
 from django_delayq.brokers.base import Alarm, Claimed, Header
 from django_delayq.core import transitions
-from django_delayq.history import Ended, read
-from django_delayq.instants import to_epoch_ms
-from django_delayq.message import State
+from django_delayq.core.history import Ended, read
+from django_delayq.core.message import State
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker, report
 from django_delayq.store.database import Database
+from django_delayq.support.timestamps import to_epoch_ms
 from tests import databases
 from tests.servers import MariaDBServer
 from tests.store.support import LEASE_MS, WANT, claim

@@ -10,7 +10,7 @@ import pytest
 from django.db import IntegrityError, connections, transaction
 
 from django_delayq.brokers.base import Header, Put, SettleAction
-from django_delayq.errors import BrokerRefused, StoreUnavailable
+from django_delayq.core.errors import BrokerRefused, StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.copied import can_copy, copy_new, copy_once

@@ -18,7 +18,7 @@ from django_delayq import Message, send_delay_message
 from django_delayq.brokers.base import SettleAction
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
-from django_delayq.errors import StoreUnavailable
+from django_delayq.core.errors import StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.worker.lanes import Lane, Lease

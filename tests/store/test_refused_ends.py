@@ -15,10 +15,10 @@ from django_delayq import Message, delay_execute, send_delay_message
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers import get_broker
 from django_delayq.core import transitions
-from django_delayq.history import read
-from django_delayq.instants import to_epoch_ms
+from django_delayq.core.history import read
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
+from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.worker import settling as settling_module
 from django_delayq.worker.guard import guarded
 from django_delayq.worker.lanes import Lane, Lease

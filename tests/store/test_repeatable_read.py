@@ -15,8 +15,8 @@ from django_delayq import (
     send_delay_message,
 )
 from django_delayq.brokers.base import Header, Put
+from django_delayq.core.sends import OnConflict, Sent
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.sends import OnConflict, Sent
 from django_delayq.store import StoredBroker
 from django_delayq.store.once import put_once
 from tests.worker.rig import PATIENCE_S

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import SettleAction
-from django_delayq.history import Ended, read
+from django_delayq.core.history import Ended, read
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.moves import PAGE

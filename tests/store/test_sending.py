@@ -23,10 +23,10 @@ from django_delayq import (
 )
 from django_delayq.api import operations
 from django_delayq.brokers.base import SettleAction
-from django_delayq.instants import from_ms
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.signals import message_sent
 from django_delayq.store import StoredBroker
+from django_delayq.support.timestamps import from_ms
 from tests.brokers.rig import settlement
 from tests.servers import PostgresServer, Server
 from tests.store.support import LEASE_MS, alarms, claim, clock_of, rolled_back

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_messages
 from django_delayq.brokers.base import Claimed, SettleAction, Transition
-from django_delayq.history import MOST, MOST_BYTES, Ended, PastAttempt, add, read
+from django_delayq.core.history import MOST, MOST_BYTES, Ended, PastAttempt, add, read
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.statements import statements

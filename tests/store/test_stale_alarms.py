@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_delayq import send_delay_message
 from django_delayq.brokers.base import Alarm, Claims, Want, pages
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.store import StoredBroker
 from tests.store.support import LEASE_MS, alarms, wait_until_due
 

@@ -11,7 +11,7 @@ from django.db import OperationalError, connections, transaction
 
 from django_delayq import cancel_delay_messages, reschedule_delay_messages, send_delay_message
 from django_delayq.brokers.base import Header, Pause, Put, SettleAction
-from django_delayq.errors import StoreUnavailable
+from django_delayq.core.errors import StoreUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, PauseRow, ReadyMessage, Tally
 from django_delayq.store import StoredBroker
 from django_delayq.store.database import Database

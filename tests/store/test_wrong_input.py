@@ -20,7 +20,7 @@ from django_delayq import (
     send_delay_messages,
 )
 from django_delayq.brokers.base import BATCH
-from django_delayq.errors import DuplicateMessage
+from django_delayq.core.errors import DuplicateMessage
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 

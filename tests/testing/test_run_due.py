@@ -17,7 +17,7 @@ from django_delayq import (
 )
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Header, Put, SettleAction
-from django_delayq.message import State
+from django_delayq.core.message import State
 from django_delayq.signals import message_finished, message_started
 from django_delayq.testing import arun_due, run_due, sent_messages
 from django_delayq.testing.timeline import timeline

@@ -12,9 +12,9 @@ from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages
 from django_delayq.brokers.base import SettleAction
-from django_delayq.history import read
-from django_delayq.instants import from_ms
+from django_delayq.core.history import read
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.support.timestamps import from_ms
 from django_delayq.testing import DelayqMixin, arun_due, run_due, sent_messages
 from tests.testing.handlers import (
     fail,

@@ -14,8 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from django_delayq import codec
 from django_delayq.brokers.base import Broker, Header, Info, Put
+from django_delayq.core import codec
 from tests.servers.process import DIES_WITH_US
 
 PATIENCE_S = 60.0

@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django_delayq import codec
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Ask, Claims, Header, Info, LeaseId, Pause, Put, Refusal, Transition, Upkept, Want
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options as AliasOptions
-from django_delayq.limits import Limits
-from django_delayq.message import Message, State
-from django_delayq.retry import Backoff
+from django_delayq.core import codec
+from django_delayq.core.limits import Limits
+from django_delayq.core.message import Message, State
+from django_delayq.core.retry import Backoff
 from django_delayq.worker.options import Options
 from django_delayq.worker.worker import Worker
 

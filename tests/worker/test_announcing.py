@@ -7,7 +7,7 @@ import pytest
 
 from django_delayq import Message
 from django_delayq.brokers.base import HandsInfo, RunInfo, WorkerInfo
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.worker import upkeep
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 

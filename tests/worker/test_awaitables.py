@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from django_delayq import Message
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.worker.rig import Rig, make_handler
 
 

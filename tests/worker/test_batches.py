@@ -7,8 +7,8 @@ import pytest
 
 from django_delayq.brokers.base import Claimed, Header
 from django_delayq.core import transitions
+from django_delayq.core.history import NOTHING, Ended, PastAttempt, add as add_attempt, read
 from django_delayq.core.transitions import Failure, Policy, Span, Transition
-from django_delayq.history import NOTHING, Ended, PastAttempt, add as add_attempt, read
 from django_delayq.worker import batches
 from django_delayq.worker.batches import Batch
 from django_delayq.worker.frames import Answer

@@ -11,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import ConnectionHandler, OperationalError
 from pytest_django import DjangoDbBlocker
 
-from django_delayq.message import Message
+from django_delayq.core.message import Message
 from django_delayq.worker import connections as module
 from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections
 from tests import databases

@@ -6,8 +6,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from django_delayq.conf import get_alias
-from django_delayq.errors import HandlerTimeout
-from django_delayq.values import MAX_NAME
+from django_delayq.core.errors import HandlerTimeout
+from django_delayq.support.validation import MAX_NAME
 from django_delayq.worker import failure
 
 

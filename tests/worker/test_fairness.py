@@ -12,7 +12,7 @@ import pytest
 
 from django_delayq import Message
 from django_delayq.brokers.base import Claimed, Header, Put, Transition, Want
-from django_delayq.message import State
+from django_delayq.core.message import State
 from django_delayq.worker import lanes, loop, upkeep, worker
 from django_delayq.worker.claiming import Claiming
 from django_delayq.worker.hands import Work

@@ -3,7 +3,7 @@
 import pytest
 
 from django_delayq.brokers.base import Pause
-from django_delayq.limits import Limits
+from django_delayq.core.limits import Limits
 from django_delayq.worker import upkeep
 from tests.worker.rig import Rig, WatchedBroker, make_handler
 

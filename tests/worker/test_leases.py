@@ -12,7 +12,7 @@ import pytest
 
 from django_delayq import BrokerUnavailable, LeaseLost, Message
 from django_delayq.brokers.base import BATCH, Claimed, Claims, LeaseId, SettleAction, Transition, Upkept, Want
-from django_delayq.message import State
+from django_delayq.core.message import State
 from django_delayq.worker import leases as leases_module
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases

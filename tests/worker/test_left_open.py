@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group
 from django.db import connections, transaction
 
 from django_delayq import Message, Snooze
-from django_delayq.message import State
+from django_delayq.core.message import State
 from django_delayq.worker.left_open import SyncThread
 from tests.servers import PostgresServer
 from tests.worker.processes import Site

@@ -12,8 +12,8 @@ import pytest
 from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import Ask, Refusal
 from django_delayq.conf import Alias
-from django_delayq.limits import Limits
-from django_delayq.message import State
+from django_delayq.core.limits import Limits
+from django_delayq.core.message import State
 from django_delayq.worker import leases, upkeep
 from django_delayq.worker.claiming import Claiming
 from django_delayq.worker.queues import served_queues

@@ -9,7 +9,7 @@ import pytest
 
 from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import Claims, Pause, Want
-from django_delayq.message import State
+from django_delayq.core.message import State
 from django_delayq.worker import claiming, pauses, upkeep
 from django_delayq.worker.drain import summary
 from django_delayq.worker.outage import Outage

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from django_delayq.brokers.base import Header, Put
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.worker.processes import Site
 
 

@@ -9,8 +9,8 @@ from django.core.management import call_command
 from pytest_django import Settings
 
 from django_delayq import Message, delay_execute
+from django_delayq.core.message import State
 from django_delayq.management.commands.run_delayq import Command
-from django_delayq.message import State
 from tests.servers import Server
 from tests.worker.processes import Site
 

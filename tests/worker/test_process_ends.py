@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from django_delayq.brokers.base import Want
-from django_delayq.message import State
+from django_delayq.core.message import State
 from tests.servers.cluster import until
 from tests.worker.processes import Site
 

@@ -14,7 +14,7 @@ import trustme
 from django_delayq.brokers.base import Header, Put
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias, parse_alias
-from django_delayq.errors import BrokerRefused
+from django_delayq.core.errors import BrokerRefused
 from tests import servers
 from tests.servers import Server, Servers
 from tests.worker.processes import Site, site_with

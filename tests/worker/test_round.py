@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 
 from django_delayq.brokers.base import Claimed
-from django_delayq.limits import Limits
+from django_delayq.core.limits import Limits
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage

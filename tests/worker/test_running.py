@@ -9,7 +9,7 @@ import pytest
 
 from django_delayq import BrokerUnavailable, Bury, Message, Retry, Snooze
 from django_delayq.brokers.base import Want
-from django_delayq.message import State
+from django_delayq.core.message import State
 from django_delayq.worker.queues import served_queues
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 

@@ -10,8 +10,8 @@ import pytest
 
 from django_delayq import BrokerRefused, BrokerUnavailable, Message
 from django_delayq.brokers.base import Claimed, SettleAction, Transition, Want
-from django_delayq.errors import StoreUnavailable
-from django_delayq.message import State
+from django_delayq.core.errors import StoreUnavailable
+from django_delayq.core.message import State
 from django_delayq.worker import settling as settling_module
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases

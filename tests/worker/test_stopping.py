@@ -8,7 +8,7 @@ import pytest
 
 from django_delayq import Message
 from django_delayq.brokers.base import Want
-from django_delayq.message import State
+from django_delayq.core.message import State
 from django_delayq.worker.drain import summary
 from django_delayq.worker.queues import served_queues
 from tests.worker.rig import PATIENCE_S, Rig, make_handler

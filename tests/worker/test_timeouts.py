@@ -10,7 +10,7 @@ import pytest
 
 from django_delayq import Message
 from django_delayq.brokers.base import Claimed
-from django_delayq.message import State
+from django_delayq.core.message import State
 from django_delayq.worker import async_hands
 from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.upkeep import warn_overdue

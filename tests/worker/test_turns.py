@@ -3,7 +3,7 @@
 import pytest
 
 from django_delayq.brokers.base import Claimed, Header
-from django_delayq.limits import Limits
+from django_delayq.core.limits import Limits
 from django_delayq.worker.lanes import MOST_PER_HAND, Lane, Lease
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage

@@ -45,7 +45,7 @@ from django_delayq.brokers.memory.settling import settle
 from django_delayq.brokers.memory.upkeep import keep_up
 from django_delayq.brokers.meta import Meta, Mine
 from django_delayq.conf import Alias
-from django_delayq.texts import text as _
+from django_delayq.support.texts import text as _
 
 
 class MemoryBroker:

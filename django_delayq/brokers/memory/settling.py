@@ -1,8 +1,8 @@
 """Writes what becomes of a leased message."""
 
 from django_delayq.brokers.memory.places import Entry, Places
+from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, TOTALS, Transition
-from django_delayq.message import State
 
 
 def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> bool:

@@ -4,8 +4,8 @@ from django_delayq.brokers.base import BATCH, Claimed, Upkept, earliest
 from django_delayq.brokers.memory.places import AlarmName, Entry, Places
 from django_delayq.brokers.memory.settling import write
 from django_delayq.conf import Options
+from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse
-from django_delayq.message import State
 
 
 def keep_up(places: Places, options: Options, now_ms: int) -> Upkept:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from amqp import Message
 
-from django_delayq import codec
 from django_delayq.brokers.base import Alarm, Pair
 from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names
+from django_delayq.core import codec
 
 ENVELOPE = "delayq"
 ALARM = "delayq.alarm"

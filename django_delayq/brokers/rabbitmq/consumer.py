@@ -26,7 +26,7 @@ from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.deliveries import Delivery, Prefetch, Subscription
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.topology import waiting
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 
 MOST_HELD = 1_000
 """The most of one (queue, key) that is held until it is due."""

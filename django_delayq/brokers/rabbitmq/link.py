@@ -15,8 +15,8 @@ import amqp
 from amqp import exceptions
 
 from django_delayq.brokers.rabbitmq.locations import TIMEOUT_S, Location
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.texts import text as _
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.support.texts import text as _
 
 STALE_S = 60.0
 """A connection without heartbeats that was idle for so long may be dead without a word: it is made anew."""

@@ -17,7 +17,7 @@ from django_delayq.brokers.rabbitmq.locations import TIMEOUT_S, Location
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.register import Entries, R, Register
 from django_delayq.brokers.rabbitmq.topology import Topology
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 
 BUDGET_S = 2.0
 PAUSE_S = 0.05

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from amqp import Channel, Connection, Message
 
-from django_delayq import codec
 from django_delayq.brokers.meta import Meta
 from django_delayq.brokers.rabbitmq.alarms import PERSISTENT
 from django_delayq.brokers.rabbitmq.names import Names
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core import codec
+from django_delayq.core.errors import BrokerUnavailable
 
 HELD_S, PAUSE_S = 2.0, 0.005
 """How long to wait for one who holds it, and between two looks."""

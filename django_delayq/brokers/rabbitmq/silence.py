@@ -15,7 +15,7 @@ from django_delayq.brokers.rabbitmq.link import FAULTS, Link
 from django_delayq.brokers.rabbitmq.locations import Location
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.topology import waiting
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 
 AGAIN_S = 30.0
 """How long a queue that does not answer is left alone."""

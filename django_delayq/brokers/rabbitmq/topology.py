@@ -12,7 +12,7 @@ from amqp.exceptions import AMQPError, NotFound, PreconditionFailed, ResourceLoc
 from django_delayq.brokers.base import Pair
 from django_delayq.brokers.rabbitmq.alarms import PERSISTENT
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 
 MOST = 2**31 - 1
 ARGUMENTS = {"x-queue-type": "quorum", "x-delivery-limit": MOST}

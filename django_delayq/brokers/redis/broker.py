@@ -62,8 +62,8 @@ from django_delayq.brokers.redis.slots import Slots
 from django_delayq.brokers.redis.upkeep import Rounds
 from django_delayq.brokers.redis.wake import Sleeper
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerUnavailable, PartlyUnavailable, SendError
-from django_delayq.texts import text as _
+from django_delayq.core.errors import BrokerUnavailable, PartlyUnavailable, SendError
+from django_delayq.support.texts import text as _
 
 R = TypeVar("R")
 

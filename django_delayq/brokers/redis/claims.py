@@ -10,7 +10,7 @@ from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, is_newer, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load
 from django_delayq.brokers.redis.slots import Slots
-from django_delayq.safe_logs import logger
+from django_delayq.support.logging import logger
 
 MOST = 100
 """The most messages that one claim gives: what lua/claim.lua leases."""

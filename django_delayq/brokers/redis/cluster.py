@@ -24,8 +24,8 @@ from django_delayq.brokers.redis.replies import Passing, as_ours
 from django_delayq.brokers.redis.scripts import Call, Replies, Reply
 from django_delayq.brokers.redis.server import FAULTS, Sent, Server
 from django_delayq.brokers.redis.trips import Trip
-from django_delayq.errors import BrokerUnavailable
-from django_delayq.safe_logs import logger
+from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.support.logging import logger
 
 AWAY_S = 1.0
 """How long a node that is away is not asked again by those who don't wait for it."""

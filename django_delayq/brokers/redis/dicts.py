@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 from django.core.exceptions import ImproperlyConfigured
 from django.views.decorators.debug import sensitive_variables
 
-from django_delayq.values import did_you_mean
+from django_delayq.support.validation import did_you_mean
 
 _LOGIN = ("username", "password")
 _SENTINEL_LOGIN = ("sentinel_username", "sentinel_password")

@@ -22,7 +22,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_delayq.errors import BrokerRefused
+from django_delayq.core.errors import BrokerRefused
 
 WAIT_S = 10.0
 """How long to wait for a server to come up or to go."""

@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from django_delayq.brokers.redis.scripts import Call, Operation, load
 from django_delayq.brokers.redis.shards import Shards
-from django_delayq.errors import BrokerRefused
+from django_delayq.core.errors import BrokerRefused
 
 R = TypeVar("R")
 

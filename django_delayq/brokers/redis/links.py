@@ -15,7 +15,7 @@ from django_delayq.brokers.redis.patience import BUDGET as BUDGET, Lost as Lost,
 from django_delayq.brokers.redis.replies import Passing, as_ours
 from django_delayq.brokers.redis.scripts import Call, Operation, Replies, proceed
 from django_delayq.brokers.redis.server import FAULTS, Sent, Server
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 
 R = TypeVar("R")
 

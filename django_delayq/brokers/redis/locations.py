@@ -33,8 +33,8 @@ from django_delayq.brokers.redis.sentinels import (
 )
 from django_delayq.brokers.redis.tls import check_tls
 from django_delayq.brokers.redis.unix_connection import UnixConnection
-from django_delayq.credentials import hidden
-from django_delayq.texts import text as _
+from django_delayq.support.redaction import hidden
+from django_delayq.support.texts import text as _
 
 Address = tuple[str, int]
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from heapq import nsmallest
 
-from django_delayq import codec
 from django_delayq.brokers.base import Header, pages
 from django_delayq.brokers.figures import TOTALS, Counts, Info, SetCount, WorkerInfo
 from django_delayq.brokers.meta import HEARTBEAT_MS
@@ -20,8 +19,9 @@ from django_delayq.brokers.redis.records import (
     unpack_state,
 )
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, load, plain
-from django_delayq.errors import DataMismatch
-from django_delayq.message import State
+from django_delayq.core import codec
+from django_delayq.core.errors import DataMismatch
+from django_delayq.core.message import State
 
 PAGE = 200
 """How many messages one call looks at."""

@@ -8,7 +8,7 @@ from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, flags_of, names_of_sets, pack_options
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load, plain
 from django_delayq.brokers.redis.slots import Slots
-from django_delayq.errors import BrokerRefused
+from django_delayq.core.errors import BrokerRefused
 
 CALL = 100
 """The most messages that one script call takes: a few milliseconds of the server at most. More are not sooner done."""

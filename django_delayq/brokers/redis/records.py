@@ -7,8 +7,8 @@ escapes control characters.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django_delayq import codec
 from django_delayq.brokers.base import Header
+from django_delayq.core import codec
 
 US = b"\x1f"
 RS = b"\x1e"

@@ -15,8 +15,8 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from django_delayq.errors import BrokerRefused, BrokerUnavailable, PartlyUnavailable
-from django_delayq.texts import Text, text as _
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, PartlyUnavailable
+from django_delayq.support.texts import Text, text as _
 
 # Redis up to 6.2 wraps what a script's command answered, so the code may stand anywhere in the text.
 # "non local key": of a script whose slot moves to another node.

@@ -9,8 +9,8 @@ from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.looks import clock_ms
 from django_delayq.brokers.redis.scripts import Operation, beside, plain
 from django_delayq.brokers.redis.shards import Shards, reached, there
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.texts import text as _
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.support.texts import text as _
 
 OLDEST = (6, 2)
 """The first version of Redis that has all commands of the scripts."""

@@ -21,7 +21,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from django_delayq.brokers.redis.locations import Location
 from django_delayq.brokers.redis.patience import BUDGET, Patience
 from django_delayq.brokers.redis.scripts import Call, Reply
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 
 FAULTS = (OSError, redis.RedisError, BrokerUnavailable, BrokerRefused)
 """What may come of asking a server."""

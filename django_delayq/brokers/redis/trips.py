@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from django_delayq.brokers.redis.replies import Passing
 from django_delayq.brokers.redis.scripts import Call, Hasty, Replies, Reply
-from django_delayq.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 
 
 class Trip:

@@ -22,8 +22,8 @@ from django_delayq.brokers.redis.searches import Search
 from django_delayq.brokers.redis.settles import settle
 from django_delayq.brokers.redis.shards import reached, there
 from django_delayq.conf import Alias, Options
+from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse
-from django_delayq.message import State
 
 
 class Rounds:

@@ -9,7 +9,7 @@ import redis
 from redis.connection import AbstractConnection
 
 from django_delayq.brokers.redis.links import Links
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 
 PAUSES = b"pauses"
 """What is published when a pause or a resume was made."""

@@ -15,9 +15,9 @@ from django_delayq.api.registry import handlers_by_key
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker
 from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
-from django_delayq.errors import DelayqError
+from django_delayq.core.errors import DelayqError
 from django_delayq.management.delayq.arguments import USAGE, checked, whole_number
-from django_delayq.sizes import to_bytes
+from django_delayq.support.units import to_bytes
 from django_delayq.worker import logs
 from django_delayq.worker.banner import banner
 from django_delayq.worker.drain import progress, summary

@@ -9,12 +9,12 @@ from django.core.management.base import CommandError
 from django_delayq.api.prepare import due_ms
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Counts, Pause, covering
-from django_delayq.durations import to_ms
 from django_delayq.management.delayq.arguments import Options, checked
 from django_delayq.management.delayq.paused import add_queue_and_key, queue_and_key
 from django_delayq.management.delayq.terminal import Write
 from django_delayq.management.delayq.times import end_words, to_words
-from django_delayq.values import check_name, shown
+from django_delayq.support.units import to_ms
+from django_delayq.support.validation import check_name, shown
 
 HELP = "Let nothing of a queue or key start. What runs, runs to its end."
 

@@ -6,7 +6,7 @@ from functools import partial
 from django.core.management.base import CommandError
 
 from django_delayq.management.delayq.arguments import USAGE, Options, checked
-from django_delayq.values import check_name, check_queue
+from django_delayq.support.validation import check_name, check_queue
 
 
 def add_queue_and_key(parser: ArgumentParser) -> None:

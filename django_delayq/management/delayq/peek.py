@@ -7,7 +7,7 @@ from django_delayq.management.delayq.arguments import Options, add_count, add_js
 from django_delayq.management.delayq.shapes import data_text, message_shape, write_json
 from django_delayq.management.delayq.terminal import Write, write_table
 from django_delayq.management.delayq.times import to_iso
-from django_delayq.values import check_queue
+from django_delayq.support.validation import check_queue
 
 HELP = "The next N messages of a queue with their data, in due order. Removes nothing."
 

@@ -7,12 +7,12 @@ from functools import partial
 from django.core.management.base import CommandError
 
 from django_delayq.brokers import get_broker
-from django_delayq.durations import to_ms
 from django_delayq.management.delayq.arguments import USAGE, Options, add_no_input, checked
 from django_delayq.management.delayq.terminal import Write, confirm, counted
 from django_delayq.store import StoredBroker
 from django_delayq.store.database import Database
 from django_delayq.store.prune import prunable, prune_errors, prune_finished
+from django_delayq.support.units import to_ms
 
 HELP = "Remove what ended long ago from the tables of a store, and count it. Asks first."
 

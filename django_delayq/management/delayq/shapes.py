@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from django_delayq.brokers.base import Info, Pause
-from django_delayq.codec import loads
+from django_delayq.core.codec import loads
 from django_delayq.management.delayq.terminal import Write
 from django_delayq.management.delayq.times import instant
 

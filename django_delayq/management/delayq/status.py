@@ -4,7 +4,6 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 
 from django_delayq.brokers.base import Pause, WorkerInfo
-from django_delayq.durations import to_text
 from django_delayq.management.delayq.arguments import Options, add_json
 from django_delayq.management.delayq.shapes import write_json
 from django_delayq.management.delayq.status_shape import status_shape
@@ -12,6 +11,7 @@ from django_delayq.management.delayq.terminal import Write, write_table
 from django_delayq.management.delayq.times import end_words, to_words
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, status
 from django_delayq.store import clocks
+from django_delayq.support.units import to_text
 
 HELP = "Counts per state, queue and key, what is parked, what is paused, next due, lag, clock skew, live workers."
 

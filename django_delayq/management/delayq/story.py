@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django_delayq.brokers.base import AlarmInfo
-from django_delayq.durations import to_text
-from django_delayq.history import PastAttempt
+from django_delayq.core.history import PastAttempt
+from django_delayq.core.message import State
 from django_delayq.management.delayq.times import instant, to_words
-from django_delayq.message import State
 from django_delayq.monitor import Explanation
 from django_delayq.store.story import MOST_ROWS, Story
+from django_delayq.support.units import to_text
 
 
 def story_lines(explanation: Explanation) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from django.core.management.base import CommandError
 
-from django_delayq.printable import one_line
+from django_delayq.support.redaction import one_line
 
 Write = Callable[[str], None]
 """Writes one line."""

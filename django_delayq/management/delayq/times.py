@@ -1,7 +1,7 @@
 """Epoch milliseconds as people and programs read them."""
 
-from django_delayq.durations import to_text
-from django_delayq.instants import from_ms
+from django_delayq.support.timestamps import from_ms
+from django_delayq.support.units import to_text
 
 
 def to_iso(milliseconds: int | None) -> str | None:

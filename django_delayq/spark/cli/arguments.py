@@ -9,8 +9,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-from django_delayq.durations import to_ms
 from django_delayq.spark.errors import SparkError
+from django_delayq.support.units import to_ms
 
 _WITHOUT_FILES = ("jdbc", "delayq")
 FORMATS = ("csv", "parquet", "json", "orc", *_WITHOUT_FILES)

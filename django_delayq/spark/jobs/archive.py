@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import BATCH, pages
-from django_delayq.instants import to_epoch_ms
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.jobs.lake import UNFINISHED, Lake
 from django_delayq.spark.read.shapes import TABLES
@@ -23,6 +22,7 @@ from django_delayq.spark.session import check_zone
 from django_delayq.store import StoredBroker
 from django_delayq.store.database import Database, marks
 from django_delayq.store.prune import remove
+from django_delayq.support.timestamps import to_epoch_ms
 
 ARCHIVED = ("finish", "error")
 CHUNK_ROWS = 100_000

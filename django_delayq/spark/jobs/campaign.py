@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, Row, SparkSession, functions as f
 
 from django_delayq.conf import get_alias
-from django_delayq.instants import from_ms
 from django_delayq.spark.errors import SparkError
+from django_delayq.support.timestamps import from_ms
 
 LATELY = timedelta(minutes=10)
 """The pace is that of so long before."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
-from django_delayq.instants import HOUR_MS, from_ms
+from django_delayq.support.timestamps import HOUR_MS, from_ms
 
 _WIDTH, _HEIGHT, _FOOT = 960, 240, 24
 _COLOR = "#417690"

@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, TimestampNTZType
 
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.session import check_zone
-from django_delayq.values import shown
+from django_delayq.support.validation import shown
 
 DUE, MOVED = "due_at", "moved"
 CLOCK_CHANGE, QUIET, BUSINESS, SPREAD, RATE = "clock change", "quiet hours", "business days", "spread", "rate"

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, functions as f
 
-from django_delayq.instants import HOUR_MS, from_ms
 from django_delayq.spark.jobs.due import DUE, MOVED, REASONS
+from django_delayq.support.timestamps import HOUR_MS, from_ms
 
 _MINUTE_MS = 60_000
 

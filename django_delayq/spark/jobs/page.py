@@ -5,9 +5,9 @@ from html import escape
 
 from pyspark.sql import DataFrame, Row
 
-from django_delayq.durations import to_text
 from django_delayq.spark.jobs.chart import an_hour, svg
 from django_delayq.spark.jobs.report import QUANTILES, SKETCHES, hour_ms, kinds, merged
+from django_delayq.support.units import to_text
 
 _STYLE = (
     "body{font-family:sans-serif;max-width:70em;margin:2em auto;padding:0 1em}"

@@ -6,10 +6,10 @@ from django.db import transaction
 from pyspark.sql import DataFrame, Row, functions as f
 
 from django_delayq.brokers.base import BATCH
-from django_delayq.instants import from_ms
 from django_delayq.models import ReportRow
 from django_delayq.spark.jobs.archive import database_of
 from django_delayq.spark.jobs.report import COUNTS, QUANTILES, SKETCHES, hour_ms, merged
+from django_delayq.support.timestamps import from_ms
 
 _GROUP = ("at", "queue", "key")
 _FIGURES = (*COUNTS, *(f"{name}_{rank}" for name in SKETCHES for rank in QUANTILES))

@@ -13,7 +13,7 @@ from django_delayq.spark.jobs.forecast import Forecast, forecast
 from django_delayq.spark.jobs.rate import with_rate
 from django_delayq.spark.write.columns import check_id_type
 from django_delayq.spark.write.summary import WriteSummary, read_summary
-from django_delayq.values import did_you_mean
+from django_delayq.support.validation import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

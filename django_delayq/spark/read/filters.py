@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StringType, StructType, TimestampType
 
-from django_delayq.instants import EPOCH
+from django_delayq.support.timestamps import EPOCH
 
 _US = timedelta(microseconds=1)
 _NEVER_NULL = ("pk", "id", "key", "queue", "due_at", "ended_at")

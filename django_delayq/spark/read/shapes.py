@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from django_delayq.spark.errors import SparkError
-from django_delayq.values import did_you_mean
+from django_delayq.support.validation import did_you_mean
 
 WAITING = "waiting"
 TABLES = {"ready": "delayq_ready", "finish": "delayq_finish", "error": "delayq_error"}

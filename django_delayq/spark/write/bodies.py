@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute as pc
 
-from django_delayq import codec
-from django_delayq.values import shown
+from django_delayq.core import codec
+from django_delayq.support.validation import shown
 
 _ESCAPED = r'["\\\x00-\x1f]'
 """What JSON text writes otherwise."""

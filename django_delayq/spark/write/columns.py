@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
-from django_delayq.values import did_you_mean
+from django_delayq.support.validation import did_you_mean
 
 COLUMNS = ("key", "data", "due_at", "delay", "id", "tag", "queue")
 

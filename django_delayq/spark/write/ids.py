@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from django_delayq.values import MAX_NAME, check_name, shown
+from django_delayq.support.validation import MAX_NAME, check_name, shown
 
 
 def given(id: str | None) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.options import Given
-from django_delayq.values import check_name
+from django_delayq.support.validation import check_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from time import perf_counter
 
 from django_delayq.brokers.base import BATCH
-from django_delayq.durations import LONGEST_MS
-from django_delayq.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.spark.write.summary import Placing
 from django_delayq.store import StoredBroker
 from django_delayq.store.relay import relay
 from django_delayq.store.rows import UNPLACED
+from django_delayq.support.units import LONGEST_MS
 
 _MINUTE_MS = 60_000
 

@@ -11,18 +11,18 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 from pyarrow import compute as pc
 
-from django_delayq import codec
 from django_delayq.api.prepare import addressed, body_of
 from django_delayq.brokers.base import Header, Put
 from django_delayq.conf import Alias
-from django_delayq.durations import LONGEST_MS, to_ms
-from django_delayq.errors import DelayqError
-from django_delayq.instants import wall_clock_ms
-from django_delayq.sends import Send
+from django_delayq.core import codec
+from django_delayq.core.errors import DelayqError
+from django_delayq.core.sends import Send
 from django_delayq.spark.write.bodies import by_arrow, reader_of
 from django_delayq.spark.write.ids import derived, given
 from django_delayq.spark.write.options import WriteOptions
-from django_delayq.values import are_names, shown
+from django_delayq.support.timestamps import wall_clock_ms
+from django_delayq.support.units import LONGEST_MS, to_ms
+from django_delayq.support.validation import are_names, shown
 
 T = TypeVar("T")
 

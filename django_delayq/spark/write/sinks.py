@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import BATCH, Broker, Put
 from django_delayq.conf import Alias
-from django_delayq.errors import BrokerUnavailable, SendError
+from django_delayq.core.errors import BrokerUnavailable, SendError
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.store import StoredBroker

@@ -10,13 +10,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from django_delayq.safe_logs import logger
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.site import enter
 from django_delayq.spark.write import quarantine
 from django_delayq.spark.write.columns import check_columns
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.spark.write.summary import Written, total
+from django_delayq.support.logging import logger
 
 
 class Writer(DataSourceArrowWriter):

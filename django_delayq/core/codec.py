@@ -1,0 +1,227 @@
+"""Data to JSON bytes and back. The only module that knows msgspec.
+
+The bytes are compact JSON: they never contain a control character, so brokers may separate with one.
+"""
+
+import math
+from collections.abc import Iterable
+from enum import Enum
+from functools import lru_cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+
+from django_delayq.core.errors import DataMismatch
+from django_delayq.support.texts import text as _
+from django_delayq.support.validation import shown
+
+DEEPEST = 100
+"""How deep untyped data may be nested."""
+MAX_PATH = 120
+"""So many characters of where a fault lies are told."""
+
+_LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
+_ALWAYS_PLAIN = frozenset({str, bool, type(None)})
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+
+_OPEN_TYPES = (
+    msgspec.inspect.AnyType,
+    msgspec.inspect.DictType,
+    msgspec.inspect.UnionType,
+    msgspec.inspect.RawType,
+    msgspec.inspect.CustomType,
+)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def dumps(value: object) -> bytes:
+    """Any value that msgspec knows (dataclasses too) as compact JSON."""
+    return _encode(value)
+
+
+def loads(body: bytes | str) -> Any:
+    """JSON as plain Python values. Raises `ValueError` for what is no JSON."""
+    return _decode(body)
+
+
+def encode_data(data: object, data_type: Any = Any) -> bytes:
+    """The data of a message as JSON bytes.
+
+    With `Any` the handler receives exactly what was sent, so data must be what JSON carries unchanged; with a type,
+    whatever msgspec converts to it. Raises `TypeError` naming the value, its path and the fix.
+    """
+    if data_type is Any:
+        return _encode_plain(data)
+    body = _encode_plain(data) if _is_open(data_type) else _encode_typed(data, data_type)
+    try:
+        decoder_for(data_type).decode(body)
+    except ValueError as error:
+        raise TypeError(f"data={shown(data)} doesn't fit {type_name(data_type)}: {_reason(error)}") from error
+    return body
+
+
+def all_fit(bodies: Iterable[bytes], data_type: Any) -> bool:
+    """Whether JSON that `encode_data` would make fits the type, all of it."""
+    if data_type is Any:
+        return True
+    try:
+        decoder_for(list[data_type]).decode(b"[" + b",".join(bodies) + b"]")
+    except ValueError:
+        return False
+    return True
+
+
+def decode_data(body: bytes, data_type: Any = Any) -> Any:
+    """The data as a handler receives it. Raises `DataMismatch` for what is no JSON or doesn't fit the type."""
+    try:
+        return _decode(body) if data_type is Any else decoder_for(data_type).decode(body)
+    except Exception as error:
+        if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
+            told = _("The data is no JSON: %(reason)s", reason=_reason(error))
+        else:
+            told = _("The data doesn't fit %(type)s: %(reason)s", type=type_name(data_type), reason=_reason(error))
+        raise DataMismatch(told) from error
+
+
+@lru_cache(maxsize=1024)
+def decoder_for(data_type: Any) -> "msgspec.json.Decoder[Any]":
+    """The decoder of one type. Raises `TypeError` for a type that msgspec can't convert."""
+    # Of Django's choices, which are enums of an own kind, `inspect` knows less than the decoder does.
+    is_enum = isinstance(data_type, type) and issubclass(data_type, Enum)
+    if isinstance(msgspec.inspect.type_info(data_type), msgspec.inspect.CustomType) and not is_enum:
+        raise TypeError(f"{type_name(data_type)} is no type that msgspec converts.")
+    return msgspec.json.Decoder(data_type)
+
+
+def fields_of(data_type: Any) -> frozenset[str] | None:
+    """The names that the fields of a type have in JSON; None where they are not known before there is data."""
+    found = msgspec.inspect.type_info(data_type)
+    if isinstance(found, _OPEN_TYPES):
+        return None
+    return frozenset(field.encode_name for field in getattr(found, "fields", ()))
+
+
+def _encode_plain(data: object) -> bytes:
+    try:
+        if _is_plain(data, DEEPEST):
+            return _encode(data)
+    except UnicodeEncodeError:
+        pass  # a lone surrogate: the fault says where
+    raise TypeError(_fault(data, "data", DEEPEST))
+
+
+def _encode_typed(data: object, data_type: Any) -> bytes:
+    try:
+        body = _encode(data)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise TypeError(f"data={shown(data)} can't be carried as {type_name(data_type)}: {error}") from error
+    # msgspec writes NaN and infinity as null, which an optional float would take for None.
+    if b"null" in body and _has_unfinite(msgspec.to_builtins(data)):
+        raise TypeError(f"data={shown(data)} contains NaN or infinity, which JSON can't carry; send None or a number.")
+    return body
+
+
+def _has_unfinite(value: object) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_has_unfinite, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_unfinite, value))
+
+
+@lru_cache(maxsize=1024)
+def _is_open(data_type: Any) -> bool:
+    """Whether a type leaves JSON values open (`Any`, `dict`, `list[Any]`, ...), so that a change would go unseen."""
+    origin, parts = get_origin(data_type), get_args(data_type)
+    if origin is list:
+        return _is_open(parts[0])
+    if origin is dict:
+        return parts[0] in (str, Any) and _is_open(parts[1])
+    if origin in (Union, UnionType):
+        return any(map(_is_open, parts)) and all(part in _LEAVES or _is_open(part) for part in parts)
+    return data_type in (Any, dict, list)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether JSON carries `value` unchanged. Runs at each send, so it builds no path; `_fault` does, once it fails."""
+    kind = type(value)
+    if kind is dict and depth:
+        for key, item in value.items():
+            kind = type(item)
+            is_leaf = kind in _ALWAYS_PLAIN or (kind is int and _LEAST_INT <= item <= _MOST_INT)  # a call costs more
+            if type(key) is not str or not (is_leaf or _is_plain(item, depth - 1)):
+                return False
+        return True
+    if kind in _ALWAYS_PLAIN:
+        return True
+    if kind is int:
+        return bool(_LEAST_INT <= value <= _MOST_INT)
+    if kind is float:
+        return math.isfinite(value)
+    return kind is list and depth > 0 and all(_is_plain(item, depth - 1) for item in value)
+
+
+def _fault(value: Any, path: str, depth: int) -> str | None:
+    """What keeps JSON from carrying `value` unchanged: its path, the value and the fix. None when nothing does."""
+    kind = type(value)
+    if kind is str:
+        return _fault_of_text(value, path)
+    if kind in (dict, list) and depth == 0:
+        return f"{_short(path)} lies over {DEEPEST} levels deep; send flatter data, or its id."
+    if kind is dict:
+        return next(filter(None, (_fault_of_item(key, item, path, depth) for key, item in value.items())), None)
+    if kind is list:
+        faults = (_fault(item, f"{path}[{index}]", depth - 1) for index, item in enumerate(value))
+        return next(filter(None, faults), None)
+    if _is_plain(value, depth):
+        return None
+    return f"{_short(path)} is {shown(value)}: {_advice(value)}"
+
+
+def _fault_of_item(key: Any, item: Any, path: str, depth: int) -> str | None:
+    if type(key) is not str:
+        kind = type(key).__name__
+        return f"{_short(path)} has the key {shown(key)}, a {kind}: JSON keys are str; send str({shown(key)})."
+    inner = f"{path}.{key}" if key.isidentifier() else f"{path}[{shown(key)}]"
+    return _fault_of_text(key, f"a key of {path}") or _fault(item, inner, depth - 1)
+
+
+def _fault_of_text(text: str, path: str) -> str | None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        what = f"{_short(path)} is {shown(text)}"
+        return f"{what}: it holds half of a surrogate pair, which UTF-8 can't carry; mend the text."
+    return None
+
+
+def _short(path: str) -> str:
+    """Where the path begins and where it ends: data may be deep, and its keys of any length."""
+    return path if len(path) <= MAX_PATH else f"{path[: MAX_PATH // 2]}…{path[-MAX_PATH // 2 :]}"
+
+
+def _advice(value: Any) -> str:
+    name = type(value).__name__
+    if isinstance(value, float):
+        return "JSON has no NaN and no infinity; send None or a number."
+    if type(value) is int:
+        return "JSON readers lose integers beyond 64 bits; send it as str."
+    if isinstance(value, str):
+        return f"the handler would receive a plain str instead of {name}; send str(value)."
+    if isinstance(value, tuple):
+        return "the handler would receive a list; send a list."
+    if hasattr(value, "pk"):
+        return f"send the pk of the {name} and load it in the handler."
+    return f"JSON can't carry {name} unchanged; annotate the handler with Message[{name}], or send what JSON carries."
+
+
+def type_name(data_type: Any) -> str:
+    """A type as its author wrote it."""
+    return data_type.__name__ if isinstance(data_type, type) and not get_args(data_type) else str(data_type)
+
+
+def _reason(error: Exception) -> str:
+    return str(error).replace("`$", "`data")

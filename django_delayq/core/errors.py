@@ -1,0 +1,87 @@
+"""What django-delayq raises, and what a handler raises to steer its message. Pure values."""
+
+from django_delayq.support.units import Duration, to_ms
+
+
+class DelayqError(Exception):
+    """The base of every error of django-delayq."""
+
+
+class SendError(DelayqError):
+    """A send whose outcome is a failure or not known.
+
+    `accepted` messages were taken, in the order given; `unknown` are the ids of the batch in flight (sending it again
+    is safe for what still waits); the rest was not tried. A single send that fails is its own `unknown`.
+    """
+
+    def __init__(self, reason: str, accepted: int = 0, unknown: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.accepted = accepted
+        self.unknown = unknown
+
+
+class DuplicateMessage(DelayqError):
+    """`on_conflict="raise"` and a message of this id waits or runs already."""
+
+
+class UnknownKey(DelayqError, LookupError):
+    """No handler is registered for an execute key."""
+
+
+class DataMismatch(DelayqError):
+    """The data of a message doesn't fit its handler's type: trying again can't help."""
+
+
+class BrokerUnavailable(DelayqError):
+    """The broker can't be reached, or can't write now. Trying again later is right."""
+
+
+class PartlyUnavailable(BrokerUnavailable):
+    """A part of the broker is away, or has no memory left, while the rest goes on. Trying again later is right."""
+
+
+class StoreUnavailable(BrokerUnavailable):
+    """The store's database can't be reached, or is too busy. Trying again later is right."""
+
+
+class BrokerRefused(DelayqError):
+    """The broker answers, but something about it must be mended first: wrong password, memory policy, a foreign key."""
+
+
+class Unsupported(DelayqError):
+    """This broker can't do that; its capabilities say so."""
+
+
+class LeaseLost(DelayqError):
+    """The right to work on this message was lost: another worker may have it."""
+
+
+class HandlerTimeout(DelayqError):
+    """A handler ran for longer than its time-out. A failure like any other."""
+
+
+class Steer(Exception):
+    """The base of what a handler raises to decide about its message."""
+
+
+class Retry(Steer):
+    """Fail this attempt and run again after `delay` (the handler's backoff when not given)."""
+
+    def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
+        super().__init__(reason or "Retry")
+        self.delay_ms = None if delay is None else to_ms(delay, "Retry delay")
+
+
+class Snooze(Steer):
+    """Run again after `delay`, without counting a failure."""
+
+    def __init__(self, delay: Duration, reason: str = "") -> None:
+        super().__init__(reason or "Snooze")
+        self.delay_ms = to_ms(delay, "Snooze delay")
+
+
+class Bury(Steer):
+    """Give up at once: the message goes to error with `reason`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)

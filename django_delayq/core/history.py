@@ -1,0 +1,82 @@
+"""The history of a message: its earlier attempts, oldest first, as a JSON list that stays small. Pure functions.
+
+Kept are the first attempt and the last ones: what began it, and what it is like now.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from django_delayq.core import codec
+
+NOTHING = "[]"
+MOST = 20
+MOST_BYTES = 65_536
+
+
+class Ended(StrEnum):
+    """How an attempt ended. One that finished was the last, and is in no history."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    SNOOZED = "snoozed"
+    CRASHED = "crashed"  # the process that ran it died
+    INTERRUPTED = "interrupted"  # by the stop of its worker
+    LOST = "lost"  # its lease ran out: the worker died, or could not renew it
+    BURIED = "buried"  # and was rescued later
+
+
+@dataclass(frozen=True, slots=True)
+class PastAttempt:
+    """One attempt that is over. `started` and `ended` are epoch ms; what never started has no `started`.
+
+    Of an attempt that was lost or interrupted only the claim and the end of its lease are known.
+    """
+
+    attempt: int
+    started: int | None
+    ended: int
+    worker: str
+    outcome: Ended
+    error: str = ""
+    traceback: str = ""
+
+
+def read(history: str) -> list[PastAttempt]:
+    """The attempts, oldest first; none where someone else wrote what can't be read."""
+    if history == NOTHING:
+        return []
+    try:
+        attempts: list[PastAttempt] = codec.decoder_for(list[PastAttempt]).decode(history)
+    except ValueError:
+        return []
+    return attempts
+
+
+def moved(history: str, by_ms: int) -> str:
+    """The history with every time later by so much."""
+    attempts = [
+        replace(each, started=None if each.started is None else each.started + by_ms, ended=each.ended + by_ms)
+        for each in read(history)
+    ]
+    return codec.dumps(attempts).decode()
+
+
+def retold(history: str, retell: Callable[[str], str]) -> str:
+    """Return the history with other words for its errors and tracebacks."""
+    attempts = [replace(each, error=retell(each.error), traceback=retell(each.traceback)) for each in read(history)]
+    return codec.dumps(attempts).decode()
+
+
+def add(history: str, attempt: PastAttempt) -> str:
+    """The history with one more attempt, and without what is too much for `MOST` attempts and `MOST_BYTES`."""
+    attempts = [*read(history), attempt]
+    if len(attempts) > MOST:
+        del attempts[1 : len(attempts) - MOST + 1]
+    body = codec.dumps(attempts)
+    for i in (*range(1, len(attempts)), 0):  # tracebacks take the room: those in the middle say the least
+        if len(body) <= MOST_BYTES:
+            break
+        attempts[i] = replace(attempts[i], traceback="")
+        body = codec.dumps(attempts)
+    return body.decode()

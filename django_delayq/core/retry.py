@@ -1,0 +1,104 @@
+"""When a message is tried again: how often it may start, and how long to wait after a failure."""
+
+import inspect
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from django_delayq.support.units import Duration, to_ms
+from django_delayq.support.validation import shown
+
+Backoff = Duration | Sequence[Duration] | Callable[[int, BaseException], Duration]
+"""A fixed wait, one wait per failure (the last repeats), or a function of (attempt, exception)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """`first`, then `factor` times longer after each failure, up to `most`; spread by ± `jitter`.
+
+    The spread keeps messages that failed together from coming back together ("full jitter" is too eager for short
+    waits: see AWS Architecture Blog, "Exponential Backoff And Jitter").
+    """
+
+    first: Duration = "15s"
+    factor: float = 4.0
+    most: Duration = "1h"
+    jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        to_ms(self.first, "Exponential.first")
+        to_ms(self.most, "Exponential.most")
+        if not self.factor >= 1:
+            raise ValueError(f"Exponential.factor={self.factor!r} must be 1 or more.")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"Exponential.jitter={self.jitter!r} must be from 0 to 1.")
+
+    def __call__(self, attempt: int, exception: BaseException) -> float:
+        most = to_ms(self.most, "Exponential.most")
+        # The power is capped: 4.0 ** 600 overflows a float.
+        steady = min(to_ms(self.first, "Exponential.first") * self.factor ** min(attempt - 1, 100), most)
+        return max(steady * (1 + random.uniform(-self.jitter, self.jitter)), 0) / 1000
+
+
+def check_backoff(backoff: Backoff) -> None:
+    """Raise `TypeError` or `ValueError`, naming the value, for what `backoff_ms` could not use."""
+    if callable(backoff):
+        _check_function(backoff)
+        return
+    if isinstance(backoff, Sequence) and not isinstance(backoff, str):
+        if not backoff:
+            raise ValueError("backoff=[] has no waits; give at least one.")
+        for wait in backoff:
+            to_ms(wait, "backoff")
+        return
+    to_ms(backoff, "backoff")
+
+
+def _check_function(backoff: Callable[..., object]) -> None:
+    try:
+        signature = inspect.signature(backoff)
+    except ValueError:
+        return  # one of C may not tell
+    try:
+        signature.bind(1, Exception())
+    except TypeError as error:
+        raise TypeError(
+            f"backoff={shown(backoff)} takes {signature}; it must take two positional arguments: (attempt, exception)."
+        ) from error
+
+
+def backoff_ms(backoff: Backoff, attempt: int, exception: BaseException) -> int:
+    """Milliseconds to wait after `attempt` (1 for the first) failed with `exception`.
+
+    A function that raises, or answers with no duration, raises here too: the caller decides what then.
+    """
+    if callable(backoff):
+        return to_ms(backoff(attempt, exception), "backoff")
+    if isinstance(backoff, Sequence) and not isinstance(backoff, str):
+        return to_ms(backoff[min(attempt, len(backoff)) - 1], "backoff")
+    return to_ms(backoff, "backoff")
+
+
+class Terms(Protocol):
+    """What the header or the row of a message has, and its handler."""
+
+    @property
+    def at_most_once(self) -> bool: ...
+
+    @property
+    def max_attempts(self) -> int | None: ...
+
+
+def is_at_most_once(sent: Terms | None, handler: Terms | None) -> bool:
+    """Whether a message must not start a second time, whichever of the two says so."""
+    return bool((sent is not None and sent.at_most_once) or (handler is not None and handler.at_most_once))
+
+
+def max_attempts(sent: Terms | None, handler: Terms | None) -> int | None:
+    """How many attempts a message may have: its own number, else its handler's; None where neither is known."""
+    if is_at_most_once(sent, handler):
+        return 1
+    if sent is not None and sent.max_attempts is not None:
+        return sent.max_attempts
+    return None if handler is None else handler.max_attempts

@@ -1,0 +1,111 @@
+"""What can be sent, what a send answers, and a message as a look shows it. Pure values."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypedDict
+
+from django_delayq.core.message import State
+from django_delayq.support.timestamps import from_ms
+from django_delayq.support.units import Duration
+
+OnConflict = Literal["keep", "replace", "earliest", "latest", "raise"]
+
+
+class When(TypedDict, total=False):
+    """The options of a handler's `prepare`: those of `send_delay_message` but for `using`, which the handler knows."""
+
+    delay: Duration | None
+    at: datetime | None
+    id: str | None
+    on_conflict: OnConflict
+    tag: str | None
+    trace_id: str | None
+    queue: str | None
+    max_attempts: int | None
+    expires: Duration | None
+    timeout: Duration | None
+    at_most_once: bool | None
+
+
+class WhenToSend(When, total=False):
+    """The options of a handler's `send` and `asend`."""
+
+    on_commit: bool
+
+
+@dataclass(slots=True)
+class Send:
+    """One message to send, with the arguments of `send_delay_message`. `None` leaves a choice to the handler.
+
+    It is checked when it is sent, not when it is made.
+    """
+
+    key: str
+    data: Any = None
+    delay: Duration | None = None
+    at: datetime | None = None
+    id: str | None = None
+    on_conflict: OnConflict = "keep"
+    tag: str | None = None
+    trace_id: str | None = None
+    queue: str | None = None
+    max_attempts: int | None = None
+    expires: Duration | None = None
+    timeout: Duration | None = None
+    at_most_once: bool | None = None
+    using: str | None = None
+
+
+@dataclass(slots=True)
+class Sent:
+    """The answer to a send.
+
+    `created` is False when a message of this id was there already, `running` tells that it runs now and was left as it
+    is. A send that waits for the commit of a transaction has `created=None` and `due_at=None`: the clock that decides
+    has not seen it yet.
+    """
+
+    id: str
+    due_ms: int | None
+    created: bool | None
+    running: bool = False
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When the message is due, in UTC, by the clock that decides."""
+        return None if self.due_ms is None else from_ms(self.due_ms)
+
+
+@dataclass(slots=True)
+class SentMany:
+    """The answer to a bulk send, as counts: `accepted` messages, of which `created` are new.
+
+    The others had an id that was there already; `running` of them run now and were left as they are.
+    """
+
+    accepted: int = 0
+    created: int = 0
+    running: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MessageInfo:
+    """A message as the broker holds it now, read without touching it. Datetimes are in UTC.
+
+    `data` is converted to the handler's type where it fits, plain JSON otherwise, text when it is not even that.
+    """
+
+    id: str
+    key: str
+    queue: str
+    state: State
+    data: Any
+    due_at: datetime
+    sent_at: datetime
+    failures: int
+    expires_at: datetime | None
+    tag: str | None
+    trace_id: str | None
+    error: str
+    holder: str
+    lease_until: datetime | None

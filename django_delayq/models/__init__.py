@@ -1,0 +1,273 @@
+"""The reliability tables. A message is in exactly one of them, under one primary key that is never used twice.
+
+The statements that move rows are in django_delayq/store/; these models are for looking, for migrations and for the
+admin. Don't change rows through them: a message that is changed behind the back of its lease is run twice, or lost.
+"""
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from django_delayq.models.fields import InstantField, NameField
+from django_delayq.models.indexes import PartialIndex
+from django_delayq.support.validation import MAX_NAME
+
+
+class MessageRow(models.Model):
+    """What all three tables keep of a message. `message_id` is its id; `pk` is the row's own key.
+
+    `history` holds the earlier attempts (django_delayq/core/history.py). `started_at` and `worker` are of the last one:
+    when its handler started, or, while it is leased, when it was claimed; of none where it waits, or never started.
+    """
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    message_id = NameField(_("id"), max_length=MAX_NAME)
+    queue = NameField(_("queue"), max_length=MAX_NAME)
+    key = NameField(_("key"), max_length=MAX_NAME)
+    data = models.TextField(_("data"))  # JSON as it was sent: a JSONField would change numbers, and refuse "\u0000"
+    tag = NameField(_("tag"), max_length=MAX_NAME, null=True)
+    trace_id = NameField(_("trace id"), max_length=MAX_NAME, null=True)
+    due_at = InstantField(_("due at"))
+    scheduled_at = InstantField(_("scheduled at"))
+    sent_at = InstantField(_("sent at"))
+    expires_at = InstantField(_("expires at"), null=True)
+    max_attempts = models.PositiveIntegerField(_("max attempts"), null=True)
+    timeout_ms = models.BigIntegerField(_("time-out in ms"), null=True)
+    at_most_once = models.BooleanField(_("at most once"))
+    failures = models.PositiveIntegerField(_("failures"))
+    crashes = models.PositiveSmallIntegerField(_("crashes"))
+    error = models.TextField(_("last error"))
+    worker = NameField(_("worker"), max_length=MAX_NAME)
+    started_at = InstantField(_("started at"), null=True)
+    history = models.TextField(_("history"))
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.message_id}"
+
+
+class ReadyMessage(MessageRow):
+    """A message that waits or runs. While it has a `token`, which proves the lease, it runs; `lease_until` may be over.
+
+    `placed` tells that its alarm was put to the broker, which is the relay's business. `interrupted` is of the lease:
+    the stop of its worker has cut it short, so if it runs out, no crash is counted.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    lease_until = InstantField(_("leased until"), null=True)
+    token = models.BigIntegerField(_("token"), null=True)
+    placed = models.BooleanField(_("placed"))
+    interrupted = models.BooleanField(_("interrupted"), db_default=False)  # inserts leave it out
+
+    class Meta:
+        db_table = "delayq_ready"
+        verbose_name = _("ready message")
+        verbose_name_plural = _("ready messages")
+        permissions = [  # of messages in every table
+            ("view_payload", "Can see the payloads of messages"),
+            ("rescue_message", "Can run failed messages again"),
+            ("cancel_message", "Can cancel waiting messages"),
+            ("reschedule_message", "Can change when messages are due"),
+            ("edit_payload", "Can change the payloads of failed messages"),
+            ("pause_queue", "Can pause and resume queues and keys"),
+        ]
+        constraints = [models.UniqueConstraint(fields=["alias", "message_id"], name="delayq_ready_id")]
+        indexes = [
+            PartialIndex(
+                fields=["alias", "due_at"],
+                condition=models.Q(placed=False),
+                column="placed",
+                name="delayq_ready_unplaced",
+            ),
+            models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
+            # MySQL and MariaDB drop a condition, so these begin with the column that it is on.
+            models.Index(
+                fields=["alias", "crashes", "due_at"], condition=models.Q(crashes__gte=1), name="delayq_ready_suspect"
+            ),
+            PartialIndex(
+                fields=["alias", "due_at", "id"],
+                condition=models.Q(at_most_once=True),
+                column="at_most_once",
+                name="delayq_ready_once",
+            ),
+            models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_ready_tag"),
+            models.Index(fields=["alias", "due_at", "id"], name="delayq_ready_list"),
+            models.Index(
+                fields=["alias", "failures", "due_at"], condition=models.Q(failures__gt=0), name="delayq_ready_retried"
+            ),
+        ]
+
+
+class FinishMessage(MessageRow):
+    """A message that ended well, or was cancelled."""
+
+    class Outcome(models.TextChoices):
+        """How a message left the ready table."""
+
+        FINISHED = "finished", _("finished")
+        CANCELLED = "cancelled", _("cancelled")
+
+    id = models.BigIntegerField(primary_key=True)
+    outcome = models.CharField(_("outcome"), max_length=20, choices=Outcome)
+    ended_at = InstantField(_("ended at"))
+
+    class Meta:
+        db_table = "delayq_finish"
+        verbose_name = _("finished message")
+        verbose_name_plural = _("finished messages")
+        indexes = [
+            models.Index(fields=["alias", "ended_at"], name="delayq_finish_ended"),
+            models.Index(fields=["alias", "message_id"], name="delayq_finish_id"),
+            models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_finish_tag"),
+            models.Index(fields=["alias", "queue", "key", "ended_at"], name="delayq_finish_pair"),
+            models.Index(
+                fields=["alias", "ended_at"], condition=models.Q(outcome="cancelled"), name="delayq_finish_cancelled"
+            ),
+            models.Index(
+                fields=["alias", "failures", "ended_at"],
+                condition=models.Q(failures__gt=0),
+                name="delayq_finish_retried",
+            ),
+        ]
+
+
+class ErrorMessage(MessageRow):
+    """A message that was buried, with the traceback of its last attempt in `detail`.
+
+    `fingerprint` is the same for failures of one kind: the exception's type, and where in the site's code it was.
+    """
+
+    id = models.BigIntegerField(primary_key=True)
+    detail = models.TextField(_("traceback"))
+    fingerprint = NameField(_("fingerprint"), max_length=MAX_NAME)
+    ended_at = InstantField(_("buried at"))
+
+    class Meta:
+        db_table = "delayq_error"
+        verbose_name = _("failed message")
+        verbose_name_plural = _("failed messages")
+        indexes = [
+            models.Index(fields=["alias", "ended_at"], name="delayq_error_ended"),
+            models.Index(fields=["alias", "message_id"], name="delayq_error_id"),
+            models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_error_tag"),
+            models.Index(fields=["alias", "key", "ended_at"], name="delayq_error_key"),
+            models.Index(fields=["alias", "fingerprint", "ended_at"], name="delayq_error_kind"),
+            models.Index(fields=["alias", "queue", "ended_at"], name="delayq_error_queue"),
+            models.Index(fields=["alias", "failures", "ended_at"], name="delayq_error_failures"),
+        ]
+
+
+class Tally(models.Model):
+    """Counts of rows that were removed for good (pruned, purged, …), so that every message stays accounted for."""
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    name = models.CharField(_("name"), max_length=20)
+    count = models.BigIntegerField(_("count"))
+
+    class Meta:
+        db_table = "delayq_tally"
+        verbose_name = _("tally")
+        verbose_name_plural = _("tallies")
+        constraints = [models.UniqueConstraint(fields=["alias", "name"], name="delayq_tally_name")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.name}: {self.count}"
+
+
+class PauseRow(models.Model):
+    """What workers start nothing of. An empty queue, or key, stands for every one."""
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    queue = NameField(_("queue"), max_length=MAX_NAME, blank=True)
+    key = NameField(_("key"), max_length=MAX_NAME, blank=True)
+    reason = NameField(_("reason"), max_length=MAX_NAME)
+    paused_at = InstantField(_("paused at"))
+    until = InstantField(_("until"), null=True, blank=True)
+
+    class Meta:
+        db_table = "delayq_pause"
+        verbose_name = _("pause")
+        verbose_name_plural = _("pauses")
+        constraints = [models.UniqueConstraint(fields=["alias", "queue", "key"], name="delayq_pause_names")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.queue or '*'} {self.key or '*'}"
+
+
+class ReportRow(models.Model):
+    """What ended in an hour, of one key in one queue: figures of the last report that was put here. Times in ms.
+
+    Written by `delayq_spark report --admin`, for the admin to show; the queue itself doesn't look at them.
+    """
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    hour = InstantField(_("hour"))
+    queue = NameField(_("queue"), max_length=MAX_NAME)
+    key = NameField(_("key"), max_length=MAX_NAME)
+    messages = models.BigIntegerField(_("messages"))
+    finished = models.BigIntegerField(_("finished"))
+    failed = models.BigIntegerField(_("failed"))
+    cancelled = models.BigIntegerField(_("cancelled"))
+    retried = models.BigIntegerField(_("retried"))
+    lateness_p50 = models.BigIntegerField(null=True)
+    lateness_p95 = models.BigIntegerField(null=True)
+    lateness_p99 = models.BigIntegerField(null=True)
+    duration_p50 = models.BigIntegerField(null=True)
+    duration_p95 = models.BigIntegerField(null=True)
+    duration_p99 = models.BigIntegerField(null=True)
+    fingerprint = NameField(_("most frequent kind of failure"), max_length=MAX_NAME)
+
+    class Meta:
+        db_table = "delayq_report"
+        verbose_name = _("hour of the report")
+        verbose_name_plural = _("report: hours")
+        constraints = [
+            models.UniqueConstraint(fields=["alias", "queue", "key", "hour"], name="delayq_report_names"),
+        ]
+        indexes = [models.Index(fields=["alias", "hour"], name="delayq_report_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.hour:%Y-%m-%d %H:00} {self.queue} {self.key}"
+
+
+class LimitRow(models.Model):
+    """The slots of a key, or of one value of its data, and its next turn, where the broker can't keep them.
+
+    See django_delayq/brokers/limits.py. `slots` is JSON, token to the end of its hold.
+    """
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    key = NameField(_("key"), max_length=MAX_NAME)
+    value = NameField("value", max_length=MAX_NAME, blank=True)
+    slots = models.TextField("slots")
+    line_ms = models.BigIntegerField("line ends")
+    since_ms = models.BigIntegerField("full since")
+    turn_us = models.BigIntegerField("next turn")
+    over_ms = models.BigIntegerField("over")
+
+    class Meta:
+        db_table = "delayq_limit"
+        verbose_name = "limit"
+        verbose_name_plural = "limits"
+        constraints = [models.UniqueConstraint(fields=["alias", "key", "value"], name="delayq_limit_names")]
+        indexes = [models.Index(fields=["alias", "over_ms"], name="delayq_limit_over")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.key} {self.value}"
+
+
+class StoreIdentity(models.Model):
+    """What tells the store of an alias from those of other sites that use the same broker."""
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    identity = models.CharField("identity", max_length=16)
+
+    class Meta:
+        db_table = "delayq_identity"
+        verbose_name = "store's identity"
+        verbose_name_plural = "stores' identities"
+        constraints = [models.UniqueConstraint(fields=["alias"], name="delayq_identity_alias")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.identity}"

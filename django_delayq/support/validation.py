@@ -1,0 +1,113 @@
+"""What the values that callers give may look like, and how an error shows one. Pure functions."""
+
+import difflib
+import re
+import reprlib
+import sys
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from django_delayq.support.texts import text as _
+
+MAX_NAME = 200
+"""The most characters of an id, a key, a queue or a tag."""
+
+# Control characters separate fields inside brokers and forge log lines; lone surrogates have no UTF-8.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+_shortener = reprlib.Repr()
+_shortener.maxstring = _shortener.maxother = 80
+
+
+def shown(value: object) -> str:
+    """The repr of `value`, short enough for an error message, also when its own repr raises."""
+    try:
+        return _shortener.repr(value)
+    except ValueError:  # Python writes no number of thousands of digits; reprlib knows that from 3.14 on
+        return f"<{type(value).__name__} with a number of over {sys.get_int_max_str_digits()} digits>"
+
+
+def check_name(value: str, kind: str) -> str:
+    """`value` as a plain str. Raises `TypeError` or `ValueError` naming `kind`, the value and the fix."""
+    if type(value) is not str:
+        if not isinstance(value, str):
+            raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give one str.")
+        value = str.__str__(value)  # a TextChoices member or a SafeString is its text
+    if not value:
+        raise ValueError(_("%(kind)s='' is empty; give 1 to %(most)d characters.", kind=kind, most=MAX_NAME))
+    if len(value) > MAX_NAME:
+        raise ValueError(
+            _(
+                "%(kind)s=%(value)s has %(number)d characters; give at most %(most)d.",
+                kind=kind,
+                value=shown(value),
+                number=len(value),
+                most=MAX_NAME,
+            )
+        )
+    if not value.isprintable() and (found := _FORBIDDEN.search(value)):
+        raise ValueError(
+            _(
+                "%(kind)s=%(value)s contains %(character)r; leave out control characters.",
+                kind=kind,
+                value=shown(value),
+                character=found.group(),
+            )
+        )
+    return value
+
+
+def are_names(values: Sequence[object]) -> bool:
+    """Whether all are plain names, which `check_name` gives as they are: many at once, and in doubt False."""
+    if set(map(type, values)) != {str}:
+        return not values
+    texts = cast(Sequence[str], values)
+    return max(map(len, texts)) <= MAX_NAME and "" not in texts and "".join(texts).isprintable()
+
+
+def check_queue(value: str) -> str:
+    """`value` as a queue's name. Raises as `check_name` does."""
+    name = check_name(value, "queue")
+    if ":" in name:
+        raise ValueError(
+            _(
+                "queue=%(value)s contains a colon, which brokers put between queue and key; leave it out.",
+                value=shown(value),
+            )
+        )
+    return name
+
+
+def check_count(value: int, kind: str, least: int = 1, most: int | None = None) -> int:
+    """`value`, a whole number from `least` to `most`. Raises `TypeError` or `ValueError` as `check_name` does."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give a whole number.")
+    if value < least:
+        raise ValueError(f"{kind}={shown(value)} is too small; give {least} or more.")
+    if most is not None and value > most:
+        raise ValueError(f"{kind}={shown(value)} is too large; give {most} or less.")
+    return value
+
+
+def check_max_attempts(value: int) -> int:
+    """`value`, a whole number that every database can keep. Raises as `check_count` does."""
+    return check_count(value, "max_attempts", most=2**31 - 1)
+
+
+def check_flag(value: bool, kind: str) -> bool:
+    """`value`, which is True or False. Raises `TypeError` as `check_name` does."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give True or False.")
+    return value
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """The end of an error message: the nearest of `known`, or all of them when none is near."""
+    names = sorted(known)
+    in_lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(wrong, names, n=1) or [
+        in_lower[name] for name in difflib.get_close_matches(wrong.lower(), in_lower, n=1)
+    ]
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"there is: {', '.join(names)}." if names else "there is none."

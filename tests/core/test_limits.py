@@ -1,0 +1,142 @@
+"""The limits of a handler as they are written, and the arithmetic of slots and turns."""
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from hypothesis import given, strategies as st
+
+from django_delayq import Message, delay_execute
+from django_delayq.brokers.limits import Limit, Slots, acquire
+from django_delayq.core.errors import DataMismatch
+from django_delayq.core.limits import check_limits
+
+LEASE_MS = 1_000
+
+
+@pytest.mark.parametrize(
+    ("rate", "interval_us"),
+    [("1/s", 1_000_000), ("100/m", 600_000), ("3/s", 333_334), ("1000/h", 3_600_000), ("1/d", 86_400_000_000)],
+)
+def test_a_rate_is_the_time_between_two_starts_rounded_up(rate: str, interval_us: int) -> None:
+    limits = check_limits(None, None, rate)
+    assert limits is not None
+    assert limits.interval_us == interval_us
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_concurrency": 0}, "max_concurrency=0 is too small; give 1 or more"),
+        ({"max_concurrency": -1}, "max_concurrency=-1 is too small"),
+        ({"max_concurrency": 1_001}, "give 1000 or less"),
+        ({"max_concurrency": "1"}, "max_concurrency='1' is str"),
+        ({"max_concurrency": True}, "max_concurrency=True is bool"),
+        ({"concurrency_key": "a:{b}"}, "concurrency_key='a:{b}' limits nothing alone; add max_concurrency=1"),
+        ({"max_concurrency": 1, "concurrency_key": "account"}, "names no field of the data; write it like"),
+        ({"max_concurrency": 1, "concurrency_key": "a:{b}}"}, "names no field"),
+        ({"max_concurrency": 1, "concurrency_key": "a:{b.c}"}, "{b.c} is no name of a field"),
+        ({"max_concurrency": 1, "concurrency_key": "a:{b!r}"}, "{b!r} is no name of a field"),
+        ({"max_concurrency": 1, "concurrency_key": 7}, "concurrency_key=7 is int"),
+        ({"rate_limit": "0/m"}, "the number of rate_limit=0 is too small"),
+        ({"rate_limit": "-1/m"}, "rate_limit='-1/m' is no rate; write it like"),
+        ({"rate_limit": "100/w"}, "rate_limit='100/w' is no rate"),
+        ({"rate_limit": "100"}, "rate_limit='100' is no rate"),
+        ({"rate_limit": "1.5/s"}, "rate_limit='1.5/s' is no rate"),
+        ({"rate_limit": 100}, "rate_limit=100 is int; write it like '100/m'"),
+        ({"rate_limit": "1000001/s"}, "give 1000000 or less"),
+    ],
+)
+def test_a_wrong_limit_is_refused_where_it_is_written(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=re.escape(said)):
+
+        @delay_execute("k", **options)
+        def handle(message: Message[Any]) -> None: ...
+
+
+def value_of(template: str, data: Any) -> str:
+    limits = check_limits(1, template, None)
+    assert limits is not None
+    return limits.value_of(data)
+
+
+def test_a_concurrency_key_is_filled_from_the_data() -> None:
+    assert value_of("{kind}:{id}", {"kind": "{x}", "id": 7, "more": []}) == "{x}:7"
+    assert value_of("order:{}", 7) == "order:7"
+    assert value_of("{a}", {"a": "x\x1f\n"}) == r"'x\x1f\n'"
+
+
+@pytest.mark.parametrize(
+    ("template", "data", "said"),
+    [
+        ("a:{b}", {"c": 1}, "names 'b', which this data doesn't have"),
+        ("a:{b}", 7, "names 'b', which this data doesn't have"),
+        ("a:{b}", {"b": None}, "the field 'b' is None"),
+        ("a:{b}", {"b": [1]}, "the field 'b' is [1]"),
+        ("a:{}", {"b": 1}, "the data itself is {'b': 1}"),
+        ("a:{b}", {"b": "x" * 300}, "has 302 characters"),
+    ],
+)
+def test_data_that_gives_no_concurrency_key_is_named(template: str, data: Any, said: str) -> None:
+    with pytest.raises(DataMismatch, match=re.escape(said)):
+        value_of(template, data)
+
+
+steps = st.lists(
+    st.tuples(
+        st.integers(0, 700_000), st.lists(st.integers(1, 12), max_size=4, unique=True), st.sets(st.integers(1, 12))
+    ),
+    max_size=60,
+)
+
+
+@given(steps, st.none() | st.integers(1, 3), st.none() | st.integers(1, 500_000))
+def test_whatever_is_asked_there_are_never_too_many_slots_nor_starts(
+    steps: list[tuple[int, list[int], set[int]]], most: int | None, interval_us: int | None
+) -> None:
+    slots, turn_us, now_us, limit = Slots(), 0, 1_700_000_000_000_000, Limit("k", "", most, interval_us)
+    held: dict[int, int] = {}  # as promised: token to the end of its slot
+    starts: list[int] = []
+    for passed_us, tokens, given_back in steps:
+        now_us += passed_us
+        slots.give_back(given_back)
+        held = {token: end for token, end in held.items() if end > now_us // 1000 and token not in given_back}
+        answers, turn_us = acquire(limit, slots, turn_us, tokens, LEASE_MS, now_us)
+        for token, answer in zip(tokens, answers, strict=True):
+            if answer is not None:
+                assert answer.wait_ms > 0
+                assert token not in held
+                continue
+            if token not in held:
+                starts.append(now_us)
+            if most is not None:
+                held[token] = now_us // 1000 + LEASE_MS
+        assert most is None or len(held) <= most
+        assert most is None or set(held) == set(slots.ends)
+    assert all(b - a >= (interval_us or 0) for a, b in pairwise(starts))
+
+
+@given(st.integers(2, 30), st.integers(1, 500_000))
+def test_who_asks_again_when_told_gets_its_turn(count: int, interval_us: int) -> None:
+    limit, slots, turn_us, now_us = Limit("k", "", None, interval_us), Slots(), 0, 1_700_000_000_000_000
+    answers, turn_us = acquire(limit, slots, turn_us, range(count), LEASE_MS, now_us)
+    at_us = now_us
+    for answer in answers[1:]:
+        assert answer is not None
+        # A wait is whole milliseconds, so that it may end later than the turn comes.
+        at_us = max(now_us + answer.wait_ms * 1000, at_us + interval_us)
+        granted, turn_us = acquire(limit, slots, turn_us, [99], LEASE_MS, at_us)
+        assert granted == [None]
+
+
+def test_a_clock_that_went_back_makes_nobody_wait_for_longer() -> None:
+    limit, slots, now_us = Limit("k", "", 1, 1_000_000), Slots(), 1_700_000_000_000_000
+    _, turn_us = acquire(limit, slots, 0, [1], LEASE_MS, now_us)
+    now_us -= 3_600_000_000
+    (answer,), turn_us = acquire(limit, slots, turn_us, [2], LEASE_MS, now_us)
+    assert answer is not None
+    now_us += 10 * LEASE_MS * 1000
+    assert acquire(limit, slots, turn_us, [3], LEASE_MS, now_us)[0] == [None]
