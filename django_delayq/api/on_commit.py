@@ -16,6 +16,7 @@ from django_delayq.conf import Alias, get_alias
 from django_delayq.core.requests import BATCH, Placed, Put
 from django_delayq.core.sends import OnConflict
 from django_delayq.signals import aemit, emit, message_sent, send_failed
+from django_delayq.support.commit_hooks import last_hook
 from django_delayq.support.logging import logger
 from django_delayq.support.validation import check_flag, shown
 
@@ -145,19 +146,12 @@ def reschedule_waiting(alias: Alias, ids: Iterable[str], delay_ms: int, at_ms: i
 
 def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
     """Return the group of the last callback, when nothing can part its fate or its order from the next send."""
-    connection = connections[alias.database]
-    if not connection.run_on_commit or on_conflict == "raise":  # a refusal must name the one that was refused
+    if on_conflict == "raise":  # a refusal must name the one that was refused
         return []
-    savepoints, callback = connection.run_on_commit[-1][:2]
-    last = getattr(callback, "__self__", None)
-    if (
-        isinstance(last, WaitingSend)
-        and (last.using, last.on_conflict) == (alias.name, on_conflict)
-        and savepoints == set(connection.savepoint_ids)
-        and len(last.group) < BATCH
-    ):
-        return last.group
-    return []
+    last = last_hook(connections[alias.database], WaitingSend)
+    if last is None or (last.using, last.on_conflict) != (alias.name, on_conflict) or len(last.group) >= BATCH:
+        return []
+    return last.group
 
 
 def tell_sent(alias: Alias, puts: Sequence[Put], placed: Sequence[Placed]) -> None:

@@ -10,6 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_delayq.brokers.base import BATCH, Alarm, Timer
 from django_delayq.core.errors import PartlyUnavailable
+from django_delayq.support.commit_hooks import last_hook
 from django_delayq.support.logging import logger
 
 SOON_MS = 2_000
@@ -40,8 +41,8 @@ class ShortCut:
         near = [_NearAlarm(alarm, monotonic()) for alarm in alarms if alarm.wait_ms <= LONG_MS][:BATCH]
         if not near:
             return
-        hook = _last_hook(connection, self)
-        if hook is not None and len(hook.near) + len(near) <= BATCH:
+        hook = last_hook(connection, _Hook)
+        if hook is not None and hook.short_cut is self and len(hook.near) + len(near) <= BATCH:
             hook.near += near
             return
         connection.on_commit(_Hook(self, near).after_commit, robust=True)
@@ -91,14 +92,3 @@ def _waited(alarm: Alarm, seconds: float) -> Alarm:
 
 def _soon(alarms: Sequence[Alarm]) -> list[Alarm]:
     return [alarm for alarm in alarms if alarm.wait_ms <= SOON_MS][:BATCH]
-
-
-def _last_hook(connection: BaseDatabaseWrapper, short_cut: ShortCut) -> _Hook | None:
-    """The hook that was registered last, when the same savepoints decide about it."""
-    if not connection.run_on_commit:
-        return None
-    savepoints, callback = connection.run_on_commit[-1][:2]
-    hook = getattr(callback, "__self__", None)
-    if isinstance(hook, _Hook) and hook.short_cut is short_cut and savepoints == set(connection.savepoint_ids):
-        return hook
-    return None

@@ -1,0 +1,20 @@
+"""What a transaction runs after its commit, in one hook for many."""
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+H = TypeVar("H")
+
+
+def last_hook(connection: "BaseDatabaseWrapper", kind: type[H]) -> H | None:
+    """Return the object whose method was registered last with `on_commit`, if it is of this kind.
+
+    None where a savepoint begun or ended since: a rollback to it would part the two.
+    """
+    if not connection.run_on_commit:
+        return None
+    savepoints, callback = connection.run_on_commit[-1][:2]
+    hook = getattr(callback, "__self__", None)
+    return hook if isinstance(hook, kind) and savepoints == set(connection.savepoint_ids) else None
