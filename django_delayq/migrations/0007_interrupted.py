@@ -15,14 +15,27 @@ SUSPECT_CRASHES = 2
 
 
 class AddColumn(migrations.AddField):
-    """On SQLite too, where Django would make the table anew, and with it the sequence of its primary keys."""
+    """On SQLite too, where Django would make the table anew, and with it the sequence of its primary keys.
+
+    Where it is there already, a migration goes on that was cut off while it converted rows.
+    """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        model = to_state.apps.get_model(app_label, self.model_name)
+        if not self.allow_migrate_model(schema_editor.connection.alias, model) or self._is_there(schema_editor, model):
+            return
         if schema_editor.connection.vendor == "sqlite":
-            model = to_state.apps.get_model(app_label, self.model_name)
             schema_editor.execute(f"ALTER TABLE {model._meta.db_table} ADD COLUMN {self.name} bool DEFAULT 0 NOT NULL")
         else:
             super().database_forwards(app_label, schema_editor, from_state, to_state)
+
+    def _is_there(self, schema_editor: Any, model: Any) -> bool:
+        if schema_editor.collect_sql:  # sqlmigrate: there may be no table yet
+            return False
+        connection = schema_editor.connection
+        with connection.cursor() as cursor:
+            columns = connection.introspection.get_table_description(cursor, model._meta.db_table)
+        return self.name in {column.name for column in columns}
 
 
 def convert(apps: Any, schema_editor: Any) -> None:

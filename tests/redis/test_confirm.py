@@ -103,7 +103,8 @@ def test_a_user_who_may_not_wait_is_told_before_anything_is_sent(
 
 def test_a_check_before_a_deploy_asks_the_broker(settings: Settings, redis_server: Server, registry: None) -> None:
     alias = {"LOCATION": redis_server.url, "STORE": None, "OPTIONS": {"confirm": "fsync"}}
-    settings.DELAYQ = {"default": alias, "stored": alias | {"STORE": {}}}
+    stored = alias | {"STORE": {}, "OPTIONS": {"confirm": "fsync", "prefix": "stored"}}
+    settings.DELAYQ = {"default": alias, "stored": stored}
     assert [message.id for message in run_checks(tags=["delayq"])] == ["delayq.W006"]  # the store's: it does nothing
     settings.DELAYQ = {"default": alias}
     (message,) = run_checks(tags=["delayq"], include_deployment_checks=True)

@@ -9,6 +9,7 @@ from django.apps import apps
 from django.core.management import call_command
 from django.db import connections, transaction
 from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
@@ -121,6 +122,17 @@ def test_what_hid_in_values_is_in_columns_after_an_upgrade(broker: StoredBroker,
     assert (info.state, info.crashes) == (State.READY, 0)
     ends = [transitions.finish(_held(row)) for row in (runs, interrupted)]
     assert broker.settle(ends) == [True, True]
+
+
+@pytest.mark.alters_tables
+def test_an_upgrade_that_was_cut_off_while_it_converted_rows_goes_on(broker: StoredBroker, database: str) -> None:
+    send_delay_message("k", 1, id="cut off")
+    recorder = MigrationRecorder(connections[database])
+    recorder.record_unapplied("delayq", "0007_interrupted")  # it is recorded last
+    ReadyMessage.objects.using(database).update(token=7, worker="!w")
+    call_command("migrate", "delayq", database=database, verbosity=0)
+    row = ReadyMessage.objects.using(database).get()
+    assert (row.interrupted, row.worker) == (True, "w")
 
 
 def _held(row: ReadyMessage) -> Claimed:
