@@ -6,6 +6,7 @@ import sys
 
 
 def main() -> None:
+    """Run Django's command line."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
     from django.core.management import execute_from_command_line
 

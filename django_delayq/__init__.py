@@ -1,4 +1,4 @@
-"""Delayed messages for Django: never early, never lost, never held twice, and on time. All that is public is here."""
+"""Delayed messages for Django: never early, never lost, never held twice, and on time. The whole public API is here."""
 
 from django_delayq.api.bulk import asend_delay_messages, send_delay_messages
 from django_delayq.api.handlers import Handler, delay_execute

@@ -1,4 +1,4 @@
-"""The app: finds the handlers of all installed apps at start."""
+"""The app. At start it finds the handlers of all installed apps."""
 
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
@@ -8,7 +8,7 @@ from django_delayq.support.logging import keep_safe
 
 
 class DelayqConfig(AppConfig):
-    """Imports each app's `delayed` module, registers the checks, makes log lines safe. No query, no connection."""
+    """Import each app's `delayed` module, register the checks, and make log lines safe. No query, no connection."""
 
     name = "django_delayq"
     label = "delayq"

@@ -1,4 +1,4 @@
-"""System checks of settings and handlers, each with an id, the reason and a hint. Only `--deploy` connects."""
+"""Check settings and handlers, each with an id, the reason and a hint. Only `--deploy` connects."""
 
 from collections.abc import Iterator
 from inspect import signature
@@ -21,9 +21,11 @@ from django_delayq.support.validation import did_you_mean
 
 @register("delayq")
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
-    """E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE, E007 no function that masks, E011 a
-    store in a database that does not commit by itself, E013 a store and another alias in one place, E014 a timer
-    without a store, W006 `confirm` with a store.
+    """Check each alias in DELAYQ.
+
+    E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE, E007 no function that masks, E011 a store
+    in a database that does not commit by itself, E013 a store and another alias in one place, E014 a timer without a
+    store, W006 `confirm` with a store.
     """
     try:
         names = alias_names()
@@ -34,17 +36,21 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
 
 @register("delayq")
 def check_handlers(**kwargs: Any) -> list[CheckMessage]:
-    """E004 no such alias, E005 wrong annotation, E009 no such field of the data, W001 `atomic` without a store, I001 a
-    time-out for processes only.
+    """Check each handler.
 
-    What is wrong in the call of `delay_execute` itself, two handlers with one key too, is raised at import.
+    E004 no such alias, E005 wrong annotation, E009 no such field of the data, W001 `atomic` without a store, I001 a
+    time-out that needs processes. Mistakes in the call of `delay_execute` itself, two handlers with one key too, are
+    raised at import.
     """
     return [message for handler in registered_handlers() for message in _check_handler(handler)]
 
 
 @register("delayq", deploy=True)
 def check_confirm(**kwargs: Any) -> list[CheckMessage]:
-    """E010 a broker that can't keep `OPTIONS["confirm"]`, as it says itself. One that is away is not waited for."""
+    """Check that brokers can keep `OPTIONS["confirm"]`, as they say themselves (E010).
+
+    One that is away is not waited for.
+    """
     found: list[CheckMessage] = []
     for alias in valid_aliases():
         if alias.store is None and alias.options.confirm is not None:
@@ -84,16 +90,17 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
 
 
 def _check_places() -> Iterator[CheckMessage]:
-    """Refuse a store whose server and prefix another alias has too: the workers of each take what is the other's.
+    """Refuse a store whose server and prefix another alias has too.
 
-    Two without a store are one under two names, and many sites may send to one.
+    The workers of each would take messages of the other. Two aliases without a store are one under two names, and many
+    sites may send to one.
     """
     earlier: list[tuple[Alias, frozenset[str]]] = []
     for alias in valid_aliases():
         try:
             places = broker_class(alias).places(alias)
         except ImproperlyConfigured:
-            continue  # E001 or E002 tells of it
+            continue  # E001 or E002 reports it
         shares = [one.name for one, others in earlier if places & others and (one.store or alias.store)]
         earlier.append((alias, places))
         if shares:
@@ -150,7 +157,7 @@ def _has_store(handler: Handler[Any, Any]) -> bool:
     try:
         return get_alias(handler.using).store is not None
     except ImproperlyConfigured:
-        return True  # E001 or E004 tells of it
+        return True  # E001 or E004 reports it
 
 
 def _check_concurrency_key(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage]:
@@ -177,7 +184,7 @@ def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:
     try:
         aliases = alias_names()
     except ImproperlyConfigured:
-        aliases = [handler.using]  # E001 tells of it
+        aliases = [handler.using]  # E001 reports it
     if handler.using not in aliases:
         yield Error(
             f"{name} has using={handler.using!r}, which is not in DELAYQ.",

@@ -1,4 +1,4 @@
-"""DELAYQ in the settings, as frozen dataclasses. The one place for defaults."""
+"""Read DELAYQ from the settings, as frozen dataclasses. This is the one place for defaults."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ DEFAULT_QUEUE = "default"
 BROKER = "django_delayq.brokers.redis.RedisBroker"
 LOCATION = "redis://127.0.0.1:6379/0"
 MOST_SHARDS = 1_000
-"""A worker that waits asks each again and again: on a single server once a second."""
+"""The most shards. A waiting worker asks each again and again: on a single server once a second."""
 MOST_ERRORS = 10**9
-"""More than a Redis has room for."""
+"""The highest `error_max`, which is more than a Redis has room for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The `OPTIONS` of one alias. Lengths of time in ms, sizes in bytes."""
+    """The `OPTIONS` of one alias. Lengths of time are in ms, sizes in bytes."""
 
     prefix: str = "delayq"
     shards: int = 1
@@ -39,7 +39,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The `STORE` of one alias. Lengths of time in ms."""
+    """The `STORE` of one alias. Lengths of time are in ms."""
 
     horizon: int = HOUR_MS
     degraded_after: int = 10_000
@@ -59,8 +59,10 @@ class Alias:
 
 
 def get_alias(name: str | None = None) -> Alias:
-    """The settings of one alias, the default one if none is named. Raises `ImproperlyConfigured`, naming the value and
-    the fix."""
+    """Return the settings of one alias, the default one if none is named.
+
+    Raises `ImproperlyConfigured`, with the value and the fix.
+    """
     name = DEFAULT_ALIAS if name is None else name
     alias = _cache.get(name)
     if alias is None:
@@ -72,12 +74,12 @@ def get_alias(name: str | None = None) -> Alias:
 
 
 def alias_names() -> list[str]:
-    """The configured aliases, in the order of the settings."""
+    """Return the names of the configured aliases, in the order of the settings."""
     return list(_configured())
 
 
 def valid_aliases() -> Iterator[Alias]:
-    """The aliases that can be read, in the order of the settings. The system checks say what is wrong with others."""
+    """Yield the aliases with valid settings, in the order of the settings. The system checks report the others."""
     try:
         names = alias_names()
     except ImproperlyConfigured:
@@ -91,7 +93,7 @@ def valid_aliases() -> Iterator[Alias]:
 
 
 def parse_alias(name: str, configured: object) -> Alias:
-    """One alias as configured. Raises `ImproperlyConfigured` naming the setting, the value and the fix."""
+    """Parse one alias as configured. Raises `ImproperlyConfigured` with the setting, the value and the fix."""
     path = f'DELAYQ["{name}"]'
     settings_of_alias = _mapping(path, configured, ("BROKER", "LOCATION", "DATABASE", "STORE", "OPTIONS"))
     return Alias(
@@ -153,12 +155,12 @@ def _text(path: str, value: object) -> str:
 
 
 def _location(path: str, value: object) -> str | Mapping[str, Any]:
-    """A broker knows whether it takes a dict, and what belongs in it."""
+    """Return the location, text or a dict. The broker knows whether it takes a dict, and what belongs in it."""
     return value if isinstance(value, Mapping) else _text(path, value)
 
 
 def _public_text(path: str, value: object) -> str:
-    """Text that errors may show: not an address, which may hold a password."""
+    """Return text that errors may show. It is no address, because an address may hold a password."""
     text = _text(path, value)
     if "@" in text or ":" in text:
         raise ImproperlyConfigured(f'{path} is an address; the one of the broker belongs in "LOCATION".')

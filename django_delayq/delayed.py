@@ -1,4 +1,4 @@
-"""The handlers of django-delayq itself: the admin's jobs, where a site has the admin and a store."""
+"""Register the handlers of django-delayq itself: the admin's jobs, if a site has the admin and a store."""
 
 from django.apps import apps
 

@@ -17,10 +17,10 @@ PATIENCE_S = 1.0
 
 @dataclass
 class Delayq(HealthCheck):  # type: ignore[misc]  # untyped
-    """Whether an alias works: its figures can be had, its broker answers, a worker lives, and nothing is too late.
+    """A check that an alias works: its figures can be read, its broker answers, a worker lives, nothing is too late.
 
-    `max_lag`: how late the oldest ready message may be, None for any. `needs_worker`: whether one must live.
-    A store whose broker is away is a warning, since its workers go on from the tables.
+    `max_lag` is how late the oldest ready message may be; None allows any lag. `needs_worker` says whether a worker
+    must live. A store whose broker is away is only a warning, because its workers go on from the tables.
     """
 
     alias: str = DEFAULT_ALIAS
@@ -28,7 +28,7 @@ class Delayq(HealthCheck):  # type: ignore[misc]  # untyped
     needs_worker: bool = True
 
     def run(self) -> None:
-        """Raise `ServiceUnavailable` or `ServiceWarning`."""
+        """Raise `ServiceUnavailable` or `ServiceWarning` if something is wrong."""
         seen = self._look()
         if seen.broker_away:
             raise ServiceWarning(f"The broker of {self.alias!r} is away; workers go on from the tables.")

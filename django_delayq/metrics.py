@@ -1,6 +1,6 @@
-"""The figures of `django_delayq.monitor` for Prometheus. Needs the extra `metrics`.
+"""Export the figures of `django_delayq.monitor` to Prometheus. It needs the extra `metrics`.
 
-Nothing is counted beside them: each scrape looks once at every alias, in bounded time.
+Nothing else is counted: each scrape looks once at every alias, in bounded time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,10 +19,10 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.monitor import Status, closed_after, status
 
 PATIENCE_S = 1.0
-"""How long a scrape waits for each broker."""
+"""How many seconds a scrape waits for each broker."""
 
 _IN_PART = {"error": "buried", "errors_last_hour": "buried_last_hour", "retried": "retried", "waiting": "waiting"}
-"""The figures that may be told in part, and what they are called here."""
+"""The figures that may be counted in part, and their names here."""
 
 _SET = ("alias", "queue", "key")
 _SPAN = ("alias", "span")
@@ -55,7 +55,7 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
 class DelayqCollector(Collector):
     """Gauges `delayq_…` for each alias, and without a store the counter `delayq_moves_total`.
 
-    An alias of which nothing can be said now has `delayq_up 0` alone.
+    An alias whose figures can't be read now has only `delayq_up 0`.
     """
 
     def collect(self) -> Iterable[Metric]:
@@ -74,7 +74,7 @@ class DelayqCollector(Collector):
         return [*gauges.values(), moves]
 
     def describe(self) -> Iterable[Metric]:
-        """The names alone, so that registering asks no broker."""
+        """Return the names alone, so that registering asks no broker."""
         gauges, moves = _families()
         return [*gauges.values(), moves]
 
@@ -82,7 +82,10 @@ class DelayqCollector(Collector):
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """What Prometheus scrapes, of this app only. It names queues, keys and aliases: let only Prometheus reach it."""
+    """Answer a scrape, with the metrics of this app only.
+
+    They name queues, keys and aliases: let only Prometheus reach this view.
+    """
     registry = CollectorRegistry()
     registry.register(DelayqCollector())
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
@@ -97,7 +100,7 @@ def _families() -> tuple[dict[str, GaugeMetricFamily], CounterMetricFamily]:
 
 
 def _samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
-    """Gauge, labels beside the alias, and value."""
+    """Yield gauges, their labels beside the alias, and their values."""
     yield "up", (), 1
     yield "broker_up", (), not seen.broker_away
     yield "running", (), seen.running

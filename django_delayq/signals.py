@@ -33,19 +33,19 @@ broker_changed = Signal()
 
 
 def emit(signal: Signal, sender: object, **kwargs: Any) -> None:
-    """Send `signal`; whatever a receiver raises is logged. Without receivers it costs next to nothing.
+    """Send `signal`, and log whatever a receiver raises. Without receivers it costs next to nothing.
 
-    Callers on a hot path ask `signal.receivers` first, to save building the arguments.
+    Callers on a hot path check `signal.receivers` first, to save building the arguments.
     """
     if not signal.receivers:
         return
     try:
         signal.send_robust(sender, **kwargs)
-    except BaseException:  # send_robust passes on what is no Exception, as sys.exit() in a receiver
+    except BaseException:  # send_robust passes on what is no Exception, such as a receiver's sys.exit()
         logger.exception("A receiver of a signal raised what ends a process; it is ignored.")
 
 
 async def aemit(signal: Signal, sender: object, **kwargs: Any) -> None:
-    """As `emit`, from async code: sync receivers run where `sync_to_async` runs things, async ones on this loop."""
+    """Send `signal` from async code. Sync receivers run where `sync_to_async` runs them, async ones on this loop."""
     if signal.receivers:
         await sync_to_async(emit)(signal, sender, **kwargs)

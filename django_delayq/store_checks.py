@@ -1,6 +1,6 @@
-"""System checks that ask the database of a store: `manage.py check --deploy --database default`.
+"""Check the databases of stores: `manage.py check --deploy --database default`.
 
-Only there: a site is checked before it is migrated too.
+This needs `--deploy`, because a site is also checked before it is migrated.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,10 +33,10 @@ _MOST_CONNECTIONS = {
 
 @register(Tags.database, deploy=True)
 def check_stores(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """E006 tables are not there, E012 a level of isolation at which no atomic handler ends, W002 SQLite for one
-    process, W003 no handler, W004 too many connections, W005 clocks.
+    """Check each alias with a store in one of `databases`.
 
-    Of each alias with a store in one of `databases`.
+    E006 tables are not there, E012 a level of isolation at which no atomic handler ends, W002 SQLite for one process,
+    W003 no handler, W004 too many connections, W005 clocks.
     """
     stores = [alias for alias in valid_aliases() if alias.store is not None and alias.database in (databases or ())]
     return [message for alias in stores for message in _check_store(alias)]

@@ -1,4 +1,4 @@
-"""Who may look at the dashboard and act on it, and the way back to it."""
+"""Check who may look at the dashboard and act on it, and lead back to it."""
 
 from typing import Any
 
@@ -11,27 +11,27 @@ from django_delayq.admin.aliases import query_of
 
 
 def address(request: HttpRequest, name: str, alias: str, *args: str, **query: str) -> str:
-    """An address on the site that answers the request."""
+    """Return the address of a page of `alias` on the site that answers the request."""
     found = reverse(f"admin:{name}", args=args, current_app=getattr(request, "current_app", None))
     return found + query_of(alias, **query)
 
 
 def back(request: HttpRequest, alias: str) -> HttpResponse:
-    """To the dashboard."""
+    """Redirect to the dashboard."""
     return HttpResponseRedirect(address(request, "app_list", alias, "delayq"))
 
 
 def may(request: HttpRequest, permission: str) -> bool:
-    """Whether whoever asks has this permission of the app."""
+    """Return whether the user has this permission of the app."""
     user: Any = request.user
     return bool(user.has_perm(f"delayq.{permission}"))
 
 
 def check_may_look(site: AdminSite, request: HttpRequest) -> None:
-    """Raise `PermissionDenied` for who may see none of the app's lists, and so not its index. The answer belongs to
-    `site`.
+    """Raise `PermissionDenied` for a user who may see none of the app's lists, and so not its index.
 
-    A permission to act alone does not do: Django's `has_module_perms` is satisfied with any, its index is not.
+    Also marks `request` as answered by `site`. A permission to act is not enough by itself: any permission satisfies
+    Django's `has_module_perms`, but its index needs one to look.
     """
     request.current_app = site.name  # as the admin's own views do
     if not site.get_app_list(request, "delayq"):
@@ -39,7 +39,7 @@ def check_may_look(site: AdminSite, request: HttpRequest) -> None:
 
 
 def check_may(site: AdminSite, request: HttpRequest, permission: str) -> None:
-    """Raise `PermissionDenied` for who has not this permission of the app."""
+    """Raise `PermissionDenied` for a user without this permission of the app."""
     check_may_look(site, request)
     if not may(request, permission):
         raise PermissionDenied

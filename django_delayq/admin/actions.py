@@ -34,15 +34,15 @@ from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.monitor import translated
 
 AT_ONCE = 1_000
-"""More rows than that are moved by a job, and not while the operator waits."""
+"""The most rows that are moved while the operator waits: more are moved by a job."""
 
 SHOWN = 10
-"""The confirmation names so many messages."""
+"""The most messages that the confirmation names."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """An action that moves rows: what it asks, what it does, and what it says then."""
+    """An action that moves rows: what it asks, what it does, and what it says afterwards."""
 
     name: str
     label: Any
@@ -101,7 +101,7 @@ PURGE_ERRORS = Move(
 
 
 def action_of(move: Move, permission: str) -> Callable[[Any, HttpRequest, QuerySet[Any]], HttpResponse | None]:
-    """The move as an action of Django's admin."""
+    """Return an action of Django's admin that makes the move."""
 
     @admin.action(permissions=[permission], description=move.label)
     def act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> HttpResponse | None:
@@ -133,14 +133,18 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
 
 
 def _is_for_a_worker(request: HttpRequest, count: int | None) -> bool:
-    """Whether all that match are meant, and they are many, were not all found, or were asked about as such: then
-    nothing tells how each was, and only a job has a name by which an answer that is sent twice is known."""
+    """Return whether a worker is to make the move, rather than this request.
+
+    It is when all that match are meant, and they are many, were not all found, or were asked about as such. Then the
+    question carried no marks of the single rows, and only a job has a name by which an answer that is sent twice is
+    known.
+    """
     is_many = count is None or count > AT_ONCE or stopped_search(request) is not None
     return is_all(request) and (is_many or ("job" in request.POST and not request.POST.get(FIELD)))
 
 
 def counted(rows: QuerySet[Any]) -> int | None:
-    """How many rows there are; None when counting takes too long."""
+    """Return the number of rows, or None when counting takes too long."""
     try:
         with time_limit(rows.db):
             return rows.order_by().count()
@@ -173,7 +177,7 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
 def _move_unchanged(
     request: HttpRequest, alias: str, page: Sequence[MessageRow], change: Change
 ) -> tuple[Moved, list[MessageRow]]:
-    """Move what is as it was when it was asked about. Gives the others too.
+    """Move the rows that are as they were when they were asked about. Return the others too.
 
     The rows are locked from this look at them to the move, within the transaction of the caller: the same answer, sent
     twice, may be at work in two processes at once, and the second then finds what the first has changed.
@@ -185,7 +189,7 @@ def _move_unchanged(
 
 
 def _gone(request: HttpRequest, rows: QuerySet[Any]) -> int:
-    """How many of those that were ticked are in this table no more."""
+    """Return how many of the ticked rows are no longer in this table."""
     return len(set(request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))) - rows.count()
 
 
@@ -204,8 +208,10 @@ def _in_background(
 
 
 def _job_name(request: HttpRequest) -> str:
-    """What a job will be called that this question leads to. It goes with the answer, so that one that is sent twice
-    starts no second job."""
+    """Return the name of the job that this question leads to.
+
+    It goes with the answer, so that an answer that is sent twice starts no second job.
+    """
     named = request.POST.get("job", "")
     return named if jobs.NAME.fullmatch(named) else uuid.uuid4().hex
 
@@ -247,6 +253,6 @@ def _confirmation(
 
 
 def _when(row: MessageRow) -> SafeString:
-    """Since when it has failed, or when it is due as the question is asked."""
+    """Return when it was buried, or when it is due at the moment of the question."""
     name, moment = (_("buried"), row.ended_at) if isinstance(row, ErrorMessage) else (_("due"), row.due_at)
     return format_html("{} {}", name, exact(moment))

@@ -1,4 +1,4 @@
-"""What a page says whose tables can't be read: it leads to the dashboard, which shows why and looks again by itself."""
+"""Lead from a page whose tables can't be read to the dashboard, which shows why and looks again by itself."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -16,7 +16,7 @@ View = Callable[..., HttpResponse]
 
 
 def told_when_away(view: View) -> View:
-    """A view of an admin class. What keeps it from its tables is told on the dashboard of the alias."""
+    """Wrap a view of an admin class: an error of its tables is shown on the dashboard of the alias."""
 
     @wraps(view)
     def guarded(admin: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""A list of the admin that is read-only, bounded in what a page costs, and of one alias at a time."""
+"""Lists of the admin that are read-only, show one alias at a time, and bound the cost of a page."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class BoundedList(ChangeList):
     """A page of rows, found within the time limit or not at all."""
 
     stopped: StoppedSearch | None = None
-    """What this page shows was searched for, and there may be more."""
+    """The search that found the rows of this page, if it stopped before the end of the table."""
 
     def get_results(self, request: HttpRequest) -> None:
         admin: Any = self.model_admin
@@ -47,13 +47,13 @@ class BoundedList(ChangeList):
 
 
 class BoundedActionForm(ActionForm):
-    """Django's own. django-unfold shows the button that runs an action only when Alpine knows that one is chosen."""
+    """Django's form, for django-unfold: it shows the button of an action only if Alpine knows that one is chosen."""
 
     action = forms.ChoiceField(label=ActionForm.base_fields["action"].label, widget=forms.Select({"x-model": "action"}))
 
 
 class BoundedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
-    """What all our lists share. Their rows are not added, changed or deleted here."""
+    """The base of all our lists. Their rows are not added, changed or deleted here."""
 
     action_form = BoundedActionForm
     paginator = CappedPaginator
@@ -93,7 +93,7 @@ class BoundedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
 
     @property
     def filter_parameters(self) -> set[str]:
-        """What the filters take from the address."""
+        """Return the parameters of the address that the filters take."""
         return {parameter for each in self.list_filter for parameter in _parameters_of(each)}
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
@@ -102,12 +102,12 @@ class BoundedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
 
 
 def is_primary_key(text: str) -> bool:
-    """Whether a row may have it: a number, and not larger than databases keep."""
+    """Return whether `text` can be a primary key: a number, and not larger than databases keep."""
     return text.isdecimal() and len(text) < _MOST_DIGITS
 
 
 def say_too_slow(request: HttpRequest) -> None:
-    """That nothing is shown, and why."""
+    """Warn that nothing is shown, and why."""
     messages.warning(
         request,
         _("Nothing is shown: finding the rows took over %(limit)g s. Narrow the list by a key or an id.")
@@ -116,6 +116,6 @@ def say_too_slow(request: HttpRequest) -> None:
 
 
 def _parameters_of(list_filter: Any) -> set[str]:
-    """What a filter takes from the address. A site's own may be of another kind, of which nothing is known."""
+    """Return the parameters of a filter. For a site's own filter of another kind they are not known: none."""
     names = (getattr(list_filter, "parameter_name", None), *getattr(list_filter, "parameters", ()))
     return {name for name in names if name}

@@ -1,4 +1,4 @@
-"""Without a store there are no lists: the dashboard shows what the broker carries that somebody may have to see to."""
+"""The messages on the dashboard of an alias without a store that somebody may have to see to. It has no lists."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from django_delayq.monitor.carried import LOOKED_THROUGH, PAGE, Page
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What may be done to chosen messages, what is said then, and which permission that takes."""
+    """An action on chosen messages: what it does, what is said afterwards, and which permission it takes."""
 
     name: str
     label: Any
@@ -55,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A page of messages of one kind, what whoever looks may do to them, and the addresses of the pages beside it."""
+    """A page of messages of one kind, what the user may do to them, and the addresses of the pages beside it."""
 
     name: str
     title: Any
@@ -99,7 +99,10 @@ MOVES = {move.name: move for move in (RESCUE, DELETE_ERRORS, DELETE_WAITING)}
 
 
 def groups(request: HttpRequest, alias: str, patience_s: float) -> list[Group]:
-    """What the broker of an alias without a store carries, as far as whoever asks may see it. Raises `DelayqError`."""
+    """Return what the broker of an alias without a store carries, as far as the user may see it.
+
+    Raises `DelayqError`.
+    """
     may_see_errors, may_see_waiting = may(request, "view_errormessage"), may(request, "view_readymessage")
     if get_alias(alias).store is not None or not (may_see_errors or may_see_waiting):
         return []
@@ -129,13 +132,13 @@ def _group(request: HttpRequest, alias: str, name: str, title: str, when: str, p
 
 
 def _pages(request: HttpRequest) -> dict[str, int]:
-    """The page of each kind that the address asks for."""
+    """Return the number of the page that the address asks for, by kind."""
     asked = {kind: request.GET.get(kind, "") for kind in KINDS}
     return {kind: int(text) for kind, text in asked.items() if text.isdecimal() and len(text) <= _DIGITS}
 
 
 def carried_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
-    """Ask whether it is meant; then move the chosen messages."""
+    """Ask for confirmation, and move the chosen messages once it is given."""
     move = MOVES.get(request.POST.get("move", ""))
     if move is None:
         raise BadRequest("No such move.")

@@ -1,4 +1,4 @@
-"""What a move has changed of each message, for the log: the same words in every language."""
+"""Say for the log what a move has changed of each message, in the same words whatever the language."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,7 +12,10 @@ LONGEST = 200
 
 
 def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[int, str]:
-    """By primary key, of rows as they were before: the error of what failed, else when it was due, and is due now."""
+    """Return a text by primary key, for rows as they were before the move.
+
+    For what failed it is the error. For the others it is when they were due, and when they are due now if that changed.
+    """
     if change.move in ("rescue", "purge_errors"):
         return {row.pk: " ".join(row.error.split())[:LONGEST] for row in rows}
     was = {row.pk: f"due_at {_utc(row.due_at)}" for row in rows}

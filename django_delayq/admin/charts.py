@@ -11,7 +11,7 @@ from django_delayq.support.timestamps import HOUR_MS
 
 
 def throughput(seen: Status) -> SafeString | None:
-    """What finished in each minute of the last hour, oldest first."""
+    """Draw how many messages finished in each minute of the last hour, oldest first."""
     if seen.last_hour is None:
         return None
     parts = seen.last_hour.parts
@@ -26,14 +26,14 @@ def _minute(ago: int, finished: int) -> str:
 
 
 def forecast(seen: Status) -> SafeString | None:
-    """What falls due in each of the next hours."""
+    """Draw how many messages fall due in each of the next hours."""
     if not seen.forecast:
         return None
     return bars([_hour(hour) for hour in seen.forecast], _("Messages that fall due, by the hour"))
 
 
 def forecast_axis(seen: Status) -> list[str]:
-    """When every third of its bars begins."""
+    """Return the times at which every third bar of `forecast` begins."""
     return [time_of_day(hour.starts_ms) for hour in seen.forecast[::3]]
 
 

@@ -1,4 +1,4 @@
-"""The columns of the lists: what, when, why and what next, in words."""
+"""The columns of the lists, in words."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -21,12 +21,12 @@ LONGEST = 120
 
 
 def instant(moment: datetime | None) -> str | SafeString:
-    """A moment in the viewer's zone, to the minute; its title has it to the millisecond, there and in UTC."""
+    """Show a moment in the viewer's zone, to the minute. The title has it to the millisecond, there and in UTC."""
     return "-" if moment is None else _time(moment, date_format(timezone.localtime(moment), "DATETIME_FORMAT"))
 
 
 def exact(moment: datetime) -> SafeString:
-    """A moment in the viewer's zone, to the second, with the zone; its title as that of `instant`."""
+    """Show a moment in the viewer's zone, to the second, with the zone. The title is that of `instant`."""
     local = timezone.localtime(moment)
     return _time(moment, f"{date_format(local, 'DATE_FORMAT')} {local:%H:%M:%S} {_zone(local)}")
 
@@ -44,35 +44,38 @@ def _to_ms(moment: datetime) -> str:
 
 
 def _zone(local: datetime) -> str:
-    """As people write it: UTC+08:00. Names of zones are not the same everywhere, nor one zone's only."""
+    """Return the offset from UTC, such as UTC+08:00.
+
+    Names of zones are not the same everywhere, and some are ambiguous.
+    """
     offset = local.strftime("%z")
     sign = offset[0].replace("-", "\N{MINUS SIGN}")  # a line may break after a hyphen
     return "UTC" if offset == "+0000" else f"UTC{sign}{offset[1:3]}:{offset[3:5]}"
 
 
 def between(start: datetime, end: datetime) -> str:
-    """How long it is from one moment to the other, the two largest units: 1h30m."""
+    """Return the time from one moment to the other in its two largest units, such as 1h30m."""
     return to_text(abs((end - start).total_seconds()) * 1000)
 
 
 def most_attempts(row: MessageRow) -> int | None:
-    """How many attempts a message may have, if that is known here."""
+    """Return how many attempts a message may have, or None if that is not known here."""
     return max_attempts(row, get_handler(row.alias, row.key))
 
 
 def is_running(row: ReadyMessage) -> bool:
-    """Whether a worker holds it, or has abandoned it."""
+    """Return whether a worker holds it, or has abandoned it."""
     return row.token is not None
 
 
 def is_abandoned(row: ReadyMessage) -> bool:
-    """Whether its lease ran out: no move takes it, until a worker's upkeep has reclaimed it."""
+    """Return whether its lease has run out. No move takes such a message until a worker's upkeep has reclaimed it."""
     return row.token is not None and row.lease_until is not None and row.lease_until <= now_utc()
 
 
 @admin.display(description=gettext_lazy("state"))
 def state(row: ReadyMessage) -> str:
-    """Pending, ready, or whose it is."""
+    """Return the message's state, with the worker's name if one holds it or has abandoned it."""
     if is_abandoned(row):
         return _("abandoned by %(worker)s") % {"worker": row.worker}
     if is_running(row):
@@ -82,13 +85,13 @@ def state(row: ReadyMessage) -> str:
 
 @admin.display(description=gettext_lazy("attempt"))
 def attempt(row: ReadyMessage) -> str:
-    """The attempt that runs or comes next."""
+    """Return the number of the attempt that runs or comes next."""
     return _counted(row, row.failures + 1)
 
 
 @admin.display(description=gettext_lazy("failed attempts"))
 def failed_attempts(row: MessageRow) -> str:
-    """How many attempts failed."""
+    """Return how many attempts failed."""
     return _counted(row, row.failures)
 
 
@@ -99,7 +102,7 @@ def _counted(row: MessageRow, number: int) -> str:
 
 @admin.display(description=gettext_lazy("next"))
 def next_step(row: ReadyMessage) -> str:
-    """When it starts, how late it is, how long its worker still has it, or what becomes of it without that."""
+    """Return what comes next without an operator, and when."""
     now = now_utc()
     if is_abandoned(row):
         if row.at_most_once:
@@ -117,48 +120,48 @@ def next_step(row: ReadyMessage) -> str:
 
 @admin.display(description=gettext_lazy("due"))
 def due(row: MessageRow) -> str | SafeString:
-    """When it is or was due."""
+    """Return when it is or was due."""
     return instant(row.due_at)
 
 
 @admin.display(description=gettext_lazy("ended"))
 def ended(row: FinishMessage | ErrorMessage) -> str | SafeString:
-    """When it ended."""
+    """Return when it ended."""
     return instant(row.ended_at)
 
 
 @admin.display(description=gettext_lazy("buried"))
 def buried(row: ErrorMessage) -> str | SafeString:
-    """When it failed for good."""
+    """Return when it failed for good."""
     return instant(row.ended_at)
 
 
 @admin.display(description=gettext_lazy("last error"))
 def last_error(row: MessageRow) -> str | SafeString:
-    """The last error, cut when long, in an element that has room also in a narrow list."""
+    """Return the last error, cut when long, in an element that a narrow list has room for."""
     cut = row.error if len(row.error) <= LONGEST else f"{row.error[: LONGEST - 1]}…"
     return cut and format_html('<span class="delayq-last-error">{}</span>', cut)
 
 
 @admin.display(description=gettext_lazy("kind of failure"), empty_value="-")
 def fingerprint(row: ErrorMessage) -> Any:
-    """The exception's type, and where in the site's code it was."""
+    """Return the type of the exception, and the place in the site's code where it was raised."""
     return row.fingerprint or None
 
 
 @admin.display(description=gettext_lazy("late by"))
 def lateness(row: MessageRow) -> str:
-    """How long after its due time its last attempt started."""
+    """Return how long after its due time its last attempt started."""
     return "-" if row.started_at is None else between(row.due_at, max(row.due_at, row.started_at))
 
 
 @admin.display(description=gettext_lazy("took"))
 def duration(row: FinishMessage) -> str:
-    """How long its last attempt took."""
+    """Return how long its last attempt took."""
     return "-" if row.started_at is None else between(row.started_at, row.ended_at)
 
 
 @admin.display(description=gettext_lazy("tag"))
 def tag(row: MessageRow) -> Any:
-    """Its tag."""
+    """Return its tag."""
     return row.tag

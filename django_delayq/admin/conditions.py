@@ -1,4 +1,7 @@
-"""What a list can be narrowed to: a condition for each parameter of its address. Pure, so that a job can repeat it."""
+"""The conditions that narrow a list, one for each parameter of its address.
+
+They are pure, so that a job can repeat them.
+"""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,14 +16,14 @@ RANGES = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(
 _CLOCKS_APART = timedelta(minutes=1)
 
 NUL = "\0"
-"""No text of a row has it: names have no control characters, and PostgreSQL keeps none."""
+"""The character that no text of a row has: names have no control characters, and PostgreSQL refuses it."""
 
 MANY = 3
-"""From so many failures on, messages are shown as one group."""
+"""Messages with this many failed attempts, or more, are one choice of the filter."""
 
 
 def condition(parameter: str, value: str, now: datetime) -> Q:
-    """The rows that `parameter=value` asks for. Raises `ValueError` for a value that there is not."""
+    """Return the condition on rows that `parameter=value` asks for. Raises `ValueError` if there is no such value."""
     try:
         return _CONDITIONS[parameter](value, now)
     except KeyError as error:
@@ -28,20 +31,22 @@ def condition(parameter: str, value: str, now: datetime) -> Q:
 
 
 def is_condition(parameter: str) -> bool:
-    """Whether a parameter of an address is one of ours."""
+    """Return whether a parameter of an address is a condition on rows."""
     return parameter in _CONDITIONS
 
 
 def asked(address: Mapping[str, str]) -> dict[str, str]:
-    """The conditions in the parameters of an address, as they mean the same elsewhere: instants without the viewer's
-    zone, in which people write them."""
+    """Return the conditions in the parameters of an address, in a form that means the same everywhere.
+
+    People write instants in the viewer's zone. Here they are in UTC.
+    """
     given = {name: value for name, value in address.items() if name in _CONDITIONS}
     instants = {name: instant_of(value).isoformat() for name, value in given.items() if name in _INSTANTS and value}
     return {name: value for name, value in given.items() if name not in _INSTANTS} | instants
 
 
 def instant_of(text: str) -> datetime:
-    """The instant that a person wrote, in the viewer's zone unless it names its own. Raises `ValueError`."""
+    """Return the instant that a person wrote, in the viewer's zone unless it names its own. Raises `ValueError`."""
     try:
         instant = datetime.fromisoformat(text.strip())
         return (instant if timezone.is_aware(instant) else timezone.make_aware(instant)).astimezone(UTC)
@@ -53,13 +58,16 @@ def instant_of(text: str) -> datetime:
 
 
 def now_utc() -> datetime:
-    """This machine's clock, aware whatever USE_TZ says. The lists only show by it; rows are moved by the database's."""
+    """Return this machine's time, aware whatever USE_TZ says. Only for display: moves go by the database's clock."""
     return datetime.now(UTC)
 
 
 def held(now: datetime) -> Q:
-    """Rows that a worker holds, or held when it died: no move takes those, until their lease is reclaimed."""
-    # What runs was due by the database's clock: an index finds that, and then few rows are left.
+    """Return the condition for rows that a worker holds, or held when it died.
+
+    No move takes them until they are reclaimed.
+    """
+    # A row that runs was due by the database's clock. An index finds those, and leaves few rows to look at.
     return Q(token__isnull=False) & Q(due_at__lte=now + _CLOCKS_APART)
 
 

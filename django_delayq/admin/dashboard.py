@@ -1,4 +1,4 @@
-"""The dashboard: what it shows, and the addresses of its parts."""
+"""The dashboard: the data that it shows, and the addresses of its parts."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -30,11 +30,11 @@ PATIENCE_S = 1.0
 """How long a page waits for a broker."""
 
 SKEW_MS = 100
-"""From here on it is said how far two clocks differ."""
+"""A greater difference between two clocks, in ms, is reported."""
 
 
 def urls(site: AdminSite) -> list[URLPattern]:
-    """The addresses below one of the messages' lists; each asks for the permission that it needs."""
+    """Return the addresses below one of the lists of messages. Each asks for the permission that it needs."""
     views = {
         "": require_safe(partial(_fragment, site)),
         "pause/": partial(pause_view, site),
@@ -48,7 +48,7 @@ def urls(site: AdminSite) -> list[URLPattern]:
 
 
 def page_context(request: HttpRequest) -> dict[str, Any]:
-    """What the app's index shows: the figures, and around them what is not updated in place."""
+    """Return the context of the app's index: the figures, and around them what is not updated in place."""
     context = figures_context(request)
     alias = context["alias"]
     names = alias_names()
@@ -62,7 +62,7 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def figures_context(request: HttpRequest) -> dict[str, Any]:
-    """The figures of the alias that the address names, or why there are none."""
+    """Return the figures of the alias that the address names, or the reason why there are none."""
     alias = alias_of(request)
     context = {"alias": alias, "trouble": "", "summary": _("The figures can't be had.")}
     try:
@@ -101,7 +101,7 @@ def _groups(request: HttpRequest, alias: str) -> list[Group]:
 
 
 def _fragment(site: AdminSite, request: HttpRequest) -> HttpResponse:
-    """The figures alone, for the script that updates them in place."""
+    """Render the figures alone, for the script that updates them in place."""
     check_may_look(site, request)
     return render(request, "admin/delayq/dashboard/figures.html", figures_context(request))
 
@@ -115,7 +115,7 @@ def _look(alias: str) -> Status:
 
 
 def _warnings(seen: Status) -> Iterator[str]:
-    """What somebody should do something about."""
+    """Yield the conditions that somebody should do something about."""
     yield from map(translated, [*seen.server.problems, *seen.server.warnings])
     if abs(seen.clock_skew_ms) > SKEW_MS:
         skew = to_text(abs(seen.clock_skew_ms))
@@ -125,7 +125,7 @@ def _warnings(seen: Status) -> Iterator[str]:
 
 
 def _summary(seen: Status) -> str:
-    """What a screen reader is told when it changes."""
+    """Return the summary that a screen reader reads out when it changes."""
     errors = seen.errors_last_hour
     said_of_errors = ngettext("%(number)s error in the last hour.", "%(number)s errors in the last hour.", errors)
     number = panels.errors_last_hour(seen)

@@ -1,4 +1,4 @@
-"""What an operator changed of a payload: as the log keeps it, and as it may be shown today."""
+"""Compare two versions of a payload: in full for the log, and short and masked for the page."""
 
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
@@ -10,20 +10,22 @@ from django_delayq.admin.payload import is_masked, masked, pretty
 from django_delayq.models import MessageRow
 
 MOST = 200
-"""Up to so many lines, from the first that differs to the last, it is found out which of them are the same: that may
-take the square of their number. Of more, each is compared with the one in its place."""
+"""The most lines, from the first that differs to the last, for which the lines in common are found.
+
+That may take the square of their number. If there are more, each line is compared with the one in its place.
+"""
 
 FIRST = 20
-"""So many of those are shown."""
+"""The most lines compared in place that are shown."""
 
 _AROUND = 1
 
 
 def kept_difference(before: str, after: str) -> str:
-    """All lines of two payloads, so that each can be had back, in a time that grows with their number.
+    """Return all lines of two payloads, so that each can be had back. The time grows with their number.
 
-    From the first line that differs to the last, those of the one are marked with "-", then those of the other with
-    "+". Nothing, where they are the same.
+    From the first line that differs to the last, the lines of the first payload are marked with "-", then those of the
+    second with "+". The text is empty if the payloads are the same.
     """
     if before == after:
         return ""
@@ -41,9 +43,9 @@ def kept_difference(before: str, after: str) -> str:
 
 
 def shown_difference(kept: str, row: MessageRow) -> str:
-    """What the log has kept of a message, short, and as the site's hook masks payloads now.
+    """Return a short form of a difference that the log has kept, masked as the site's hook masks payloads now.
 
-    What the hook can't mask is hidden: where not all lines were kept, or one of the two was no JSON.
+    It is hidden if the hook can't mask it: not all lines were kept, or one of the two payloads was no JSON.
     """
     if not (kept.startswith("@@") or is_masked(row.alias)):
         return kept  # the site's own
@@ -59,7 +61,10 @@ def shown_difference(kept: str, row: MessageRow) -> str:
 
 
 def _difference(before: str, after: str) -> str:
-    """The lines that differ, with one that is the same around them; of many the first, and how many there are."""
+    """Return the lines that differ, each with one common line around it.
+
+    Of many, return the first, and how many there are.
+    """
     was, now = before.split("\n"), after.split("\n")
     head, tail = _same_at_both_ends(was, now)
     if max(len(was), len(now)) - head - tail > MOST:
@@ -79,7 +84,10 @@ def _difference(before: str, after: str) -> str:
 
 
 def _difference_by_place(was: list[str], now: list[str], number: int) -> str:
-    """The first lines that differ from the line of the same number, beginning with `number`."""
+    """Compare each line with the one in its place, starting at line `number`.
+
+    Return the first that differ, and how many do.
+    """
     pairs = [pair for pair in enumerate(zip_longest(was, now), start=number) if pair[1][0] != pair[1][1]]
     lines = [
         _("Each line compared with the one in its place, %(count)d differ. The first %(first)d:")
@@ -92,7 +100,7 @@ def _difference_by_place(was: list[str], now: list[str], number: int) -> str:
 
 
 def _same_at_both_ends(was: list[str], now: list[str]) -> tuple[int, int]:
-    """How many lines are the same from the start, and how many of the others from the end."""
+    """Return how many lines are the same from the start, and how many of the rest from the end."""
     head = _same(was, now)
     return head, _same(reversed(was[head:]), reversed(now[head:]))
 

@@ -1,4 +1,4 @@
-"""Mending the payload of a failed message, and running it again with it."""
+"""The page that changes the payload of a failed message and runs it again."""
 
 from datetime import timedelta
 from typing import Any
@@ -32,8 +32,11 @@ _CHANGED = gettext_lazy("Payload changed and run again")
 
 
 class MovedOn(Exception):
-    """The message is not buried any more, its id waits again, another of its id was buried later, or it failed again
-    with other data."""
+    """The message can't be run again with the new data.
+
+    It is not buried any more, its id waits again, another message with its id was buried later, or it failed again with
+    other data.
+    """
 
 
 @told_when_away
@@ -73,7 +76,7 @@ def _edit(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
 
 
 def _refused(request: HttpRequest, why: str) -> PayloadForm:
-    """What was typed for a message that can't be changed."""
+    """Return a form with what was typed for a message that can't be changed, and the reason."""
     form = PayloadForm(request.POST)
     form.add_error(None, why)
     return form
@@ -96,7 +99,7 @@ def _page(admin: Any, request: HttpRequest, row: ErrorMessage | None, form: Payl
 
 
 def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, before: str) -> bool:
-    """Whether it was done; else the form says why not."""
+    """Return whether the message was changed and runs again. If not, the form says why."""
     typed = form.cleaned_data["payload"]
     try:
         data = _checked(row, typed)
@@ -116,15 +119,15 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
 
 
 def _checked(row: ErrorMessage, typed: str) -> Any:
-    """The data as the handler would receive it. Raises `DataMismatch` for what it would refuse."""
+    """Return the data as the handler would receive it. Raises `DataMismatch` if the handler would refuse it."""
     handler = get_handler(row.alias, row.key)
     return decode_data(typed.encode(), handler.data_type if handler else Any)
 
 
 def run_again_with(row: ErrorMessage, data: Any) -> None:
-    """Rescue a buried message and replace its data, both or neither; its history is kept.
+    """Rescue a buried message and replace its data, or do neither. Its history is kept.
 
-    Raises `MovedOn`, and what sending raises.
+    Raises `MovedOn`, and the errors of sending.
     """
     expires: timedelta | None = None if row.expires_at is None else row.expires_at - row.scheduled_at
     using = get_alias(row.alias).database
@@ -133,7 +136,7 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
             raise MovedOn
         rescued = ReadyMessage.objects.using(using).filter(alias=row.alias, message_id=row.message_id)
         ((pk, was, history),) = rescued.values_list("pk", "data", "history")
-        if (pk, was) != (row.pk, row.data):  # of an id that was buried several times the last one was rescued
+        if (pk, was) != (row.pk, row.data):  # `rescue` took the newest failure of the id, and that is another one
             raise MovedOn
         send_delay_message(
             row.key,
@@ -149,5 +152,5 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
             at_most_once=row.at_most_once,
             using=row.alias,
         )
-        # What replaces a message is sent anew, without a history. Nobody else sees the row yet.
+        # A message that replaces another has no history and was sent now. Nobody else sees the row yet.
         rescued.update(history=history, sent_at=row.sent_at)

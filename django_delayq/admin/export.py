@@ -1,4 +1,4 @@
-"""A list as CSV or JSON lines, streamed: however long it is, a page of rows is in memory, and their primary keys."""
+"""Stream a list as CSV or JSON lines. However long it is, only a page of rows and all primary keys are in memory."""
 
 import csv
 import json
@@ -22,10 +22,10 @@ from django_delayq.admin.selection import is_all
 from django_delayq.models import MessageRow
 
 CHUNK = 50
-"""So many rows are read at a time: each may have a large payload."""
+"""Rows that are read at a time. It is small because each may have a large payload."""
 
 _MARK = "\ufeff"
-"""Before a CSV file: without it Excel takes UTF-8 for the code page of its machine. Who programs has the JSON lines."""
+"""The byte order mark of a CSV file: without it Excel doesn't read UTF-8. Programs have the JSON lines."""
 
 _FIELDS = (
     "pk",
@@ -48,19 +48,19 @@ _FIELDS = (
     "fingerprint",
     "detail",
 )
-# A spreadsheet may split a line elsewhere than it was joined: many take a semicolon or a tab for the end of a field.
+# A spreadsheet may split a line where the csv module did not: many take a semicolon or a tab for the end of a field.
 _FORMULA = re.compile(r"""((?:^|[\r\n\t;])(?:["']|[^\S\r\n\t])*)([=+\-@＝＋－＠])""")
 
 
 class _Echo:
-    """A file for the csv module that gives back what is written."""
+    """A file for the csv module that returns what is written."""
 
     def write(self, value: str) -> str:
         return value
 
 
 class _AsyncLines:
-    """The lines, many at a time: Django would put all of them in a list to send them under ASGI."""
+    """The lines, many at a time, for ASGI: Django would put all lines of a plain generator into a list."""
 
     def __init__(self, lines: Generator[str]) -> None:
         self._lines = lines
@@ -78,7 +78,7 @@ class _AsyncLines:
 
 @admin.action(permissions=["view"], description=_("Export as CSV"))
 def export_csv(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> StreamingHttpResponse:
-    """What is selected, a line each. What a spreadsheet would take for a formula has an apostrophe before it."""
+    """Stream the selected rows as CSV. An apostrophe precedes what a spreadsheet would take for a formula."""
     _log(model_admin, request, "Export as CSV")
     lines = _csv_lines(model_admin, request, rows)
     return _download(request, lines, "text/csv; charset=utf-8", _file_name(model_admin, "csv"))
@@ -86,7 +86,7 @@ def export_csv(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> S
 
 @admin.action(permissions=["view"], description=_("Export as JSON lines"))
 def export_jsonl(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> StreamingHttpResponse:
-    """What is selected, a JSON object each."""
+    """Stream the selected rows as JSON lines."""
     _log(model_admin, request, "Export as JSON lines")
     lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in _records(model_admin, request, rows))
     return _download(request, lines, "application/x-ndjson", _file_name(model_admin, "jsonl"))
@@ -112,14 +112,17 @@ def _records(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Ite
 
 
 def _rows_of(rows: QuerySet[Any], pks: Iterator[int]) -> Iterator[MessageRow]:
-    """A page at a time, without those that have moved on. Clients of MySQL would hold all that one query finds."""
+    """Yield the rows a page at a time, without those that have moved on.
+
+    A MySQL client would hold all rows of one query.
+    """
     while page := list(islice(pks, CHUNK)):
         by_pk = rows.model._default_manager.using(rows.db).in_bulk(page)
         yield from (by_pk[pk] for pk in page if pk in by_pk)
 
 
 def _log(model_admin: Any, request: HttpRequest, did: str) -> None:
-    """Who has taken what out, and whether with payloads."""
+    """Log who exported what, and whether with payloads."""
     ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
     asked = request.GET.items() if is_all(request) else [("pk", ",".join(ticked))]
     words = ", ".join(f"{name}={value}" for name, value in asked)

@@ -1,4 +1,4 @@
-"""The filters beside the lists. Their choices never scan a table."""
+"""The filters beside the lists. Finding their choices never scans a table."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ Choices = Iterable[tuple[str, Any]]
 
 
 class ConditionFilter(SimpleListFilter):
-    """Narrows a list to one of the conditions of its parameter."""
+    """A filter that narrows a list to one of the conditions of its parameter."""
 
     options: ClassVar[Choices] = ()
 
@@ -38,7 +38,7 @@ class ConditionFilter(SimpleListFilter):
 
 
 class NameFilter(ConditionFilter):
-    """A filter by a name that occurs, or that handlers know; the one in the address is offered too."""
+    """A filter by a name that rows have or handlers know. The name in the address is offered too."""
 
     def __init__(self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: Any) -> None:
         self.request = request
@@ -51,12 +51,12 @@ class NameFilter(ConditionFilter):
         return [(name, name) for name in sorted(self.names() | ({chosen} if chosen else set()))]
 
     def names(self) -> set[str]:
-        """What is offered."""
+        """Return the names to offer."""
         raise NotImplementedError
 
     @cached_property
     def in_rows(self) -> Names:
-        """The names that rows have, found once for all filters of a page."""
+        """Return the names that rows have. They are found once for all filters of a page."""
         names: Names | None = getattr(self.request, "delayq_names", None)
         if names is None:
             names = self.request.delayq_names = names_in_rows(self.model, self.alias)  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ class NameFilter(ConditionFilter):
 
 
 class QueueFilter(NameFilter):
-    """By queue."""
+    """A filter by queue."""
 
     title = _("queue")
     parameter_name = "queue"
@@ -74,7 +74,7 @@ class QueueFilter(NameFilter):
 
 
 class KeyFilter(NameFilter):
-    """By execute key."""
+    """A filter by execute key."""
 
     title = _("key")
     parameter_name = "key"
@@ -91,7 +91,7 @@ class KeyFilter(NameFilter):
 
 
 class FingerprintFilter(NameFilter):
-    """By the kind of failure: the exception's type, and where in the site's code it was."""
+    """A filter by the kind of failure: the type of the exception, and the place in the site's code."""
 
     title = _("kind of failure")
     parameter_name = "fingerprint"
@@ -104,7 +104,7 @@ class FingerprintFilter(NameFilter):
 
 
 class StateFilter(ConditionFilter):
-    """By state, of what waits or runs."""
+    """A filter by the state of a message that waits or runs."""
 
     title = _("state")
     parameter_name = "state"
@@ -112,7 +112,7 @@ class StateFilter(ConditionFilter):
 
 
 class DueFilter(ConditionFilter):
-    """By when it is due."""
+    """A filter by due time."""
 
     title = _("due time")
     parameter_name = "due"
@@ -125,7 +125,7 @@ class DueFilter(ConditionFilter):
 
 
 class EndedFilter(ConditionFilter):
-    """By when it ended."""
+    """A filter by the time of the end."""
 
     title = _("time of its end")
     parameter_name = "ended"
@@ -133,7 +133,7 @@ class EndedFilter(ConditionFilter):
 
 
 class FailuresFilter(ConditionFilter):
-    """By how many attempts failed."""
+    """A filter by the number of failed attempts."""
 
     title = _("failed attempts")
     parameter_name = "failures"
@@ -146,7 +146,7 @@ class FailuresFilter(ConditionFilter):
 
 
 class OutcomeFilter(ConditionFilter):
-    """By how it left the ready table."""
+    """A filter by how the message left the ready table."""
 
     title = _("outcome")
     parameter_name = "outcome"
@@ -154,7 +154,10 @@ class OutcomeFilter(ConditionFilter):
 
 
 class AliasFilter(SimpleListFilter):
-    """Which alias is shown, where there are several. The list itself begins with its rows."""
+    """A choice of the alias to show, where there are several.
+
+    It doesn't filter: the list itself begins with one alias.
+    """
 
     title = _("alias")
     parameter_name = PARAMETER

@@ -1,4 +1,4 @@
-"""What an operator is asked for before a move."""
+"""The forms that an operator fills in before a move."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from django_delayq.support.units import LONGEST_MS, to_ms
 
 
 class RescheduleForm(forms.Form):
-    """A new due time: each later than it is by a length, or all a length from now."""
+    """A new due time: each message later by a length of time, or all of them that long from now."""
 
     how = forms.ChoiceField(
         label=_("New due time"),
@@ -23,7 +23,7 @@ class RescheduleForm(forms.Form):
     )
 
     def clean_length(self) -> int:
-        """The length in ms."""
+        """Return the length of time in ms."""
         try:
             return to_ms(self.cleaned_data["length"], "length")
         except ValueError as error:
@@ -33,7 +33,7 @@ class RescheduleForm(forms.Form):
             ) from error
 
     def change(self) -> Change:
-        """What a valid form asks for."""
+        """Return the change that a valid form asks for."""
         asked: dict[str, Any] = self.cleaned_data
         if asked["how"] == "shift":
             return Change("shift", shift_ms=asked["length"])

@@ -1,4 +1,7 @@
-"""Failed messages by their fingerprint: what fails, how often, since when. Bounded, however many there are."""
+"""Group failed messages by fingerprint: what fails, how often, and since when.
+
+The cost is bounded, however many there are.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,21 +16,21 @@ from django_delayq.store.unions import for_each
 from django_delayq.support.timestamps import HOUR_MS, from_ms, to_epoch_ms
 
 MOST = 100
-"""So many groups are shown: those of the last failures, and then the first by their name."""
+"""The most groups that are shown: those of the latest failures, and then the first by name."""
 
 LATEST = 2_000
-"""So many failures are the last."""
+"""Failures that count as the latest."""
 
 HOURS = 24
-"""The sparkline shows so many."""
+"""Hours that the sparkline shows."""
 
 COUNTED = 2_000
-"""Of each group so many are counted."""
+"""The most failures that are counted of each group."""
 
 DRAWN = 100_000
-"""So many failures of the last hours are drawn, shared out among the groups: of a group that has more, the newest."""
+"""The most failures that are drawn. The groups share them equally, and the newest of each group are drawn."""
 
-# The next name of an index, again and again: a probe for each, however many rows have it.
+# Take the next name of an index, again and again: one probe for each name, however many rows have it.
 _NAMES = """
 WITH RECURSIVE {column}_names (name, number) AS (
     SELECT min(e.{column}), 1 FROM delayq_error e WHERE e.alias = %s
@@ -65,7 +68,7 @@ GROUP BY since_start_ms
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Failures of one kind. `count` is at most `COUNTED`; `is_more` tells that there are more."""
+    """Failures of one kind. `count` is at most `COUNTED`, and `is_more` says whether there are more."""
 
     fingerprint: str
     count: int
@@ -76,7 +79,7 @@ class Group:
 
 
 def names_of_failed(alias: str) -> dict[str, set[str]]:
-    """The fingerprints, queues and keys that failed messages have, at most `MOST` of each, in one statement."""
+    """Return the fingerprints, queues and keys of failed messages, at most `MOST` of each, in one statement."""
     names: dict[str, set[str]] = {column: set() for column in _NAMED}
     with connections[get_alias(alias).database].cursor() as cursor:
         cursor.execute(_NAMES_OF_ALL, [alias, alias, MOST] * len(_NAMED))
@@ -86,7 +89,7 @@ def names_of_failed(alias: str) -> dict[str, set[str]]:
 
 
 def groups(alias: str, now: datetime) -> tuple[list[Group], bool]:
-    """The groups, what failed last first; and whether there are more."""
+    """Return the groups, the one with the latest failure first, and whether there are more."""
     database = database_of(alias)
     latest = [name for (name,) in database.rows(_LATEST, [alias, LATEST])]
     by_name = [name for _, name in database.rows(_FINGERPRINTS, [alias, alias, MOST + 1])]
@@ -110,7 +113,10 @@ def groups(alias: str, now: datetime) -> tuple[list[Group], bool]:
 
 
 def _by_hour(alias: str, now: datetime, names: Sequence[str]) -> dict[str, list[int]]:
-    """How many failed in each of the last hours, oldest first; nothing where counting them takes too long."""
+    """Return how many failed in each of the last hours, oldest first, by fingerprint.
+
+    It is empty if that takes too long.
+    """
     start_ms = to_epoch_ms(now) - HOURS * HOUR_MS
     using = get_alias(alias).database
     by_hour: dict[str, list[int]] = {}

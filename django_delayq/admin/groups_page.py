@@ -1,4 +1,4 @@
-"""The page of failed messages by their kind, each with a sparkline and a way to run all of it again."""
+"""The page of failed messages by kind, each with a sparkline and a way to run all of them again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Bar:
 
 @told_when_away
 def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
-    """The groups of the alias that the address names."""
+    """Render the groups of the alias that the address names."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
     alias = alias_of(request)
@@ -68,7 +68,10 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
 
 
 def bars(by_hour: Sequence[int]) -> list[Bar]:
-    """A bar for each hour, the most as high as the drawing; what there is at all can be seen."""
+    """Return a bar for each hour with failures.
+
+    The highest is as high as the drawing, and the lowest can still be seen.
+    """
     most = max(by_hour, default=0)
     heights = [0 if not count else max(2, round(count / most * HEIGHT)) for count in by_hour]
     return [Bar(hour * BAR, HEIGHT - height, height) for hour, height in enumerate(heights) if height]

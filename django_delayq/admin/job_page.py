@@ -1,4 +1,4 @@
-"""The progress of a job in the background, and the buttons that stop it, or run it again."""
+"""The page of a background job: its progress, and the buttons that stop it or run it again."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,10 +26,9 @@ AGAIN_S = 2
 
 @told_when_away
 def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
-    """How far a job has come; by POST, stop it, or run it again where it failed. The page loads itself again while it
-    goes on.
+    """Render the progress of a job; by POST, stop it, or run it again if it failed.
 
-    Who may do the same by the list's action may do both.
+    The page reloads itself while the job goes on. A user who may make the same move by the list's action may do both.
     """
     if not admin.has_view_permission(request):
         raise PermissionDenied
@@ -73,7 +72,7 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
 
 
 def address_of_job(admin: Any, alias: str, name: str) -> str:
-    """The address of a job's page."""
+    """Return the address of a job's page."""
     view = f"admin:delayq_{admin.opts.model_name}_job"
     return reverse(view, args=[name], current_app=admin.admin_site.name) + query_of(alias)
 

@@ -1,11 +1,11 @@
-"""Moves of more rows than a request should wait for: messages of our own; each moves a page and sends the next.
+"""Move more rows than a request should wait for, by messages of our own: each moves a page and sends the next.
 
 So a job survives its worker, is seen like any message, and needs no table: its progress is the data of its newest
-message. A page is moved in the transaction that ends its message and sends the next, so that what a dead worker had
-moved of it is moved, and counted, by the next one.
+message. A page is moved in the transaction that ends its message and sends the next. So the next worker moves, and
+counts, what a dead worker had not committed.
 
-Each message waits and runs for milliseconds, so that cancelling it comes too late. A job is told to stop by one more
-message, which does nothing itself: each step looks first whether it was sent, wherever it is by then.
+Each message waits and runs for milliseconds, so cancelling it would come too late. One more message, which does
+nothing itself, tells a job to stop: each step first looks for it in every table.
 """
 
 import re
@@ -33,7 +33,7 @@ from django_delayq.core.sends import Sent
 from django_delayq.models import MessageRow
 
 NAME = re.compile("[0-9a-f]{32}")
-"""What jobs are called."""
+"""The form of a job's name."""
 
 _LOGGED = "job:"
 
@@ -42,7 +42,8 @@ _LOGGED = "job:"
 class Job:
     """A job as each of its messages carries it: what to do, for whom, and how far it has come.
 
-    `total` and `looked` count what is looked at: of a search in payloads that is more than what is moved or left.
+    `total` and `looked` count the rows that are looked at. A search in payloads looks at more rows than it moves or
+    leaves.
     """
 
     name: str
@@ -59,13 +60,15 @@ class Job:
 
 
 def register(using: str) -> None:
-    """Have the workers of an alias run its jobs."""
+    """Register the handler of an alias's jobs with its workers."""
     delay_execute(KEY, using=using, max_attempts=10, atomic=True)(move_next_page)
 
 
 def start(name: str, user_id: Any, selection: Selection, change: Change, total: int) -> None:
-    """Send the first message of a job on about `total` rows, and log it. A job is started once under a name, however
-    often this is called."""
+    """Send the first message of a job on about `total` rows, and log it.
+
+    However often this is called, a job is started once under a name.
+    """
     job = Job(name, str(user_id), selection, change, total)
     if not _send(job).created:
         return
@@ -75,7 +78,10 @@ def start(name: str, user_id: Any, selection: Selection, change: Change, total: 
 
 
 def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
-    """The newest message of a job, and what it carries. None too for a message of that tag that is none of a job's."""
+    """Return a job as its newest message carries it, and that message.
+
+    Return None if there is no such job, also if a message that is not a job's has its tag.
+    """
     for rows in _rows(alias, tag=_tag(name)):
         row = rows.order_by("-pk").first()
         if row is not None:
@@ -102,25 +108,25 @@ def go_on(user_id: Any, job: Job, row: MessageRow) -> None:
 
 
 def pauses(alias: str) -> list[Pause]:
-    """What is paused of the queue and key of jobs; empty where that can't be known now."""
+    """Return the pauses that cover the queue and key of jobs; empty if that can't be known now."""
     with suppress(DelayqError):
         return covering(get_broker(alias).pauses(), DEFAULT_QUEUE, KEY)
     return []
 
 
 def is_told_to_stop(job: Job) -> bool:
-    """Whether `stop` was called for this job."""
+    """Return whether `stop` was called for this job."""
     return any(rows.exists() for rows in _rows(job.selection.alias, message_id=_stop_id(job)))
 
 
 def logged(object_id: str) -> tuple[str, str] | None:
-    """The alias and the name of the job that the log calls this; None for what is no job's."""
+    """Return the alias and name of the job that the log has under this id; None if it is not a job's."""
     alias, _colon, name = object_id.removeprefix(_LOGGED).rpartition(":")
     return (alias, name) if object_id.startswith(_LOGGED) and NAME.fullmatch(name) else None
 
 
 def move_next_page(message: Message[Job]) -> None:
-    """Move a page and send the next message; the last one says what was done."""
+    """Move a page and send the next message. The last message logs what was done."""
     job = message.data
     if job.over or (not job.after and _has_gone_on(job)):
         return
@@ -144,12 +150,15 @@ def move_next_page(message: Message[Job]) -> None:
 
 
 def _has_gone_on(job: Job) -> bool:
-    """Whether a first message has sent the next. Of two with one id the second was sent after the first had ended."""
+    """Return whether a first message has sent the next.
+
+    If two had one id, the second was sent after the first had ended.
+    """
     return any(rows.exclude(message_id=_id(job)).exists() for rows in _rows(job.selection.alias, tag=_tag(job.name)))
 
 
 def _rows(alias: str, **named: str) -> Iterator[QuerySet[Any]]:
-    """What is called so, of one table after another: a message that moves on meanwhile is met in the next."""
+    """Yield the matching rows, table by table. A message that moves on meanwhile is met in the next table."""
     using = get_alias(alias).database
     return (model._default_manager.using(using).filter(alias=alias, **named) for model in TABLES)
 
@@ -184,12 +193,12 @@ def _log_end(job: Job) -> None:
     if job.stopped:
         message += ", stopped"
     user = get_user_model()._base_manager.filter(pk=job.user_id).first()
-    if user is not None:  # else the entries of who was deleted since are gone, and Django takes no more of them
+    if user is not None:  # else the user was deleted with all entries, and Django takes no more of them
         _log(job, user.pk, message)
 
 
 def _log(job: Job, user_id: Any, message: str) -> None:
-    """An entry that leads to the job's page."""
+    """Add an entry to the log that leads to the job's page."""
     selection = job.selection
     log_selection(
         user_id, model_named(selection.model), selection.words(), message, object_id=_log_id(selection.alias, job.name)
@@ -197,5 +206,5 @@ def _log(job: Job, user_id: Any, message: str) -> None:
 
 
 def _log_id(alias: str, name: str) -> str:
-    """What the log calls a job."""
+    """Return the id of a job in the log."""
     return f"{_LOGGED}{alias}:{name}"

@@ -1,4 +1,4 @@
-"""Bounds on what a page may cost, however large the tables are: the rows that it counts, and its time."""
+"""Bound the cost of a page, however large the tables are: the rows that it counts, and its time."""
 
 import time
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from django.db import OperationalError, connections, transaction
 from django.utils.functional import cached_property
 
 COUNTED = 10_000
-"""A list counts so many rows, and shows that there are more."""
+"""The most rows that a list counts: then it shows that there are more."""
 
 FOUND = 1_000
-"""Where a search finds more than so many, it counts no more."""
+"""The most rows that a search counts."""
 
 LIMIT_S = 2.0
-"""How long the rows of a page may take to find."""
+"""The longest time in seconds that finding the rows of a page may take."""
 
 _SQLITE_STEPS = 10_000
 
@@ -28,19 +28,20 @@ class TooSlow(Exception):
 class CappedPaginator(Paginator):  # type: ignore[type-arg]  # not generic at run time
     """Pages of the first `COUNTED` rows: a full count would read the whole table, a far page all rows before it.
 
-    `is_many`: there are more than `FOUND`, as is known already. The pages show so many, and no more are counted.
+    `is_many` says that more than `FOUND` rows are known to match. Then the pages show `FOUND` rows, and none are
+    counted.
     """
 
     is_many = False
 
     @property
     def most(self) -> int:
-        """The pages show so many."""
+        """Return how many rows the pages show at most."""
         return FOUND if self.is_many else COUNTED
 
     @cached_property
     def counted(self) -> int:
-        """How many rows there are, at most `most` + 1."""
+        """Return how many rows there are, at most `most` + 1."""
         rows: Any = self.object_list
         return self.most + 1 if self.is_many else int(rows.order_by()[: self.most + 1].count())
 
@@ -50,13 +51,13 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]  # not generic at ru
 
     @property
     def is_capped(self) -> bool:
-        """Whether there are more rows than the pages show."""
+        """Return whether there are more rows than the pages show."""
         return self.counted > self.most
 
 
 @contextmanager
 def time_limit(using: str) -> Iterator[None]:
-    """Raise `TooSlow` for queries that take over `LIMIT_S`, on each database that the store can use."""
+    """Raise `TooSlow` for queries in the block that take over `LIMIT_S`, on each database that a store can use."""
     limits = {"postgresql": _limit_postgresql, "sqlite": _limit_sqlite, "mysql": _limit_mysql}
     limit = limits.get(connections[using].vendor)
     if limit is None:
@@ -74,7 +75,7 @@ def time_limit(using: str) -> Iterator[None]:
 
 @contextmanager
 def _limit_postgresql(using: str, limit_s: float) -> Iterator[None]:
-    # Within a transaction, so that the limit ends with it also behind a pooler that hands out connections by it.
+    # Within a transaction, so that the limit ends with it, even behind a pooler that lends connections by transaction.
     with transaction.atomic(using), connections[using].cursor() as cursor:
         outer = connections[using].savepoint_ids
         if outer:

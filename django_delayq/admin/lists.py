@@ -1,4 +1,4 @@
-"""The lists of messages: read-only, bounded in what a page costs, one alias at a time."""
+"""The lists of messages: read-only, bounded in the cost of a page, and of one alias at a time."""
 
 from functools import partial
 from typing import Any
@@ -42,7 +42,7 @@ from django_delayq.models import MessageRow
 
 
 class MessageAdmin(BoundedAdmin):
-    """What the three lists share. Rows are not added or changed here: that is what sending and the moves are for."""
+    """The base of the three lists. Rows are not added or changed here: that is for sending and for the moves."""
 
     list_display_links = ("message_id",)
     search_fields = ("message_id", "tag")
@@ -104,33 +104,36 @@ class MessageAdmin(BoundedAdmin):
         return [*own, *super().get_urls()]
 
     def buttons(self, request: HttpRequest) -> list[Move]:
-        """The moves that this user may make, for a message's page."""
+        """Return the moves that this user may make, for a message's page."""
         return [move for move in self.moves if move.name in self.get_actions(request)]
 
     def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
-        """Where its payload can be changed; nowhere but for a failed message."""
+        """Return the address where its payload can be changed. It is empty unless the message has failed."""
         return ""
 
     def has_rescue_permission(self, request: HttpRequest) -> bool:
-        """Whether this user may run failed messages again."""
+        """Return whether this user may run failed messages again."""
         return request.user.has_perm("delayq.rescue_message")
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
-        """Whether this user may cancel messages."""
+        """Return whether this user may cancel messages."""
         return request.user.has_perm("delayq.cancel_message")
 
     def has_reschedule_permission(self, request: HttpRequest) -> bool:
-        """Whether this user may change when messages are due."""
+        """Return whether this user may change when messages are due."""
         return request.user.has_perm("delayq.reschedule_message")
 
     def has_purge_permission(self, request: HttpRequest) -> bool:
-        """Whether this user may delete messages for good: Django's own permission to delete, but not by its own views,
-        which would count nothing and delete what runs."""
+        """Return whether this user may delete messages for good.
+
+        It is Django's own permission to delete, but not for Django's views, which would count nothing and delete what
+        runs.
+        """
         return request.user.has_perm(f"delayq.{get_permission_codename('delete', self.opts)}")
 
 
 class ReadyMessageAdmin(MessageAdmin):
-    """What waits or runs, nearest first."""
+    """The messages that wait or run, nearest first."""
 
     moves = (RUN_NOW, RESCHEDULE, CANCEL, PURGE)
     actions = (
@@ -157,7 +160,7 @@ class ReadyMessageAdmin(MessageAdmin):
 
 
 class FinishMessageAdmin(MessageAdmin):
-    """What ended well or was cancelled, newest first."""
+    """The messages that ended well or were cancelled, newest first."""
 
     actions = (export_csv, export_jsonl)
     ordering = ("-ended_at", "-id")
@@ -177,7 +180,7 @@ class FinishMessageAdmin(MessageAdmin):
 
 
 class ErrorMessageAdmin(MessageAdmin):
-    """What failed for good, newest first."""
+    """The messages that failed for good, newest first."""
 
     moves = (RESCUE, PURGE_ERRORS)
     actions = (action_of(RESCUE, "rescue"), action_of(PURGE_ERRORS, "purge"), export_csv, export_jsonl)
@@ -225,5 +228,5 @@ class ErrorMessageAdmin(MessageAdmin):
         return reverse(name, args=[quote(row.pk)], current_app=self.admin_site.name) + query_of(row.alias)
 
     def has_edit_permission(self, request: HttpRequest) -> bool:
-        """Whether this user may change payloads, which shows them and runs the message again."""
+        """Return whether this user may change payloads, which shows them and runs the message again."""
         return request.user.has_perms(["delayq.edit_payload", "delayq.view_payload", "delayq.rescue_message"])

@@ -1,6 +1,6 @@
-"""What operators did, in Django's own log. The first line of an entry is for all, the others show payloads.
+"""Log what operators do, in Django's own log. The first line of an entry is for all; the others show payloads.
 
-It is kept in English, as Django keeps its own entries, and what it begins with is translated where it is shown.
+It is kept in English, as Django keeps its own entries, and the first words are translated where an entry is shown.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _MOST_ENTRIES = 50
 
 
 class Entry(NamedTuple):
-    """What one operator did."""
+    """An action of one operator."""
 
     when: Any
     who: str
@@ -29,9 +29,9 @@ class Entry(NamedTuple):
 
 
 def entries_of(row: MessageRow, tables: Iterable[type[MessageRow]], *, with_payloads: bool) -> Iterator[Entry]:
-    """What operators did to a message, newest first, in whichever table it was then.
+    """Yield what operators did to a message, newest first, in whichever table it was then.
 
-    Told by its name too: the databases of two aliases may have rows of one primary key.
+    Entries are also selected by the message's name: the databases of two aliases may have rows with one primary key.
     """
     types = ContentType.objects.get_for_models(*tables).values()
     ids = (str(row.pk), f"{row.alias}:{row.pk}")
@@ -43,7 +43,7 @@ def entries_of(row: MessageRow, tables: Iterable[type[MessageRow]], *, with_payl
 
 
 def _aware(moment: datetime) -> datetime:
-    """Without USE_TZ Django keeps the time of its own zone."""
+    """Return the moment as aware. Without USE_TZ Django keeps it in its default zone."""
     return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())
 
 
@@ -56,7 +56,11 @@ def log_rows(
     payloads: str = "",
     deleted: bool = False,
 ) -> None:
-    """An entry for each row: what was done, to `what` by primary key, and what shows payloads."""
+    """Add an entry for each row.
+
+    An entry says what the user `did`, followed by the row's text in `what`, which is by primary key. `payloads` is the
+    part of an entry that shows payloads.
+    """
     with in_english():
         did = str(did)
     said = {row.pk: ": ".join(filter(None, (did, (what or {}).get(row.pk)))) for row in rows}
@@ -76,7 +80,7 @@ def log_rows(
 def log_selection(
     user_id: Any, model: type[MessageRow], words: str, message: str, *, object_id: str | None = None
 ) -> None:
-    """One entry for all that matched a filter, in its words. The admin links it to the address made of `object_id`."""
+    """Add one entry for all rows that matched a filter, in its words. The admin's link is made of `object_id`."""
     LogEntry.objects.create(
         user_id=user_id,
         content_type=ContentType.objects.get_for_model(model),
@@ -88,7 +92,7 @@ def log_selection(
 
 
 def in_english() -> Any:
-    """Texts that are put together inside are as the log keeps them, whatever the operator's language."""
+    """Put texts together in the block as the log keeps them, whatever the operator's language."""
     return translation.override(None)
 
 
@@ -98,5 +102,8 @@ def _translated(line: str) -> str:
 
 
 def _id_of(row: MessageRow) -> str:
-    """The admin links an entry to the address made of this; what pages do not open on names its alias."""
+    """Return the id that the admin makes the link of an entry from.
+
+    It names the alias unless pages open on that alias.
+    """
     return str(row.pk) if row.alias == opening_alias() else f"{row.alias}:{row.pk}"

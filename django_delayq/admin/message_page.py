@@ -1,4 +1,4 @@
-"""The page of one message: its story, its payload, what operators did to it, and what may be done now."""
+"""The page of one message: its state, its payload, what operators did to it, and what may be done now."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from django_delayq.models import MessageRow
 
 @told_when_away
 def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
-    """The page of a message, or the way to where it has moved."""
+    """Render the page of a message, or redirect to where the message has moved."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
     alias, _colon, pk = unquote(object_id).rpartition(":")  # as admin/log.py writes it
@@ -58,7 +58,7 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
 
 
 def address_of(admin: Any, row: MessageRow) -> str:
-    """The address of a message's page."""
+    """Return the address of a message's page."""
     return _address(admin, type(row), "change", quote(row.pk)) + query_of(row.alias)
 
 
@@ -79,7 +79,7 @@ def _elsewhere(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse
 
 
 def _same_tag(admin: Any, row: MessageRow) -> Any:
-    """A link to each list that the site has, searched for the tag."""
+    """Yield the name and address of each list of this site, searched for the tag."""
     if not row.tag:
         return
     for model in filter(admin.admin_site.is_registered, TABLES):

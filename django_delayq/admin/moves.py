@@ -1,4 +1,4 @@
-"""Moves of many rows: page by page in the order of their primary keys, by the verbs that the commands use too."""
+"""Move many rows, page by page in the order of their primary keys, by the methods that the commands use too."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ Rows = Sequence[MessageRow]
 Verb = Callable[[Sequence[str]], list[bool]]
 
 KEY = "delayq.move"
-"""That of the messages which move others: see jobs.py."""
+"""The key of the messages that move others (see jobs.py)."""
 
 PAGE = 500
-"""How many rows are read, and moved, at a time."""
+"""Rows that are read, and moved, at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to do: one of `MOVES`, and for a new due time its length: from now, or from what it is."""
+    """What to do: one of `MOVES`. A new due time is `delay_ms` from now, or `shift_ms` after the present one."""
 
     move: str
     delay_ms: int = 0
@@ -45,12 +45,12 @@ LABELS: dict[str, Any] = {
 
 
 def action_name(change: Change) -> str:
-    """The name of the lists' action whose permission a change needs."""
+    """Return the name of the lists' action whose permission a change needs."""
     return "reschedule" if change.move == "shift" else change.move
 
 
 def label_of(change: Change) -> str:
-    """What people call it, and by how much: `Reschedule (+1h)` is each later than it was due."""
+    """Return a change in words, with its length of time: `Reschedule (+1h)` makes each an hour later."""
     if change == Change("reschedule"):
         return _("Run now")
     label = str(LABELS[change.move])
@@ -60,7 +60,7 @@ def label_of(change: Change) -> str:
 
 
 class Page(NamedTuple):
-    """Rows to move, of how many that were looked at, and the last primary key of those."""
+    """Rows to move, the number of rows that were looked at to find them, and the last primary key of those."""
 
     rows: list[MessageRow]
     looked: int
@@ -68,20 +68,20 @@ class Page(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What was done with a page of rows: those that moved, and those that were somewhere else by then."""
+    """The rows of a page that moved, and those that could not be moved."""
 
     rows: list[MessageRow]
     left: list[MessageRow]
 
 
 def next_page(rows: QuerySet[Any], *, after: int, until: int) -> Page | None:
-    """The next of `rows` with a primary key over `after` and up to `until`; None when there is none."""
+    """Return the next page of `rows` with primary keys over `after` and up to `until`; None if there is none."""
     page = list(rows.filter(pk__gt=after, pk__lte=until).defer("data").order_by("pk")[:PAGE])
     return Page(page, len(page), page[-1].pk) if page else None
 
 
 def pages(rows: QuerySet[Any], *, until: int) -> Iterator[list[MessageRow]]:
-    """All of `rows` with a primary key up to `until`, a page with each step."""
+    """Yield all of `rows` with a primary key up to `until`, page by page."""
     page = next_page(rows, after=0, until=until)
     while page is not None:
         yield page.rows
@@ -96,15 +96,15 @@ def move(alias: str, rows: Rows, change: Change) -> Moved:
 
 
 def last_pk(model: type[MessageRow], alias: str) -> int:
-    """The greatest primary key of a table: what comes later is none of a move's business."""
+    """Return the greatest primary key of a table. A move leaves the rows that come later."""
     rows = model._default_manager.using(get_alias(alias).database)
     return rows.order_by("-pk").values_list("pk", flat=True).first() or 0
 
 
 def _rescue(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    """The verb takes the newest row of an id: an older one of the page is left, and does not move that one instead.
+    """Rescue the rows that are the newest of their ids: for an older one the broker would rescue the newest instead.
 
-    What moves others is left too: who may run messages again may not do all that a job does.
+    The messages of jobs are left too, because a user who may rescue messages may not do all that a job does.
     """
     rows = ErrorMessage.objects.using(get_alias(alias).database).filter(
         alias=alias, message_id__in={row.message_id for row in page}
@@ -123,9 +123,9 @@ def _reschedule(alias: str, page: Rows, change: Change) -> list[MessageRow]:
 
 
 def _shift(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    """Each from its own due time, so that what is due together stays together."""
+    """Reschedule each row from its own due time, so that messages stay as far apart as they are."""
     broker = get_broker(alias)
-    if not isinstance(broker, StoredBroker):  # rows are left of a store that it had
+    if not isinstance(broker, StoredBroker):  # the rows are left of a store that it had
         raise DelayqError(f'DELAYQ["{alias}"] has no STORE any more, so its rows are not moved.')
     return _moved(page, partial(broker.reschedule, by_ms=change.shift_ms))
 
@@ -139,7 +139,7 @@ def _purge_errors(alias: str, page: Rows, change: Change) -> list[MessageRow]:
 
 
 def _moved(rows: Rows, verb: Verb) -> list[MessageRow]:
-    """Those of the rows whose ids the verb moved."""
+    """Call `verb` with the ids, and return the rows that it moved."""
     ids = list(dict.fromkeys(row.message_id for row in rows))
     answers = dict(zip(ids, verb(ids), strict=True))
     return [row for row in rows if answers[row.message_id]]

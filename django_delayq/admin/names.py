@@ -1,4 +1,4 @@
-"""The queues, keys and kinds of failure that the filters offer: those that rows have, and those of handlers."""
+"""The queues, keys and kinds of failure that the filters offer: those of rows, and those of handlers."""
 
 from dataclasses import dataclass, field
 
@@ -11,12 +11,15 @@ from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Repo
 from django_delayq.store.pairs import ended_pairs, reported_pairs, waiting_pairs
 
 MOST = 200
-"""A filter offers at most so many."""
+"""The most names that a filter offers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names in the rows of a table. `queues_of` tells in which queues each key is; None where that is not known."""
+    """The names in the rows of a table.
+
+    `queues_of` has the queues of each key; it is None if they are not all known.
+    """
 
     queues: set[str]
     keys: set[str]
@@ -28,7 +31,7 @@ _PAIRS = {ReadyMessage: waiting_pairs, FinishMessage: ended_pairs, ReportRow: re
 
 
 def names_in_rows(model: type[Model], alias: str) -> Names:
-    """What an index gives without reading each row."""
+    """Return the names in the rows of a table, found through an index without reading each row."""
     if model is ErrorMessage:
         failed = names_of_failed(alias)
         return Names(failed["queue"], failed["key"], failed["fingerprint"])
@@ -36,12 +39,12 @@ def names_in_rows(model: type[Model], alias: str) -> Names:
 
 
 def known_keys(alias: str) -> set[str]:
-    """The keys that have a handler here."""
+    """Return the keys that have a handler here."""
     return set(handlers_by_key(alias))
 
 
 def known_queues(alias: str) -> set[str]:
-    """The queues that handlers here send to."""
+    """Return the queues that handlers here send to."""
     return {handler.queue for handler in handlers_by_key(alias).values()}
 
 

@@ -1,4 +1,4 @@
-"""The parts of the dashboard, as rows that its templates show."""
+"""The sections of the dashboard, as rows that its templates show."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ PAUSE = "pause_queue"
 
 
 def list_address(request: HttpRequest, model: str, alias: str, **query: str) -> str:
-    """The list of a store's table narrowed to this, for who may see it; else nothing."""
+    """Return the address of a list with these filters. It is empty if the user may not see it, or the site lacks it."""
     if not may(request, f"view_{model}"):
         return ""
     try:
@@ -27,7 +27,7 @@ def list_address(request: HttpRequest, model: str, alias: str, **query: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One number, and where its messages are listed."""
+    """One number, and the address of the list of its messages."""
 
     name: str
     number: str
@@ -36,7 +36,7 @@ class Tile:
 
 
 def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Tile]:
-    """The numbers to look at first."""
+    """Return the numbers to look at first."""
 
     def listed(model: str, **query: str) -> str:
         return list_address(request, model, alias, **query) if seen.stored else ""
@@ -53,17 +53,17 @@ def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Tile]:
 
 
 def errors_last_hour(seen: Status) -> str:
-    """How many were buried in the last hour."""
+    """Return how many were buried in the last hour."""
     return number(seen.errors_last_hour, capped="errors_last_hour" in seen.in_part)
 
 
 def is_in_part(seen: Status) -> bool:
-    """Whether some number or time has a `+`."""
+    """Return whether some number or time has a `+`."""
     return seen.capped or bool(seen.in_part) or any(not each.complete or each.drain.at_least for each in seen.forecast)
 
 
 def throughput(seen: Status) -> list[tuple[str, ...]]:
-    """What finished, a row for each span: how many, how many a second, how late they had started."""
+    """Return a row for each span of time: how many finished, how many per second, and how late they had started."""
     spans = ((_("Last hour"), seen.last_hour), (_("Last day"), seen.last_day))
     return [(name, *_throughput(span)) for name, span in spans if span is not None]
 
@@ -77,12 +77,12 @@ def _throughput(span: Throughput) -> tuple[str, ...]:
 
 
 def forecast(seen: Status) -> list[tuple[str | SafeString, str, str]]:
-    """The hours ahead: from when, how many fall due, and how long they take."""
+    """Return a row for each hour ahead: when it begins, how many messages fall due, and how long they take."""
     return [(moment(hour.starts_ms), due_of(hour), drain_of(hour)) for hour in seen.forecast]
 
 
 def capacity(seen: Status) -> list[str]:
-    """What the times of the forecast are for, and what they leave out."""
+    """Return sentences on the assumptions of the forecast's times, and on what they leave out."""
     if seen.broker_away:
         return [_("The workers are not known while the broker is away.")]
     if not seen.workers:
@@ -103,12 +103,12 @@ def capacity(seen: Status) -> list[str]:
 
 
 def due_of(hour: Hour) -> str:
-    """How many messages fall due in an hour."""
+    """Return how many messages fall due in an hour."""
     return number(hour.due, capped=not hour.complete)
 
 
 def drain_of(hour: Hour) -> str:
-    """How long that takes; at least, where not all of it is counted, or known."""
+    """Return how long the messages of an hour take; with a `+` if not all of that is counted, or known."""
     if hour.drain.unserved:
         return _("no worker")
     return length(hour.drain.ms) + ("+" if hour.drain.at_least else "")
@@ -116,7 +116,7 @@ def drain_of(hour: Hour) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SetRow:
-    """A queue and key that messages wait for, and where these are listed."""
+    """A queue and key that messages wait for, and the address of their list."""
 
     queue: str
     key: str
@@ -130,13 +130,16 @@ class SetRow:
 
 
 def sets(request: HttpRequest, alias: str, seen: Status) -> list[SetRow]:
-    """The queues and keys, those that need a person first: what is ready and parked, which no worker will see to; then
-    where the oldest message is latest; then what will be parked when it is due; then by name."""
+    """Return the queues and keys, those first that need a person most.
+
+    First comes what is ready and parked, because no worker will take it; then where the oldest message is latest; then
+    what will be parked when it is due; then the rest by name.
+    """
     return [_set(request, alias, seen, each) for each in sorted(seen.waiting, key=_need)]
 
 
 def _need(each: WaitingSet) -> tuple[bool, int, bool, str, str]:
-    """The less, the more it needs a person."""
+    """Return a sort key: the lower, the more the set needs a person."""
     return not (each.parked and each.ready), -each.lag_ms, not each.parked, each.queue, each.key
 
 
@@ -157,7 +160,7 @@ def _set(request: HttpRequest, alias: str, seen: Status, each: WaitingSet) -> Se
 
 
 def pause_address(request: HttpRequest, alias: str, **of: str) -> str:
-    """Where somebody pauses a queue or key who may; else nothing."""
+    """Return the address where the user may pause a queue or key; empty if the user may not."""
     return address(request, "delayq_dashboard_pause", alias, **of) if may(request, PAUSE) else ""
 
 
@@ -173,7 +176,7 @@ class PauseRow:
 
 
 def pauses(request: HttpRequest, alias: str, seen: Status) -> list[PauseRow]:
-    """What is paused, also where nothing waits."""
+    """Return the pauses, also of queues and keys where nothing waits."""
     return [_pause(request, alias, each) for each in seen.pauses]
 
 
@@ -190,7 +193,7 @@ def _pause(request: HttpRequest, alias: str, pause: Pause) -> PauseRow:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A handler that runs, for how long, and its message for who may see it."""
+    """A message that runs, and for how long. `id` and `address` are empty for a user who may not see it."""
 
     key: str
     time: str
@@ -200,7 +203,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A live worker, and what it told of that it runs."""
+    """A live worker, and the messages that it reported as running."""
 
     name: str
     queues: str
@@ -210,7 +213,7 @@ class WorkerRow:
 
 
 def workers(request: HttpRequest, alias: str, seen: Status) -> list[WorkerRow]:
-    """The live workers by name."""
+    """Return the live workers by name."""
     return [_worker(request, alias, seen, each) for each in seen.workers]
 
 

@@ -1,4 +1,4 @@
-"""Pausing and resuming a queue or a key, each on a page of its own: it works without a script, and asks first."""
+"""Pause and resume a queue or a key, each on a page of its own that asks first and works without a script."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ from django_delayq.support.validation import MAX_NAME
 
 
 class PauseForm(forms.Form):
-    """What to pause, why, and for how long. `pause` is there when it is valid."""
+    """What to pause, why, and for how long. A valid form has the `pause`."""
 
     queue = forms.CharField(
         label=gettext_lazy("Queue"),
@@ -52,7 +52,7 @@ class PauseForm(forms.Form):
         self.alias = alias
 
     def clean_length(self) -> int | None:
-        """In milliseconds."""
+        """Return the length of time in ms."""
         text = self.cleaned_data["length"]
         try:
             return to_ms(text, _("For how long"), least_ms=1) if text else None
@@ -74,7 +74,7 @@ class PauseForm(forms.Form):
 
 
 def pause_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
-    """Ask for a reason; then pause."""
+    """Ask for a reason, then pause."""
     check_may(site, request, "pause_queue")
     alias = alias_of(request)
     if request.method == "POST":
@@ -103,7 +103,7 @@ def _paused(request: HttpRequest, alias: str, form: PauseForm) -> bool:
 
 
 def resume_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
-    """Ask; then resume."""
+    """Ask for confirmation, then resume."""
     check_may(site, request, "pause_queue")
     alias = alias_of(request)
     queue, key = request.GET.get("queue") or None, request.GET.get("key") or None

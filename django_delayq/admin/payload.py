@@ -20,7 +20,7 @@ _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # they sho
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """`text` is what to show; where it is None, `why_hidden` says why. `masked`: the hook changed something."""
+    """The `text` to show. If it is None, `why_hidden` says why. `masked` says whether the hook changed something."""
 
     text: str | None
     why_hidden: str = ""
@@ -28,19 +28,19 @@ class Payload:
 
 
 def may_view(request: HttpRequest) -> bool:
-    """Whether this user may see payloads."""
+    """Return whether this user may see payloads."""
     return request.user.has_perm("delayq.view_payload")
 
 
 def may_search(request: HttpRequest, alias: str) -> bool:
-    """Whether this user may look for values in payloads: who may not see them must not find them out that way."""
+    """Return whether this user may search payloads: a user who may not see a value must not find it out that way."""
     return may_view(request) and not is_masked(alias)
 
 
 def payload_of(row: MessageRow, request: HttpRequest, indent: int | None = INDENT) -> Payload:
-    """The payload of `row` for the user of `request`; in one line without an indent.
+    """Return the payload of `row` for the user of `request`; in one line if `indent` is None.
 
-    What the hook can't mask is hidden.
+    A payload that the hook can't mask is hidden.
     """
     if not may_view(request):
         return Payload(None, _("You may not see payloads (permission delayq.view_payload)."))
@@ -58,18 +58,18 @@ def payload_of(row: MessageRow, request: HttpRequest, indent: int | None = INDEN
 
 
 def pretty(data: Any, indent: int | None = INDENT) -> str:
-    """JSON for people, which says itself what order its characters are in."""
+    """Return JSON for people. Characters that would change the order of the text are escaped."""
     text = json.dumps(data, indent=indent, ensure_ascii=False, default=str)
     return _BIDI.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def is_masked(alias: str) -> bool:
-    """Whether the site has a hook that masks payloads."""
+    """Return whether the site has a hook that masks payloads."""
     return bool(_mask_path(alias))
 
 
 def masked(row: MessageRow, text: str) -> Any:
-    """What JSON of a message holds, as the hook shows it, if there is one. Raises what that raises."""
+    """Return the data in a message's JSON, as the hook shows it if there is one. Raises whatever the hook raises."""
     data = loads(text)  # a copy of its own, which the hook may change
     path = _mask_path(row.alias)
     if not path:

@@ -1,4 +1,4 @@
-"""The filters by a range of time that somebody types: from one moment up to another."""
+"""The filters by a typed range of time."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -15,9 +15,9 @@ from django_delayq.admin.conditions import condition, instant_of, now_utc
 
 
 class RangeFilter(ListFilter):
-    """Two fields for the moments, which the viewer's zone is taken for: the first is in the range, the last is not.
+    """Two fields for moments in the viewer's zone. The range includes the first moment and not the last.
 
-    What is no moment is said, and shows no rows: an action on all that match must not take all that there are.
+    Text that is no moment is reported and shows no rows, so that an action on all that match does not take every row.
     """
 
     template = "admin/delayq/range_filter.html"
@@ -66,14 +66,14 @@ class RangeFilter(ListFilter):
 
 
 class DueRangeFilter(RangeFilter):
-    """By when it is due."""
+    """A filter by due time."""
 
     title = gettext_lazy("due time, from … until …")
     parameters = ("due_from", "due_until")
 
 
 class EndedRangeFilter(RangeFilter):
-    """By when it ended."""
+    """A filter by the time of the end."""
 
     title = gettext_lazy("time of its end, from … until …")
     parameters = ("ended_from", "ended_until")

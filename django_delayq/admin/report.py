@@ -1,4 +1,4 @@
-"""The last report of the pipeline on Spark, as rows: shown without Spark."""
+"""The last report of the pipeline on Spark, shown as rows without Spark."""
 
 from typing import Any
 
@@ -17,37 +17,37 @@ from django_delayq.support.units import to_text
 
 @admin.display(description=gettext_lazy("hour"))
 def hour(row: ReportRow) -> str | SafeString:
-    """When the hour began."""
+    """Return when the hour began."""
     return instant(row.hour)
 
 
 @admin.display(description=gettext_lazy("failed"))
 def failed(row: ReportRow) -> str:
-    """How many failed for good."""
+    """Return how many failed for good."""
     return _share(row.failed, row)
 
 
 @admin.display(description=gettext_lazy("retried"))
 def retried(row: ReportRow) -> str:
-    """How many had attempts that failed before the last."""
+    """Return how many had failed attempts before the last."""
     return _share(row.retried, row)
 
 
 @admin.display(description=gettext_lazy("late by (50, 95, 99 %)"))
 def lateness(row: ReportRow) -> str:
-    """By how much half of them, 95 and 99 of 100 were late at most."""
+    """Return how late the messages were at most: half of them, 95 %, and 99 %."""
     return _times(row.lateness_p50, row.lateness_p95, row.lateness_p99)
 
 
 @admin.display(description=gettext_lazy("took (50, 95, 99 %)"))
 def duration(row: ReportRow) -> str:
-    """How long half of them, 95 and 99 of 100 took at most."""
+    """Return how long the messages took at most: half of them, 95 %, and 99 %."""
     return _times(row.duration_p50, row.duration_p95, row.duration_p99)
 
 
 @admin.display(description=gettext_lazy("most frequent kind of failure"), empty_value="-")
 def fingerprint(row: ReportRow) -> Any:
-    """The kind of failure that most of the failed had."""
+    """Return the most frequent kind of failure."""
     return row.fingerprint or None
 
 
@@ -60,7 +60,10 @@ def _times(*quantiles: int | None) -> str:
 
 
 class ReportRowAdmin(BoundedAdmin):
-    """What ended in each hour, of each key in each queue, newest first. There is a list, and no page of one row."""
+    """The messages that ended in each hour, by key and queue, newest first.
+
+    There is only the list, no page of a row.
+    """
 
     actions = None
     ordering = ("-hour", "queue", "key")

@@ -1,4 +1,4 @@
-"""What the search box finds: an id or a tag, the start of one, or a value in the payload."""
+"""Search the lists for an id or a tag, for the start of one, or for a value in the payload."""
 
 import json
 import re
@@ -14,14 +14,16 @@ from django_delayq.admin import limits
 from django_delayq.core.codec import loads
 
 SEARCHED = 10_000
-"""Where a page searches in payloads it looks at so many rows, in the order of the list, and shows `limits.FOUND` at
-most. What is done to all that match looks at every one."""
+"""The most rows that a page looks at in a search of payloads, in the order of the list.
+
+It shows at most `limits.FOUND` rows. An action on all that match looks at every row.
+"""
 
 LOOKING_S = 1.5
-"""A page, or a step of a job, looks into payloads so long, of the `limits.LIMIT_S` that the database may take."""
+"""Seconds that a page, or a step of a job, looks into payloads, out of the `limits.LIMIT_S` for the database."""
 
 CHUNK = 50
-"""So many payloads are in memory at a time, each of which may be large."""
+"""Payloads in memory at a time. Each may be large."""
 
 _PART = r'"(?:[^"\\]|\\.)*"|[^.="][^.=]*'
 _IN_DATA = re.compile(rf"data((?:\.(?:{_PART}))*)=(.*)", re.DOTALL)
@@ -30,9 +32,9 @@ _NAMES = ("message_id", "tag")
 
 
 class Searched(NamedTuple):
-    """How far a search in payloads went: what it found, of how many rows, and the last of those.
+    """The result of a search in payloads: the rows found, how many were looked at, and the last of those.
 
-    It looked at every one, or it stopped before the end (`is_whole` is False), and there may be more.
+    `is_whole` is False if the search stopped before the end, so that there may be more.
     """
 
     pks: list[int]
@@ -50,25 +52,25 @@ class StoppedSearch(NamedTuple):
 
 
 def stopped_search(request: HttpRequest) -> StoppedSearch | None:
-    """The search of a list that stopped, as the list has noted it on its request."""
+    """Return the search that stopped, as the list has noted it on its request; None if the search was complete."""
     return getattr(request, "delayq_stopped", None)
 
 
 def asks_for_data(text: str) -> bool:
-    """Whether the search looks into payloads."""
+    """Return whether the search looks into payloads."""
     return _IN_DATA.fullmatch(text) is not None
 
 
 def find(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
-    """The rows that `text` names: `order:42` (an id or a tag), `order:*` (how it starts)."""
+    """Return the rows with an id or a tag as in `text`: in full (`order:42`), or its start (`order:*`)."""
     by_id, by_tag = (_named(field, text) for field in _NAMES)
     return rows.filter(by_id | by_tag)
 
 
 def find_data(rows: QuerySet[Any], text: str, *, most_looked: int, most_found: int) -> Searched:
-    """The rows whose payload has what `text` asks for (`data.order=42`), in their order, until it must stop.
+    """Find the rows whose payload has what `text` asks for (`data.order=42`), in their order, until a limit is reached.
 
-    However slow it is, it looks into one.
+    It looks into at least one, however slow that is.
     """
     ends = monotonic() + LOOKING_S
     pks: list[int] = []
@@ -83,20 +85,20 @@ def find_data(rows: QuerySet[Any], text: str, *, most_looked: int, most_found: i
 
 
 def find_on_page(rows: QuerySet[Any], text: str) -> Searched:
-    """As `find_data`, as far as a page goes."""
+    """Call `find_data` with the limits of a page."""
     return find_data(rows, text, most_looked=SEARCHED, most_found=limits.FOUND)
 
 
 def all_with_data(rows: QuerySet[Any], text: str) -> Iterator[int]:
-    """The primary key of every one of the rows whose payload has what `text` asks for, in their order."""
+    """Yield the primary keys of all rows whose payload has what `text` asks for, in their order."""
     return (pk for pk, has in _looked_at(rows, text) if has)
 
 
 def is_many(rows: QuerySet[Any], text: str) -> bool:
-    """Whether more than `limits.FOUND` of these rows have the id, or the tag, that is searched for.
+    """Return whether more than `limits.FOUND` of these rows have the id, or the tag, that is searched for.
 
-    Each index is asked by itself, in its own order. With both conditions in one query a database may well count by
-    reading the table, which is all of it for rows that stand at its end.
+    Each index is asked by itself, in its own order. With both conditions in one query a database may read the table
+    instead, to its end if the matching rows are there.
     """
     return any(
         rows.filter(_named(field, text)).order_by(field).values_list("pk")[limits.FOUND : limits.FOUND + 1]
@@ -107,23 +109,24 @@ def is_many(rows: QuerySet[Any], text: str) -> bool:
 def _named(field: str, text: str) -> Q:
     if not text.endswith("*") or len(text) == 1:
         return Q(**{field: text})
-    # Not LIKE, for which most databases would need another index: names are ordered by their characters.
+    # Not LIKE, for which most databases would need another index: these indexes are in the order of characters.
     return Q(**{f"{field}__gte": text[:-1], f"{field}__lte": text[:-1] + _LAST})
 
 
 def _looked_at(rows: QuerySet[Any], text: str, most: int | None = None) -> Iterator[tuple[int, bool]]:
-    """Each row, at most `most`, and whether its payload has the value.
+    """Yield the primary key of each row, at most `most`, and whether its payload has the value.
 
-    Looked at here: each database reads JSON its own way, and PostgreSQL stumbles over what it can't.
+    The comparison is made here because each database reads JSON in its own way, and PostgreSQL fails on JSON that it
+    can't hold.
     """
     in_data = _IN_DATA.fullmatch(text)
     if in_data is None:
         raise ValueError(f"{text!r} asks for nothing in a payload.")
     path, value = [_name(part) for part in re.findall(rf"\.({_PART})", in_data[1])], _as_compared(in_data[2])
-    # A list or an object may stand there with other spaces, or in another order.
+    # The same list or object may be written with other spaces, or in another order.
     needle = "" if value[:1] in {"[", "{"} else json.dumps(value, ensure_ascii=False)[1:-1]
     candidate = Case(When(data__contains=needle, then="data"), default=Value(""), output_field=TextField())
-    # Not one query for all the payloads: clients of MySQL hold all that it finds, whatever is asked for at a time.
+    # Not one query for all payloads: a MySQL client holds the whole result, however few rows are fetched at a time.
     pks = rows.values_list("pk", flat=True)[:most].iterator()
     while chunk := list(islice(pks, CHUNK)):
         by_pk = rows.model._default_manager.using(rows.db).filter(pk__in=chunk)
@@ -144,7 +147,7 @@ def _has(data: str, path: list[str], text: str) -> bool:
 
 
 def _name(part: str) -> str:
-    """A part of a path: a name that has a dot is written as JSON writes a text."""
+    """Return a part of a path without its quotes: a name with a dot is written as a JSON string."""
     try:
         return str(loads(part)) if part.startswith('"') else part
     except ValueError:
@@ -160,7 +163,7 @@ def _inner(value: Any, part: str) -> Any:
 
 
 def _as_compared(text: str) -> str:
-    """A list or an object that was typed as `_as_text` writes it; else the text."""
+    """Return the text in the form of `_as_text`, if it is a list or an object; else as it is."""
     try:
         value = loads(text)
     except (ValueError, RecursionError):

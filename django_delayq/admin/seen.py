@@ -1,8 +1,7 @@
-"""How rows were when an operator was asked, so that what has changed since is left, and not changed again: by another,
-or by the same answer that was sent twice.
+"""Mark how rows were when an operator was asked, so that rows that have changed since are left.
 
-What matches a filter since then was not asked about, and is moved too: all that match are those that match when it is
-done.
+They may have been changed by another operator, or by the same answer sent twice. "All that match" is evaluated when
+the action runs, so rows that began to match meanwhile are included.
 """
 
 from hashlib import sha256
@@ -14,28 +13,31 @@ from django.http import HttpRequest
 from django_delayq.models import ErrorMessage
 
 FIELD = "seen"
-"""The name of a form's field. It is one, however many rows were asked about: Django takes 1,000 fields at most."""
+"""The name of a form's field.
+
+It is one field, however many rows there are, because Django takes 1,000 fields at most.
+"""
 
 _CHANGING = ("due_at", "scheduled_at", "sent_at", "failures")
 """One of these differs after each reschedule, replacement, failure or rescue."""
 
 
 def seen(request: HttpRequest, rows: QuerySet[Any]) -> str:
-    """What to send along with the question: each row's primary key, and a mark of how it is.
+    """Return the value to send along with the question: the primary key of each row, and a mark of its state.
 
-    Asked once more, for a wrong value in a form, it stays as it was.
+    If the question is asked again because of a wrong value in the form, the marks stay as they were.
     """
     return request.POST.get(FIELD) or " ".join(f"{pk}:{mark}" for pk, mark in _marks(rows).items())
 
 
 def changed_since(request: HttpRequest, rows: QuerySet[Any]) -> list[int]:
-    """The primary keys of those rows that are not as they were. What was not asked about has not changed."""
+    """Return the primary keys of the rows that have changed. A row that was not asked about has not."""
     was = dict(each.split(":", 1) for each in request.POST.get(FIELD, "").split() if ":" in each)
     return [pk for pk, mark in _marks(rows).items() if was.get(str(pk), mark) != mark] if was else []
 
 
 def mark_of(*values: object) -> str:
-    """The same for the same values alone."""
+    """Return a digest, which is the same only for the same values."""
     return sha256(repr(values).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Which rows are meant, as a value: what a list was narrowed to, so that a job in another process finds the same."""
+"""The rows that a list was narrowed to, as a value from which a job in another process finds the same."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,10 +21,10 @@ from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyM
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 
 TABLES: tuple[type[MessageRow], ...] = (ReadyMessage, ErrorMessage, FinishMessage)
-"""Where a message may be, under one primary key, in the order in which it passes through them."""
+"""The tables where a message may be, under one primary key, in the order in which it passes through them."""
 
 LOOKED = 2_000
-"""A step looks into so many payloads at most: on SQLite nobody else writes meanwhile."""
+"""The most payloads that a step looks into, because on SQLite nobody else can write meanwhile."""
 
 _OF_LISTS = {PARAMETER, ERROR_FLAG, PAGE_VAR, *IGNORED_PARAMS}
 
@@ -42,11 +42,11 @@ class Selection:
 
     @property
     def is_in_data(self) -> bool:
-        """Whether every payload is looked into."""
+        """Return whether the search looks into payloads."""
         return asks_for_data(self.search)
 
     def next_page(self, after: int) -> Page | None:
-        """The next of those that match now, with a primary key over `after`; None after the last."""
+        """Return the next page of rows that match now, with primary keys over `after`; None after the last."""
         if not self.is_in_data:
             return next_page(self.rows(), after=after, until=self.until)
         rows = self.rows().filter(pk__gt=after, pk__lte=self.until).order_by("pk")
@@ -56,23 +56,25 @@ class Selection:
         return Page(list(rows.filter(pk__in=found.pks).defer("data")), found.looked, found.last)
 
     def rows(self) -> QuerySet[Any]:
-        """Those that match now, whatever is in their payloads. What is measured from now, such as the last hour, is
-        measured from then."""
+        """Return the rows that match now, whatever is in their payloads.
+
+        Conditions relative to now, such as the last hour, are relative to `now_ms`.
+        """
         rows = model_named(self.model)._default_manager.using(get_alias(self.alias).database).filter(alias=self.alias)
         for parameter, value in self.conditions.items():
             rows = rows.filter(condition(parameter, value, from_ms(self.now_ms)))
         return find(rows, self.search) if self.search and not self.is_in_data else rows
 
     def words(self) -> str:
-        """The conditions for people: `key=order.close, search=order:*`."""
+        """Return the conditions for people: `key=order.close, search=order:*`."""
         named = {**self.conditions, **({"search": self.search} if self.search else {})}
         return ", ".join(f"{name}={value}" for name, value in named.items())
 
 
 def selection_of(request: HttpRequest, model: type[MessageRow]) -> Selection:
-    """What the list at this address shows: all that match.
+    """Return the selection of all rows that the list at this address shows.
 
-    Raises `ValueError` where the site narrows it by a filter of its own: a job would take more than the list shows.
+    Raises `ValueError` if the site narrows the list by a filter of its own: a job would take more than the list shows.
     """
     foreign = sorted(name for name in request.GET if not (name in _OF_LISTS or is_condition(name)))
     if foreign:
@@ -92,11 +94,11 @@ def selection_of(request: HttpRequest, model: type[MessageRow]) -> Selection:
 
 
 def is_all(request: HttpRequest) -> bool:
-    """Whether an action is meant for all that match the filter, and not for what is ticked: as Django reads it."""
+    """Return whether an action is meant for all that match the filter, and not only for the ticked rows."""
     return BooleanField().to_python(request.POST.get("select_across", "0"))
 
 
 def model_named(name: str) -> type[MessageRow]:
-    """One of the three tables' models."""
+    """Return one of the three tables' models."""
     model: type[MessageRow] = apps.get_model("delayq", name)
     return model

@@ -1,4 +1,4 @@
-"""What the page of a message tells: where it is, when it is due and how late it is, and what happens next."""
+"""The facts on the page of a message: where it is, when it is due and how late it is, and what happens next."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,7 +17,7 @@ from django_delayq.support.units import to_text
 
 
 class Fact(NamedTuple):
-    """One line: a word, what it says, and the same instant in UTC where it is one."""
+    """One line: a name, its value, and for an instant the same in UTC."""
 
     name: str
     value: Any
@@ -25,7 +25,7 @@ class Fact(NamedTuple):
 
 
 def facts(row: MessageRow) -> Iterator[Fact]:
-    """The lines of the page, from where it is to what it carries beside its payload."""
+    """Yield the lines of the page, from the state to the trace id; the payload is not among them."""
     yield Fact(_("state"), state_of(row))
     yield Fact(_("key"), row.key)
     yield Fact(_("queue"), row.queue)
@@ -52,14 +52,14 @@ def facts(row: MessageRow) -> Iterator[Fact]:
 
 
 def state_of(row: MessageRow) -> str:
-    """Where a message is, in a word."""
+    """Return the state of a message in a few words."""
     if isinstance(row, ReadyMessage):
         return state(row)
     return str(row.get_outcome_display()) if isinstance(row, FinishMessage) else _("failed for good")
 
 
 def what_next(row: MessageRow) -> str:
-    """What happens to it without an operator."""
+    """Return what happens to it without an operator."""
     if isinstance(row, FinishMessage):
         return _("Nothing: it is over.")
     if isinstance(row, ErrorMessage):

@@ -1,4 +1,4 @@
-"""Charts as SVG in the page: no script draws them, and colours come from the style sheet (`.delayq-chart`)."""
+"""Draw charts as SVG in the page, without a script. Colours come from the style sheet (`.delayq-chart`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 BAR = 10
-"""The width of a bar and its gap, in units of the drawing, which is stretched to its place."""
+"""The width of a bar and its gap, in units of the drawing, which is stretched to the space that it has."""
 HEIGHT = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One value, what a pointer on it is told, and a class for the style sheet."""
+    """One value, the tooltip of its bar, and a class for the style sheet."""
 
     value: float
     title: str
@@ -21,7 +21,7 @@ class Bar:
 
 
 def bars(all_bars: Sequence[Bar], label: str) -> SafeString:
-    """A bar for each value, up to the highest. `label` says to a screen reader what is drawn."""
+    """Draw a bar for each value. A screen reader reads out `label`."""
     highest = max((bar.value for bar in all_bars), default=0) or 1
     drawn = format_html_join(
         "",

@@ -24,7 +24,7 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One attempt as the page shows it. `waited` is the time from the end of the one before, or from the send.
+    """One attempt as the page shows it. `waited` is the time from the end of the previous attempt, or from the send.
 
     The traceback of the attempt that buried a message is not here: the page begins with it.
     """
@@ -40,7 +40,10 @@ class Step:
 
 
 def timeline(row: MessageRow) -> list[Step]:
-    """Its attempts, oldest first, the last one too; of very many some in the middle are not kept."""
+    """Return its attempts, oldest first, including the last.
+
+    If there were very many, some in the middle are not kept.
+    """
     steps, before = [], row.sent_at
     for past in read(row.history):
         steps.append(_past_step(past, before))
@@ -77,7 +80,7 @@ def _started(moment: datetime | None) -> Any:
 
 
 def _lengths(before: datetime, started: datetime | None, ended: datetime | None) -> tuple[str, str]:
-    """How long it waited, and how long it took; "-" for what is not known."""
+    """Return how long it waited, and how long it took; "-" for what is not known."""
     if started is None:
         return "-", "-"
     return between(before, started), "-" if ended is None else between(started, ended)

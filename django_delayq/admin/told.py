@@ -1,4 +1,4 @@
-"""What an operator is told after a move: how many moved, and which were left, and why."""
+"""Tell an operator after a move how many messages moved, and which were left, and why."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,14 +11,14 @@ from django_delayq.admin.words import some
 
 
 def tell_moved(request: HttpRequest, done: Any, count: int) -> None:
-    """That so many moved, if any."""
+    """Say how many messages moved, if any did."""
     if count:
         said = ngettext("%(done)s: %(count)d message.", "%(done)s: %(count)d messages.", count)
         messages.success(request, said % {"done": done, "count": count})
 
 
 def tell_left(request: HttpRequest, ids: Sequence[str], gone: int) -> None:
-    """Which were not moved: those of `ids`, and so many that were in another table already."""
+    """Say which messages were not moved: those of `ids`, and `gone` more that were in another table already."""
     count = len(ids) + gone
     if count:
         said = ngettext(
@@ -30,7 +30,7 @@ def tell_left(request: HttpRequest, ids: Sequence[str], gone: int) -> None:
 
 
 def tell_changed(request: HttpRequest, ids: Sequence[str]) -> None:
-    """Which were not moved, since another has changed them."""
+    """Say which messages were left because they had changed since the question."""
     if ids:
         said = ngettext(
             "%(count)d message was left: it has changed since you were asked. Look at it again.",

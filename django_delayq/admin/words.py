@@ -1,4 +1,4 @@
-"""Numbers, lengths of time and moments as a person reads them on a page."""
+"""Write numbers, lengths of time and moments for people."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,14 +12,14 @@ from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
 
 LEAST = 0.01
-"""A rate that is lower is only told as such."""
+"""The lowest rate that is shown: a lower one is shown as less than this."""
 
 NAMED = 10
-"""So many names are listed in a sentence."""
+"""The most names that a sentence lists."""
 
 
 def number(value: float | None, *, capped: bool = False, about: bool = False) -> str:
-    """With its thousands apart; `capped`: there may be more."""
+    """Return the number with separators of thousands. `capped` adds a `+`, because there may be more."""
     if value is None:
         return "–"
     if 0 < value < LEAST:
@@ -29,12 +29,12 @@ def number(value: float | None, *, capped: bool = False, about: bool = False) ->
 
 
 def length(milliseconds: int | None) -> str:
-    """The two largest units: 1h30m."""
+    """Return the length of time in its two largest units, such as 1h30m."""
     return "–" if milliseconds is None else to_text(milliseconds)
 
 
 def moment(milliseconds: int | None) -> str | SafeString:
-    """In the viewer's zone."""
+    """Return the moment in the viewer's zone, to the minute."""
     try:
         return "–" if milliseconds is None else instant(from_ms(milliseconds))
     except (OverflowError, ValueError):  # someone else wrote it
@@ -42,15 +42,15 @@ def moment(milliseconds: int | None) -> str | SafeString:
 
 
 def time_of_day(milliseconds: int) -> str:
-    """In the viewer's zone, to the minute."""
+    """Return the time of day in the viewer's zone, to the minute."""
     return time_format(timezone.localtime(from_ms(milliseconds)), "TIME_FORMAT")
 
 
 def listed(names: Iterable[str]) -> str:
-    """One after another, as the language of the page does it: Chinese has a comma of its own for that."""
+    """Join the names by the comma of the page's language: Chinese has its own."""
     return pgettext("between names", ", ").join(names)
 
 
 def some(names: Sequence[str]) -> str:
-    """The first `NAMED`, listed."""
+    """Return the first `NAMED` names, joined."""
     return listed(names[:NAMED]) + ("…" if len(names) > NAMED else "")

@@ -1,1 +1,1 @@
-"""What a site calls: handlers, and sends, cancels and reads of messages, one by one and in bulk, sync and async."""
+"""The functions that a site calls: handlers, sends, cancels and reads of messages, in bulk too, sync and async."""

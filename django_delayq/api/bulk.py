@@ -1,4 +1,4 @@
-"""Sending many messages in few round trips, lazily and in bounded memory."""
+"""Send many messages in few round trips, lazily and in bounded memory."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,12 +32,12 @@ def send_delay_messages(
 
     With a store the rows are part of the caller's transaction; outside of one, each batch commits by itself.
 
-    Without a store it raises inside `atomic()` on the alias's database, since a million can't wait for a commit in
+    Without a store it raises inside `atomic()` on the alias's database, because a million can't wait for a commit in
     bounded memory; `on_commit=False` sends at once, whatever becomes of the transaction. The transaction around a
     `TestCase` does not count.
 
-    Raises `SendError` for whatever goes wrong on the way, with its reason as `__cause__`: the first `accepted`
-    messages were taken, `unknown` are the ids of the batch in flight, and nothing after those was sent.
+    Raises `SendError` for whatever goes wrong on the way, with its reason as `__cause__`: the first `accepted` messages
+    were taken, `unknown` are the ids of the batch in flight, and nothing after those was sent.
     """
     batches = Batches(batch_size, using)
     if on_commit is not None:
@@ -77,7 +77,7 @@ async def asend_delay_messages(
 
 
 def _check_transaction(alias: Alias, on_commit: bool | None) -> None:
-    """Refuse a bulk send that would have to wait for the caller's commit, and warn of another database's."""
+    """Refuse a bulk send that would have to wait for the caller's commit; warn of a transaction on another database."""
     waits = waits_for_commit(alias, on_commit)
     if waits or alias.store is not None:
         warn_of_others(alias)
@@ -123,7 +123,7 @@ class Batches:
             yield self._batch
 
     async def of_async(self, sends: Iterable[Send] | AsyncIterable[Send]) -> AsyncIterator[Batch]:
-        """Yield as `of` does, from an async iterable too."""
+        """Yield batches as `of` does, from an async iterable too."""
         async for send in _each(sends):
             if full := self._add(send):
                 yield full
@@ -131,7 +131,7 @@ class Batches:
             yield self._batch
 
     def departs(self, batch: Batch) -> list[Put]:
-        """Return the puts of a batch that the broker is given now: unknown until it is answered."""
+        """Return the puts of a batch that the broker is about to get. Until it answers, their outcome is unknown."""
         self._in_flight = batch.puts
         return batch.puts
 
@@ -145,7 +145,7 @@ class Batches:
 
     @contextmanager
     def failures_told(self) -> Iterator[None]:
-        """Turn whatever goes wrong into a `SendError` that says how far the bulk send came."""
+        """Turn whatever goes wrong in the block into a `SendError` that says how far the bulk send came."""
         try:
             yield
         except Exception as error:
@@ -158,7 +158,7 @@ class Batches:
             raise SendError(f"{error} ({known_until}, the rest was not sent.)", accepted, unknown) from error
 
     def _add(self, send: Send) -> Batch | None:
-        """Prepare a send. Returns the batch before it when that is full, or is one that it doesn't belong to."""
+        """Prepare a send. Returns the batch before it when that one is full, or when the send doesn't belong to it."""
         if not isinstance(send, Send):
             raise TypeError(f"{shown(send)} is {type(send).__name__}; give Send(...) or handler.prepare(...).")
         alias = get_alias(self._using or send.using)

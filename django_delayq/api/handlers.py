@@ -99,7 +99,7 @@ class Handler(Generic[T, R]):
         return send_delay_message(self.key, data, using=self.using, **when)
 
     async def asend(self, data: T = _NOTHING, **when: Unpack[WhenToSend]) -> Sent:
-        """As `send`, from async code."""
+        """Send a message to this handler as `send` does, from async code."""
         return await asend_delay_message(self.key, data, using=self.using, **when)
 
 
@@ -123,13 +123,13 @@ def delay_execute(
 ) -> Callable[[Callable[[Message[T]], R]], Handler[T, R]]:
     """Register a function, sync or `async def`, as the handler of the messages sent with `key`.
 
-    `former_keys` are older keys that it still serves. A failure is tried again after `backoff`, `max_attempts` runs
-    in all; one run may take `timeout`, and at most `concurrency` run at once in a worker (its own default when None).
-    Over all workers at most `max_concurrency` run at once, of all its messages or of those whose data gives the same
+    `former_keys` are older keys that it still serves. A failure is tried again after `backoff`, `max_attempts` runs in
+    all; one run may take `timeout`, and at most `concurrency` run at once in a worker (its own default when None). Over
+    all workers at most `max_concurrency` run at once, of all its messages or of those whose data gives the same
     `concurrency_key` ("account:{account_id}"), and starts are spread evenly so that there are no more than `rate_limit`
-    ("100/m"; s, m, h or d). A message that has to wait for that uses no attempt, and holds up none that has not.
-    A message that has not started `expires` after its due time is buried. `atomic` runs the handler in a transaction
-    of the alias's database; with a store that ends the message too, so that it takes effect exactly once.
+    ("100/m"; s, m, h or d). A message that has to wait for a limit uses no attempt, and does not hold up messages that
+    need not wait. A message that has not started `expires` after its due time is buried. `atomic` runs the handler in a
+    transaction of the alias's database; with a store that ends the message too, so that it takes effect exactly once.
     `at_most_once` never starts a message a second time.
 
     Raises `ImproperlyConfigured`, naming the function, the value and the fix.
@@ -220,7 +220,7 @@ def _data_type_of(func: Callable[..., Any]) -> Any:
 
 
 def _resolved(func: Callable[..., Any]) -> Any:
-    # Only the argument's annotation: the result's may be known to type checkers alone.
+    # Only the argument's annotation: the result's may exist for type checkers alone.
     name = next(iter(inspect.signature(func).parameters))
     names = getattr(inspect.unwrap(func), "__globals__", {})
     try:

@@ -1,4 +1,4 @@
-"""A send and the caller's transaction: what waits for its commit, and what is told after it."""
+"""A send and the caller's transaction: sends that wait for its commit, and signals that are sent after it."""
 
 import os
 import sys
@@ -24,12 +24,12 @@ _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 def is_in_transaction(alias: Alias) -> bool:
-    """Tell whether the alias's database is in `atomic()`."""
+    """Return whether the alias's database is in `atomic()`."""
     return connections[alias.database].in_atomic_block
 
 
 def warn_of_others(alias: Alias) -> None:
-    """Warn whoever sends while only other databases are in `atomic()`: they may have meant one of these."""
+    """Warn a caller who sends while only other databases are in `atomic()`: they may have meant one of these."""
     if len(connections.settings) == 1 or is_in_transaction(alias):
         return
     for connection in connections.all(initialized_only=True):
@@ -43,7 +43,7 @@ def warn_of_others(alias: Alias) -> None:
 
 
 def _level_of_caller() -> int:
-    """Return the `stacklevel`, for who calls this, of the site's line that called into this package."""
+    """Return the `stacklevel`, for the function that calls this, of the site's line that called into this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
@@ -52,7 +52,7 @@ def _level_of_caller() -> int:
 
 @dataclass(slots=True, eq=False)
 class WaitingSend:
-    """A send of a transaction, without a store. `over` when it was put or cancelled.
+    """A send, without a store, that waits for the commit. `over` once it was put or cancelled.
 
     `group` holds the sends that were made right after one another under the same savepoints: the first one that the
     commit calls puts all from itself on, so that a loop of sends costs one round trip.
@@ -94,9 +94,9 @@ class WaitingSend:
 
 
 def waits_for_commit(alias: Alias, on_commit: bool | None) -> bool:
-    """Tell whether a send waits for the commit; with a store it is part of the transaction instead.
+    """Return whether a send waits for the commit; with a store it is part of the transaction instead.
 
-    Raises `TypeError` for an `on_commit` that means nothing.
+    Raises `TypeError` for an `on_commit` that can't apply.
     """
     if alias.store is None:
         return True if on_commit is None else check_flag(on_commit, "on_commit")
@@ -109,7 +109,7 @@ def waits_for_commit(alias: Alias, on_commit: bool | None) -> bool:
 
 
 def wait_for_commit(alias: Alias, put: Put, on_conflict: OnConflict) -> bool:
-    """Send `put` after the commit of the open transaction on the alias's database. False when there is none."""
+    """Send `put` after the commit of the open transaction on the alias's database. Returns False when there is none."""
     if not is_in_transaction(alias):
         warn_of_others(alias)
         return False
@@ -121,7 +121,7 @@ def wait_for_commit(alias: Alias, put: Put, on_conflict: OnConflict) -> bool:
 
 
 def waiting_sends(alias: Alias) -> Iterator[WaitingSend]:
-    """Yield what waits for the commit of this thread's transaction, in the order sent."""
+    """Yield the sends that wait for the commit of this thread's transaction, in the order sent."""
     for entry in connections[alias.database].run_on_commit:
         send = getattr(entry[1], "__self__", None)
         if isinstance(send, WaitingSend) and send.using == alias.name and not send.over:
@@ -129,7 +129,7 @@ def waiting_sends(alias: Alias) -> Iterator[WaitingSend]:
 
 
 def cancel_waiting(alias: Alias, ids: Iterable[str]) -> set[str]:
-    """Drop what waits for the commit under `ids`. Returns the ids that it found."""
+    """Drop the sends that wait for the commit under `ids`. Returns the ids that it found."""
     found = [send for send in waiting_sends(alias) if send.put.id in ids]
     for send in found:
         send.over = True
@@ -137,7 +137,7 @@ def cancel_waiting(alias: Alias, ids: Iterable[str]) -> set[str]:
 
 
 def reschedule_waiting(alias: Alias, ids: Iterable[str], delay_ms: int, at_ms: int | None) -> set[str]:
-    """Change the due time of what waits for the commit under `ids`. Returns the ids that it found."""
+    """Change the due time of the sends that wait for the commit under `ids`. Returns the ids that it found."""
     found = [send for send in waiting_sends(alias) if send.put.id in ids]
     for send in found:
         send.reschedule(delay_ms, at_ms)
@@ -145,7 +145,7 @@ def reschedule_waiting(alias: Alias, ids: Iterable[str], delay_ms: int, at_ms: i
 
 
 def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
-    """Return the group of the last callback, when nothing can part its fate or its order from the next send."""
+    """Return the group of the last callback if the next send shares its fate and comes right after, else a new one."""
     if on_conflict == "raise":  # a refusal must name the one that was refused
         return []
     last = last_hook(connections[alias.database], WaitingSend)
@@ -155,7 +155,7 @@ def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
 
 
 def tell_sent(alias: Alias, puts: Sequence[Put], placed: Sequence[Placed]) -> None:
-    """Tell of accepted messages; with a store after the commit that decides about them."""
+    """Send `message_sent` for accepted messages; with a store, after the commit that decides about them."""
     if not message_sent.receivers:
         return
 
@@ -170,7 +170,7 @@ def tell_sent(alias: Alias, puts: Sequence[Put], placed: Sequence[Placed]) -> No
 
 
 async def atell_sent(alias: Alias, puts: Sequence[Put], placed: Sequence[Placed]) -> None:
-    """Tell of accepted messages as `tell_sent` does, from async code."""
+    """Send `message_sent` as `tell_sent` does, from async code."""
     if not message_sent.receivers:
         return
     if alias.store is not None:
@@ -181,7 +181,7 @@ async def atell_sent(alias: Alias, puts: Sequence[Put], placed: Sequence[Placed]
 
 
 def tell_failed(using: str, puts: Iterable[Put], error: Exception) -> None:
-    """Tell of messages whose transaction was committed and that were not taken, or perhaps not."""
+    """Send `send_failed` for messages whose transaction was committed, but which the broker may not have taken."""
     for put in puts:
         emit(send_failed, get_handler(using, put.header.key), **_message(using, put), error=error)
 

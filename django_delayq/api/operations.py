@@ -1,4 +1,4 @@
-"""What a site does by id, or by tag: cancel, reschedule, get."""
+"""Operations by id, or by tag: cancel, reschedule, get."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ from django_delayq.support.validation import check_name, shown
 
 
 def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
-    """Stop waiting messages, by id or those of a `tag`, which needs a store.
+    """Stop waiting messages, by id or all those of a `tag`, which needs a store.
 
     With a store all of them stop or none, as a part of the caller's transaction or in one of its own. Without one it
     acts at once, inside a transaction too, and its rollback does not bring them back; a send that waits for this
@@ -115,14 +115,14 @@ def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | Non
 
 
 async def aget_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
-    """Return what `get_delay_message` does, from async code."""
+    """Return the message that `get_delay_message` would, from async code."""
     alias = get_alias(using)
     info = await get_broker(alias.name).aget(check_name(id, "id"))
     return None if info is None else message_info(alias.name, info)
 
 
 def message_info(using: str, info: Info) -> MessageInfo:
-    """Return what a broker knows of a message as callers see it."""
+    """Return a broker's view of a message as callers see it."""
     header = info.header
     expires_ms = header.expires_at_ms
     return MessageInfo(
@@ -144,7 +144,7 @@ def message_info(using: str, info: Info) -> MessageInfo:
 
 
 def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | None]:
-    """Return the ids and the tag as plain names. Raises `TypeError` or `ValueError` naming the one that is none."""
+    """Return the ids and the tag as plain names. Raises `TypeError` or `ValueError` naming the one that is not."""
     for id in ids:
         if not isinstance(id, str):
             raise TypeError(f"id={shown(id)} is {type(id).__name__}; give each id as a str of its own: (*ids).")
@@ -161,7 +161,7 @@ def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -
 
 
 def _readable(using: str, key: str, body: bytes) -> Any:
-    """Return the data as the handler would get it, else as plain JSON, else as text: a look shows what is there."""
+    """Return the data as the handler would get it, else as plain JSON, else as text: a read shows what is there."""
     handler = get_handler(using, key)
     for data_type in (Any if handler is None else handler.data_type, Any):
         try:

@@ -1,4 +1,4 @@
-"""From what a caller asks for to what a queue takes: everything that can be wrong with it is found here."""
+"""Turn a caller's request into what a queue takes. Everything that can be wrong with it is found here."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -83,7 +83,7 @@ def _header_of(handler: "Handler[Any, Any] | None", key: str) -> Header:
 
 
 def _header(send: Send, own: Header) -> Header:
-    """Return the handler's own header, the same for all who ask for nothing else, or a new one."""
+    """Return the handler's own header, shared by all sends that change nothing in it, or a new one."""
     if (
         send.queue is None
         and send.at_most_once is None

@@ -13,7 +13,7 @@ _registry: "dict[str, dict[str, Handler[Any, Any]]]" = {}
 
 
 def register(handler: "Handler[Any, Any]") -> None:
-    """Have a handler serve its keys. Raises `ValueError` for a key that has one."""
+    """Let a handler serve its keys. Raises `ValueError` for a key that another handler serves."""
     by_key = _registry.setdefault(handler.using, {})
     keys = (handler.key, *handler.former_keys)
     for key in keys:
@@ -48,5 +48,5 @@ def unknown_key(using: str, key: str) -> UnknownKey:
 
 
 def name_of(func: object) -> str:
-    """Return the name of a function as an error says it, with its module."""
+    """Return the name of a function with its module, as an error message shows it."""
     return f"{getattr(func, '__module__', '?')}.{getattr(func, '__qualname__', shown(func))}"

@@ -1,4 +1,4 @@
-"""Sending one message."""
+"""Send one message."""
 
 from datetime import datetime
 from typing import Any, Unpack
@@ -41,18 +41,18 @@ def send_delay_message(
     """Have the handler of `key` run with `data` after `delay`, or at the instant `at`; now when neither is given.
 
     With a store the message is a row of the caller's transaction on the alias's database: committed and rolled back
-    with it. Without one, inside `atomic()` it is sent after the commit, and not at all after a rollback;
-    `delay` counts from this call all the same. A broker that is away by then is logged at ERROR and told by the
-    signal `send_failed`: the message is lost. With `on_commit=False` it is sent at once. A transaction managed by
+    with it. Without one, inside `atomic()` it is sent after the commit, and not at all after a rollback; `delay` counts
+    from this call all the same. If the broker is away when the commit comes, the message is lost: that is logged at
+    ERROR, and the signal `send_failed` is sent. With `on_commit=False` it is sent at once. A transaction managed by
     hand (`set_autocommit(False)`) is not seen.
 
     Of two messages with one `id` that wait at the same time only one exists; `on_conflict` says which: `keep` the
     first, `replace` it, give it the `earliest` or the `latest` due time of both, or `raise` `DuplicateMessage`.
 
-    Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix, before anything is sent;
-    `SendError` when the broker was away or did not answer within 2 seconds, so that it may have taken the message;
-    `BrokerUnavailable` when it has no memory left and `BrokerRefused` when it must be mended first. All of these last
-    are a `DelayqError`.
+    Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix, before anything is sent; `SendError`
+    when the broker was away or did not answer within 2 seconds, so that it may have taken the message;
+    `BrokerUnavailable` when it has no memory left and `BrokerRefused` when it must be mended first. The last three are
+    each a `DelayqError`.
     """
     send = Send(
         key,

@@ -1,4 +1,4 @@
-"""The brokers, and which one an alias uses."""
+"""Find the broker that an alias uses, and keep it for the process."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ _lock = threading.Lock()
 
 
 def get_broker(name: str = DEFAULT_ALIAS) -> Broker:
-    """The broker of an alias, one for the process; a forked process gets its own.
+    """Return the broker of an alias, one for the process; a forked process gets its own.
 
     It connects at its first verb. Raises `ImproperlyConfigured`, naming the setting and the fix.
     """
@@ -34,7 +34,7 @@ def get_broker(name: str = DEFAULT_ALIAS) -> Broker:
 
 
 def broker_class(alias: Alias) -> type[Timer]:
-    """Return what an alias's BROKER names. Raises `ImproperlyConfigured`, naming the value and the fix."""
+    """Return the class that an alias's BROKER names. Raises `ImproperlyConfigured`, naming the value and the fix."""
     setting = f'DELAYQ["{alias.name}"]["BROKER"]={alias.broker!r}'
     try:
         found = import_string(alias.broker)
@@ -46,14 +46,14 @@ def broker_class(alias: Alias) -> type[Timer]:
 
 
 def _verbs_of(broker: type) -> set[str]:
-    """Return what a class must have: all that a broker has, or what a timer has where it says that it is no more."""
+    """Return the attributes that a class must have: a timer's if its capabilities lack `MESSAGES`, else a broker's."""
     is_timer = Capability.MESSAGES not in getattr(broker, "capabilities", Capability)
     protocols = (Timer,) if is_timer else Broker.__mro__
     return {"capabilities", *(name for each in protocols for name in vars(each) if not name.startswith("_"))}
 
 
 def lacks_store(alias: Alias) -> str:
-    """Return why an alias needs a store that it does not have: its broker carries no messages. "" where it does.
+    """Return why an alias needs a store that it does not have (its broker carries no messages), or "".
 
     Raises `ImproperlyConfigured` as `broker_class` does.
     """

@@ -1,4 +1,4 @@
-"""What a message carries beside its data, and what looking in and upkeep give. Times are epoch milliseconds."""
+"""The values of queries, upkeep, heartbeats and pauses. Times are epoch milliseconds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,10 +21,10 @@ TOTALS = (
     "buried",
     "rescued",
 )
-"""What is counted over all time, by move."""
+"""The totals that are counted over all time, by transition."""
 
 LEFT = ("finished", "cancelled", "purged", "dropped")
-"""The totals of what is in no place any more: sent = what is in a place + these."""
+"""The totals of messages that are in no place any more: sent = those in a place + these."""
 
 
 @dataclass(slots=True)
@@ -48,9 +48,9 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class AlarmInfo:
-    """One alarm as the broker sees it now. It waits, runs, or, put again while it runs, does both.
+    """One alarm as the broker sees it now. It waits, or runs; if it was put again while it runs, it does both.
 
-    `now_ms` is the clock by which its times are meant, where it was looked for by its pk.
+    `now_ms` is the clock that its times are measured by, where it was looked for by its pk.
     """
 
     pk: str
@@ -61,7 +61,7 @@ class AlarmInfo:
 
 @dataclass(slots=True)
 class SetCount:
-    """What waits for one (queue, key), alarms too. `…_capped`: there may be more than were counted."""
+    """The messages and alarms that wait for one (queue, key). `…_capped`: there may be more than were counted."""
 
     queue: str
     key: str
@@ -74,7 +74,7 @@ class SetCount:
 
 @dataclass(slots=True)
 class Counts:
-    """Every figure in one look. Alarms count among what waits and runs; the totals are of messages only."""
+    """All figures at once. Alarms count among what waits and runs; the totals are of messages only."""
 
     now_ms: int
     waiting: list[SetCount]
@@ -86,7 +86,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Upkept:
-    """What one upkeep did and saw. `dropped` counts errors; `ghosts` are ids whose leases had no message."""
+    """The result of one `upkeep`. `dropped` counts errors; `ghosts` are ids whose leases had no message."""
 
     now_ms: int
     reclaimed: int = 0
@@ -102,7 +102,7 @@ class Upkept:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A handler that runs, and since when."""
+    """A running handler, and when it started."""
 
     id: str
     queue: str
@@ -112,8 +112,10 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class HandsInfo:
-    """Hands of a worker that are alike, threads, child processes or tasks: `most` run at once, and of each key so many
-    at most."""
+    """Hands of a worker that are alike: threads, child processes or tasks.
+
+    `most` run at once, and of each key at most as many as `keys` says.
+    """
 
     most: int
     keys: dict[str, int]
@@ -121,8 +123,10 @@ class HandsInfo:
 
 @dataclass(slots=True)
 class WorkerInfo:
-    """A worker's heartbeat. `seen_ms` is set by the broker. `runs` are the oldest of what it runs, `running` counts
-    all that it holds."""
+    """A worker's heartbeat. `seen_ms` is set by the broker.
+
+    `runs` are the oldest of its running messages; `running` counts all that it holds.
+    """
 
     name: str
     queues: list[str]
@@ -136,10 +140,10 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """What workers start nothing of: a queue, a key in every queue (`queue` is None), or a key in one queue.
+    """A queue, a key in every queue (`queue` is None), or a key in one queue, of which workers start nothing.
 
-    Until `until_ms`, or else until it is resumed. `paused_ms` is set by the broker. Raises `TypeError` or `ValueError`
-    for names that no queue or key can have.
+    It lasts until `until_ms`, or else until it is resumed. `paused_ms` is set by the broker. Raises `TypeError` or
+    `ValueError` for names that no queue or key can have.
     """
 
     queue: str | None
@@ -159,16 +163,16 @@ class Pause:
 
     @property
     def names(self) -> str:
-        """What is paused, in words."""
+        """Return in words what is paused."""
         return in_words(self.queue, self.key)
 
     def holds(self, now_ms: int) -> bool:
-        """Whether it is in force."""
+        """Return whether the pause is in force."""
         return self.until_ms is None or self.until_ms > now_ms
 
 
 def in_words(queue: str | None, key: str | None) -> str:
-    """A queue, a key in every queue, or a key in one queue."""
+    """Return in words a queue, a key in every queue, or a key in one queue."""
     if key is None:
         return _("queue %(queue)r", queue=queue)
     if queue is None:
@@ -177,15 +181,15 @@ def in_words(queue: str | None, key: str | None) -> str:
 
 
 def covering(pauses: Iterable[Pause], queue: str, key: str) -> list[Pause]:
-    """Those that messages of this queue and key are paused by."""
+    """Return the pauses that apply to messages of this queue and key."""
     return [pause for pause in pauses if pause.queue in (None, queue) and pause.key in (None, key)]
 
 
 @dataclass(slots=True)
 class Audit:
-    """The totals held against the sets: `differences` is empty when each message is in exactly one place.
+    """The totals compared with the sets: `differences` is empty when each message is in exactly one place.
 
-    `notes` tell of what is as it may be, and is good to know.
+    `notes` tell of oddities that are allowed, but good to know.
     """
 
     totals: dict[str, int]
@@ -196,7 +200,7 @@ class Audit:
 
 @dataclass(slots=True)
 class ServerReport:
-    """What the worker says at start: one line on durability, warnings, and problems that forbid starting.
+    """A broker's report for a worker's start: one line on durability, warnings, and problems that forbid starting.
 
     `now_ms` is the server's clock, None for a timer without one.
     """

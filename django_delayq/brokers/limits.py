@@ -1,12 +1,13 @@
-"""The arithmetic of limits, for brokers that keep them in Python; lua/acquire.lua says the same. Pure values.
+"""The arithmetic of limits, in pure values, for brokers that keep them in Python; lua/acquire.lua does the same.
 
 Starts are spaced by the generic cell rate algorithm (ITU-T I.371) without a tolerance: after a start the next is
 allowed one interval later, whatever was left unused before. So n intervals never have more than n + 1 starts.
 
-Who finds no slot is put in a line, so that of many that wait for one slot a few ask in a second: at first one each
-`LEAST_STEP_MS`, and one each `MOST_STEP_MS` where none was free for long. But nobody is told that a slot is free, so
-the line is no longer than a quarter of the time that none was: who finds no place in it asks at its end with the
-others, a millisecond apart, which few calls do. So a backlog comes back soon after a slot that was held for long.
+A message that finds no slot is put in a line, so that only a few of many that wait for one slot ask in a second: at
+first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no slot was free for long. Nobody is notified when a
+slot becomes free, so the line is no longer than a quarter of the time for which none was. A message that finds no place
+in the line asks at its end with others, a millisecond apart, which takes few calls. So a backlog resumes soon after a
+slot that was held for long is freed.
 """
 
 from collections import defaultdict
@@ -18,22 +19,22 @@ from django_delayq.core.requests import Ask, Refusal
 LEAST_STEP_MS, MOST_STEP_MS = 10, 250
 LEAST_LINE_MS, MOST_LINE_MS = 2_000, 60_000
 LINGER_MS = 1_000
-"""A line is forgotten when nobody has asked for so long after its end."""
+"""How long after its end a line is forgotten, if nobody has asked."""
 LONGEST_WAIT_MS = 3_600_000
 MOST_LEASES = 10
-"""A slot that ends later than so many leases from now was taken before the clock went back."""
+"""A slot that ends later than this many leases from now was taken before the clock went back."""
 
 
 @dataclass(slots=True)
 class Slots:
-    """The slots of one (key, value): who holds one, and the line before them."""
+    """The slots of one (key, value): their holders, and the line that waits for them."""
 
     ends: dict[int, int] = field(default_factory=dict)
     """Until when each token holds its slot, in ms."""
     line_ms: int = 0
-    """Where the line ends: the last that was refused asks then."""
+    """When the line ends: then the last that was refused asks again."""
     since_ms: int = 0
-    """When the first was refused after the last that was not; 0 for none."""
+    """When the first ask was refused after the last that was granted; 0 for none."""
 
     def trim(self, now_ms: int, lease_ms: int) -> None:
         """Free the slots whose leases have run out."""
@@ -41,25 +42,25 @@ class Slots:
         self.ends = {token: min(end, latest) for token, end in self.ends.items() if end > now_ms}
 
     def hold_until(self, end_ms: int) -> None:
-        """Free no slot before then: after a jump of the clock, who holds one has to renew it first."""
+        """Free no slot before `end_ms`: after a jump of the clock, its holder must be able to renew it first."""
         self.ends = {token: max(end, end_ms) for token, end in self.ends.items()}
 
     def take(self, token: int, end_ms: int) -> None:
-        """Hold a slot until then."""
+        """Hold a slot for this token until `end_ms`."""
         self.ends[token] = end_ms
         self.since_ms = 0
 
     def give_back(self, tokens: Iterable[int]) -> None:
-        """Free the slots of these."""
+        """Free the slots of these tokens."""
         for token in tokens:
             self.ends.pop(token, None)
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether nothing here counts any more."""
+        """Return whether nothing here matters any more."""
         return self.line_ms + LINGER_MS <= now_ms and all(end <= now_ms for end in self.ends.values())
 
     def wait_in_line(self, now_ms: int) -> int:
-        """The ms after which one more may ask again."""
+        """Put one more in the line, and return the ms after which it may ask again."""
         if not self.since_ms or self.line_ms + LINGER_MS <= now_ms:
             self.since_ms = now_ms
         none_free_ms = now_ms - self.since_ms
@@ -72,7 +73,7 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What asks have in common that one call answers."""
+    """The part that asks have in common if one call answers them."""
 
     key: str
     value: str
@@ -82,7 +83,7 @@ class Limit:
 
 
 def by_limit(asks: Sequence[Ask]) -> dict[Limit, list[int]]:
-    """The positions of the asks of each limit."""
+    """Group asks by their limit, and return the positions of each group."""
     positions: defaultdict[Limit, list[int]] = defaultdict(list)
     for i, ask in enumerate(asks):
         positions[Limit(ask.key, ask.value, ask.most, ask.interval_us, ask.held)].append(i)
@@ -92,7 +93,10 @@ def by_limit(asks: Sequence[Ask]) -> dict[Limit, list[int]]:
 def acquire(
     limit: Limit, slots: Slots, turn_us: int, tokens: Sequence[int], lease_ms: int, now_us: int
 ) -> tuple[list[Refusal | None], int]:
-    """What each token is answered, and the key's next turn, which was `turn_us`. Changes `slots`."""
+    """Grant or refuse a slot to each token. Changes `slots`.
+
+    Return the answers, and the key's next turn, which was `turn_us`.
+    """
     now_ms, interval_us = now_us // 1000, limit.interval_us or 0
     turn_us = min(turn_us, now_us + interval_us)  # the clock may have gone back
     slots.trim(now_ms, lease_ms)

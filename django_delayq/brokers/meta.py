@@ -1,4 +1,4 @@
-"""What concerns a delayq as a whole: pauses, heartbeats and the rebuild of alarms, kept as a value."""
+"""The shared state of a delayq as a value: its pauses, its workers' heartbeats and the rebuild of its alarms."""
 
 import secrets
 import threading
@@ -11,56 +11,56 @@ FORGOTTEN_MS = 60_000
 
 
 class Mine(threading.local):
-    """The token of the rebuild that this thread does, "" for none: two threads are two callers."""
+    """The token of the rebuild that this thread does, "" for none. Two threads are two callers."""
 
     token = ""
 
 
 @dataclass(slots=True)
 class Meta:
-    """It has no clock: every time is given."""
+    """The shared state of a delayq. It has no clock: every time is passed in."""
 
     pauses: list[Pause] = field(default_factory=list)
     workers: dict[str, WorkerInfo] = field(default_factory=dict)
     built: bool = False
-    """Whether every alarm was put since this is there."""
+    """Whether every alarm was put since this state was created."""
     builder: str = ""
     builder_until_ms: int = 0
 
     def pauses_at(self, now_ms: int) -> list[Pause]:
-        """Those in force, by queue and key."""
+        """Return the pauses in force, by queue and key."""
         held = (pause for pause in self.pauses if pause.holds(now_ms))
         return sorted(held, key=lambda pause: (pause.queue or "", pause.key or ""))
 
     def pause(self, pause: Pause, now_ms: int) -> None:
-        """Keep it, in the place of one of the same queue and key."""
+        """Keep a pause, in the place of one of the same queue and key."""
         self.resume(pause.queue, pause.key, now_ms)
         self.pauses.append(replace(pause, paused_ms=now_ms))
 
     def resume(self, queue: str | None, key: str | None, now_ms: int) -> bool:
-        """Drop a pause, with all that have ended. Whether it was in force."""
+        """Drop a pause, and all that have ended. Return whether it was in force."""
         held = self.pauses_at(now_ms)
         self.pauses = [pause for pause in held if (pause.queue, pause.key) != (queue, key)]
         return len(self.pauses) < len(held)
 
     def workers_at(self, now_ms: int) -> list[WorkerInfo]:
-        """Those whose heartbeat is young."""
+        """Return the workers whose heartbeat is at most 15 s old."""
         return [info for info in self.workers.values() if info.seen_ms >= now_ms - HEARTBEAT_MS]
 
     def announce(self, worker: WorkerInfo, now_ms: int) -> list[Pause]:
-        """A heartbeat. Those of workers that died are forgotten. Gives the pauses in force."""
+        """Record a heartbeat, forget the workers that have died, and return the pauses in force."""
         young = {name: info for name, info in self.workers.items() if info.seen_ms >= now_ms - FORGOTTEN_MS}
         self.workers = {**young, worker.name: replace(worker, seen_ms=now_ms)}
         return self.pauses_at(now_ms)
 
     def retire(self, worker: str) -> None:
-        """Take a heartbeat back."""
+        """Delete a heartbeat."""
         self.workers.pop(worker, None)
 
     def begin_rebuild(self, mine: str, now_ms: int, lock_ms: int) -> str:
-        """Take the lock, or hold on to it. Gives its token, "" when another has it, or nothing is lost.
+        """Take the lock, or keep it. Return its token, or "" when another caller has it or nothing is lost.
 
-        A lock that is lost is not taken again in the same call: see the protocol.
+        A lock that was lost is not taken again in the same call: see the protocol.
         """
         if mine:
             held = self.builder == mine and now_ms < self.builder_until_ms
@@ -73,7 +73,7 @@ class Meta:
         return self.builder
 
     def end_rebuild(self, mine: str, now_ms: int) -> bool:
-        """Give the lock up with every alarm put. False when it was lost."""
+        """Give the lock up once every alarm was put. Return False when the lock was lost."""
         if not mine or self.builder != mine or now_ms >= self.builder_until_ms:
             return False
         self.built, self.builder, self.builder_until_ms = True, "", 0

@@ -1,4 +1,4 @@
-"""Data to JSON bytes and back. The only module that knows msgspec.
+"""Convert data to JSON bytes and back. The only module that knows msgspec.
 
 The bytes are compact JSON: they never contain a control character, so brokers may separate with one.
 """
@@ -19,7 +19,7 @@ from django_delayq.support.validation import shown
 DEEPEST = 100
 """How deep untyped data may be nested."""
 MAX_PATH = 120
-"""So many characters of where a fault lies are told."""
+"""The most characters of a fault's path that an error shows."""
 
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
 _ALWAYS_PLAIN = frozenset({str, bool, type(None)})
@@ -38,17 +38,17 @@ _decode = msgspec.json.Decoder().decode
 
 
 def dumps(value: object) -> bytes:
-    """Any value that msgspec knows (dataclasses too) as compact JSON."""
+    """Return any value that msgspec knows (dataclasses too) as compact JSON."""
     return _encode(value)
 
 
 def loads(body: bytes | str) -> Any:
-    """JSON as plain Python values. Raises `ValueError` for what is no JSON."""
+    """Return JSON as plain Python values. Raises `ValueError` for anything that is not JSON."""
     return _decode(body)
 
 
 def encode_data(data: object, data_type: Any = Any) -> bytes:
-    """The data of a message as JSON bytes.
+    """Return the data of a message as JSON bytes.
 
     With `Any` the handler receives exactly what was sent, so data must be what JSON carries unchanged; with a type,
     whatever msgspec converts to it. Raises `TypeError` naming the value, its path and the fix.
@@ -64,7 +64,7 @@ def encode_data(data: object, data_type: Any = Any) -> bytes:
 
 
 def all_fit(bodies: Iterable[bytes], data_type: Any) -> bool:
-    """Whether JSON that `encode_data` would make fits the type, all of it."""
+    """Return whether every one of these bodies, made by `encode_data`, fits the type."""
     if data_type is Any:
         return True
     try:
@@ -75,7 +75,7 @@ def all_fit(bodies: Iterable[bytes], data_type: Any) -> bool:
 
 
 def decode_data(body: bytes, data_type: Any = Any) -> Any:
-    """The data as a handler receives it. Raises `DataMismatch` for what is no JSON or doesn't fit the type."""
+    """Return the data as a handler receives it. Raises `DataMismatch` where it is not JSON or doesn't fit the type."""
     try:
         return _decode(body) if data_type is Any else decoder_for(data_type).decode(body)
     except Exception as error:
@@ -88,8 +88,8 @@ def decode_data(body: bytes, data_type: Any = Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def decoder_for(data_type: Any) -> "msgspec.json.Decoder[Any]":
-    """The decoder of one type. Raises `TypeError` for a type that msgspec can't convert."""
-    # Of Django's choices, which are enums of an own kind, `inspect` knows less than the decoder does.
+    """Return the decoder of one type. Raises `TypeError` for a type that msgspec can't convert."""
+    # `inspect` does not know Django's choices, a kind of enum, but the decoder does.
     is_enum = isinstance(data_type, type) and issubclass(data_type, Enum)
     if isinstance(msgspec.inspect.type_info(data_type), msgspec.inspect.CustomType) and not is_enum:
         raise TypeError(f"{type_name(data_type)} is no type that msgspec converts.")
@@ -97,7 +97,7 @@ def decoder_for(data_type: Any) -> "msgspec.json.Decoder[Any]":
 
 
 def fields_of(data_type: Any) -> frozenset[str] | None:
-    """The names that the fields of a type have in JSON; None where they are not known before there is data."""
+    """Return the names that the fields of a type have in JSON, or None for a type that leaves them open."""
     found = msgspec.inspect.type_info(data_type)
     if isinstance(found, _OPEN_TYPES):
         return None
@@ -134,7 +134,7 @@ def _has_unfinite(value: object) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_open(data_type: Any) -> bool:
-    """Whether a type leaves JSON values open (`Any`, `dict`, `list[Any]`, ...), so that a change would go unseen."""
+    """Return whether a type leaves JSON values open, like `Any`, `dict` and `list[Any]`: a change would go unseen."""
     origin, parts = get_origin(data_type), get_args(data_type)
     if origin is list:
         return _is_open(parts[0])
@@ -146,7 +146,10 @@ def _is_open(data_type: Any) -> bool:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether JSON carries `value` unchanged. Runs at each send, so it builds no path; `_fault` does, once it fails."""
+    """Return whether JSON carries `value` unchanged.
+
+    It runs at each send, so it builds no path; `_fault` does, once it fails.
+    """
     kind = type(value)
     if kind is dict and depth:
         for key, item in value.items():
@@ -165,7 +168,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _fault(value: Any, path: str, depth: int) -> str | None:
-    """What keeps JSON from carrying `value` unchanged: its path, the value and the fix. None when nothing does."""
+    """Describe why JSON can't carry `value` unchanged: its path, the value and the fix. Return None where it can."""
     kind = type(value)
     if kind is str:
         return _fault_of_text(value, path)
@@ -199,7 +202,7 @@ def _fault_of_text(text: str, path: str) -> str | None:
 
 
 def _short(path: str) -> str:
-    """Where the path begins and where it ends: data may be deep, and its keys of any length."""
+    """Shorten a path to its beginning and its end: data may be deep, and its keys of any length."""
     return path if len(path) <= MAX_PATH else f"{path[: MAX_PATH // 2]}…{path[-MAX_PATH // 2 :]}"
 
 
@@ -219,7 +222,7 @@ def _advice(value: Any) -> str:
 
 
 def type_name(data_type: Any) -> str:
-    """A type as its author wrote it."""
+    """Return the name of a type, as its author wrote it."""
     return data_type.__name__ if isinstance(data_type, type) and not get_args(data_type) else str(data_type)
 
 

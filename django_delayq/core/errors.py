@@ -1,4 +1,4 @@
-"""What django-delayq raises, and what a handler raises to steer its message. Pure values."""
+"""The errors that django-delayq raises, and those that a handler raises to steer its message. Pure values."""
 
 from django_delayq.support.units import Duration, to_ms
 
@@ -8,10 +8,10 @@ class DelayqError(Exception):
 
 
 class SendError(DelayqError):
-    """A send whose outcome is a failure or not known.
+    """A send that failed, or whose outcome is not known.
 
     `accepted` messages were taken, in the order given; `unknown` are the ids of the batch in flight (sending it again
-    is safe for what still waits); the rest was not tried. A single send that fails is its own `unknown`.
+    is safe for the messages that still wait); the rest was not tried. A single send that fails is its own `unknown`.
     """
 
     def __init__(self, reason: str, accepted: int = 0, unknown: tuple[str, ...] = ()) -> None:
@@ -21,7 +21,7 @@ class SendError(DelayqError):
 
 
 class DuplicateMessage(DelayqError):
-    """`on_conflict="raise"` and a message of this id waits or runs already."""
+    """A send with `on_conflict="raise"` whose id belongs to a message that waits or runs already."""
 
 
 class UnknownKey(DelayqError, LookupError):
@@ -33,15 +33,15 @@ class DataMismatch(DelayqError):
 
 
 class BrokerUnavailable(DelayqError):
-    """The broker can't be reached, or can't write now. Trying again later is right."""
+    """The broker can't be reached, or can't write now. It is right to try again later."""
 
 
 class PartlyUnavailable(BrokerUnavailable):
-    """A part of the broker is away, or has no memory left, while the rest goes on. Trying again later is right."""
+    """A part of the broker is away, or has no memory left, while the rest goes on. It is right to try again later."""
 
 
 class StoreUnavailable(BrokerUnavailable):
-    """The store's database can't be reached, or is too busy. Trying again later is right."""
+    """The store's database can't be reached, or is too busy. It is right to try again later."""
 
 
 class BrokerRefused(DelayqError):
@@ -49,7 +49,7 @@ class BrokerRefused(DelayqError):
 
 
 class Unsupported(DelayqError):
-    """This broker can't do that; its capabilities say so."""
+    """The broker lacks this feature, as its capabilities say."""
 
 
 class LeaseLost(DelayqError):
@@ -61,7 +61,7 @@ class HandlerTimeout(DelayqError):
 
 
 class Steer(Exception):
-    """The base of what a handler raises to decide about its message."""
+    """The base of the exceptions that a handler raises to decide about its message."""
 
 
 class Retry(Steer):

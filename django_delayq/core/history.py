@@ -1,6 +1,6 @@
 """The history of a message: its earlier attempts, oldest first, as a JSON list that stays small. Pure functions.
 
-Kept are the first attempt and the last ones: what began it, and what it is like now.
+It keeps the first attempt and the last ones: how the trouble began, and how it looks now.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ MOST_BYTES = 65_536
 
 
 class Ended(StrEnum):
-    """How an attempt ended. One that finished was the last, and is in no history."""
+    """How an attempt ended. An attempt that finished was the last one, and is in no history."""
 
     FINISHED = "finished"
     FAILED = "failed"
@@ -28,7 +28,7 @@ class Ended(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PastAttempt:
-    """One attempt that is over. `started` and `ended` are epoch ms; what never started has no `started`.
+    """One attempt that is over. `started` and `ended` are epoch ms; one that never started has no `started`.
 
     Of an attempt that was lost or interrupted only the claim and the end of its lease are known.
     """
@@ -43,7 +43,7 @@ class PastAttempt:
 
 
 def read(history: str) -> list[PastAttempt]:
-    """The attempts, oldest first; none where someone else wrote what can't be read."""
+    """Return the attempts, oldest first; none where someone else wrote a history that can't be read."""
     if history == NOTHING:
         return []
     try:
@@ -54,7 +54,7 @@ def read(history: str) -> list[PastAttempt]:
 
 
 def moved(history: str, by_ms: int) -> str:
-    """The history with every time later by so much."""
+    """Return the history with every time moved later by `by_ms`."""
     attempts = [
         replace(each, started=None if each.started is None else each.started + by_ms, ended=each.ended + by_ms)
         for each in read(history)
@@ -63,18 +63,18 @@ def moved(history: str, by_ms: int) -> str:
 
 
 def retold(history: str, retell: Callable[[str], str]) -> str:
-    """Return the history with other words for its errors and tracebacks."""
+    """Return the history with each error and traceback replaced by `retell` of it."""
     attempts = [replace(each, error=retell(each.error), traceback=retell(each.traceback)) for each in read(history)]
     return codec.dumps(attempts).decode()
 
 
 def add(history: str, attempt: PastAttempt) -> str:
-    """The history with one more attempt, and without what is too much for `MOST` attempts and `MOST_BYTES`."""
+    """Return the history with one more attempt, cut down to `MOST` attempts and `MOST_BYTES`."""
     attempts = [*read(history), attempt]
     if len(attempts) > MOST:
         del attempts[1 : len(attempts) - MOST + 1]
     body = codec.dumps(attempts)
-    for i in (*range(1, len(attempts)), 0):  # tracebacks take the room: those in the middle say the least
+    for i in (*range(1, len(attempts)), 0):  # tracebacks take the most room, and those in the middle say the least
         if len(body) <= MOST_BYTES:
             break
         attempts[i] = replace(attempts[i], traceback="")

@@ -23,7 +23,7 @@ def new_id() -> str:
 
 
 def new_ids() -> Iterator[str]:
-    """Yield ids as of `new_id` without end, for a bulk send: the random part of many is asked for at once."""
+    """Yield ids like those of `new_id` without end, for a bulk send: the random part of many is asked for at once."""
     while True:
         letters = _random_letters(_RANDOM * _BLOCK)
         for start in range(0, len(letters), _RANDOM):

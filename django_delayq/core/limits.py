@@ -1,4 +1,4 @@
-"""What may run at once, and how often, over all workers: the limits of a handler. Pure values."""
+"""The limits of a handler: how many messages may run at once, and how often, over all workers. Pure values."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from django_delayq.core.errors import DataMismatch
 from django_delayq.support.validation import MAX_NAME, check_count, shown
 
 MOST_CONCURRENCY = 1_000
-"""The broker goes through all that hold a slot."""
+"""The largest `max_concurrency`: the broker goes through all that hold a slot."""
 MOST_RATE = 1_000_000
 
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
@@ -23,17 +23,23 @@ class Limits:
 
     max_concurrency: int | None = None
     concurrency_key: str | None = None
-    """What has `max_concurrency` slots of its own: text with fields of the data; None: all messages of the handler."""
+    """A text with fields of the data; each of its values has `max_concurrency` slots. None: all messages share them."""
     interval_us: int | None = None
     """The time from one start to the next."""
 
     @property
     def most_of_all(self) -> int | None:
-        """How many of all messages of the handler may run at once; None where that is not limited, or by value only."""
+        """Return how many messages of the handler may run at once, whatever their data.
+
+        None where that is not limited, or only for each value of `concurrency_key`.
+        """
         return None if self.concurrency_key is not None else self.max_concurrency
 
     def value_of(self, data: Any) -> str:
-        """The `concurrency_key` with the fields of a message's data, as JSON has it. Raises `DataMismatch`."""
+        """Return `concurrency_key` with the fields of a message's data filled in, as JSON has them.
+
+        Raises `DataMismatch`.
+        """
         if self.concurrency_key is None:
             return ""
         value = _FIELD.sub(lambda field: _text_of(field.group(1), data, self.concurrency_key), self.concurrency_key)
@@ -45,12 +51,12 @@ class Limits:
 
     @property
     def fields(self) -> list[str]:
-        """The names of the data's fields in `concurrency_key`; '' is the data itself."""
+        """Return the names of the data's fields in `concurrency_key`; '' is the data itself."""
         return _FIELD.findall(self.concurrency_key or "")
 
 
 def check_limits(max_concurrency: int | None, concurrency_key: str | None, rate_limit: str | None) -> Limits | None:
-    """The limits as `delay_execute` is given them; None without any. Raises naming the value and the fix."""
+    """Return the limits that `delay_execute` was given, or None without any. Raises naming the value and the fix."""
     if max_concurrency is None and concurrency_key is None and rate_limit is None:
         return None
     if max_concurrency is not None:
@@ -65,7 +71,7 @@ def check_limits(max_concurrency: int | None, concurrency_key: str | None, rate_
 
 
 def _interval_us(rate: str) -> int:
-    """The time between two starts, rounded up: never more often than asked for."""
+    """Return the time between two starts in µs, rounded up: messages never start more often than asked for."""
     if not isinstance(rate, str):
         raise TypeError(f"rate_limit={shown(rate)} is {type(rate).__name__}; write it like '100/m'.")
     found = _RATE.fullmatch(rate)

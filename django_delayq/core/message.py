@@ -1,4 +1,4 @@
-"""What a message is, and the states it can be in. Pure values: no Django, no I/O."""
+"""The message as a handler sees it, and the states that a message can be in. Pure values: no Django, no I/O."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class State(StrEnum):
-    """Where a message is. `PENDING` and `READY` are told apart by time alone."""
+    """The states of a message. `PENDING` and `READY` are told apart by time alone."""
 
     NONE = "none"
     PENDING = "pending"
@@ -31,7 +31,10 @@ def _always_held() -> bool:
 
 @dataclass(slots=True)
 class Message(Generic[T]):
-    """What a handler receives. Times are epoch milliseconds by the clock that decides, and datetimes as properties."""
+    """The argument of a handler.
+
+    Times are epoch milliseconds by the authoritative clock; properties give them as datetimes.
+    """
 
     id: str
     key: str
@@ -48,24 +51,24 @@ class Message(Generic[T]):
 
     @property
     def due_at(self) -> datetime:
-        """When this attempt was due, in UTC."""
+        """Return when this attempt was due, in UTC."""
         return from_ms(self.due_ms)
 
     @property
     def sent_at(self) -> datetime:
-        """When the message was sent, in UTC."""
+        """Return when the message was sent, in UTC."""
         return from_ms(self.sent_ms)
 
     @property
     def lateness(self) -> timedelta:
-        """How long after its due time this attempt started; never negative."""
+        """Return how long after its due time this attempt started; never negative."""
         return timedelta(milliseconds=self.started_ms - self.due_ms)
 
     def ensure_held(self) -> None:
-        """Return while this worker still holds the message, raise `LeaseLost` otherwise.
+        """Return while this worker still holds the message; raise `LeaseLost` otherwise.
 
         For long handlers, before a step that must not be taken twice. It tells what this process knows; `token` lets
-        another system refuse a late hand for certain.
+        another system refuse for certain a worker that is late.
         """
         if not self.is_held():
             raise LeaseLost(f"Message {self.id!r} (key {self.key!r}) is no longer held: its lease was lost.")

@@ -1,22 +1,22 @@
-"""What backends take and give: messages, alarms, claims and leases. Pure values."""
+"""The values that backends take and give: messages, alarms, claims and leases. Pure values."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 BATCH = 1_000
-"""The most messages that one verb call takes or gives."""
+"""The most messages that one call of a broker takes or gives."""
 
 LeaseId = tuple[str, int]
-"""What proves a lease: the id of the message, and the token of its claim."""
+"""The proof of a lease: the id of the message, and the token of its claim."""
 
 
 Pair = tuple[str, str]
-"""A queue and a key: what one of the sets is for in which messages wait."""
+"""A queue and a key: messages wait in one set for each such pair."""
 
 
 @dataclass(slots=True)
 class Header:
-    """What travels with the data, and says how to treat it. `None` leaves it to the handler."""
+    """The part of a message that says how to treat its data. A field that is `None` is left to the handler."""
 
     queue: str
     key: str
@@ -31,7 +31,7 @@ class Header:
 
     @property
     def expires_at_ms(self) -> int | None:
-        """The instant from which the message must not start."""
+        """Return the instant from which the message must not start."""
         return None if self.expires_ms is None else self.scheduled_ms + self.expires_ms
 
 
@@ -62,7 +62,11 @@ class Put:
 
 @dataclass(slots=True)
 class Placed:
-    """The answer to a put: `created`, or what was there already is kept, changed (`created=False`) or running."""
+    """The answer to a put.
+
+    `created` tells that the message is new. Otherwise the one that was there already was kept or changed, or is
+    `running`.
+    """
 
     id: str
     due_ms: int
@@ -82,10 +86,10 @@ class Alarm:
 
 @dataclass(slots=True)
 class Want:
-    """Free hands for one (queue, key): at most `count` messages are wanted, of which `at_once` would start at once.
+    """A request for one (queue, key): at most `count` messages, of which `at_once` would start at once.
 
-    A message whose header says `at_most_once` is given only among those: leased to wait for a hand, it would be buried
-    if its worker died, though it had never started.
+    A message whose header says `at_most_once` is given only among those `at_once`: if it were leased to wait, and its
+    worker died, it would be buried though it had never started.
     """
 
     queue: str
@@ -113,9 +117,9 @@ class Claimed:
 
 @dataclass(slots=True)
 class Claims:
-    """What a claim gave. `left` tells that something due was left behind in a wanted set.
+    """The result of a claim. `left` tells that something due was left behind in a wanted (queue, key).
 
-    `ghosts` are ids that waited there without a message: someone else removed it, and now they are gone too.
+    `ghosts` are ids that waited there without a message, because someone else removed it; they are gone now too.
     `buried` are messages that must not start twice, and whose leases it found to have run out. `away` says why a part
     of the broker could not be asked.
     """
@@ -132,10 +136,11 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a leased message must get before it starts, by the limits of its key.
+    """A request for the permits that a leased message needs before it starts, by the limits of its key.
 
-    One of the `most` slots of (key, value), and its turn among the starts of the key, `interval_us` apart. None: there
-    is no such limit. The slot is the token's, which no other ask has. One that is `held` already is never refused.
+    It asks for one of the `most` slots of (key, value), and for its turn among the starts of the key, which are
+    `interval_us` apart; None means that there is no such limit. The slot belongs to the token, which no other request
+    has. A request that is `held` already is never refused.
     """
 
     key: str
@@ -144,11 +149,14 @@ class Ask:
     most: int | None = None
     interval_us: int | None = None
     held: bool = False
-    """Whether its message runs: it counts, also where what kept the limits has forgotten it."""
+    """Whether its message runs already. Then it counts even where the keeper of the limits has forgotten it."""
 
 
 class Refusal(NamedTuple):
-    """An ask is to come again after `wait_ms`. `of_key`: so is every other of the key, whatever its value."""
+    """A request that was refused, and is to come again after `wait_ms`.
+
+    `of_key`: so is every other request of the key, whatever its value.
+    """
 
     wait_ms: int
     of_key: bool

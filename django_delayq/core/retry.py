@@ -1,4 +1,4 @@
-"""When a message is tried again: how often it may start, and how long to wait after a failure."""
+"""Decide when a message is tried again: how often it may start, and how long to wait after a failure."""
 
 import inspect
 import random
@@ -15,7 +15,7 @@ Backoff = Duration | Sequence[Duration] | Callable[[int, BaseException], Duratio
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """`first`, then `factor` times longer after each failure, up to `most`; spread by ± `jitter`.
+    """Waits that grow: `first`, then `factor` times longer after each failure, up to `most`; spread by ± `jitter`.
 
     The spread keeps messages that failed together from coming back together ("full jitter" is too eager for short
     waits: see AWS Architecture Blog, "Exponential Backoff And Jitter").
@@ -42,7 +42,7 @@ class Exponential:
 
 
 def check_backoff(backoff: Backoff) -> None:
-    """Raise `TypeError` or `ValueError`, naming the value, for what `backoff_ms` could not use."""
+    """Raise `TypeError` or `ValueError`, naming the value, for a backoff that `backoff_ms` could not use."""
     if callable(backoff):
         _check_function(backoff)
         return
@@ -59,7 +59,7 @@ def _check_function(backoff: Callable[..., object]) -> None:
     try:
         signature = inspect.signature(backoff)
     except ValueError:
-        return  # one of C may not tell
+        return  # a function written in C may not tell
     try:
         signature.bind(1, Exception())
     except TypeError as error:
@@ -69,9 +69,9 @@ def _check_function(backoff: Callable[..., object]) -> None:
 
 
 def backoff_ms(backoff: Backoff, attempt: int, exception: BaseException) -> int:
-    """Milliseconds to wait after `attempt` (1 for the first) failed with `exception`.
+    """Return the milliseconds to wait after `attempt` (1 for the first) failed with `exception`.
 
-    A function that raises, or answers with no duration, raises here too: the caller decides what then.
+    A function that raises, or returns no duration, raises here too: the caller decides what follows.
     """
     if callable(backoff):
         return to_ms(backoff(attempt, exception), "backoff")
@@ -81,7 +81,7 @@ def backoff_ms(backoff: Backoff, attempt: int, exception: BaseException) -> int:
 
 
 class Terms(Protocol):
-    """What the header or the row of a message has, and its handler."""
+    """The fields that a handler has in common with the header or the row of a message."""
 
     @property
     def at_most_once(self) -> bool: ...
@@ -91,12 +91,12 @@ class Terms(Protocol):
 
 
 def is_at_most_once(sent: Terms | None, handler: Terms | None) -> bool:
-    """Whether a message must not start a second time, whichever of the two says so."""
+    """Return whether a message must not start a second time, whichever of the two says so."""
     return bool((sent is not None and sent.at_most_once) or (handler is not None and handler.at_most_once))
 
 
 def max_attempts(sent: Terms | None, handler: Terms | None) -> int | None:
-    """How many attempts a message may have: its own number, else its handler's; None where neither is known."""
+    """Return how many attempts a message may have: its own number, else its handler's; None where neither is known."""
     if is_at_most_once(sent, handler):
         return 1
     if sent is not None and sent.max_attempts is not None:

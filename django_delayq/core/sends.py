@@ -1,4 +1,4 @@
-"""What can be sent, what a send answers, and a message as a look shows it. Pure values."""
+"""The values of a send: its options and its answer; and a message as a caller reads it back. Pure values."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,7 @@ OnConflict = Literal["keep", "replace", "earliest", "latest", "raise"]
 
 
 class When(TypedDict, total=False):
-    """The options of a handler's `prepare`: those of `send_delay_message` but for `using`, which the handler knows."""
+    """The options of a handler's `prepare`: those of `send_delay_message` without `using`, which the handler knows."""
 
     delay: Duration | None
     at: datetime | None
@@ -60,9 +60,9 @@ class Send:
 class Sent:
     """The answer to a send.
 
-    `created` is False when a message of this id was there already, `running` tells that it runs now and was left as it
-    is. A send that waits for the commit of a transaction has `created=None` and `due_at=None`: the clock that decides
-    has not seen it yet.
+    `created` is False when a message of this id was there already; `running` tells that it runs now and was left as it
+    is. A send that waits for the commit of a transaction has `created=None` and `due_at=None`, because the
+    authoritative clock has not seen it yet.
     """
 
     id: str
@@ -72,7 +72,7 @@ class Sent:
 
     @property
     def due_at(self) -> datetime | None:
-        """When the message is due, in UTC, by the clock that decides."""
+        """Return when the message is due, in UTC, by the authoritative clock."""
         return None if self.due_ms is None else from_ms(self.due_ms)
 
 

@@ -1,4 +1,4 @@
-"""Decides what becomes of a leased message when its lease ends, for every backend. Pure: no Django, no I/O.
+"""Decide what becomes of a leased message when its lease ends, for every backend. Pure: no Django, no I/O.
 
 A worker works a transition out from what its claim returned, and a backend writes it where the lease's token still
 matches. Every other move (claim, cancel, replace, reschedule, rescue) takes the token away, so while it matches, what
@@ -37,19 +37,19 @@ MOVES: dict[str, tuple[frozenset[State], frozenset[State]]] = {
 """Each move, with the states it may start from and end in. Nothing else is legal (docs/internals/states.md)."""
 
 SUSPECT_CRASHES = 2
-"""With so many crashes a message is a suspect: it waits apart, and runs alone."""
+"""With this many crashes a message is a suspect: it waits apart, and runs alone."""
 
 FATAL_CRASHES = 3
-"""With so many it is buried."""
+"""With this many it is buried."""
 
 INTERRUPT_MS = 1_000
 """How long an interrupted lease still lasts: a thread that can't be stopped gets this second to end."""
 
 UNREADABLE = "its header can not be read"
-"""Why a message is buried whose lease has run out, and of which nobody can say who runs it."""
+"""The reason to bury a message whose lease has run out, when its header doesn't say which handler runs it."""
 
 LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
-"""Why a message that must not start twice is buried when its lease has run out."""
+"""The reason to bury a message that must not start twice when its lease has run out."""
 
 
 class SettleAction(StrEnum):
@@ -75,7 +75,7 @@ STATE_AFTER = {
     SettleAction.LAPSE: State.PENDING,
     SettleAction.BURY: State.ERROR,
 }
-"""Where each action leaves the message. `PENDING` and `READY` are told apart by time alone."""
+"""The state in which each action leaves the message. `PENDING` and `READY` are told apart by time alone."""
 
 TOTALS = {
     SettleAction.FINISH: "finished",
@@ -100,12 +100,12 @@ class Transition:
     """The change of one leased message, to be written where its lease (`id`, `token`) still stands.
 
     `failures` and `crashes` are the new counts. It is due again after `delay_ms`, or, where that is None, when it was
-    due. `error` is one line on what failed; None leaves the last one. `detail` (the traceback) and `fingerprint` are
-    kept of what is buried. `history` is the JSON of the earlier attempts; None leaves it as it is.
+    due before. `error` is one line on what failed; None keeps the last one. `detail` (the traceback) and `fingerprint`
+    are kept for a buried message. `history` is the JSON of the earlier attempts; None leaves it as it is.
 
-    `started_ms` is when the handler started, None where it did not; `ended_ms` when it ended, None for now. Both are by
-    the worker's idea of the clock that decides, which may be ahead of it; so is the history. Of a row that has ended
-    a store keeps neither time ahead of its own clock.
+    `started_ms` is when the handler started, None where it did not; `ended_ms` when it ended, None for now. Both, and
+    the history, go by the worker's estimate of the authoritative clock, which may be ahead of that clock. When a row
+    has ended, a store keeps neither time later than its own clock.
 
     `lease_until_ms` is when the lease ran out, None where its holder ends it. A renewal keeps the token, so a lapse is
     written only where the lease still has that end.
@@ -134,26 +134,26 @@ class Transition:
 
     @property
     def state(self) -> State:
-        """Return where the message is then."""
+        """Return the state of the message once this is written."""
         return STATE_AFTER[self.action]
 
     @property
     def is_suspect(self) -> bool:
-        """Return whether it waits apart then, to run alone."""
+        """Return whether the message then waits apart from the others, to run alone."""
         return self.crashes >= SUSPECT_CRASHES
 
     def is_repeated(self, *, interrupted: bool) -> bool:
         """Return whether this was written before, where the lease still stands and is `interrupted` or not.
 
-        An interrupt is the one end that leaves the lease standing: a second would let it last for longer. SQL and Lua
-        compare the same.
+        An interrupt is the one end that leaves the lease standing: a second one would prolong it. SQL and Lua compare
+        the same.
         """
         return interrupted and self.state is State.RUNNING
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure: in one line, its traceback, and a text that is the same for failures of one kind."""
+    """A failure: one line on it, its traceback, and a text that is the same for failures of one kind."""
 
     error: str
     detail: str = ""
@@ -161,7 +161,7 @@ class Failure:
 
 
 class Policy(NamedTuple):
-    """How often a message may start, and until when: what was sent with it, or what its handler says."""
+    """How often a message may start, and until when, as its sender or its handler says."""
 
     at_most_once: bool = False
     max_attempts: int | None = None
@@ -178,7 +178,7 @@ class Span(NamedTuple):
 UNSTARTED = Span()
 
 
-# What becomes of a message at each end of its lease
+# The transition for each way in which a lease ends
 
 
 def finish(claimed: Claimed, span: Span = UNSTARTED, *, is_written: bool = False) -> Transition:
@@ -191,7 +191,7 @@ def finish(claimed: Claimed, span: Span = UNSTARTED, *, is_written: bool = False
 def fail(claimed: Claimed, failure: Failure, policy: Policy, span: Span, wait_ms: Callable[[int], int]) -> Transition:
     """Return what becomes of a message whose attempt failed: a retry after `wait_ms(attempt)`, unless it was the last.
 
-    It was where `policy` allows no more attempts, or the next one would start after the message expires.
+    It was the last where `policy` allows no more attempts, or the next one would start after the message expires.
     """
     attempt = claimed.failures + 1
     if policy.at_most_once or (policy.max_attempts is not None and attempt >= policy.max_attempts):
@@ -206,7 +206,7 @@ def fail(claimed: Claimed, failure: Failure, policy: Policy, span: Span, wait_ms
 def snooze(claimed: Claimed, delay_ms: int, policy: Policy, span: Span = UNSTARTED) -> Transition:
     """Return what becomes of a message whose handler asked to run it later.
 
-    The attempt ended by itself, so no crash is left.
+    The attempt ended by itself, so it clears the crashes.
     """
     if policy.at_most_once:
         return bury(claimed, Failure("asked to snooze, but at_most_once never starts a second time"), span)
@@ -225,7 +225,7 @@ def release(claimed: Claimed, delay_ms: int | None = None) -> Transition:
 def bury(
     claimed: Claimed, failure: Failure, span: Span = UNSTARTED, *, failed: bool = False, crashed: bool = False
 ) -> Transition:
-    """Return the move of a message that must not run again. `failed`: because an attempt did, which is counted."""
+    """Return the move of a message that must not run again. With `failed`, an attempt failed and is counted."""
     transition = _of(claimed, SettleAction.BURY, span)
     transition.failures += failed
     transition.crashes += crashed
@@ -261,9 +261,9 @@ def crash(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTARTED) 
 def lapse(claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrupted: bool = False) -> Transition:
     """Return what becomes of a message whose lease ran out at `lease_until_ms`.
 
-    Nobody knows whether it killed its worker or stood beside what did. So a lapse counts a crash, but never the fatal
-    one, and none where the stop of its worker had cut the lease. What must not start twice is buried, and what nobody
-    can read.
+    Nobody knows whether it killed its worker or only ran beside the one that did. So a lapse counts a crash, but never
+    the fatal one, and none where the stop of its worker had cut the lease. A message that must not start twice is
+    buried, and so is one that nobody can read.
     """
     crashes = claimed.crashes if interrupted else min(claimed.crashes + 1, SUSPECT_CRASHES)
     span = Span(claimed.claimed_ms, lease_until_ms)
@@ -294,10 +294,10 @@ def refuse(claimed: Claimed, policy: Policy, now_ms: int) -> Transition | None:
 def in_place_of(
     transition: Transition, claimed: Claimed, policy: Policy, refusal: str, wait_ms: Callable[[int], int]
 ) -> list[Transition]:
-    """Return what to try, in this order, in place of an end that no backend takes for good: the attempt has failed.
+    """Return the transitions to try, in this order, in place of one that no backend will ever take: the attempt failed.
 
     After its last attempt the message is buried. Before that, or where not even that can be written, it waits for
-    `wait_ms(attempt)`, and `refuse` starts it no more than it may. `refusal` says why, in one line.
+    `wait_ms(attempt)`, and `refuse` keeps it from starting more often than it may. `refusal` says why, in one line.
     """
     if transition.is_written or transition.action in (SettleAction.RELEASE, SettleAction.INTERRUPT):
         return []  # it has ended, or no attempt has
@@ -312,14 +312,14 @@ def in_place_of(
 
 
 def with_history(transition: Transition, claimed: Claimed) -> Transition:
-    """Return a transition that was worked out without the history, in a child process, with it."""
+    """Return the transition, with the history added where a child process worked it out without."""
     outcome = _OUTCOMES.get(transition.action)
     if outcome is not None and transition.history is None:
         _remember(transition, claimed, outcome)
     return transition
 
 
-# What is told of it
+# Texts about a transition
 
 
 def describe(transition: Transition) -> str:
@@ -338,7 +338,7 @@ def describe(transition: Transition) -> str:
 
 
 def buried_info(transition: Transition) -> BuriedInfo:
-    """Return what is told of a message that was buried without having been run."""
+    """Return the report of a message that was buried without having been run."""
     return BuriedInfo(transition.id, transition.queue, transition.key, transition.failures, transition.error or "")
 
 
@@ -359,7 +359,7 @@ def _of(claimed: Claimed, action: SettleAction, span: Span) -> Transition:
 
 
 def _retry(claimed: Claimed, failure: Failure, delay_ms: int, span: Span) -> Transition:
-    """Return the move of a failed message back to waiting. The attempt ended by itself, so no crash is left."""
+    """Return the move of a failed message back to waiting. The attempt ended by itself, so it clears the crashes."""
     transition = _again(claimed, SettleAction.RETRY, span, Ended.FAILED, failure)
     transition.failures, transition.crashes, transition.delay_ms = claimed.failures + 1, 0, delay_ms
     return transition
@@ -387,5 +387,5 @@ def _remember(transition: Transition, claimed: Claimed, outcome: Ended) -> None:
 
 
 def _storable(text: str) -> str:
-    """Return the text without what PostgreSQL can't keep."""
+    """Return the text with NUL characters escaped, because PostgreSQL can't keep them."""
     return text.replace("\0", "\\x00")

@@ -13,10 +13,11 @@ from django_delayq.support.validation import MAX_NAME
 
 
 class MessageRow(models.Model):
-    """What all three tables keep of a message. `message_id` is its id; `pk` is the row's own key.
+    """The columns that all three tables have. `message_id` is the message's id; `pk` is the row's own key.
 
-    `history` holds the earlier attempts (django_delayq/core/history.py). `started_at` and `worker` are of the last one:
-    when its handler started, or, while it is leased, when it was claimed; of none where it waits, or never started.
+    `history` holds the earlier attempts (django_delayq/core/history.py). `started_at` and `worker` are of the last
+    attempt: `started_at` is when its handler started, or, while it is leased, when it was claimed. Both are empty where
+    the message waits, or never started.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
@@ -48,10 +49,10 @@ class MessageRow(models.Model):
 
 
 class ReadyMessage(MessageRow):
-    """A message that waits or runs. While it has a `token`, which proves the lease, it runs; `lease_until` may be over.
+    """A message that waits or runs. While it has a `token`, which proves the lease, it runs, even past `lease_until`.
 
-    `placed` tells that its alarm was put to the broker, which is the relay's business. `interrupted` is of the lease:
-    the stop of its worker has cut it short, so if it runs out, no crash is counted.
+    `placed` tells that its alarm was put to the broker; the relay puts those that were not. `interrupted` belongs to
+    the lease: the stop of its worker has cut it short, so if it runs out, no crash is counted.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -176,7 +177,7 @@ class Tally(models.Model):
 
 
 class PauseRow(models.Model):
-    """What workers start nothing of. An empty queue, or key, stands for every one."""
+    """A queue, or a key, of which workers start nothing. An empty queue, or key, stands for every one."""
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
     queue = NameField(_("queue"), max_length=MAX_NAME, blank=True)
@@ -196,9 +197,9 @@ class PauseRow(models.Model):
 
 
 class ReportRow(models.Model):
-    """What ended in an hour, of one key in one queue: figures of the last report that was put here. Times in ms.
+    """The figures of one key in one queue for one hour, from the last report that was saved here. Times in ms.
 
-    Written by `delayq_spark report --admin`, for the admin to show; the queue itself doesn't look at them.
+    `delayq_spark report --admin` writes them for the admin to show; the queue itself doesn't look at them.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
@@ -234,7 +235,7 @@ class ReportRow(models.Model):
 class LimitRow(models.Model):
     """The slots of a key, or of one value of its data, and its next turn, where the broker can't keep them.
 
-    See django_delayq/brokers/limits.py. `slots` is JSON, token to the end of its hold.
+    See django_delayq/brokers/limits.py. `slots` is JSON: each token with the end of its hold.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
@@ -258,7 +259,7 @@ class LimitRow(models.Model):
 
 
 class StoreIdentity(models.Model):
-    """What tells the store of an alias from those of other sites that use the same broker."""
+    """The identity of an alias's store, which tells it from the stores of other sites that use the same broker."""
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
     identity = models.CharField("identity", max_length=16)

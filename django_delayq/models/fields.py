@@ -11,11 +11,11 @@ from django.utils.translation import gettext_lazy as _
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 
 COLLATIONS = {"mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin", "postgresql": "C"}
-"""By the database's name: those that compare text by its characters, and spaces at its end like others."""
+"""Collations that compare text character by character, a space at its end too, by `database_name`."""
 
 
 def database_name(connection: Any) -> str:
-    """Django's name of the vendor, but for MariaDB, which Django calls mysql."""
+    """Return Django's name of the vendor, except for MariaDB, which Django calls mysql."""
     return "mariadb" if getattr(connection, "mysql_is_mariadb", False) else str(connection.vendor)
 
 
@@ -52,9 +52,9 @@ class InstantField(models.BigIntegerField):  # type: ignore[type-arg]  # not gen
 
 
 class NameField(models.CharField):  # type: ignore[type-arg]  # not generic at run time
-    """Text that is compared by its characters: "a", "A" and "a " are three ids, on MySQL and MariaDB too.
+    """Text that is compared character by character: "a", "A" and "a " are three ids, on MySQL and MariaDB too.
 
-    In an index it is ordered by them as well, so that the start of a name can be looked up, on PostgreSQL too.
+    In an index it is also ordered that way, so that the start of a name can be looked up, on PostgreSQL too.
     """
 
     def db_parameters(self, connection: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""An index of the store's tables on few of their rows."""
+"""An index of the store's tables that covers only a few of their rows."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from django.db import models
 
 
 class PartialIndex(models.Index):
-    """An index on the rows of `condition`, by `fields`; but on PostgreSQL with `column`, which the condition is on,
-    behind the first of them.
+    """A partial index on `fields`, for the rows of `condition`.
 
-    PostgreSQL compares no column whose value the condition says, so it could not go by what stands behind it. MySQL and
-    MariaDB, which have no conditions, go by the column instead, and SQLite, which has no statistics until somebody runs
+    On every vendor but PostgreSQL, `column`, which the condition is on, is inserted after the first field. PostgreSQL
+    drops a comparison whose value the condition already implies, so it could not use the fields behind it. MySQL and
+    MariaDB, which have no conditions, use the column instead. SQLite, which has no statistics until somebody runs
     ANALYZE, takes the index with the most columns that are equal to something.
     """
 

@@ -1,4 +1,4 @@
-"""Read-only figures about one alias: the one source for the admin, the commands and the metrics."""
+"""Read-only figures on one alias. The admin, the commands and the metrics take theirs only from here."""
 
 from django_delayq.monitor.capacity import Drain
 from django_delayq.monitor.carried import Carried, carried

@@ -1,4 +1,4 @@
-"""How long live workers take for messages: by what those of each key took, and by how many run at once."""
+"""Estimate how long live workers take for messages, from the run times of each key and how many run at once."""
 
 import math
 from collections import defaultdict
@@ -10,17 +10,18 @@ from django_delayq.core.limits import Limits
 from django_delayq.store.figures import Pair
 
 LEAST_MS = 0.2
-"""What a message costs its worker however quick the handler is: to be claimed and settled."""
+"""The cost of a message for its worker, however quick the handler is: it must be claimed and settled."""
 
 NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """How long some messages take.
+    """The time that some messages take.
 
     `ms` is None where that is not known: no live worker asks for them (`unserved`), or no message of their keys has run
-    of late. `at_least`: that is so of some of them, which are left out, or there are more messages than were counted.
+    lately. `at_least` says that it may take longer: some messages are left out for these reasons, were not counted, or
+    may wait for one another because of their data.
     """
 
     ms: int | None
@@ -30,7 +31,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """So many workers that serve the same queues and keys, with as many hands."""
+    """Workers that serve the same queues and keys, each with as many hands: `size` of them."""
 
     size: int
     queues: frozenset[str]
@@ -38,28 +39,36 @@ class Team:
     hands: Sequence[HandsInfo]
 
     def serves(self, pair: Pair) -> bool:
-        """Whether they run messages of this queue and key."""
+        """Return whether they run messages of this queue and key."""
         queue, key = pair
         return queue in self.queues and key in self.keys
 
     def at_once(self, keys: Collection[str]) -> int:
-        """How many messages of these keys they run at once: no hand is counted twice, and a worker has one at least."""
+        """Return how many messages of these keys they run at once.
+
+        No hand is counted twice, and a worker has at least one.
+        """
         of_each = sum(min(hands.most, sum(hands.keys.get(key, 0) for key in keys)) for hands in self.hands)
         return self.size * max(of_each, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The live workers, how long a message of each key ran of late (the mean, all its attempts together), and the
-    limits over all workers that keys have here."""
+    """The live workers, the recent mean run time per key, and the limits of keys over all workers.
+
+    A run time is that of all attempts of a message together.
+    """
 
     teams: Sequence[Team]
     ran_ms: Mapping[str, float]
     limits: Mapping[str, Limits] = field(default_factory=dict)
 
     def times_ms(self, load: Mapping[Pair, float]) -> dict[Pair, float | None]:
-        """How long so many messages take of each pair that a live worker serves: as long as the pair, its key, its
-        queue or all have to do, whichever most. None: no message of its key has run of late."""
+        """Return how long the messages of each pair take, for the pairs that a live worker serves.
+
+        It is the longest of the times that the pair, its key, its queue and all messages take. It is None if no message
+        of the key has run lately.
+        """
         served = {pair: number for pair, number in load.items() if any(team.serves(pair) for team in self.teams)}
         times_ms = dict.fromkeys(served, 0.0)
         for part in _parts(served):
@@ -69,19 +78,19 @@ class Capacity:
         return {pair: ms if pair[1] in self.ran_ms else None for pair, ms in times_ms.items()}
 
     def drain(self, load: Mapping[Pair, float], times_ms: Mapping[Pair, float | None]) -> Drain:
-        """How long all of it takes, of the times that each pair takes."""
+        """Return how long the whole load takes, from the times of its pairs."""
         known = [ms for ms in times_ms.values() if ms is not None]
         if load and not known:
             return Drain(None, unserved=not times_ms)
         at_least = len(known) < len(load) or any(self._may_wait(key) for _, key in load)
-        return Drain(math.ceil(round(max(known, default=0), 3)), at_least)  # a part of a message is no ms more
+        return Drain(math.ceil(round(max(known, default=0), 3)), at_least)  # rounded first: a float's error adds no ms
 
     def _may_wait(self, key: str) -> bool:
-        """Whether messages of a key wait for one another by what their data say, which is not known here."""
+        """Return whether messages of a key may wait for one another because of their data, which are not known here."""
         return self._limits_of({key}).concurrency_key is not None
 
     def _part_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> float:
-        """How long these take when there is nothing else to do."""
+        """Return how long the messages of `part` take if there is nothing else to do."""
         workers = hands = 0
         for team in self.teams:
             keys = {key for queue, key in part if team.serves((queue, key))}
@@ -96,7 +105,7 @@ class Capacity:
         return max(work_ms / hands, starts_ms, number * LEAST_MS / workers)
 
     def _limits_of(self, keys: Collection[str]) -> Limits:
-        """Those of one key; several have none together."""
+        """Return the limits of a single key; several keys have none together."""
         if len(keys) != 1:
             return NO_LIMITS
         (key,) = keys
@@ -104,7 +113,7 @@ class Capacity:
 
 
 def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:
-    """Workers that are alike, as one: of many, most are."""
+    """Group the workers that are alike: of many workers most are."""
     alike: dict[tuple[object, ...], list[WorkerInfo]] = defaultdict(list)
     for worker in workers:
         alike[(*worker.queues, *worker.keys, repr(worker.hands))].append(worker)
@@ -116,8 +125,11 @@ def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:
 
 
 def _parts(pairs: Iterable[Pair]) -> Collection[Collection[Pair]]:
-    """Each pair, the pairs of each key, whose concurrency holds over its queues, those of each queue, and all; once
-    each, as most keys are in one queue."""
+    """Return the groups whose times are estimated: each pair, the pairs of each key and of each queue, and all.
+
+    A key's group is needed because its concurrency holds over all queues. Equal groups are given once, because most
+    keys are in one queue.
+    """
     parts: dict[tuple[str | None, str | None], list[Pair]] = defaultdict(list)
     for pair in pairs:
         queue, key = pair

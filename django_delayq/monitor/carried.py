@@ -1,4 +1,4 @@
-"""What a broker without a store holds that somebody may want to do something about, a page at a time."""
+"""Find the messages in a broker without a store that somebody may want to do something about, a page at a time."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from django_delayq.monitor.patience import within
 from django_delayq.monitor.waiting import is_asked_for
 
 PAGE = 50
-"""So many of each kind are given at a time."""
+"""Messages of each kind on a page."""
 
 LAST = 20
-"""The last page: a broker reads all before it, too."""
+"""The last page, because the broker reads all messages before a page too."""
 
 LOOKED_THROUGH = 500
-"""So many of each queue are looked through for those that were retried."""
+"""Messages of each queue that are looked through for retried ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Messages of one kind. `number` begins with 1; `is_more`: there are others after these."""
+    """Messages of one kind. `number` begins with 1, and `is_more` says whether others follow these."""
 
     infos: Sequence[Info]
     number: int
@@ -31,14 +31,17 @@ class Page:
 
     @property
     def is_last(self) -> bool:
-        """Whether no page follows."""
+        """Return whether no page follows."""
         return self.number >= LAST or not self.is_more
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Buried messages, newest first; those that wait for their next attempt, of the next 500 of each queue; and those
-    that no live worker asks for. The last two in due order."""
+    """Pages of buried, retried and parked messages.
+
+    Buried messages come newest first, the others in due order. Retried ones wait for their next attempt; they are those
+    among the next 500 of each queue. No live worker asks for parked ones.
+    """
 
     buried: Page
     retried: Page
@@ -48,8 +51,10 @@ class Carried:
 def carried(
     using: str = DEFAULT_ALIAS, pages: Mapping[str, int] | None = None, *, patience_s: float | None = None
 ) -> Carried:
-    """Look at the messages that a broker carries: the first page of each kind, or those that `pages` names, such as
-    `{"buried": 2}`. Changes nothing; raises as `status` does."""
+    """Look at the messages that a broker carries. Changes nothing, and raises as `status` does.
+
+    It is the first page of each kind, or the one that `pages` says, such as `{"buried": 2}`.
+    """
     return within(patience_s, partial(_carried, get_broker(using), pages or {}))
 
 

@@ -1,4 +1,4 @@
-"""The database connection of looks from threads that Django knows nothing of, and so closes nothing in."""
+"""Close database connections in threads that Django doesn't know, because it closes none there."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,10 @@ from django_delayq.conf import get_alias
 
 @contextmanager
 def closed_after(using: str) -> Iterator[None]:
-    """Close the connection to the store's database that is opened meanwhile. One that was open stays."""
+    """Close the connection to the store's database if it was opened in the block.
+
+    One that was open before stays open.
+    """
     alias = get_alias(using)
     if alias.store is None:
         yield

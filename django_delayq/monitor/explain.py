@@ -1,4 +1,4 @@
-"""Where one message is, what happened to it, and what happens next."""
+"""Explain where one message is, what happened to it, and what happens next."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +21,12 @@ from django_delayq.store.story import Story, story as story_of
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One message at `now_ms`, by the clock that decides.
+    """One message at `now_ms`, by the authoritative clock.
 
-    `happens_next` is in the language that is active. `parked`: it waits, and no live worker asks for its key. `pauses`:
-    those of its queue and key. `max_attempts` is None when neither the message nor a handler known here says it.
-    `story` is what a store tells beside. `alarms` are those that the broker holds for a row; None without a store, and
-    where the broker is away.
+    `happens_next` is in the active language. `parked` says that it waits and no live worker asks for its key. `pauses`
+    are those of its queue and key. `max_attempts` is None if neither the message nor a handler known here sets it.
+    `story` has the facts that only a store has. `alarms` are those that the broker holds for a row; None without a
+    store, and while the broker is away.
     """
 
     info: Info
@@ -40,9 +40,10 @@ class Explanation:
 
 
 def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
-    """The message that waits or runs under `id`, else the one buried last, else None. Changes nothing.
+    """Explain the message that waits or runs under `id`, else the one buried last. Changes nothing.
 
-    With a store also one that finished or was cancelled: what ended last.
+    With a store a finished or cancelled message is explained too: if none waits or runs, it is the one that ended last.
+    Return None if there is no message.
     """
     broker = get_broker(using)
     if isinstance(broker, StoredBroker):
@@ -63,7 +64,7 @@ def _explain_row(broker: StoredBroker, id: str, using: str) -> Explanation | Non
         if lists_alarms(broker.clock):
             alarms = tuple(broker.find_alarms(header.queue, header.key, [story.pk]))
         workers = broker.workers()
-    except DelayqError:  # the row tells, also while the broker is away; who asks for its key can't be known
+    except DelayqError:  # the row is known without the broker; the workers that ask for its key are not
         explanation = _explanation(broker, story.info, story.now_ms, None, using)
         return replace(explanation, story=story)
     explanation = _explanation(broker, story.info, story.now_ms, workers, using)

@@ -1,4 +1,4 @@
-"""What falls due in the next hours, and how long the live workers take for it."""
+"""Forecast what falls due in the next hours, and how long the live workers take for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,10 +10,10 @@ from django_delayq.support.timestamps import HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """What falls due from `starts_ms` on, until the full hour.
+    """The messages that fall due from `starts_ms` on, until the full hour.
 
-    `complete`: no more than `due` is known to fall due; else it is a part. `drain` is how long that and what is left of
-    the hours before take.
+    `complete` says that all of them were counted; else `due` is a part. `drain` is how long they take, with what is
+    left over from the hours before.
     """
 
     starts_ms: int
@@ -23,9 +23,9 @@ class Hour:
 
 
 def forecast(waiting: Waiting, capacity: Capacity | None) -> tuple[Hour, ...]:
-    """The rest of this hour and the next ones. What is ready now counts to the first.
+    """Return the rest of this hour and the next ones. The messages that are ready now are part of the first.
 
-    No `capacity`: the workers are not known, and no time is.
+    Without `capacity` the workers are not known, and no times are.
     """
     now_ms, known_until_ms = waiting.counts.now_ms, waiting.known_until_ms
     left: Mapping[Pair, float] = {(one.queue, one.key): one.ready for one in waiting.counts.waiting if one.ready}
@@ -51,7 +51,7 @@ def _sum(left: Mapping[Pair, float], due: Mapping[Pair, int]) -> Mapping[Pair, f
 
 
 def _left(load: Mapping[Pair, float], times_ms: Mapping[Pair, float | None], span_ms: int) -> Mapping[Pair, float]:
-    """What an hour does not finish: all of what nobody asks for, and of what nobody knows how long it takes."""
+    """Return what is left after an hour, which includes all messages whose time is not known."""
     left = {}
     for pair, number in load.items():
         taken_ms = times_ms.get(pair)

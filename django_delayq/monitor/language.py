@@ -1,4 +1,4 @@
-"""What was told in English, in the language that is active."""
+"""Translate texts that were made in English into the active language."""
 
 from django.utils.translation import gettext
 
@@ -6,7 +6,10 @@ from django_delayq.support.texts import Text
 
 
 def translated(told: object) -> str:
-    """A text, or the reason of an error, translated as far as it is one of ours; a server's own words stay."""
+    """Return a text, or the reason of an error, in the active language.
+
+    Words that are not ours, such as a server's, stay.
+    """
     if isinstance(told, Exception) and len(told.args) == 1:
         told = told.args[0]
     if not isinstance(told, Text):

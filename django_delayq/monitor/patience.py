@@ -1,4 +1,4 @@
-"""Looks at a broker that are given up after a while: a page about a hung server must not hang too."""
+"""Give up looking at a broker after a while: a page about a hung server must not hang too."""
 
 import threading
 from collections.abc import Callable
@@ -12,9 +12,10 @@ T = TypeVar("T")
 
 
 def within(seconds: float | None, look: Callable[[], T]) -> T:
-    """What `look` gives or raises. Raises `BrokerUnavailable` after so many seconds; None waits for it.
+    """Return the result of `look`, or raise its error. Raises `BrokerUnavailable` after `seconds`; None waits for ever.
 
-    It goes on in a thread of its own then, until the time-outs of the broker end it: it must not use the database.
+    After that time `look` goes on in its own thread until the time-outs of the broker end it. So it must not use the
+    database.
     """
     if seconds is None:
         return look()

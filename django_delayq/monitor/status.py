@@ -1,4 +1,4 @@
-"""How one alias is doing, in one frozen value."""
+"""The state of one alias, in one frozen value."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -27,18 +27,18 @@ _MOST_ERRORS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Every figure of one alias at `now_ms`, by the clock that decides. Instants are epoch milliseconds, lengths ms.
+    """Every figure of one alias at `now_ms`, by the authoritative clock. Instants are epoch milliseconds, lengths ms.
 
-    Suspects wait apart: they are in no set, and count as neither pending nor ready. `clock_skew_ms` is how far that
-    clock is at least ahead of this machine's (negative: behind).
-    `broker_away`: the broker of a store does not answer. Then its workers are not known, and nothing is told as parked.
+    Suspects wait apart: they are in no set, and count as neither pending nor ready. `clock_skew_ms` is the least by
+    which the authoritative clock is ahead of this machine's (negative: behind), `broker_skew_ms` the least by which the
+    broker's clock is ahead of the database's. `broker_away` says that the broker of a store does not answer. Then its
+    workers are not known, and nothing is reported as parked.
 
-    Large numbers are counted in part. With a store `capped` tells that there may be more waiting, ready or running, and
-    the `totals` are left to the audit. `in_part` names those of `error`, `errors_last_hour` and `retried` (waits or
-    runs after a failure) that were counted as far as they are at all: there may be more; and `waiting` where there are
-    more queues and keys. `broker_skew_ms` is how far the broker's clock is at least ahead of the database's. `untimed`
-    are keys that wait and of which no message is known to have run: the times of the forecast are without them. Without
-    a store, what only rows tell is None, and there is no forecast.
+    Large numbers are counted in part. With a store, `capped` says that more may be waiting, ready or running, and the
+    `totals` are left to the audit. `in_part` names those of `error`, `errors_last_hour` and `retried` (waiting or
+    running after a failure) that may be higher than counted, and `waiting` if there are more queues and keys. `untimed`
+    are the waiting keys of which no message is known to have run: they are left out of the times of the forecast.
+    Without a store, the figures that only rows give are None, and there is no forecast.
     """
 
     now_ms: int
@@ -63,49 +63,49 @@ class Status:
 
     @property
     def stored(self) -> bool:
-        """Whether the alias has a store, whose rows may be listed and measured."""
+        """Return whether the alias has a store, whose rows may be listed and measured."""
         return self.last_hour is not None
 
     @property
     def pending(self) -> int:
-        """How many messages are not due yet."""
+        """Return how many messages are not due yet."""
         return sum(each.pending for each in self.waiting)
 
     @property
     def ready(self) -> int:
-        """How many messages are due and held by nobody, parked ones included."""
+        """Return how many messages are due and held by nobody, parked ones included."""
         return sum(each.ready for each in self.waiting)
 
     @property
     def capped(self) -> bool:
-        """Whether there may be more of what waits and runs."""
+        """Return whether more may be waiting or running than were counted."""
         return "waiting" in self.in_part or any(each.capped for each in self.waiting)
 
     @property
     def ready_capped(self) -> bool:
-        """Whether there may be more of what is due: of what is ready, and of what runs."""
+        """Return whether more may be due, ready or running, than were counted."""
         return "waiting" in self.in_part or any(each.ready_capped for each in self.waiting)
 
     @property
     def parked(self) -> tuple[WaitingSet, ...]:
-        """The sets that no live worker asks for."""
+        """Return the sets that no live worker asks for."""
         return tuple(each for each in self.waiting if each.parked)
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the earliest waiting message is due, or was."""
+        """Return when the earliest waiting message is due, or was."""
         return min((each.next_due_ms for each in self.waiting if each.next_due_ms is not None), default=None)
 
     @property
     def lag_ms(self) -> int:
-        """How late the oldest ready message is; 0 when none is ready."""
+        """Return how late the oldest ready message is; 0 if none is ready."""
         return max((each.lag_ms for each in self.waiting), default=0)
 
 
 def status(using: str = DEFAULT_ALIAS, *, patience_s: float | None = None, zone: tzinfo = UTC) -> Status:
     """Look at everything of an alias once. Changes nothing. The forecast is by the hours of `zone`.
 
-    Raises `BrokerUnavailable` or `BrokerRefused` where a broker without a store can't tell, or has not done so in
+    Raises `BrokerUnavailable` or `BrokerRefused` if a broker without a store can't answer, or has not done so within
     `patience_s` seconds; and `StoreUnavailable`. The broker of a store may be away.
     """
     broker = get_broker(using)
@@ -115,7 +115,7 @@ def status(using: str = DEFAULT_ALIAS, *, patience_s: float | None = None, zone:
 
 
 def now_ms(using: str = DEFAULT_ALIAS) -> int:
-    """The clock that decides."""
+    """Return the time by the authoritative clock, in epoch milliseconds."""
     broker = get_broker(using)
     if isinstance(broker, StoredBroker):
         with broker.database.available():
@@ -212,7 +212,7 @@ def _away(broker: StoredBroker, error: Exception) -> ServerReport:
 
 
 def _errors_since(broker: Broker, since_ms: int, most: int) -> int:
-    """How many were buried since then, of the newest thousand."""
+    """Return how many were buried since then, among the newest thousand."""
     number = 0
     for offset in range(0, min(most, _MOST_ERRORS), _ERRORS_PAGE):
         page = broker.errors(_ERRORS_PAGE, offset)

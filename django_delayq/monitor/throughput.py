@@ -1,4 +1,7 @@
-"""How much was done of late, how late it started, how long it ran: counted where that is quick, else sampled."""
+"""Measure how much finished lately, how late it started, and how long it ran.
+
+Messages are counted where that is quick, else sampled.
+"""
 
 import math
 from bisect import bisect_left
@@ -13,19 +16,22 @@ from django_delayq.store.ended import BURST_MS, MINUTE_MS, Finished, Minute, Sam
 from django_delayq.store.figures import Pair
 
 MOST_COUNTED = 10_000
-"""So many messages are counted, the last ones. Of what finished before, as much is known as fell in windows."""
+"""The most messages that are counted, the latest. What finished before them is estimated from windows of time."""
 WINDOWS = 60
 MOST_OF_A_WINDOW = 50
-"""Of so many in a window it is told how late they had started."""
+"""The most messages in a window whose lateness is read."""
 MOST_SAMPLED = 2_000
-"""And of about so many of those that are counted."""
+"""The most messages among the counted ones whose lateness is read; roughly."""
 PARTS = 60
-"""A span is shown in so many parts, each of whole minutes."""
+"""The parts that a span is shown in, each of whole minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """How long after their due time messages started, in ms: half of them within `p50`, …"""
+    """How long after their due times messages started, in ms.
+
+    Half of them started within `p50`, 95 % within `p95`, and 99 % within `p99`.
+    """
 
     p50: int
     p95: int
@@ -37,7 +43,7 @@ class Throughput:
     """The messages that finished in the `span_ms` up to now.
 
     `parts` are their numbers in equal parts of the span, oldest first. `busiest_per_s` is the highest rate of
-    ten seconds, one after another back from now. `lateness` is None when nothing finished. All are `estimated` where
+    the steps of ten seconds back from now. `lateness` is None if nothing finished. The figures are `estimated` if
     counting would take long.
     """
 
@@ -50,19 +56,21 @@ class Throughput:
 
     @property
     def per_s(self) -> float:
-        """The mean rate."""
+        """Return the mean rate per second."""
         return self.finished * 1000 / self.span_ms
 
 
 Window = tuple[int, int, float]
-"""After, up to, and how long a while it stands for, in ms."""
+"""Its start (excluded), its end (included), and the length of time that it stands for, all in ms."""
 
 
 def measure(
     database: Database, now_ms: int, spans_ms: Sequence[int], pairs: Sequence[Pair]
 ) -> tuple[list[Throughput], dict[str, float]]:
-    """What finished in each of the spans of whole hours up to `now_ms`, and how long messages of each key ran of late,
-    in ms; in two statements."""
+    """Return what finished in each of the spans up to `now_ms`, and the recent mean run time of each key in ms.
+
+    Spans are whole hours. It takes two statements.
+    """
     newest, ran_of_last = ended.finished(database, now_ms, max(spans_ms), MOST_COUNTED + 1)
     rare = ran.rare(ran_of_last, pairs)
     windows = windows_before(newest.after_ms, [now_ms - span_ms for span_ms in spans_ms], Random(now_ms))
@@ -81,7 +89,10 @@ def measure(
 def throughput(
     now_ms: int, span_ms: int, newest: Finished, late_ms: Sequence[int], sampled: Sequence[tuple[Window, Sample]]
 ) -> Throughput:
-    """Of a span: what was counted, how late some of that had started, and what fell in windows of the time before."""
+    """Put the figures of a span together from counted messages and samples.
+
+    `late_ms` is how late some of the counted ones started. `sampled` are windows of the time before them.
+    """
     minutes = _within(newest, span_ms)
     counted = sum(minute.finished for minute in minutes.values())
     parts = [0.0] * PARTS
@@ -105,8 +116,11 @@ def throughput(
 
 
 def windows_before(until_ms: int, starts_ms: Sequence[int], pick: Random) -> list[Window]:
-    """Windows as long as a burst, at moments that no timetable of messages can share: `WINDOWS` in each stretch between
-    `until_ms` and the starts before it, one in each part of that."""
+    """Choose random windows of time before `until_ms`.
+
+    There are `WINDOWS` of them in each stretch between `until_ms` and the starts before it, one in each equal part. A
+    window is as long as a burst. Its moment is random because messages may follow a timetable.
+    """
     windows = []
     for start_ms in sorted((start_ms for start_ms in starts_ms if start_ms < until_ms), reverse=True):
         part_ms = (until_ms - start_ms) / WINDOWS
@@ -119,7 +133,7 @@ def windows_before(until_ms: int, starts_ms: Sequence[int], pick: Random) -> lis
 
 
 def lateness(late: Iterable[tuple[int, float]]) -> Lateness | None:
-    """Of lengths, and how many messages each stands for."""
+    """Return the quantiles of pairs of a lateness and the number of messages that it stands for."""
     in_order = sorted(late)
     if not in_order:
         return None

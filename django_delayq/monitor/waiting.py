@@ -1,4 +1,4 @@
-"""What waits, queue by queue and key by key, and whether a worker asks for it."""
+"""Tell what waits, by queue and key, and whether a worker asks for it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from django_delayq.brokers.base import Counts, Pause, SetCount, WorkerInfo, cove
 
 @dataclass(frozen=True, slots=True)
 class WaitingSet:
-    """What waits for one (queue, key).
+    """The messages that wait for one (queue, key).
 
-    `parked`: no live worker asks for it. `paused`: no worker starts it for now. `pending_capped`,
-    `ready_capped`: there may be more than were counted.
+    `parked` says that no live worker asks for it, `paused` that no worker starts it for now. `pending_capped` and
+    `ready_capped` say that there may be more than were counted.
     """
 
     queue: str
@@ -27,20 +27,20 @@ class WaitingSet:
 
     @property
     def capped(self) -> bool:
-        """Whether there may be more of what waits."""
+        """Return whether more may be waiting than were counted."""
         return self.pending_capped or self.ready_capped
 
 
 def waiting_sets(
     counts: Counts, workers: Sequence[WorkerInfo] | None, pauses: Sequence[Pause]
 ) -> tuple[WaitingSet, ...]:
-    """By queue and key. Without knowing the workers nothing is told as parked."""
+    """Return the sets in the order of queue and key. If the workers are not known, none is parked."""
     ordered = sorted(counts.waiting, key=lambda count: (count.queue, count.key))
     return tuple(_waiting_set(count, counts.now_ms, workers, pauses) for count in ordered)
 
 
 def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
-    """Whether a live worker runs messages of this queue and key."""
+    """Return whether a live worker runs messages of this queue and key."""
     return any(queue in worker.queues and key in worker.keys for worker in workers)
 
 

@@ -1,1 +1,4 @@
-"""The data pipeline on Spark: a data source, and jobs over DataFrames. Needs the extra `spark`; nothing imports it."""
+"""The data pipeline on Spark: a data source, and jobs over DataFrames.
+
+It needs the extra `spark`. Only the command `delayq_spark` and `pyspark_delayq` import it.
+"""

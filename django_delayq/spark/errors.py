@@ -1,4 +1,4 @@
-"""What the pipeline raises, in words for who runs a job."""
+"""The errors of the pipeline, in words for the person who runs a job."""
 
 import re
 from typing import Any
@@ -15,17 +15,17 @@ class SparkError(DelayqError):
 
 
 def reason_of(error: Exception) -> str:
-    """What went wrong, without the tracebacks of Spark's processes that PySpark puts into its message."""
+    """Return the reason of an error, without the tracebacks of Spark's processes that PySpark puts into its message."""
     told = _LAST_OF_TRACEBACK.findall(str(error))
     if told:
         return str(told[-1]).strip()
     if isinstance(error, Py4JJavaError):
         return _of_java(error.java_exception)
-    return str(error).strip().partition("\n")[0]  # what can't be parsed is told after an empty line
+    return str(error).strip().partition("\n")[0]  # the message of a parse error goes on after an empty line
 
 
 def _of_java(error: Any) -> str:
-    """What failed, and what was the first cause of it; the cause alone where the other only wraps it."""
+    """Return the message of a Java error and that of its first cause; the cause alone if the other only wraps it."""
     cause = error
     while cause.getCause() is not None:
         cause = cause.getCause()

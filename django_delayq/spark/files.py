@@ -1,4 +1,4 @@
-"""Files: whole or not there, with errors that name the place."""
+"""Read and write files that are whole or not there, with errors that name the place."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from django_delayq.spark.errors import SparkError
 
 
 def located(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URI, and the path on it. Raises `SparkError` for one that can't be reached."""
+    """Return the file system of a path or URI, and the path on it. Raises `SparkError` if it can't be reached."""
     if "://" not in path:
         return fs.LocalFileSystem(), path.rstrip("/")
     try:
@@ -24,7 +24,7 @@ def located(path: str) -> tuple[fs.FileSystem, str]:
 
 @contextmanager
 def parquet_file(filesystem: fs.FileSystem, path: str) -> Iterator[parquet.ParquetFile]:
-    """A file to be read. Raises `SparkError` for what is none, or half of one."""
+    """Open a Parquet file for the block. Raises `SparkError` if it is missing, broken, or something else."""
     try:
         file = parquet.ParquetFile(path, filesystem=filesystem)
     except (OSError, pa.ArrowInvalid) as error:
@@ -35,7 +35,7 @@ def parquet_file(filesystem: fs.FileSystem, path: str) -> Iterator[parquet.Parqu
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Raise `SparkError` for a file system that refuses or is full, with the place: Arrow doesn't tell it."""
+    """Raise `SparkError` with the place if the file system refuses or is full: Arrow's errors don't name the place."""
     try:
         yield
     except OSError as error:
@@ -57,12 +57,12 @@ def write_whole(path: str, content: str | bytes) -> None:
 
 
 def write_tables(tables: dict[str, DataFrame]) -> None:
-    """Write rows as Parquet, by directory, in the place of what is there. Raises `SparkError`.
+    """Replace tables, each a directory of Parquet, by rows. Raises `SparkError`.
 
-    Whenever this is killed each table is whole or not there, and none is there beside an older one.
+    Whenever this is killed, each table is whole or not there, and no new one is there beside an old one.
     """
     for path, rows in tables.items():
-        # To one file: of several, some would be there before the others.
+        # To one file: if there were several, some would be there before the others.
         rows.repartition(1).write.mode("overwrite").option("compression", "zstd").parquet(_beside(path))
     for path in reversed(tables):
         _remove(path)

@@ -1,4 +1,4 @@
-"""Ctrl-C while a job runs, without the tracebacks that Java and Py4J would tell of it."""
+"""Handle Ctrl-C while a job runs, without the tracebacks that Java and Py4J would write."""
 
 import logging
 import signal
@@ -11,10 +11,10 @@ from types import FrameType
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """A Ctrl-C within the block is raised at its end, a second one at once.
+    """Hold back a Ctrl-C in the block: it is raised at the end, a second one at once.
 
-    For Java's start, which lasts seconds: if it is left alone amid that it tells of it in a traceback, and may live on.
-    Nothing is held back outside the main thread, since no other is told of signals.
+    This is for Java's start, which takes seconds. If it is abandoned half-way, it writes a traceback, and Java may live
+    on. Nothing is held back outside the main thread, because only that one receives signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -39,9 +39,9 @@ def held_back() -> Iterator[None]:
 
 @contextmanager
 def without_tracebacks() -> Iterator[None]:
-    """Within the block Py4J, which logs to the root logger, logs no traceback: of a Ctrl-C it has several.
+    """Suppress the log records of Py4J in the block: for a Ctrl-C it logs several tracebacks to the root logger.
 
-    What else goes wrong there is raised.
+    Its other errors are raised too, so nothing is lost.
     """
     root = logging.getLogger()
     root.addFilter(_is_not_of_py4j)

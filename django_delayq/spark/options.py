@@ -1,4 +1,4 @@
-"""The options of the data source: text from whoever calls, into checked values."""
+"""Turn the options of the data source, which are text from the caller, into checked values."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
@@ -12,46 +12,46 @@ from django_delayq.support.validation import did_you_mean, shown
 T = TypeVar("T")
 
 _SPARKS = ("path", "checkpointlocation", "queryname")
-"""What Spark itself reads."""
+"""The options that Spark itself reads."""
 
 
 class Given:
-    """The options as given: names in any case. Each is read once; what is left over at the end is unknown."""
+    """The options as given, by names in any case. Each is read once, and what is left over at the end is unknown."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in options.items()}
         self._known: list[str] = []
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """The text of an option; an empty one is none."""
+        """Return the text of an option; the default if it is missing or empty."""
         self._known.append(name)
         return self._given.get(name.lower()) or default
 
     def one_of(self, name: str, choices: Iterable[str], default: str) -> str:
-        """One of some words."""
+        """Return a word out of `choices`."""
         value = self.text(name) or default
         if value not in choices:
             raise SparkError(f"option {name}={shown(value)} is unknown: {did_you_mean(value, choices)}")
         return value
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Names, with commas between them."""
+        """Return names from a text with commas between them."""
         return tuple(part.strip() for part in (self.text(name) or "").split(",") if part.strip())
 
     def count(self, name: str, default: int) -> int:
-        """A whole number of at least 1."""
+        """Return a whole number of at least 1."""
         return self._parsed(name, default, _count)
 
     def length_ms(self, name: str, default: str) -> int:
-        """A length of time such as "30s", in ms."""
+        """Return a length of time such as 30s in ms."""
         return self._parsed(name, to_ms(default, name), lambda text: to_ms(text, name))
 
     def site(self) -> tuple[str, str]:
-        """The settings module and the alias."""
+        """Return the settings module and the alias."""
         return settings_module(self.text("settings")), self.text("using") or DEFAULT_ALIAS
 
     def no_others(self) -> None:
-        """Raise for options that nobody asked for."""
+        """Raise `SparkError` for an option that no one has read."""
         known = {name.lower() for name in self._known}
         for name in self._given:
             if name not in known and name not in _SPARKS:

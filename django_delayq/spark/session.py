@@ -1,4 +1,4 @@
-"""A Spark session that the data source runs on."""
+"""Build a Spark session that the data source runs on."""
 
 import os
 import sys
@@ -28,11 +28,11 @@ _LOCAL_DEFAULTS = {
 def build_session(
     app_name: str = "django-delayq", *, master: str | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session of this process, or a new one.
+    """Return the session of this process, or a new one.
 
-    Under `spark-submit` it is the cluster's; else one on `master` (default: all cores of this machine), with Java from
-    JAVA_HOME or from the extra `spark`. Its Python processes are of this interpreter and find what this process
-    imports. `config` comes on top. Raises `SparkError` when there is no Java, or Spark does not start.
+    Under `spark-submit` it is the cluster's. Else it runs on `master` (default: all cores of this machine), with Java
+    from JAVA_HOME or from the extra `spark`. Its Python processes use this interpreter, and can import what this
+    process can. `config` comes on top. Raises `SparkError` if there is no Java, or Spark does not start.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(app_name)
@@ -49,7 +49,7 @@ def build_session(
 
 
 def check_zone(spark: SparkSession) -> None:
-    """Raise `SparkError` unless the session's time zone is UTC: in another, days would be cut elsewhere at each run."""
+    """Raise `SparkError` unless the session's time zone is UTC: in others, days would be cut otherwise at each run."""
     zone = spark.conf.get("spark.sql.session.timeZone")
     if zone not in ("UTC", "Etc/UTC"):
         raise SparkError(f"The session's time zone is {zone!r}; set spark.sql.session.timeZone to 'UTC'.")
@@ -57,7 +57,7 @@ def check_zone(spark: SparkSession) -> None:
 
 @contextmanager
 def _environment(submitted: bool) -> Iterator[None]:
-    """What Spark reads from the environment when it starts; put back at the end."""
+    """Set the variables that Spark reads when it starts, for the block."""
     if submitted or SparkSession.getActiveSession() is not None:
         yield
         return

@@ -1,4 +1,4 @@
-"""The Django site in the Python processes of Spark: they plan, write and read, and start without one."""
+"""Set up the Django site in the Python processes of Spark, which plan, write and read, and start without one."""
 
 import gc
 import os
@@ -13,7 +13,10 @@ VARIABLE = "DJANGO_SETTINGS_MODULE"
 
 
 def settings_module(given: str | None) -> str:
-    """The settings that the option `settings` names, else the environment. Raises `SparkError` for none."""
+    """Return the settings module that the option `settings` names, else the environment.
+
+    Raises `SparkError` if none does.
+    """
     module = given or os.environ.get(VARIABLE)
     if not module:
         raise SparkError(f"Which site? Set {VARIABLE}, or give option('settings', 'mysite.settings').")
@@ -21,9 +24,9 @@ def settings_module(given: str | None) -> str:
 
 
 def enter(module: str, using: str) -> Alias:
-    """Set the site up in this process, if it is not yet, and give one alias of its DELAYQ.
+    """Set the site up in this process, if it is not yet, and return one alias of its DELAYQ.
 
-    Raises `SparkError` for a module that is not here: a cluster needs the site's code on every node.
+    Raises `SparkError` if the module is not here: a cluster needs the site's code on every node.
     """
     if not settings.configured:
         os.environ[VARIABLE] = module
@@ -31,5 +34,5 @@ def enter(module: str, using: str) -> Alias:
             django.setup()
         except ImportError as error:
             raise SparkError(f"The site {module!r} can't be imported in a process of Spark: {error}") from error
-        gc.freeze()  # PySpark collects garbage after each task, and would look through all that is loaded: 0.1 s
+        gc.freeze()  # PySpark collects garbage after each task, and would visit all that is loaded: 0.1 s
     return get_alias(using)

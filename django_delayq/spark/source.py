@@ -1,4 +1,4 @@
-"""The data source `delayq`, through the Python Data Source API of PySpark 4.1 and newer."""
+"""The data source `delayq`, for the Python Data Source API of PySpark 4.1 and newer."""
 
 from collections.abc import MutableMapping
 
@@ -16,7 +16,10 @@ from django_delayq.spark.write.writer import Writer
 
 
 class DelayqSource(DataSource):
-    """`write` sends a message per row, `read` gives a row per message; as streams too. See docs/reference/spark.md."""
+    """The data source. `write` sends a message per row, `read` gives a row per message; both may be streams.
+
+    See docs/reference/spark.md.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -27,7 +30,7 @@ class DelayqSource(DataSource):
         return "delayq"
 
     def schema(self) -> StructType:
-        # A stream and a read ask for it alike; each checks its own options.
+        # A stream and a read both ask for it, and each checks its own options.
         given = {name.lower(): value for name, value in self._given.items()}
         if "startingfrom" in given:
             stream = StreamOptions.of(self._given)

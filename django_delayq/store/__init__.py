@@ -1,4 +1,4 @@
-"""The reliability layer: rows in the database are the record, and a broker is their clock."""
+"""The reliability layer: rows in the database are the record, and a broker, their clock, tells when to look at them."""
 
 from django_delayq.store.broker import StoredBroker
 

@@ -1,4 +1,4 @@
-"""Writes the ends of leases in a short transaction, for databases that can't move rows in one statement."""
+"""Write the ends of leases in a short transaction, for databases that can't move rows in one statement."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,18 +26,18 @@ class _Locked(NamedTuple):
 
     @property
     def is_written(self) -> bool:
-        """Whether anything is written."""
+        """Return whether anything is written."""
         return not self.transition.is_repeated(interrupted=self.is_interrupted)
 
     @property
     def ended_ms(self) -> int:
-        """When the attempt ended. The worker's idea of the clock may be ahead, never what is kept."""
+        """Return when the attempt ended, never later than now: the worker's estimate of the clock may be ahead."""
         ended_ms = self.transition.ended_ms
         return self.now_ms if ended_ms is None else min(ended_ms, self.now_ms)
 
     @property
     def started_ms(self) -> int:
-        """When the attempt started: at its claim, where the worker does not say."""
+        """Return when the attempt started: at its claim, where the worker does not say."""
         started_ms = self.transition.started_ms
         return min(self.claimed_ms if started_ms is None else started_ms, self.ended_ms)
 
@@ -58,7 +58,7 @@ def finish_here(database: Database, pk: int, token: int, started_ms: int) -> boo
 
 
 def interrupted(dialect: Dialect) -> str:
-    """Return what is set of a row whose attempt the stop of its worker interrupted."""
+    """Return what to set in a row whose attempt was interrupted by the stop of its worker."""
     return f"interrupted = (1 = 1), lease_until = {dialect.now} + {INTERRUPT_MS}"
 
 
@@ -76,7 +76,7 @@ def _apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseI
 
 
 def _lock(database: Database, transitions: Sequence[Transition]) -> list[_Locked]:
-    """Lock the rows whose lease is still held, but for those that another transaction holds."""
+    """Lock the rows whose lease is still held, except those that another transaction has locked."""
     by_lease = {(one.id, one.token): one for one in transitions}
     held = leases(database, transitions)
     rows = database.rows(

@@ -1,8 +1,8 @@
-"""The audit of a store: the tables against one another, their tally, and the clock's alarms.
+"""Audit a store: the tables against one another, their tally, and the clock's alarms.
 
-A store counts no sends, since a shared counter would make every send wait for the others. So "sent" is what was found,
-added up. What can be held against something else: each row is in one table, what was removed for good is counted, no
-lease is longer than workers take, and each near row that nobody holds has its alarm, in time.
+A store counts no sends, because a shared counter would make every send wait for the others. So "sent" is the sum of
+what was found. These can be checked: each row is in one table, what was removed for good is counted, no lease is longer
+than workers take, and each near row that nobody holds has its alarm, in time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from django_delayq.store.sweep import unheard
 from django_delayq.support.units import to_text
 
 LEASES = 10
-"""A lease may end so many of them from now, as for the upkeep of Redis: workers may have been given a longer one."""
+"""A lease may end up to this many lease lengths from now, as in the upkeep of Redis: workers may use a longer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Placed:
 
     @property
     def silence(self) -> str:
-        """The difference in words, where the clock has none in time."""
+        """Return the difference in words, where the clock has no alarm in time."""
         return f"message {self.id!r} was placed, and the broker has no alarm for it in time"
 
 
 def audit(database: Database, clock: Timer, horizon_ms: int, lease_ms: int) -> Audit:
-    """Name what does not add up. Alarms are looked at in pages, twice where one seems to be missing."""
+    """Return the figures, and what does not add up. Alarms are read in pages, twice where one seems to be missing."""
     figures = counts(database)
     places = {
         "pending": sum(one.pending for one in figures.waiting),
@@ -63,10 +63,9 @@ def audit(database: Database, clock: Timer, horizon_ms: int, lease_ms: int) -> A
 
 
 def repair(database: Database, clock: Timer, horizon_ms: int) -> list[str]:
-    """Mend the differences that have one right answer: put the alarms that are missing, move on a sequence that is
-    behind. Gives what was mended.
+    """Mend the differences that have one right answer: put missing alarms, move on a sequence that is behind.
 
-    A clock that can't be asked for its alarms is left to the sweep.
+    Returns what was mended. A clock that can't be asked for its alarms is left to the sweep.
     """
     mended = sequence.mend(database)
     if not lists_alarms(clock):
@@ -78,7 +77,7 @@ def repair(database: Database, clock: Timer, horizon_ms: int) -> list[str]:
 
 
 def without_alarm(database: Database, clock: AlarmIndex, horizon_ms: int) -> Iterator[Placed]:
-    """The rows that only a sweep would find."""
+    """Yield the placed rows that have no alarm in time, which only a sweep would find."""
     after_pk = 0
     while placed := _placed(database, horizon_ms, f"r.id > %s ORDER BY r.id LIMIT {BATCH}", [after_pk]):
         after_pk = int(placed[-1].alarm.pk)
@@ -101,13 +100,13 @@ def _placed(database: Database, horizon_ms: int, condition: str, parameters: lis
 
 
 def _silent(clock: AlarmIndex, placed: list[Placed]) -> list[Placed]:
-    """Those that have no alarm in time."""
+    """Return the rows that have no alarm in time."""
     silent = {alarm.pk for alarm in unheard(clock, [each.alarm for each in placed])}
     return [each for each in placed if each.alarm.pk in silent]
 
 
 def _stale(database: Database, clock: AlarmIndex, sets: Iterable[tuple[str, str]]) -> Iterator[int]:
-    """How many alarms, of each page, have no row. A cancel leaves its alarm behind, as it needs no broker."""
+    """Yield how many alarms of each page have no row. A cancel leaves its alarm behind, because it needs no broker."""
     for queue, key in sets:
         after = ""
         while True:

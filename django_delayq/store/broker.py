@@ -53,9 +53,9 @@ from django_delayq.store.sweep import Unfed
 from django_delayq.support.validation import did_you_mean
 
 MANY = 100
-"""How many alarms are taken at least, in all, of those pairs whose alarms were all stale."""
+"""How many alarms are taken at least, over all pairs whose alarms were all stale."""
 LEFT_ALONE_MS = 60_000
-"""How long messages that the clock carries are out of the way of alarms."""
+"""How long messages that the clock carries are kept out of the way of alarms."""
 
 
 class StoredBroker:
@@ -81,12 +81,17 @@ class StoredBroker:
         self.alarms_lost = False
         """Whether the last upkeep found that the clock may have lost alarms."""
         self.lost_of: frozenset[Pair] = frozenset()
-        """Those of which it may have lost very many, as a sweep found: they are claimed from the table meanwhile."""
+        """The pairs of which it may have lost very many, as a sweep found.
+
+        They are claimed from the table meanwhile.
+        """
 
     @classmethod
     def check(cls, alias: Alias) -> None:
-        """Whether there is its database, and it commits by itself. The clock's own check is made where its class is
-        named."""
+        """Raise `ImproperlyConfigured` unless the alias's database exists and commits by itself.
+
+        The clock is checked where its class is named.
+        """
         database = connections.settings.get(alias.database)
         if database is None:
             known = did_you_mean(alias.database, connections.settings)
@@ -102,7 +107,7 @@ class StoredBroker:
 
     @classmethod
     def places(cls, alias: Alias) -> frozenset[str]:
-        """Return none: those of the clock are told where its class is named."""
+        """Return no places: the clock's are listed where its class is named."""
         return frozenset()
 
     def open(self) -> None:
@@ -137,12 +142,12 @@ class StoredBroker:
             self._clock_left_out = True
             with self.database.available():
                 found = self._feed.claim(wants, lease_ms, worker)
-            # What was leased must not wait for the clock, nor be lost where that fails. The next claim asks it.
+            # Leased messages must not wait for the clock, nor be lost if it fails. The next claim asks it.
             if found.messages or found.buried or self.degraded.is_alone:
                 return found
         found, stale = self._claim_by_clock(wants, lease_ms, worker)
         self._met_stale = bool(stale)
-        # What fails from here on fails the next claim too, which follows at once. What was found must not be lost.
+        # An error from here on also fails the next claim, which follows at once. These messages must not be lost.
         if stale:
             with contextlib.suppress(DelayqError):
                 more, stale = self._claim_by_clock(_many(wants, stale), lease_ms, worker)
@@ -165,10 +170,11 @@ class StoredBroker:
         return pairs
 
     def claim_all(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
-        """As `claim`, and of the tables what the clock was not told of, or has lost.
+        """Claim as `claim` does, and then from the tables what the clock was not told of, or has lost.
 
-        Only when the clock has no alarm left: those of rows that are gone, of which it may have very many, would stay
-        ahead of the others, and each of those would be of a row that the tables gave the moment before.
+        It asks the tables only when the clock has no alarm left. Otherwise alarms of rows that are gone, of which the
+        clock may have very many, would stay ahead of the others, each of which would be of a row that the tables just
+        gave.
         """
         buried: list[BuriedInfo] = []
         ghosts: list[str] = []
@@ -186,15 +192,15 @@ class StoredBroker:
         return found
 
     def _claim_by_clock(self, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, Set[Pair]]:
-        """Claim what the clock tells of. Also return the pairs of which all that it gave was stale.
+        """Claim what the clock tells of. Also return the pairs for which it gave only stale alarms.
 
-        Very many more of that may be ahead of what is due: alarms of messages that were cancelled or moved together, or
-        that ran from the tables alone; and messages, which are left.
+        Very many more stale ones may be ahead of what is due: alarms of messages that were cancelled or moved together,
+        or that ran from the tables alone; and messages, which are left.
         """
         with self.degraded.asking():
             found = self.clock.claim(wants, lease_ms=lease_ms, worker=worker)
         self._clock_left_out = False
-        if found.away:  # that nothing is away a claim can't tell: it needs no memory
+        if found.away:  # a claim can't tell that nothing is away: it needs no memory
             self.degraded.hear(found.away)
         self._leave(found.messages)
         try:
@@ -203,7 +209,7 @@ class StoredBroker:
         except Exception:
             self._forget(found.alarms, found.alarms)  # back to be claimed again: they would lie idle for a lease
             raise
-        # What a clock that can't be asked does not tell of may be on its way.
+        # An alarm that a clock which can't be asked did not give may be on its way.
         may_be_left = found.left or not lists_alarms(self.clock)
         self.unfed.note(wants, found.alarms, rows.messages, left=may_be_left)
         self._forget(rows.over, rows.again)
@@ -215,7 +221,8 @@ class StoredBroker:
     def _leave(self, carried: Sequence[Claimed]) -> None:
         """Put back messages that were claimed along with alarms, for long enough not to be ahead of those.
 
-        They are from before the store was switched on, or forged. What can't be put back does so when its lease ends.
+        They are from before the store was switched on, or forged. Those that can't be put back now return when their
+        lease ends.
         """
         readable = [release(claimed, LEFT_ALONE_MS) for claimed in carried if claimed.header]
         if readable and carries_messages(self.clock):
@@ -267,7 +274,7 @@ class StoredBroker:
         return upkept
 
     def ask_clock(self, *, lease_ms: int) -> None:
-        """The clock's own upkeep, which proves that it can be written, and tells whether it may have lost alarms.
+        """Do the clock's own upkeep, which proves that it can be written, and tells whether it may have lost alarms.
 
         Raises `PartlyUnavailable` while a part of it is away, and `BrokerRefused` where it is another store's.
         """
@@ -295,7 +302,10 @@ class StoredBroker:
         return self.clock.owner_key
 
     def _own_clock(self) -> None:
-        """Have the clock be this store's, where it is nobody's since a loss. Raises `BrokerRefused` for another's."""
+        """Make the clock this store's, where it has no owner after a loss.
+
+        Raises `BrokerRefused` for another store's.
+        """
         with self.database.available():
             ours = identity.identify(self.database)
         if problems := identity.not_ours(self._alias, self.clock, self.clock.owner(ours), ours):
@@ -324,7 +334,7 @@ class StoredBroker:
         self.clock.wake()
 
     def _forget(self, over: Sequence[Alarm], again: Sequence[Alarm]) -> None:
-        """Drop claimed alarms, and put those of rows that wait again.
+        """Drop claimed alarms, and put again those of rows that still wait.
 
         The rows have moved already, and alarms prove nothing: those that can't be dropped lapse, and are found stale.
         """
@@ -348,7 +358,7 @@ class StoredBroker:
     def reschedule(
         self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None, by_ms: int | None = None
     ) -> list[bool]:
-        """Also, with `by_ms`, each so much later than it is due."""
+        """Change due times as the protocol says; with `by_ms`, move each due time later by that much."""
         check_batch(ids)
         found, alarms = byid.reschedule(self.database, ids, delay_ms, at_ms, by_ms)
         self._short_cut.put_after_commit(self.database.connection, alarms)
@@ -423,7 +433,7 @@ class StoredBroker:
         return audit.audit(self.database, self.clock, self.store.horizon, self._alias.options.lease)
 
     def repair(self) -> list[str]:
-        """Mend the differences of an audit that have one right answer. Gives what was mended, in words."""
+        """Mend the differences of an audit that have one right answer. Returns what was mended, in words."""
         return audit.repair(self.database, self.clock, self.store.horizon)
 
     def announce(self, worker: WorkerInfo) -> list[Pause]:
@@ -463,7 +473,7 @@ def _many(wants: Iterable[Want], pairs: Set[Pair]) -> list[Want]:
 
 
 def _add(found: Claims, more: Claims) -> None:
-    """Add what a later claim gave."""
+    """Add to a claim what a later one gave."""
     found.messages += more.messages
     found.buried += more.buried
     found.ghosts += more.ghosts

@@ -12,26 +12,26 @@ from django_delayq.store.statements import statements
 
 
 def cancel(database: Database, ids: Sequence[str]) -> set[str]:
-    """ready -> finish with the outcome cancelled. Gives the ids that waited."""
+    """Move waiting rows from ready to finish, with the outcome cancelled. Returns the ids that waited."""
     return database.transaction(partial(_cancel, database, ids))
 
 
 def purge(database: Database, ids: Sequence[str]) -> set[str]:
-    """Remove waiting rows for good, and count them. Gives the ids that waited."""
+    """Remove waiting rows for good, and count them. Returns the ids that waited."""
     return database.transaction(partial(_purge, database, ids))
 
 
 def purge_errors(database: Database, ids: Sequence[str]) -> set[str]:
-    """Remove all that is buried under the ids, and count it."""
+    """Remove every buried row of the ids, and count it."""
     return database.transaction(partial(_purge_errors, database, ids))
 
 
 def reschedule(
     database: Database, ids: Sequence[str], delay_ms: int, at_ms: int | None, by_ms: int | None = None
 ) -> tuple[set[str], list[Alarm]]:
-    """A new due time for waiting rows, counts as they are: with `by_ms` each so much later than its own.
+    """Give waiting rows a new due time, and keep their counts. With `by_ms` each is due that much later than before.
 
-    Gives the ids that waited, and alarms for them.
+    Returns the ids that waited, and alarms for them.
     """
     if not ids:
         return set(), []
@@ -52,7 +52,7 @@ def reschedule(
 
 
 def answers(ids: Sequence[str], found: Collection[str]) -> list[bool]:
-    """True for each id that was found, once."""
+    """Return for each id whether it was found; an id that is given twice was found only the first time."""
     left = set(found)
     each_answer = []
     for id in ids:

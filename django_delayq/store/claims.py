@@ -1,4 +1,4 @@
-"""claim: the only thing that gives the right to run. An alarm says where to look; the row decides."""
+"""Claim rows: the only way to get the right to run. An alarm says where to look; the row decides."""
 
 import secrets
 from collections import Counter
@@ -24,7 +24,7 @@ SUSPECT = (
 
 @dataclass(slots=True)
 class ClaimedRows:
-    """What a claim of rows gave: `messages`, alarms to put again for the rows to wait for, and the clock."""
+    """The result of a claim of rows: `messages`, alarms to put again for rows that must wait, and the clock's time."""
 
     now_ms: int
     messages: list[Claimed] = field(default_factory=list)
@@ -32,9 +32,9 @@ class ClaimedRows:
     over: list[Alarm] = field(default_factory=list)
     """Claimed alarms to forget: their rows were not leased."""
     lapsed: list[Alarm] = field(default_factory=list)
-    """Those of rows whose lease ran out."""
+    """Claimed alarms of rows whose lease ran out."""
     buried: list[BuriedInfo] = field(default_factory=list)
-    """Those of them that must not start twice."""
+    """The at-most-once messages whose lease ran out."""
 
 
 def claim(
@@ -48,8 +48,8 @@ def claim(
 ) -> ClaimedRows:
     """Lease the rows of `alarms` that are due and free, in one statement; look at the others once, without a lock.
 
-    `alarms` are for what `wants` asks for, of each set in order. `from_alarms` tells that the clock gave them: then it
-    knows of their rows, which are marked as placed.
+    `alarms` are for what `wants` asks for, in order within each (queue, key). `from_alarms` tells that the clock gave
+    them: then it knows of their rows, which are marked as placed.
 
     Leases that ran out are reclaimed, and their rows claimed again; after a jump of the clock, a lease later.
     """
@@ -82,7 +82,7 @@ def claim(
 
 
 def _not_at_once(by_pk: Mapping[int, Alarm], wants: Iterable[Want]) -> list[int]:
-    """The pks whose messages would have to wait for a hand: they are not leased if they must not start twice."""
+    """Return the pks whose messages would have to wait for a hand: at-most-once messages among them are not leased."""
     hands: Counter[tuple[str, str]] = Counter()
     for want in wants:
         hands[want.queue, want.key] += want.at_once
@@ -95,7 +95,10 @@ def _not_at_once(by_pk: Mapping[int, Alarm], wants: Iterable[Want]) -> list[int]
 
 
 def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: ClaimedRows, hold_off_ms: int) -> None:
-    """Find out why each alarm's row could not be leased, and when it may be: what lapsed, after `hold_off_ms`."""
+    """Find out why each alarm's row could not be leased, and when it may be.
+
+    A row whose lease ran out may be leased after `hold_off_ms`.
+    """
     if not by_pk:
         return
     found = database.rows(
@@ -107,12 +110,12 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
     for pk, queue, key, due_ms, lease_until_ms, crashes, interrupted in found:
         alarm = by_pk.pop(pk)
         if 0 < lease_until_ms <= now:
-            if hold_off_ms and not interrupted:  # a worker that stops has said so, and renews no more
+            if hold_off_ms and not interrupted:  # its worker has said that it stops: it renews no more
                 _wait(claimed, [alarm], hold_off_ms)
             else:
                 claimed.lapsed.append(alarm)
             continue
-        claimed.over.append(alarm)  # if it is put again, then perhaps to another set
+        claimed.over.append(alarm)  # if it is put again, then perhaps for another queue or key
         if crashes < SUSPECT_CRASHES:
             wait_ms = max(due_ms, lease_until_ms) - now
             if wait_ms <= 0 and (queue, key) == (alarm.queue, alarm.key):
@@ -125,7 +128,7 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
 def _claim_lapsed(
     database: Database, claimed: ClaimedRows, wants: Sequence[Want], lease_ms: int, worker: str, *, from_alarms: bool
 ) -> None:
-    """Reclaim what lapsed, and claim it; what another transaction holds has to wait."""
+    """Reclaim rows whose lease ran out, and claim them; rows that another transaction holds have to wait."""
     reclaimed = reclaim(database, [int(alarm.pk) for alarm in claimed.lapsed], claimed.now_ms)
     claimed.buried += [info for info in reclaimed.values() if info]
     free = [alarm for alarm in claimed.lapsed if int(alarm.pk) in reclaimed]
@@ -144,7 +147,7 @@ def _wait(claimed: ClaimedRows, alarms: Sequence[Alarm], wait_ms: int) -> None:
 
 
 def claim_suspect(database: Database, wants: Iterable[Want], lease_ms: int, worker: str) -> ClaimedRows:
-    """Lease one suspect that is due, of a wanted set."""
+    """Lease one suspect that is due, of a wanted (queue, key)."""
     dialect = database.dialect
     sets = [(want.queue, want.key) for want in wants if want.count > 0]
     if not sets:
@@ -176,7 +179,7 @@ def _lease(
 
 @contextmanager
 def _noting_unanswered(database: Database, where: Sql, token: int) -> Iterator[None]:
-    """Note the leases that a claim may have made, of rows `r` under a token, where no answer told of them."""
+    """Note, if the block fails, the rows `r` that a claim may have leased under the token without an answer."""
     try:
         yield
     except Exception:
@@ -196,7 +199,7 @@ def _end_unanswered(database: Database) -> list[Alarm]:
 
 
 def suspects_due(database: Database) -> int:
-    """How many suspects are due, counted to 100."""
+    """Return how many suspects are due, counted up to 100."""
     ((count,),) = database.rows(
         "SELECT count(*) FROM (SELECT 1 FROM delayq_ready r WHERE r.alias = %s"
         f" AND {SUSPECT.format(now=database.dialect.now)} LIMIT 100) AS found",

@@ -1,7 +1,7 @@
 """Two clocks: the database's decides, the broker's times the alarms.
 
-Alarms carry waits, not instants, so that a difference shifts nothing. A third, the monotonic one of this machine, tells
-of a jump of the first: then leases seem to have run out whose holders are alive.
+Alarms carry waits, not instants, so that a difference shifts nothing. A third, the monotonic clock of this machine,
+tells when the first one jumps: then leases seem to have run out whose holders are alive.
 """
 
 import math
@@ -13,9 +13,12 @@ from django_delayq.support.units import to_text
 
 WARN_MS = 100
 JUMP = 0.1
-"""The part of a lease by which the clock may be off before that is a jump: a holder has far more left of its own."""
+"""The part of a lease by which the clock may be off before it counts as a jump.
+
+A holder has far more of its lease left.
+"""
 RENEWED_S = 7.5
-"""Whoever is alive has renewed by then, or after half a lease: it does so after a third of one, or 5 s."""
+"""The time, or half a lease if less, in which a living worker has renewed: it does so after a third of one, or 5 s."""
 LEAST_GAP_S = 2.0
 """A worker looks once a second."""
 
@@ -23,8 +26,9 @@ LEAST_GAP_S = 2.0
 class ClockMonitor:
     """Compares how much time passes at the database and here, and tells when leases that ran out may be reclaimed.
 
-    Not for a lease after the database's clock jumped ahead: whoever is alive renews meanwhile, by the new time. And not
-    at once after half a lease without a look, or after it took no writes: nobody could renew.
+    They are left alone for the length of a lease after the database's clock jumped ahead: a worker that is alive renews
+    meanwhile, by the new time. Nor are they reclaimed at once after half a lease without a look, or after the database
+    took no writes: nobody could renew.
     """
 
     def __init__(self, using: str) -> None:
@@ -33,7 +37,7 @@ class ClockMonitor:
         self._reclaims_from = 0.0
 
     def start(self, lease_ms: int) -> None:
-        """Let nothing be reclaimed until whoever is alive has renewed: what happened before is not known."""
+        """Let nothing be reclaimed until every living worker has renewed: what happened before is not known."""
         self._hold_off(min(lease_ms / 2000, RENEWED_S))
 
     def wait_for_writes(self) -> None:
@@ -42,11 +46,11 @@ class ClockMonitor:
 
     @property
     def waits_for_writes(self) -> bool:
-        """Whether it took none when it was last asked to."""
+        """Return whether the database took no writes when it was last asked to."""
         return self._reclaims_from == math.inf
 
     def take_writes(self, lease_ms: int) -> None:
-        """Let nothing be reclaimed until whoever is alive has renewed: the database takes writes again."""
+        """Let nothing be reclaimed until every living worker has renewed: the database takes writes again."""
         self._reclaims_from = 0.0
         self.start(lease_ms)
 
@@ -86,12 +90,12 @@ class ClockMonitor:
 
 
 def skew(clock_ms: int, before_ms: int, after_ms: int) -> int:
-    """How far a clock is at least ahead (negative: behind) of one that was read before and after it."""
+    """Return how far a clock is at least ahead (negative: behind) of one that was read before and after it."""
     return clock_ms - min(max(clock_ms, before_ms), after_ms)
 
 
 def in_words(skew_ms: int) -> str:
-    """The broker's clock against the database's."""
+    """Return the difference between the broker's clock and the database's, in words."""
     if not skew_ms:
         return "the broker's clock agrees with the database's"
     where = "ahead of" if skew_ms > 0 else "behind"
@@ -99,7 +103,7 @@ def in_words(skew_ms: int) -> str:
 
 
 def warnings(skew_ms: int) -> list[str]:
-    """What to mend above 100 ms."""
+    """Return the warning about a skew above 100 ms, or none."""
     if abs(skew_ms) <= WARN_MS:
         return []
     skew = to_text(abs(skew_ms))

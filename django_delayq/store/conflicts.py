@@ -1,4 +1,4 @@
-"""Sends of ids that are there: what `on_conflict` says is done to many at once."""
+"""Sends of ids that are there already: do what `on_conflict` says to many at once."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +27,10 @@ _NEW = _TIMES | {
 def settle_conflicts(
     database: Database, puts: Sequence[Put], on_conflict: OnConflict
 ) -> tuple[dict[str, Placed], list[Alarm]]:
-    """Answer by id for messages whose ids differ and were there, but for those gone since. Gives alarms to put."""
+    """Return the answer, by id, for messages whose ids were there already, and the alarms to put.
+
+    The ids differ. Those that have gone meanwhile are left out.
+    """
     changed = _change(database, puts, on_conflict)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, _, wait_ms in changed]
     placed = {id: Placed(id, due_ms, created=False) for id, _, _, _, due_ms, _ in changed}
@@ -46,7 +49,7 @@ def _look(database: Database, ids: Sequence[str]) -> dict[str, Placed]:
 
 
 def _change(database: Database, puts: Sequence[Put], on_conflict: OnConflict) -> list[tuple[Any, ...]]:
-    """Change the rows that wait under the ids. Gives id, pk, queue, key, due time and wait of those changed."""
+    """Change the rows that wait under the ids. Returns id, pk, queue, key, due time and wait of those changed."""
     if on_conflict in ("keep", "raise"):
         return []
     dialect = database.dialect
@@ -68,7 +71,7 @@ def _change(database: Database, puts: Sequence[Put], on_conflict: OnConflict) ->
 
 
 def _due(dialect: Dialect) -> str:
-    """The due time by the clock of the statement."""
+    """Return the due time by the clock of the statement."""
     at = f"{dialect.greatest}({dialect.now}, given.at_ms)"
     return f"(CASE WHEN given.at_ms IS NULL THEN {dialect.now_up} + given.delay_ms ELSE {at} END)"
 
@@ -83,7 +86,7 @@ def _replacement(dialect: Dialect, due: str) -> str:
 
 
 def _new(put: Put) -> tuple[Any, ...]:
-    """The columns `_NEW` of a message."""
+    """Return the columns `_NEW` of a message."""
     header = put.header
     times = put.id, put.delay_ms, put.at_ms
     names = header.queue, header.key, put.body.decode(), header.tag, header.trace_id

@@ -1,5 +1,7 @@
-"""Putting many messages that were not sent before, on PostgreSQL: COPY into the table itself where all are new, else
-into a staging table, and from there one insert."""
+"""Put many messages that were not sent before, on PostgreSQL, by COPY.
+
+COPY goes into the table itself where all are new, else into a staging table, and from there in one insert.
+"""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -31,11 +33,11 @@ _STRAIGHT = (
 )
 _BY_INDEX = ", ".join(
     f"set_config('enable_{way}', 'off', true)" for way in ("hashjoin", "mergejoin", "seqscan")
-)  # for a batch nobody reads all that has ended
+)  # one batch must not read all rows that have ended
 
 
 def can_copy(database: Database) -> bool:
-    """Whether the database and its client know COPY: PostgreSQL through psycopg 3."""
+    """Return whether the database and its client know COPY: PostgreSQL through psycopg 3."""
     if database.vendor != "postgresql":
         return False
     database.connection.ensure_connection()
@@ -43,9 +45,9 @@ def can_copy(database: Database) -> bool:
 
 
 def copy_new(database: Database, puts: Sequence[Put]) -> int:
-    """As `copy_once`, for what is most probably new: it takes PostgreSQL two thirds of the time.
+    """Insert as `copy_once` does, messages that are most probably new: it takes PostgreSQL two thirds of the time.
 
-    Where an id waits or runs, nothing was done, and `copy_once` does it. So not in a caller's transaction.
+    Where an id waits or runs, the COPY does nothing, and `copy_once` takes over. So don't call it in a transaction.
     """
     try:
         return database.transaction(lambda: _copy_new(database, puts))
@@ -64,7 +66,7 @@ def _copy_new(database: Database, puts: Sequence[Put]) -> int:
 
 
 def _lines(alias: str, puts: Sequence[Put], now_ms: int, up_ms: int) -> str:
-    """The rows as COPY reads them, in the order of ids: two jobs with the same ones then can't deadlock."""
+    """Return the rows as COPY reads them, in the order of ids: two jobs with the same ones then can't deadlock."""
     rests: dict[int, str] = {}
     lines = []
     for put in sorted(puts, key=attrgetter("id")):
@@ -79,7 +81,7 @@ def _lines(alias: str, puts: Sequence[Put], now_ms: int, up_ms: int) -> str:
 
 
 def _rest(alias: str, header: Header, now_ms: int) -> str:
-    """What all messages with a header have in common."""
+    """Return the columns that all messages with a header have in common."""
     once = "t" if header.at_most_once else "f"
     names = [alias, header.queue, header.key, header.tag, header.trace_id]
     values = [*names, now_ms, header.max_attempts, header.timeout_ms, once, 0, 0, "", "", "[]", "f"]
@@ -87,7 +89,7 @@ def _rest(alias: str, header: Header, now_ms: int) -> str:
 
 
 def _ended(database: Database, ids: Sequence[str]) -> list[str]:
-    """Those of the ids whose message has ended."""
+    """Return the ids whose message has ended."""
     given = "unnest(string_to_array(%s, E'\\x01')) AS given (id)"
     parts = [
         f"SELECT e.message_id FROM {given} JOIN {table} e ON e.alias = %s AND e.message_id = given.id"
@@ -98,7 +100,10 @@ def _ended(database: Database, ids: Sequence[str]) -> list[str]:
 
 
 def copy_once(database: Database, puts: Sequence[Put]) -> int:
-    """As `once.put_once`, for as many messages as memory holds, in four statements. Gives how many were inserted."""
+    """Insert as `once.put_once` does, in four statements. Returns how many were inserted.
+
+    It takes as many messages as memory holds.
+    """
     return database.transaction(lambda: _copy_once(database, puts))
 
 
@@ -116,7 +121,7 @@ def _copy_once(database: Database, puts: Sequence[Put]) -> int:
 
 
 def _staged(puts: Sequence[Put]) -> tuple[str, list[dict[str, Any]]]:
-    """The staging table as COPY reads it, and the kinds."""
+    """Return the staging table as COPY reads it, and the kinds."""
     numbers: dict[int, int] = {}
     kinds: list[dict[str, Any]] = []
     lines = []
@@ -131,7 +136,7 @@ def _staged(puts: Sequence[Put]) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _escaped(lines: str) -> str:
-    # Neither an id nor JSON has control characters: of what COPY reads apart, only backslashes occur.
+    # Neither an id nor JSON has control characters: backslashes are the only ones that COPY reads as special.
     return lines.replace("\\", "\\\\")
 
 
@@ -141,7 +146,7 @@ def _copy(database: Database, statement: str, lines: str) -> None:
 
 
 def _take_back(database: Database, first: int, last: int) -> int:
-    """Remove, of our own new rows, those whose message ran at the insert's snapshot and had ended before its row came.
+    """Remove those of our new rows whose message ran at the insert's snapshot and had ended before its row came.
 
     Nobody has seen these rows: they are not committed yet. That is how they are told from others' of the same range.
     """

@@ -22,14 +22,17 @@ from django_delayq.support.texts import text as _
 
 Row = tuple[Any, ...]
 _NOT_THERE = ("42P01", "42703", 1146, 1054)  # a table, a column: the codes of PostgreSQL, then those of MySQL
-_NO_WRITES = ("25006", 1290, 1792, 1836)  # a transaction; a server or a transaction
+_NO_WRITES = ("25006", 1290, 1792, 1836)  # a read-only transaction; a read-only server or transaction
 _DENIED = ("42501", 1142, 1143)  # a table, a column
 _UNFIT_TEXT = 1366
-"""Of a text that the column can't keep. To one client of MySQL this is an operational error, to another one of data."""
+"""The code for a text that the column can't keep.
+
+One client of MySQL calls this an operational error, another a data error.
+"""
 T = TypeVar("T")
 
 DEADLOCKS = 5
-"""How often a transaction is tried again that was chosen as the victim of a deadlock."""
+"""How often a transaction that was chosen as the victim of a deadlock is tried again."""
 
 
 class Sql(NamedTuple):
@@ -47,16 +50,16 @@ class Database:
         self.using = using
         self.clock_monitor = ClockMonitor(using)
         self.unanswered: list[Sql] = []
-        """Rows, from FROM on, that a claim may have leased whose answer was lost: the next one ends these leases."""
+        """Rows, from FROM on, that a claim whose answer was lost may have leased: the next claim ends these leases."""
 
     @property
     def connection(self) -> BaseDatabaseWrapper:
-        """The calling thread's connection."""
+        """Return the calling thread's connection."""
         return connections[self.using]
 
     @cached_property
     def vendor(self) -> str:
-        """A key of `DIALECTS`. Raises `ImproperlyConfigured` for a database that the store can't use."""
+        """Return the key of `DIALECTS`. Raises `ImproperlyConfigured` for a database that the store can't use."""
         vendor = self.connection.vendor
         if vendor not in DIALECTS:
             raise ImproperlyConfigured(
@@ -67,7 +70,7 @@ class Database:
 
     @property
     def dialect(self) -> Dialect:
-        """What this database says its own way."""
+        """Return the fragments of SQL that differ between databases."""
         return DIALECTS[self._dialect_name]
 
     @cached_property
@@ -75,12 +78,12 @@ class Database:
         return self.vendor if self.vendor != "mysql" else database_name(self.connection)
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Run one statement and give its rows."""
+        """Run one statement and return its rows."""
         rows = self._executed(sql, parameters, _rows_of)
         return [tuple(map(_whole, row)) for row in rows] if self.vendor == "mysql" else rows
 
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """Run one statement and give how many rows it changed."""
+        """Run one statement and return how many rows it changed."""
         return self._executed(sql, parameters, _count_of)
 
     def _executed(self, sql: str, parameters: Sequence[Any], answer_of: Callable[[CursorWrapper], T]) -> T:
@@ -98,13 +101,14 @@ class Database:
             raise
 
     def given(self, name: str, columns: given.Columns, rows: given.Rows) -> Sql:
-        """A table of `rows` for FROM."""
+        """Return a table of `rows` for FROM."""
         return Sql(*self.dialect.given(name, columns, rows))
 
     def transaction(self, work: Callable[[], T]) -> T:
-        """What `work` gives, in a transaction, or as a part of the caller's, without a savepoint.
+        """Run `work` in a transaction, or as a part of the caller's, without a savepoint, and return its result.
 
-        In one of its own it is tried again after a deadlock; the caller's was rolled back by that, and is told so.
+        In a transaction of its own it is tried again after a deadlock. The caller's was rolled back by the deadlock, so
+        that error is raised.
         """
         connection = self.connection
         is_own = not connection.in_atomic_block and connection.get_autocommit()
@@ -121,12 +125,12 @@ class Database:
             tries_left -= 1
 
     def now_ms(self) -> int:
-        """The clock that decides."""
+        """Return the time of the authoritative clock."""
         ((now,),) = self.rows(f"SELECT {self.dialect.now}")
         return int(now)
 
     def lacks(self, what: str) -> str:
-        """What to say of tables or columns that are not there."""
+        """Return the error message for tables or columns that are not there."""
         if not router.allow_migrate(self.using, "delayq"):
             return _(
                 "Database %(database)r lacks %(what)s, and DATABASE_ROUTERS lets delayq have no tables there: name the "
@@ -143,7 +147,7 @@ class Database:
 
     @contextmanager
     def copying(self, sql: str) -> Iterator[Any]:
-        """Run a COPY of psycopg 3, and give what it is read from or written to. It fails as other statements do."""
+        """Run a COPY of psycopg 3, and yield the object to read from or write to. It fails as other statements do."""
         connection = self.connection
         with (
             self.telling_what_it_lacks(),
@@ -155,7 +159,7 @@ class Database:
 
     @contextmanager
     def telling_what_it_lacks(self) -> Iterator[None]:
-        """Raise `BrokerRefused` for what is not there, and for what this user may not do."""
+        """Raise `BrokerRefused` for an error about tables that are not there, or about rights that this user lacks."""
         try:
             yield
         except DatabaseError as error:
@@ -163,7 +167,7 @@ class Database:
             raise
 
     def _tell_what_it_lacks(self, error: DatabaseError) -> None:
-        """Raise `BrokerRefused` where an error is about what is not there, or what this user may not do.
+        """Raise `BrokerRefused` for an error about tables that are not there, or about rights that this user lacks.
 
         Of every error only the first line is kept: the rest may quote a row, or a statement, with a message's data.
         """
@@ -177,14 +181,14 @@ class Database:
             ) from error
 
     def prove_writes(self) -> None:
-        """Write nothing, which raises where the database takes no writes."""
+        """Change no row, which raises where the database takes no writes."""
         self.changed("UPDATE delayq_ready SET lease_until = lease_until WHERE 1 = 0")
 
     @contextmanager
     def available(self) -> Iterator[None]:
-        """Raise `StoreUnavailable` for a database that is away, and have the next statement connect anew.
+        """Raise `StoreUnavailable` for a database that is away, and have the next statement connect again.
 
-        So is one that takes no writes: it may be the old primary, and the next connection finds the new one.
+        The same for one that takes no writes: it may be the old primary, and the next connection finds the new one.
         """
         try:
             yield
@@ -215,12 +219,12 @@ def _begin_by_hand(connection: BaseDatabaseWrapper, cursor: CursorWrapper) -> No
 
 
 def _whole(value: Any) -> Any:
-    # MySQL makes a Decimal of what it sums or compares; all our numbers are whole.
+    # MySQL returns a Decimal for sums and comparisons; all our numbers are whole.
     return int(value) if isinstance(value, Decimal) else value
 
 
 def is_away(error: Exception) -> bool:
-    """Return whether it is the database that can't be used now, and not this statement that is refused."""
+    """Return whether the database can't be used now, rather than this one statement being refused."""
     if isinstance(error, InternalError):
         return _was_stalled(error) or takes_no_writes(error)
     return isinstance(error, OperationalError | InterfaceError) and next(iter(error.args), None) != _UNFIT_TEXT
@@ -232,22 +236,22 @@ def takes_no_writes(error: BaseException) -> bool:
 
 
 def _was_stalled(error: InternalError) -> bool:
-    """Whether PostgreSQL ended the connection since a transaction stood still."""
+    """Return whether PostgreSQL ended the connection because its transaction was idle for too long."""
     return getattr(error.__cause__, "sqlstate", None) == "25P03"
 
 
 def _is_deadlock(error: OperationalError) -> bool:
-    # Some clients of MySQL tell an SQLSTATE too, which there is that of any rollback.
+    # Some clients of MySQL give an SQLSTATE too, but there any rollback has the same.
     return getattr(error.__cause__, "sqlstate", None) == "40P01" or next(iter(error.args), None) == 1213
 
 
 def marks(count: int, one: str = "%s") -> str:
-    """`count` placeholders for a list."""
+    """Return `count` placeholders for a list."""
     return ", ".join([one] * count)
 
 
 def is_about_tables(error: DatabaseError) -> bool:
-    """Whether a table or column is not there."""
+    """Return whether a table or column is not there."""
     cause = error.__cause__
     if isinstance(cause, sqlite3.Error):
         return re.match(r"no such (table|column)|table \S+ has no column", str(cause)) is not None
@@ -270,5 +274,5 @@ def _keep_first_lines(error: DatabaseError) -> None:
 
 
 def _first_line(error: Exception | str) -> str:
-    # What follows the first line may quote a statement with its data.
+    # The lines after the first may quote a statement with its data.
     return str(error).strip().partition("\n")[0]

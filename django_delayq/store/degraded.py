@@ -10,10 +10,10 @@ from django_delayq.support.units import to_text
 
 
 class Degraded:
-    """Since when the clock is away, and whether that is too long. It is told of each call of the clock.
+    """Tells how long the clock has been away, and whether that is too long. It is told of each call of the clock.
 
-    One that answers in between ends a short absence. Once `on`, only `end` ends it: there may be a rebuild to do. What
-    answers meanwhile is asked beside the tables.
+    An answer in between ends a short absence. Once `on`, only `end` ends it, because there may be a rebuild to do. The
+    parts of the clock that answer meanwhile are asked beside the tables.
     """
 
     def __init__(self, after_ms: int) -> None:
@@ -24,17 +24,17 @@ class Degraded:
 
     @property
     def away(self) -> bool:
-        """Whether the last call of the clock failed or a part of it is away, or the tables alone are still to do."""
+        """Return whether the last call of the clock failed, a part of it is away, or degraded mode is still on."""
         return self.on or self._since is not None
 
     @property
     def is_silent(self) -> bool:
-        """Whether the last call of the clock failed: not even a part of it answered."""
+        """Return whether the last call of the clock failed: not even a part of it answered."""
         return self._away_since is not None
 
     @property
     def is_alone(self) -> bool:
-        """Whether there are only the tables to ask."""
+        """Return whether there are only the tables to ask."""
         return self.on and self.is_silent
 
     @property
@@ -43,7 +43,7 @@ class Degraded:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Around each call of the clock."""
+        """Note how a call of the clock, the block, went."""
         began_at = monotonic()
         try:
             yield
@@ -79,7 +79,7 @@ class Degraded:
         )
 
     def end(self) -> None:
-        """The clock answers, and has every alarm."""
+        """End degraded mode: the clock answers, and has every alarm."""
         self.on = False
         self._away_since = self._partly_since = None
         logger.warning("No longer degraded: the broker answers and has its alarms.")

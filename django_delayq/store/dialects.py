@@ -1,4 +1,4 @@
-"""Words and phrases that each vendor of a database says its own way."""
+"""The fragments of SQL that each vendor of a database spells its own way."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,14 +13,20 @@ STALLED_MS = 15_000
 
 
 def stall_limit(ms: int) -> str:
-    """The limit on PostgreSQL, until the end of the transaction: a pool may give the session to others then."""
+    """Return the statement that limits an idle transaction on PostgreSQL.
+
+    It holds until the end of the transaction, because a pool may give the session to others then.
+    """
     return f"SELECT set_config('idle_in_transaction_session_timeout', '{ms}', true)"
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Fragments of SQL. `now` and `now_up` are the statement's time in epoch ms, rounded down and up: one time, however
-    often a statement names them."""
+    """Fragments of SQL.
+
+    `now` and `now_up` are the statement's time in epoch ms, rounded down and up: one time, however often a statement
+    names them.
+    """
 
     now: str
     now_up: str
@@ -28,33 +34,37 @@ class Dialect:
     least: str
     lock: str
     newest: str
-    """What a read ends with that must see what was committed since its transaction began, where the level of isolation
-    would hide it: such a row is locked too."""
+    """The end of a read that must see what was committed since its transaction began.
+
+    Where the level of isolation would hide such a row, it is locked too.
+    """
     skip_locked: str
     stall_limit: str
-    """What a transaction of the store's own begins with: that of a process which is frozen must not keep its locks."""
+    """The statement that begins a transaction of the store's own: a process that is frozen must not keep its locks."""
     counted: str
     """The end of an insert into the tally, where the name is there."""
     unless_there: str
     """The end of an insert into `delayq_ready` that does nothing where the id is there."""
     update_held: str
-    """An UPDATE of `delayq_ready` by a given table `held`, whose `pk` is of the row."""
+    """An UPDATE of `delayq_ready` from a given table `held`, whose `pk` is the row's."""
     given: Callable[[str, given.Columns, given.Rows], tuple[str, list[Any]]]
     """See given.py."""
     by_index: str = ""
-    """Behind a table of FROM: has it read by an index. MySQL and MariaDB would read all of an alias, from the first row
-    on, where they expect few rows of it."""
+    """Goes behind a table of FROM, to have it read by an index.
+
+    MySQL and MariaDB would read all rows of an alias, from the first on, where they expect few of them.
+    """
     most_selects: int = 1_000
-    """So many SELECTs are one by UNION."""
+    """The most SELECTs that one UNION joins."""
 
     def due(self, delay_ms: int, at_ms: int | None) -> tuple[str, int]:
-        """The due time by the clock of the statement, and its one parameter."""
+        """Return the SQL of a due time by the clock of the statement, and its one parameter."""
         if at_ms is None:
             return f"({self.now_up} + %s)", delay_ms
         return f"{self.greatest}({self.now}, %s)", at_ms
 
     def later(self, by_ms: int) -> tuple[str, int]:
-        """The due time that a row `r` has, so much later, and its one parameter."""
+        """Return the SQL of the due time of a row `r`, `by_ms` later, and its one parameter."""
         return f"{self.greatest}({self.now}, r.due_at + %s)", by_ms
 
 
@@ -101,7 +111,7 @@ DIALECTS = {
         lock=" FOR UPDATE",
         newest=" LOCK IN SHARE MODE",
         skip_locked=" FOR UPDATE SKIP LOCKED",
-        stall_limit="",  # of the whole session there is a limit on MariaDB, but that is the site's too
+        stall_limit="",  # MariaDB has a limit for the whole session only, and that is the site's
         counted="ON DUPLICATE KEY UPDATE count = count + VALUES(count)",
         unless_there="ON DUPLICATE KEY UPDATE id = delayq_ready.id",
         update_held="UPDATE delayq_ready JOIN {held} ON id = held.pk SET {changes}",

@@ -1,4 +1,4 @@
-"""Figures of what ended that stay quick however many rows there are."""
+"""Figures of what ended that stay quick to get, however many rows there are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Minute:
 
 @dataclass(slots=True)
 class Finished:
-    """The messages that finished last, by how many minutes ago: all that did after `after_ms`."""
+    """The messages that finished last, by how many minutes ago. It is complete after `after_ms`."""
 
     after_ms: int
     minutes: dict[int, Minute] = field(default_factory=dict)
@@ -33,15 +33,17 @@ class Finished:
 
 @dataclass(slots=True)
 class Sample:
-    """How many messages finished in a while, and how late some of them had started, in ms: any of them."""
+    """How many messages finished in a while, and how late some of them, in no order, had started, in ms."""
 
     finished: int = 0
     late_ms: list[int] = field(default_factory=list)
 
 
 def finished(database: Database, now_ms: int, span_ms: int, most: int) -> tuple[Finished, dict[Pair, Ran]]:
-    """What finished in the span up to `now_ms`, of the `most` messages that ended last in it. And how long messages
-    ran of the queues and keys of the last that ended."""
+    """Return the messages that finished in the span up to `now_ms`, among the `most` that ended last in it.
+
+    Also returns how long messages ran, for the queues and keys of those that ended last.
+    """
     bursts = (
         "SELECT ago, count(CASE WHEN outcome = 'finished' THEN 1 END) AS finished, count(*) AS looked,"
         " min(ended_at) AS oldest FROM (SELECT outcome, ended_at,"
@@ -73,8 +75,11 @@ def samples(
     most: int,
     pairs: Sequence[Pair],
 ) -> tuple[list[Sample], list[Sample], dict[Pair, Ran]]:
-    """Of each (after, up to, n) every n-th message, uncounted. And what finished in each window (after, up to), with
-    the lateness of the `most` that ended last. And how long messages of each queue and key ran, if any did."""
+    """Return every n-th message, uncounted, of each `stepped` (after, up to, n), and what finished in each window.
+
+    Each window (after, up to) comes with the lateness of the `most` that ended last in it. Also returns how long
+    messages ran, for each queue and key in which any did.
+    """
     ended = "delayq_finish WHERE alias = %s AND ended_at > %s AND ended_at <= %s AND outcome = 'finished'"
     nth = f"SELECT {_NTH}, {{i}}, 0, started_at - due_at FROM {ended} AND id %% %s = 0"
     late = f"count(*) OVER () AS number, started_at - due_at AS late FROM {ended} ORDER BY ended_at DESC LIMIT %s"

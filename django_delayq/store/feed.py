@@ -1,4 +1,4 @@
-"""What feeds the claim while the clock is away: the rows that are due, by the index of each wanted (queue, key)."""
+"""Feed the claim while the clock is away: find the rows that are due, by the index of each wanted (queue, key)."""
 
 import math
 import threading
@@ -20,7 +20,7 @@ SETS = 50
 
 
 class Feed:
-    """Claims from the tables alone: of each (queue, key) once a second, and at once after a full batch of it."""
+    """Claims from the tables alone: for each (queue, key) once a second, and at once after a full batch of it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -29,13 +29,13 @@ class Feed:
         self._woken = threading.Event()
 
     def claim(self, wants: Sequence[Want], lease_ms: int, worker: str) -> Claims:
-        """As the broker's."""
+        """Claim as the broker does."""
         now = monotonic()
         asked = [want for want in wants if self._due_at.get((want.queue, want.key), 0.0) <= now]
         found = Claims([], [], 0, None)
         if asked:
             found, full = claim_due(self._database, asked, lease_ms, worker)
-            # Where others took, or hold, all that was found, more of the same is in the way.
+            # If others took, or hold, all rows that were found, more of their rows may be in the way.
             at_once = full if found.messages else ()
             later = monotonic() + EVERY_S
             self._due_at |= {pair: 0.0 if pair in at_once else later for pair in map(_pair_of, asked)}
@@ -43,17 +43,17 @@ class Feed:
         return found
 
     def due_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """Return those of which a claim asks the tables now."""
+        """Return the pairs for which a claim asks the tables now."""
         now = monotonic()
         return [pair for pair in pairs if self._due_at.get(pair, 0.0) <= now]
 
     @property
     def rest_s(self) -> float:
-        """For how many seconds a claim of what was wanted last asks the tables for nothing."""
+        """Return for how many seconds a claim of what was wanted last asks the tables for nothing."""
         return max(self._next_at - monotonic(), 0)
 
     def wait(self, timeout: float) -> bool:
-        """Sleep until the next look, `wake`, or `timeout` seconds. Before that look a claim costs nothing."""
+        """Sleep until the next look, `wake`, or `timeout` seconds. A claim before that look costs nothing."""
         self._woken.wait(min(timeout, self.rest_s))
         self._woken.clear()
         return True
@@ -68,14 +68,17 @@ def _pair_of(want: Want) -> Pair:
 
 
 def claim_due(database: Database, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, set[Pair]]:
-    """Lease what is due, and tell of which wanted sets there may be more."""
+    """Lease what is due, and return the wanted pairs of which there may be more."""
     alarms, full = due(database, wants)
     rows = claims.claim(database, alarms, wants, lease_ms, worker, from_alarms=False)
     return Claims(rows.messages, [], rows.now_ms, None, buried=rows.buried), full
 
 
 def claim_until_none(database: Database, wants: Sequence[Want], lease_ms: int, worker: str) -> Claims:
-    """Lease what is due, for one who stops when there is none: what others hold is waited for, a second at most."""
+    """Lease what is due, for a caller who stops when there is none.
+
+    Rows that others hold are waited for, a second at most.
+    """
     give_up_at = monotonic() + LOCKED_S
     buried: list[BuriedInfo] = []
     while True:
@@ -90,10 +93,10 @@ def claim_until_none(database: Database, wants: Sequence[Want], lease_ms: int, w
 def due(
     database: Database, wants: Sequence[Want], late_ms: int = 0, lock: str | None = None
 ) -> tuple[list[Alarm], set[Pair]]:
-    """Alarms for what a claim of rows would lease, at most `BATCH`, and the wanted sets of which there may be more.
+    """Return alarms for what a claim of rows would lease, at most `BATCH`, and the pairs of which there may be more.
 
-    Of what has been due for `late_ms` at least. With no other `lock`, rows that another claim is at are skipped, else
-    all workers would look at the same.
+    Only rows that have been due for at least `late_ms` count. With no other `lock`, rows that another claim has locked
+    are skipped, because otherwise all workers would look at the same ones.
     """
     counts: Counter[Pair] = Counter()
     for want in wants:
@@ -104,7 +107,7 @@ def due(
     found: list[Alarm] = []
     full: set[Pair] = set()
     for page in pages(sets, SETS):
-        if len(found) >= BATCH:  # of the rest nothing would be given
+        if len(found) >= BATCH:  # nothing of the rest would be returned
             full.update((queue, key) for queue, key, _ in page)
             continue
         alarms = _due_of(database, page, late_ms, lock)
@@ -115,7 +118,7 @@ def due(
 
 
 def _with_rows(database: Database, sets: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
-    """Return those of the sets that have any row, by one statement instead of one for each `SETS` of them."""
+    """Return the sets that have any row, by one statement instead of one for each `SETS` of them."""
     pairs = waiting_pairs(database, BATCH)
     if len(pairs) >= BATCH:  # there may be others
         return sets

@@ -1,5 +1,7 @@
-"""Figures of what waits, runs and failed that stay quick however large the tables are: what would take long to count is
-counted in part."""
+"""Figures of what waits, runs and failed that stay quick to get, however large the tables are.
+
+What would take long to count is counted in part.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,19 +18,21 @@ from django_delayq.store.unions import Look, for_each
 from django_delayq.support.timestamps import HOUR_MS, from_ms
 
 HOURS = 12
-"""What falls due in this hour and the next ones is told by the hour."""
+"""Messages that fall due in this many hours, from the current one on, are counted by the hour."""
 
 MOST = 10_000
-"""So many rows are counted in one look, of what was buried and of what was retried; an index has them."""
+"""The most rows that one look counts, of what was buried and of what was retried; an index has them."""
 MOST_PENDING = 50_000
-"""So many that are not due, the nearest of all queues and keys."""
+"""The most rows that are not due that it counts: the nearest of all queues and keys."""
 MOST_OF_A_PILE = 200_000
-"""And so many that are due at the one instant at which these end, shared out among the queues and keys."""
+"""The most rows that it counts at the one instant at which those end, shared out among the queues and keys."""
 MOST_DUE = 5_000
-"""So many that are due, shared out among the queues and keys. They cost more: the rows themselves tell whether they
-run."""
+"""The most due rows that it counts, shared out among the queues and keys.
+
+They cost more: the rows themselves tell whether they run.
+"""
 LEAST = 500
-"""And at least so many of each queue and key."""
+"""The rows of each queue and key that it counts at least, however they are shared out."""
 MOST_PAIRS = 200
 
 Pair = tuple[str, str]
@@ -41,11 +45,11 @@ _OF_SET = 'delayq_ready WHERE alias = %s AND queue = %s AND "key" = %s'
 
 @dataclass(slots=True)
 class Waiting:
-    """What waits, runs and is buried. `retried` waits or runs after a failure.
+    """The figures of what waits, runs and is buried. `retried` counts what waits or runs after a failure.
 
-    The hour that runs began at `hour_began_ms`. `pending_by_hour` is how many messages of each queue and key fall due
-    in the `HOURS` that begin at these epoch ms, and, last, after them: complete up to `known_until_ms` (None: all).
-    `more_sets`: there are more queues and keys than `MOST_PAIRS`, of which nothing is told.
+    The current hour began at `hour_began_ms`. `pending_by_hour` is how many messages of each queue and key fall due in
+    the `HOURS` that begin at these epoch ms, and, last, after them: complete up to `known_until_ms` (None: all).
+    `more_sets` tells that there are more queues and keys than `MOST_PAIRS`, which are left out.
     """
 
     counts: Counts
@@ -58,11 +62,10 @@ class Waiting:
 
 
 def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
-    """A look at the rows that are not finished, `now_ms` by the database's clock. Hours are those of `zone`.
+    """Count the rows that are not finished, `now_ms` by the database's clock. Hours are those of `zone`.
 
-    Where a number is `MOST`, or one of a set is `…_capped`, there may be more; so of what runs beside what is ready.
-    Suspects that were rescheduled count as pending.
-    There are no totals: the audit counts them.
+    Where a number is `MOST`, or one of a (queue, key) is `…_capped`, there may be more; so too of what runs beside what
+    is ready. Suspects that were rescheduled count as pending. There are no totals: the audit counts them.
     """
     pairs = waiting_pairs(database, MOST_PAIRS + 1)
     sets = [SetCount(queue, key, 0, 0, None) for queue, key in pairs[:MOST_PAIRS]]
@@ -81,14 +84,16 @@ def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
 
 
 def hour_began_ms(now_ms: int, zone: tzinfo) -> int:
-    """When the hour began that runs in this zone: some zones are half an hour off the others, or a quarter."""
+    """Return when the current hour began in this zone: some zones are half an hour off the others, or a quarter."""
     offset = from_ms(now_ms).astimezone(zone).utcoffset() or timedelta()
     return now_ms - (now_ms + offset // timedelta(milliseconds=1)) % HOUR_MS
 
 
 def _counted(database: Database, now_ms: int) -> tuple[int, int, int, int | None]:
-    """How many are buried, how many of them since an hour ago, and how many were retried; and when that is due which
-    `MOST_PENDING` are due before."""
+    """Return how many are buried, how many of them within the last hour, how many were retried, and a due time.
+
+    `MOST_PENDING` rows fall due from now until that time; it is None where there are fewer.
+    """
     parts: list[tuple[str, list[Any]]] = [
         ("delayq_error WHERE alias = %s", [database.alias]),
         ("delayq_error WHERE alias = %s AND ended_at > %s", [database.alias, now_ms - HOUR_MS]),
@@ -104,7 +109,10 @@ def _counted(database: Database, now_ms: int) -> tuple[int, int, int, int | None
 
 
 def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_of_a_pile: int) -> list[Look]:
-    """What of each set is due before `known_until_ms`, at it, and the next `LEAST` after it, by the hour."""
+    """Return the looks that count the pending rows of each set, by the hour.
+
+    They count those due before `known_until_ms`, those due at it, and the next `LEAST` after it.
+    """
     now_ms, began_ms, until_ms = found.counts.now_ms, found.hour_began_ms, found.known_until_ms
     hour = f"{database.dialect.least}(due_at - (due_at - {began_ms}) %% {HOUR_MS}, {began_ms + HOURS * HOUR_MS})"
     by_hour = f"count(*), {hour}, min(due_at), 0, 0, 0 FROM"
@@ -128,7 +136,7 @@ def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_
 
 
 def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -> Look:
-    """What of each set is due, `most` of it."""
+    """Return the look that counts the due rows of each set, up to `most` of each."""
     suspect = f"{FREE} AND r.crashes >= {SUSPECT_CRASHES}"
     ready = f"{FREE} AND NOT ({suspect})"
     due = (

@@ -1,6 +1,6 @@
-"""What a caller gives as a table that a statement joins: one text and few values, however many rows.
+"""The values that a caller gives, as a table that a statement joins: one text and few values, however many rows.
 
-Each gives the table for FROM, under a name, and its parameters.
+Each function returns the table for FROM, under a name, and its parameters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Rows = Sequence[Sequence[Any]]
 
 
 def on_postgresql(name: str, columns: Columns, rows: Rows) -> tuple[str, list[Any]]:
-    """JSON, which costs the client a tenth of what an array of Python values costs."""
+    """Return the rows as JSON, which costs the client a tenth of what an array of Python values costs."""
     types = {int: "bigint", str: "text", LongText: "text"}
     defined = ", ".join(f"{column} {types[kind]}" for column, kind in columns.items())
     objects = [dict(zip(columns, row, strict=True)) for row in rows]
@@ -26,7 +26,7 @@ def on_postgresql(name: str, columns: Columns, rows: Rows) -> tuple[str, list[An
 
 
 def on_sqlite(name: str, columns: Columns, rows: Rows) -> tuple[str, list[Any]]:
-    """VALUES, whose columns have fixed names."""
+    """Return the rows as VALUES, whose columns have fixed names."""
     selected = ", ".join(f"column{i} AS {column}" for i, column in enumerate(columns, 1))
     one = f"({', '.join(['%s'] * len(columns))})"
     values = ", ".join([one] * len(rows))
@@ -34,7 +34,10 @@ def on_sqlite(name: str, columns: Columns, rows: Rows) -> tuple[str, list[Any]]:
 
 
 def on_mysql(name: str, columns: Columns, rows: Rows, *, collation: str) -> tuple[str, list[Any]]:
-    """JSON: what MySQL and MariaDB write as VALUES is not the same. Texts of two collations could not be compared."""
+    """Return the rows as JSON, because MySQL and MariaDB differ in how they write VALUES.
+
+    Its texts get the `collation`: texts of two collations could not be compared.
+    """
     text = f"CHARACTER SET utf8mb4 COLLATE {collation}"
     types = {int: "BIGINT", str: f"VARCHAR(200) {text}", LongText: f"LONGTEXT {text}"}
     paths = ", ".join(f"{column} {types[kind]} PATH '$[{i}]'" for i, (column, kind) in enumerate(columns.items()))

@@ -1,4 +1,7 @@
-"""Which store this is. A clock holds the alarms of one only: what it says is rebuilt, and who works, is of that one."""
+"""The identity of a store.
+
+A clock holds the alarms of one store only, and its rebuilds and workers are that store's.
+"""
 
 import secrets
 
@@ -10,7 +13,7 @@ from django_delayq.support.texts import text as _
 
 
 def identify(database: Database) -> str:
-    """Return what tells this store from all others, made up at the first call."""
+    """Return the identity that tells this store from all others. It is made up at the first call."""
     rows = StoreIdentity.objects.using(database.using)
     with database.telling_what_it_lacks():
         row, _made = rows.get_or_create(alias=database.alias, defaults={"identity": secrets.token_hex(8)})
@@ -18,7 +21,7 @@ def identify(database: Database) -> str:
 
 
 def look(database: Database) -> tuple[int, str]:
-    """Return the database's time and, by the same query, the identity: "" where no worker has asked for it yet."""
+    """Return the database's time and, by the same query, the identity: '' where no worker has asked for it yet."""
     found = "SELECT identity FROM delayq_identity WHERE alias = %s"
     ((now_ms, identity),) = database.rows(f"SELECT {database.dialect.now}, ({found})", [database.alias])
     return int(now_ms), str(StoreIdentity(alias=database.alias, identity=identity)) if identity else ""

@@ -17,7 +17,7 @@ from django_delayq.store.degraded import Degraded
 
 
 class Limits:
-    """See `Broker.acquire`. Kept by the clock if it can, else in the tables."""
+    """The limits of `Broker.acquire`, kept by the clock if it can, else in the tables."""
 
     def __init__(self, database: Database, clock: Timer, degraded: Degraded) -> None:
         self._database = database
@@ -25,11 +25,14 @@ class Limits:
         self._degraded = degraded
 
     def acquire(self, asks: Sequence[Ask], lease_ms: int) -> list[Refusal | None]:
-        """As the broker's. Of rows a transaction for each limit: none waits for two."""
+        """Acquire as the broker does.
+
+        In the tables, each limit is a transaction of its own, so that none waits for two.
+        """
         if self._clock is not None:
             if self._degraded.is_alone and not all(ask.held for ask in asks):
                 raise BrokerUnavailable("The broker, which keeps the limits, is away: what has limits waits.")
-            # What the node of one limit does not answer tells nothing of the others: no absence begins here.
+            # One node that does not answer tells nothing about the others: no absence begins here.
             return self._clock.acquire(asks, lease_ms=lease_ms)
         check_batch(asks)
         limits = by_limit(asks)
@@ -43,7 +46,7 @@ class Limits:
         return in_order(limits.values(), answers)
 
     def give_back(self, asks: Sequence[Ask]) -> None:
-        """As the broker's. A clock that is away is not asked: its slots lapse."""
+        """Give back as the broker does. A clock that is away is not asked: its slots lapse."""
         if self._clock is not None:
             if not self._degraded.is_silent:
                 self._clock.give_back(asks)
@@ -55,7 +58,7 @@ class Limits:
                 self._database.transaction(partial(_give_back, self._database, limit, tokens))
 
     def forget_over(self, now_ms: int) -> None:
-        """Remove the rows that count no more."""
+        """Remove the rows that no longer count."""
         if self._clock is None:
             rows = LimitRow.objects.using(self._database.using).filter(alias=self._database.alias)
             rows.filter(over_ms__lt=now_ms).delete()

@@ -1,4 +1,4 @@
-"""Looks: read-only, without a lock. What they count is bounded where a table may be large."""
+"""Read rows, without a lock unless a function says so. Counts are bounded where a table may be large."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,25 +11,25 @@ from django_delayq.store.rows import FREE, MESSAGE, info_of
 
 
 def get(database: Database, id: str) -> Info | None:
-    """The message that waits or runs under the id, else the one buried last."""
+    """Return the message that waits or runs under the id, else the one buried last."""
     found = waiting(database, id)
     return found[0] if found else buried(database, id)
 
 
 def waiting(database: Database, id: str, *columns: str) -> tuple[Info, Row] | None:
-    """The message that waits or runs under the id, with more columns of its row `r`."""
+    """Return the message that waits or runs under the id, with more columns of its row `r`."""
     found = _ready(database, "r.message_id = %s LIMIT 1", [id], columns)
     return found[0] if found else None
 
 
 def buried(database: Database, id: str) -> Info | None:
-    """The message that was buried last under the id."""
+    """Return the message that was buried last under the id."""
     found = _errors(database, "AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1", [id])
     return found[0] if found else None
 
 
 def tagged(database: Database, tag: str) -> list[str]:
-    """The ids that wait under a tag, in order. Their rows are locked until the end of the transaction."""
+    """Return the ids that wait under a tag, in order. Their rows are locked until the end of the transaction."""
     found = database.rows(
         f"SELECT r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.tag = %s AND {FREE}"
         f" ORDER BY r.message_id{database.dialect.lock}",
@@ -39,19 +39,19 @@ def tagged(database: Database, tag: str) -> list[str]:
 
 
 def peek(database: Database, queue: str, count: int, key: str | None) -> list[Info]:
-    """The next waiting messages of a queue in due order."""
+    """Return the next waiting messages of a queue in due order."""
     of_key, parameters = ("", [queue]) if key is None else (" AND r.key = %s", [queue, key])
     condition = f"r.queue = %s{of_key} AND {FREE} ORDER BY r.due_at, r.id LIMIT %s"
     return [info for info, _ in _ready(database, condition, [*parameters, count])]
 
 
 def errors(database: Database, count: int, offset: int) -> list[Info]:
-    """Buried messages, newest first."""
+    """Return buried messages, newest first."""
     return _errors(database, "ORDER BY r.ended_at DESC, r.id DESC LIMIT %s OFFSET %s", [count, offset])
 
 
 def counts(database: Database) -> Counts:
-    """Every figure, counted from the rows."""
+    """Return every figure, counted from the rows."""
     due = f"r.due_at <= {database.dialect.now}"
     suspect = f"{FREE} AND r.crashes >= {SUSPECT_CRASHES}"
     waiting, running, suspects = [], 0, 0
@@ -74,7 +74,7 @@ def counts(database: Database) -> Counts:
 
 
 def _ended(database: Database) -> tuple[int, dict[str, int]]:
-    """How many are buried, and the totals of what is in no place any more."""
+    """Return how many are buried, and the totals of what has left the ready and error tables."""
     ended = database.rows(
         "SELECT outcome, count(*) FROM delayq_finish WHERE alias = %s GROUP BY outcome"
         " UNION ALL SELECT 'error', count(*) FROM delayq_error WHERE alias = %s"
@@ -82,7 +82,7 @@ def _ended(database: Database) -> tuple[int, dict[str, int]]:
         [database.alias] * 3,
     )
     totals: dict[str, int] = {}
-    for name, number in ended:  # of what was pruned a part is in the table and a part in the tally
+    for name, number in ended:  # where some were pruned, a part is in the table and a part in the tally
         totals[str(name)] = totals.get(str(name), 0) + int(number)
     return totals.pop("error", 0), totals
 
@@ -90,7 +90,7 @@ def _ended(database: Database) -> tuple[int, dict[str, int]]:
 def _ready(
     database: Database, condition: str, parameters: Sequence[Any], columns: Sequence[str] = ()
 ) -> list[tuple[Info, Row]]:
-    """Messages of the ready table, each with more of its columns."""
+    """Return messages of the ready table, each with more of its columns."""
     of_info = (database.dialect.now, FREE, "r.lease_until")
     found = database.rows(
         f"SELECT {', '.join((*columns, *of_info))}, {MESSAGE} FROM delayq_ready r WHERE r.alias = %s AND {condition}",

@@ -1,4 +1,4 @@
-"""Rows from one table to another: each pk is in one of them at any time, since it moves within one transaction."""
+"""Move rows from one table to another: each pk is always in one of them, because it moves within one transaction."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from django_delayq.store.given import LongText
 from django_delayq.store.rows import LEASES, OF_LEASES, SHARED, UNLEASED, shared_with
 
 PAGE = 50
-"""How many rows one statement takes with their errors and histories: of 64 KiB each, and MySQL takes 16 MiB in all."""
+"""How many rows one statement takes with their errors and histories: 64 KiB each, and MySQL takes 16 MiB in all."""
 
 
 _FINISHED = {"pk": int, "started_ms": int, "ended_ms": int}
@@ -24,21 +24,21 @@ _BURIED = _FINISHED | {
 _AGAIN = {"pk": int, "wait_ms": int, "new_failures": int, "new_crashes": int, "cause": LongText, "past": LongText}
 
 FINISHED = f"id, {shared_with(started_at='started_ms')}, 'finished', ended_ms"
-"""What goes to `delayq_finish` of a row joined with the columns `_FINISHED`."""
+"""The columns that go to `delayq_finish` from a row joined with the columns `_FINISHED`."""
 
 BURIED = (
     "id, "
     + shared_with(failures="new_failures", crashes="new_crashes", error="cause", started_at="started_ms")
     + ", detail, fingerprint, ended_ms"
 )
-"""What goes to `delayq_error` of a row joined with the columns `_BURIED`."""
+"""The columns that go to `delayq_error` from a row joined with the columns `_BURIED`."""
 
 AGAIN = (
     "due_at = coalesce({now_up} + held.wait_ms, due_at), placed = (placed AND held.wait_ms IS NULL),"
     " failures = held.new_failures, crashes = held.new_crashes, error = coalesce(held.cause, error),"
     f" history = coalesce(held.past, history), {UNLEASED}"
 )
-"""What is set of a row joined with the columns `_AGAIN`."""
+"""The changes of a row joined with the columns `_AGAIN`."""
 
 
 class TimedTransition(NamedTuple):
@@ -53,7 +53,7 @@ class TimedTransition(NamedTuple):
 
 
 def leases(database: Database, transitions: Sequence[Transition]) -> Sql:
-    """Return the rows `r` whose leases these transitions end, for FROM. One without a pk is of no row."""
+    """Return the rows `r` whose leases these transitions end, for FROM. A transition without a pk has no row."""
     held = database.given("held", LEASES, [(int(one.pk or 0), one.id, one.token) for one in transitions])
     return Sql(f"{held.text} {OF_LEASES}", held.parameters)
 
@@ -71,7 +71,7 @@ def finish(database: Database, rows: Sequence[tuple[int, int, int]]) -> None:
 
 
 def cancel(database: Database, pks: Sequence[int]) -> None:
-    """Move rows from ready to finish as cancelled, which the caller's transaction has locked."""
+    """Move rows that the caller's transaction has locked from ready to finish, as cancelled."""
     if pks:
         database.changed(
             f"INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"

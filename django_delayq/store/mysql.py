@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: an UPDATE gives nothing back there, so that a move is a short transaction of three statements."""
+"""MySQL and MariaDB: an UPDATE returns no rows there, so that a move is a short transaction of three statements."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -61,12 +61,18 @@ def _change(database: Database, changes: Sql, found: Sql, returning: str) -> lis
 
 
 def _as_set(database: Database, returning: str, of_pks: str, pks: Sequence[int]) -> list[Row]:
-    """Read rows that were just changed. One that had these values before counts as another's, which may be too new."""
+    """Read rows that were just changed.
+
+    A row that had these values before counts as another's change, which may be too new for this transaction to see.
+    """
     return database.rows(f"SELECT {returning} FROM delayq_ready r WHERE {of_pks}{database.dialect.newest}", pks)
 
 
 def _insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
-    """An INSERT that meets an id does nothing, and leaves the transaction as it was; IGNORE would hide other errors."""
+    """Insert the messages whose ids are new.
+
+    An INSERT that meets an id does nothing, and leaves the transaction as it was; IGNORE would hide other errors.
+    """
     for _ in range(TRIES):
         if not puts:
             return []

@@ -1,4 +1,4 @@
-"""Putting what was not sent before: ids that wait, run, or have ended within the retention are left as they are."""
+"""Put messages that were not sent before: ids that wait, run, or have ended within the retention stay as they are."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _ENDED = ("delayq_finish", "delayq_error")
 
 
 def put_once(database: Database, given: Sequence[Put]) -> int:
-    """Insert those messages whose id is in none of the three tables, in one transaction. Gives how many."""
+    """Insert the messages whose id is in none of the three tables, in one transaction. Returns how many."""
     return database.transaction(lambda: sum(_put_page(database, page) for page in pages(given, BATCH)))
 
 
@@ -22,7 +22,7 @@ def _put_page(database: Database, given: Sequence[Put]) -> int:
 
 
 def _take_back(database: Database, created: Sequence[str]) -> int:
-    """Remove, of our own new rows, those whose message ran at our first look and had ended before our insert.
+    """Remove those of our new rows whose message ran at our first look and had ended before our insert.
 
     Nobody has seen these rows: they are not committed yet.
     """

@@ -1,4 +1,4 @@
-"""Pages of the ready table in the order of due time and pk, each found as quickly as the first."""
+"""Read pages of the ready table in the order of due time and pk, each as quickly as the first."""
 
 from collections.abc import Sequence
 
@@ -6,18 +6,18 @@ from django_delayq.brokers.base import BATCH
 from django_delayq.store.database import Database, Sql
 
 Position = tuple[int, int]
-"""Due time and pk of the row that was read last."""
+"""The due time and pk of the row that was read last."""
 START: Position = (0, 0)
 
 
 def page_after(
     database: Database, after: Position, within_ms: int, columns: Sequence[str], index: str, condition: str = "true"
 ) -> Sql:
-    """Return a SELECT of the next `BATCH` rows `r` that are due within that time: due time, pk and `columns`.
+    """Return a SELECT of the next `BATCH` rows `r` that are due within `within_ms`: due time, pk and `columns`.
 
-    `index` ends with due time and pk, and its other columns are equal to something by `condition`. It is read in two
-    ranges: what is due at the same time as the last row, and what is due later. MariaDB and SQLite would make one range
-    of `(due_at, id) > (…, …)`, that of the due time: each page would read all that is due at one time.
+    `index` ends with due time and pk, and `condition` fixes its other columns to one value each. It is read in two
+    ranges: the rows due at the same time as the last one, and the rows due later. MariaDB and SQLite would make one
+    range of `(due_at, id) > (…, …)`, that of the due time: each page would read every row that is due at that time.
     """
     dialect = database.dialect
     rows = (

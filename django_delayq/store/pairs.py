@@ -1,4 +1,4 @@
-"""The queues and keys that rows have, without reading every row."""
+"""Read the queues and keys that rows have, without reading every row."""
 
 from django_delayq.store.database import Database
 
@@ -23,24 +23,24 @@ WITH RECURSIVE pairs (queue, "key", number) AS (
 SELECT queue, "key" FROM pairs
 """
 
-# MySQL and MariaDB make no range of what another row says, and would read from the first row on for each pair.
+# MySQL and MariaDB make no range from another row's values, and would read from the first row for each pair.
 _PAIRS_AT_ONCE = """
 SELECT DISTINCT r.queue, r.key FROM {table} r WHERE r.alias = %s ORDER BY r.queue, r.key LIMIT %s
 """
 
 
 def waiting_pairs(database: Database, most: int) -> list[tuple[str, str]]:
-    """Each (queue, key) that has a row in the ready table, in their order, at most `most`."""
+    """Return each (queue, key) that has a row in the ready table, in their order, at most `most`."""
     return _pairs(database, "delayq_ready", most)
 
 
 def ended_pairs(database: Database, most: int) -> list[tuple[str, str]]:
-    """Each (queue, key) that has a row in the finish table, in their order, at most `most`."""
+    """Return each (queue, key) that has a row in the finish table, in their order, at most `most`."""
     return _pairs(database, "delayq_finish", most)
 
 
 def reported_pairs(database: Database, most: int) -> list[tuple[str, str]]:
-    """Each (queue, key) of the last report, in their order, at most `most`."""
+    """Return each (queue, key) of the last report, in their order, at most `most`."""
     return _pairs(database, "delayq_report", most)
 
 

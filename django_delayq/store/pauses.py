@@ -13,7 +13,7 @@ from django_delayq.support.timestamps import to_epoch_ms
 
 
 def pause(database: Database, pause_: Pause) -> None:
-    """Keep it, in the place of one of the same queue and key."""
+    """Keep a pause, in place of an earlier one of the same queue and key."""
     row = PauseRow(
         alias=database.alias,
         queue=pause_.queue or "",
@@ -33,7 +33,7 @@ def pause(database: Database, pause_: Pause) -> None:
 
 
 def resume(database: Database, queue: str | None, key: str | None) -> bool:
-    """Drop it. Whether it was in force."""
+    """Drop a pause. Returns whether it was in force."""
     was_in_force = any((each.queue, each.key) == (queue, key) for each in pauses(database))
     rows = PauseRow.objects.using(database.using)
     rows.filter(alias=database.alias, queue=queue or "", key=key or "").delete()
@@ -41,7 +41,7 @@ def resume(database: Database, queue: str | None, key: str | None) -> bool:
 
 
 def pauses(database: Database) -> list[Pause]:
-    """Those in force, by queue and key."""
+    """Return the pauses in force, by queue and key."""
     rows = PauseRow.objects.using(database.using).filter(alias=database.alias)
     found = [(_read(row), row.now_ms) for row in rows.annotate(now_ms=RawSQL(database.dialect.now, []))]  # noqa: S611
     in_force = [each for each, now_ms in found if each.holds(now_ms)]
@@ -49,9 +49,9 @@ def pauses(database: Database) -> list[Pause]:
 
 
 def tell_after_commit(database: Database, tell: Callable[[], object]) -> None:
-    """Have workers read the pauses when they can: after the commit of the caller's transaction; else at once.
+    """Have workers read the pauses as soon as they can: after the commit of the caller's transaction, else at once.
 
-    Nobody tells of the end of a transaction that is managed by hand: workers read them soon by themselves.
+    Django has no callback for the end of a transaction that is managed by hand: workers soon read them by themselves.
     """
 
     def told() -> None:

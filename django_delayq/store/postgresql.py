@@ -1,4 +1,4 @@
-"""What PostgreSQL does in one statement, whatever the number of messages: one text, few values, one round trip."""
+"""The statements of PostgreSQL: each does its work in one round trip, with few values, however many the messages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +30,7 @@ _KIND = f"{_HEADER}, delay_ms bigint, at_ms bigint"
 
 
 def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
-    """See `Statements`. Most messages of a bulk send are of one kind: each adds its id and its data alone.
+    """See `Statements`. Most messages of a bulk send share one kind, so each adds only its id and its data.
 
     They go as text to be split, which takes a tenth of what an array costs the client.
     """
@@ -55,10 +55,11 @@ def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
 
 
 def insert_from(database: Database, given: str, kind: str = _HEADER) -> str:
-    """An insert of what `given` has of the ids that are not there: a table `one` of ids, data and the number of a kind.
+    """Return an INSERT of the messages of `given` whose ids are not there.
 
-    What is not of a kind, `given` has: without due times kinds are headers. Its parameters are the kinds as JSON, those
-    of `given`, and the alias.
+    `given` is a table `one` of ids, data and kind numbers. It must also supply the columns that `kind` lacks: where
+    kinds have no due times, they are plain headers. The parameters are the kinds as JSON, those of `given`, and the
+    alias.
     """
     dialect = database.dialect
     return (
@@ -75,7 +76,7 @@ def insert_from(database: Database, given: str, kind: str = _HEADER) -> str:
 
 
 def _kinds_of(puts: Sequence[Put]) -> tuple[list[dict[str, Any]], list[str]]:
-    """What differs among the messages beside id and data, and the number of each one's kind."""
+    """Return the kinds of the messages, and the number of each one's kind. A kind is all but id and data."""
     numbers: dict[tuple[int, int, int | None], int] = {}
     kinds: list[dict[str, Any]] = []
     kind_of = []
@@ -90,7 +91,7 @@ def _kinds_of(puts: Sequence[Put]) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def header_as(number: int, header: Header) -> dict[str, Any]:
-    """A header as the kind of that number."""
+    """Return a header as the kind of this number."""
     return {
         "kind": number,
         "queue": header.queue,
@@ -114,7 +115,7 @@ _HELD = (
     " ended_ms bigint, wait_ms bigint, new_failures int, new_crashes int, cause text, detail text, fingerprint text,"
     f" past text) {OF_LEASES} FOR UPDATE OF r SKIP LOCKED)"
 )
-"""The rows whose leases still stand. The worker's idea of the clock may be ahead, never what is kept."""
+"""The rows whose leases still stand. No time is kept that is later than now: the worker's clock may be ahead."""
 
 _GONE = (
     f"gone AS (DELETE FROM delayq_ready r USING held WHERE r.id = pk AND state IN ('{State.FINISHED}', '{State.ERROR}')"
@@ -139,7 +140,7 @@ _WRITES = {
         f" FROM held WHERE r.id = pk AND state = '{State.RUNNING}')"
     ),
 }
-"""What each state adds to the statement."""
+"""The part of the statement for each state."""
 
 
 def apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
@@ -155,7 +156,7 @@ def apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseId
 
 
 def _as_record(one: Transition) -> dict[str, Any]:
-    """Return what the statement needs of a transition; what is left out is NULL there."""
+    """Return the fields of a transition that the statement needs; those left out are NULL there."""
     record: dict[str, Any] = {
         "pk": int(one.pk or 0),
         "message_id": one.id,

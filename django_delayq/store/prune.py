@@ -1,4 +1,4 @@
-"""Pruning: what ended long ago leaves its table, a batch at a time, and is counted in the tally."""
+"""Prune: what ended long ago leaves its table, a batch at a time, and is counted in the tally."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,17 +12,20 @@ _COUNTED_AS = {"delayq_finish": "r.outcome", "delayq_error": "'dropped'"}
 
 
 def prune_finished(database: Database, before_ms: int) -> int:
-    """Remove a batch of what finished or was cancelled before then. Gives how many; 0 when nothing is left."""
+    """Remove a batch of rows that finished or were cancelled before `before_ms`.
+
+    Returns how many; 0 when none is left.
+    """
     return _prune(database, "delayq_finish", before_ms)
 
 
 def prune_errors(database: Database, before_ms: int) -> int:
-    """As `prune_finished`, for what was buried before then. Counted as dropped."""
+    """Remove rows that were buried before `before_ms`, as `prune_finished` does. They count as dropped."""
     return _prune(database, "delayq_error", before_ms)
 
 
 def prunable(database: Database, table: str, before_ms: int) -> int:
-    """How many rows a table has that ended before then."""
+    """Return how many rows of a table ended before `before_ms`."""
     ((number,),) = database.rows(
         f"SELECT count(*) FROM {table} r WHERE r.alias = %s AND r.ended_at < %s", [database.alias, before_ms]
     )
@@ -30,9 +33,9 @@ def prunable(database: Database, table: str, before_ms: int) -> int:
 
 
 def remove(database: Database, table: str, pks: Sequence[int]) -> int:
-    """Remove just these rows, in the caller's transaction, for one who has kept them elsewhere. Gives how many.
+    """Remove just these rows, in the caller's transaction, for a caller who has kept them elsewhere. Returns how many.
 
-    Counted as pruning counts them.
+    They count as pruned ones do.
     """
     return sum(_remove(database, table, f"r.id IN ({marks(len(page))})", page) for page in pages(sorted(pks), BATCH))
 

@@ -1,4 +1,4 @@
-"""send: rows in, in the caller's transaction. The due time is the database's clock plus the delay."""
+"""Send: insert rows, in the caller's transaction. The due time is the database's clock plus the delay."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,11 +8,14 @@ from django_delayq.store.database import Database
 from django_delayq.store.statements import statements
 
 TRIES = 5
-"""How often a send looks again for ids that were there and are gone: each time another ended them meanwhile."""
+"""How often a send looks again for ids that were there and are gone: each time, another ended them meanwhile."""
 
 
 def put(database: Database, puts: Sequence[Put], on_conflict: OnConflict) -> tuple[list[Placed], list[Alarm]]:
-    """Insert messages, and do what `on_conflict` says for ids that are there. Gives alarms for what was placed."""
+    """Insert messages, and do what `on_conflict` says for ids that are there.
+
+    Returns the answers, and alarms to put.
+    """
     placed: dict[int, Placed] = {}
     alarms: list[Alarm] = []
     for some in _distinct(puts):
@@ -23,7 +26,7 @@ def put(database: Database, puts: Sequence[Put], on_conflict: OnConflict) -> tup
 
 
 def _distinct(puts: Sequence[Put]) -> Iterator[dict[int, Put]]:
-    """The messages by their places, without two of one id at a time: the first of each, then the second, and so on."""
+    """Yield the messages by their places, no id twice at a time: the first of each id, then the second, and so on."""
     todo = dict(enumerate(puts))
     while todo:
         first = {put.id: i for i, put in reversed(todo.items())}
@@ -31,7 +34,7 @@ def _distinct(puts: Sequence[Put]) -> Iterator[dict[int, Put]]:
 
 
 def _put(database: Database, puts: dict[str, Put], on_conflict: OnConflict) -> tuple[dict[str, Placed], list[Alarm]]:
-    """As `put`, by id."""
+    """Insert as `put` does, by id."""
     placed: dict[str, Placed] = {}
     alarms: list[Alarm] = []
     for _ in range(TRIES):

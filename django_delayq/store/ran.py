@@ -1,4 +1,4 @@
-"""How long messages of a queue and key ran, told by some that ended last."""
+"""How long messages of a queue and key ran, estimated from some that ended last."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,13 +9,13 @@ from django_delayq.store.figures import Pair
 from django_delayq.store.unions import Look
 
 MOST = 50
-"""How long messages of a queue and key ran is told by so many of them."""
+"""How many messages of a queue and key, at most, tell how long they ran."""
 LAST = 2_000
-"""They are looked for among so many messages, the last that ended of all queues and keys."""
+"""How many messages are searched for them: the last that ended, of all queues and keys."""
 ENOUGH = 5
 """A queue and key with fewer of them there gets a look of its own."""
 LOOKED = 2_000
-"""That is in so many rows of a table, shared out among these queues and keys; in `MOST` of each at least."""
+"""How many rows of a table those looks read, shared out among these queues and keys; at least `MOST` of each."""
 
 _FINISHED = (
     "SELECT {names} ended_at, CASE WHEN outcome <> 'finished' THEN NULL"
@@ -28,20 +28,26 @@ _BURIED = (
     " WHEN started_at >= ended_at THEN 0 END"
     " AS ran_ms FROM delayq_error WHERE alias = %s{of} ORDER BY ended_at DESC LIMIT %s"
 )
-"""Each attempt counts as long as the last. What was cancelled, or expired, ran for no time: NULL.
-What seems to have ended before it started, by a clock that was set back, took none; MariaDB refuses the product."""
+"""Each attempt counts as long as the last. A message that was cancelled, or expired, ran for no time: NULL.
+
+An attempt that seems to have ended before it started, by a clock that was set back, took no time; MariaDB refuses the
+product.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """So many messages ran, and for so long in all."""
+    """How many messages ran, and for how long in all."""
 
     number: int
     total_ms: int
 
 
 def of_the_last(database: Database) -> Look:
-    """Rows of (queue, key, number, total ms), of the queues and keys of which some that ran are among the `LAST`."""
+    """Return a look at how long messages ran, for the queues and keys of which some are among the `LAST`.
+
+    Its rows are (queue, key, number, total ms).
+    """
     finished, buried = (each.format(names='queue, "key",', of="") for each in (_FINISHED, _BURIED))
     sql = (
         'SELECT queue, "key", count(*) AS number, sum(ran_ms) AS total_ms FROM (SELECT queue, "key", ran_ms,'
@@ -54,12 +60,12 @@ def of_the_last(database: Database) -> Look:
 
 
 def rare(ran: Mapping[Pair, Ran], pairs: Iterable[Pair]) -> list[Pair]:
-    """The queues and keys of which fewer than `ENOUGH` are among the `LAST`."""
+    """Return the queues and keys of which fewer than `ENOUGH` are among the `LAST`."""
     return [pair for pair in pairs if pair not in ran or ran[pair].number < ENOUGH]
 
 
 def of_each(database: Database, pairs: Sequence[Pair]) -> Look:
-    """Rows of (i, number, total ms), of each queue and key."""
+    """Return a look at how long messages of each queue and key ran. Its rows are (i, number, total ms)."""
     finished = _FINISHED.format(names="", of=' AND queue = %s AND "key" = %s')
     buried = _BURIED.format(names="queue,", of=' AND "key" = %s')
     sql = (
@@ -73,7 +79,7 @@ def of_each(database: Database, pairs: Sequence[Pair]) -> Look:
 
 
 def means_ms(ran: Mapping[Pair, Ran], pairs: Iterable[Pair]) -> dict[str, float]:
-    """Of each key how long its messages ran in these queues, in ms: the mean, where there are any."""
+    """Return, for each key that has any, the mean time that its messages ran in these queues, in ms."""
     number, total_ms = Counter[str](), Counter[str]()
     for queue, key in pairs:
         of_pair = ran.get((queue, key), Ran(0, 0))

@@ -1,4 +1,4 @@
-"""reclaim: leases that ran out are ended and counted, before their rows can be leased again."""
+"""Reclaim: end the leases that ran out, and count them, before their rows can be leased again."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -20,27 +20,30 @@ PAGE = 100
 
 
 LONG_S, REST = 1.0, 20
-"""A look at all rows that took longer rests for so many times as long: while an old snapshot is held, it reads all that
-finished since."""
+"""A look at all rows that took longer rests for this many times as long.
+
+While an old snapshot is held, it reads every row that finished since.
+"""
 
 
 class Looked(NamedTuple):
-    """How far the looks for leases that ran out have come: at all rows, and at those that must not start twice."""
+    """How far the looks for leases that ran out have come: at all rows, and at at-most-once ones."""
 
     at_all: Position
     at_once: Position
     rests_until: float
-    """By the monotonic clock, that at all rows."""
+    """The end of the rest of the look at all rows, by the monotonic clock."""
 
 
 BEGIN = Looked(START, START, 0.0)
 
 
 def reclaim(database: Database, pks: Sequence[int], now_ms: int) -> dict[int, BuriedInfo | None]:
-    """End those leases that ran out: their rows are ready again, or buried where they must not start twice.
+    """End the leases that ran out: their rows are ready again, or buried where they must not start twice.
 
-    Gives the pks of those ended, and what was buried. A row that another transaction holds is left alone. `now_ms` is
-    what the clock said when the caller's watch let it reclaim: it may jump until a statement of this reads it.
+    Returns the pks of the rows, each with its message if that was buried. A row that another transaction holds is left
+    alone. `now_ms` is the clock's time when the caller's watch let it reclaim: the clock may jump before a statement of
+    this reads it.
     """
     if not pks:
         return {}
@@ -49,7 +52,7 @@ def reclaim(database: Database, pks: Sequence[int], now_ms: int) -> dict[int, Bu
     except (DatabaseError, BrokerRefused) as error:
         if is_away(error):
             raise
-        # One that can't be buried must not hold up the others. It counts a failure, so who claims it next buries it.
+        # One that can't be buried must not hold up the others. It counts a failure, so its next claim buries it.
         return database.transaction(partial(_reclaim_all, database, pks, now_ms, may_bury=False))
 
 
@@ -103,9 +106,9 @@ def _lapse(
 def reclaim_lapsed(database: Database, now_ms: int, after: Looked = BEGIN) -> tuple[list[BuriedInfo], Looked]:
     """Reclaim every lease that ran out, whoever could run its message, and whatever the broker knows of it.
 
-    Of what is due there may be a backlog: one call looks at `BATCH` rows of it. What must not start twice, and
-    suspects, have an index each, and don't wait for that. Returns what was buried, and where the next call goes on,
-    which starts anew at the end.
+    There may be a backlog of due rows: one call looks at `BATCH` of them. At-most-once messages and suspects have an
+    index each, and don't wait for that. Returns what was buried, and where the next call goes on; at the end it begins
+    again.
     """
     suspects = database.rows(
         f"SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND {CRASHED} AND {_ran_out(database)} LIMIT {PAGE}",
@@ -121,7 +124,7 @@ def reclaim_lapsed(database: Database, now_ms: int, after: Looked = BEGIN) -> tu
 
 
 def _every_lapsed(database: Database, after: Looked) -> tuple[list[int], Position, float]:
-    """Return what ran out of the next rows that are due, the position of the last, and until when to rest."""
+    """Return the rows whose leases ran out among the next that are due, where to go on, and until when to rest."""
     began_at = monotonic()
     if began_at < after.rests_until:
         return [], after.at_all, after.rests_until
@@ -131,7 +134,7 @@ def _every_lapsed(database: Database, after: Looked) -> tuple[list[int], Positio
 
 
 def _lapsed(database: Database, after: Position, index: str, condition: str = "true") -> tuple[list[int], Position]:
-    """Of the next `BATCH` rows that are due, return those whose leases ran out, and the position of the last."""
+    """Return the rows whose leases ran out among the next `BATCH` that are due, and where to go on."""
     looked_at = page_after(database, after, 0, [f"{_ran_out(database)} AS ran_out"], index, condition)
     found = database.rows(
         "SELECT * FROM (SELECT looked_at.*, row_number() OVER (ORDER BY due_at, id) AS number"

@@ -1,4 +1,4 @@
-"""The relay: puts alarms for rows that will be due within the horizon, nearest first, so that only those sit there.
+"""The relay: puts alarms for rows that will be due within the horizon, nearest first. The broker holds no others.
 
 Any number of relays run beside each other, without a leader: putting is idempotent, and a row is marked as placed only
 while its due time is the one that was read. No lock is held across a call of the broker.
@@ -11,13 +11,13 @@ from django_delayq.store.rows import UNPLACED
 from django_delayq.store.statements import statements
 
 REBUILD_LOCK_MS = 10_000
-"""Renewed after each page: so long after the death of who rebuilds another begins."""
+"""How long the lock of a rebuild lasts after its last page: if its holder dies, another can begin then."""
 SHORT_CUT_MS = 1_000
-"""What is due so soon is left to the short cut of its send; the next pass takes what that has missed."""
+"""Messages due within this time are left to the short cut of their send; the next pass takes those it missed."""
 
 
 def relay(database: Database, clock: Timer, horizon_ms: int) -> int:
-    """Place one page. Gives how many rows it read; a full page (`BATCH`) asks for another pass at once.
+    """Place one page. Returns how many rows it read; a full page (`BATCH`) asks for another pass at once.
 
     Rows that another transaction holds are passed over: they can't be marked, and would be read again and again, ahead
     of those behind them.
@@ -43,10 +43,11 @@ def _mark_placed(database: Database, placed: list[tuple[int, int]]) -> None:
 
 
 def rebuild(database: Database, clock: Timer, horizon_ms: int, lock_ms: int = REBUILD_LOCK_MS) -> int | None:
-    """Put again every alarm that the clock has lost, unless another does it now. Gives how many rows it read.
+    """Put again every alarm that the clock has lost. Returns how many rows it read.
 
-    Nearest first; a row that moves nearer meanwhile has the alarm of its move. Also of rows that are not marked as
-    placed: their alarm may have been put before the loss, and be marked after it.
+    None where it is not done: another does it, or the lock or the alarms were lost meanwhile. Nearest first; a row that
+    moves nearer meanwhile gets the alarm of its move. It includes rows that are not marked as placed: their alarm may
+    have been put before the loss, and be marked after it.
     """
     if not clock.begin_rebuild(lock_ms):
         return None
@@ -60,7 +61,7 @@ def rebuild(database: Database, clock: Timer, horizon_ms: int, lock_ms: int = RE
 
 
 def _near_after(database: Database, horizon_ms: int, after: Position) -> list[Row]:
-    """A page of rows, which begin with their due time and pk, after those of the last one."""
+    """Return the page of rows after the position `after`. Each begins with its due time and pk."""
     dialect = database.dialect
     wait = f"{dialect.greatest}(r.due_at, coalesce(r.lease_until, 0)) - {dialect.now}"
     columns = ("r.queue", "r.key", wait)

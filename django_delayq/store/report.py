@@ -1,4 +1,4 @@
-"""Whether the database is fit for the store: what must be mended before a worker starts, and what should be."""
+"""Check whether the database is fit for the store: what must be mended before a worker starts, and what should be."""
 
 from django.apps import apps
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
@@ -18,7 +18,7 @@ _WRITTEN = {
     "delayq_error": ("INSERT", "DELETE"),
     "delayq_identity": ("INSERT",),
 }
-"""What ends, rescues and prunes messages."""
+"""The rights that it takes to end, rescue and prune messages, by table."""
 _WRITES = {
     "INSERT": "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0",
     "UPDATE": "UPDATE {table} SET id = id WHERE 1 = 0",
@@ -27,7 +27,7 @@ _WRITES = {
 
 
 def report(clock: Timer, degraded: Degraded, database: Database) -> ServerReport:
-    """What the clock says of itself, and what the database makes of that."""
+    """Return the clock's report on itself, with the durability and the warnings of the database."""
     found = _of_clock(clock, degraded, database)
     found.durability = durability(database)
     found.warnings += warnings(database)
@@ -35,7 +35,10 @@ def report(clock: Timer, degraded: Degraded, database: Database) -> ServerReport
 
 
 def _of_clock(clock: Timer, degraded: Degraded, database: Database) -> ServerReport:
-    """What the clock says of itself, and of its time. That it is away is no reason not to start, once that was told."""
+    """Return the clock's report on itself, with warnings about its time.
+
+    Raises while the clock is away, until degraded mode is on: then a worker may start.
+    """
     before_ms = database.now_ms()
     try:
         with degraded.asking():
@@ -51,7 +54,7 @@ def _of_clock(clock: Timer, degraded: Degraded, database: Database) -> ServerRep
 
 
 def problems(database: Database) -> list[str]:
-    """Why the store can't work: tables or columns that are not there. One line, or none."""
+    """Return why the store can't work: tables or columns that are not there. One line, or none."""
     connection = database.connection
     lacking = []
     with database.available(), database.telling_what_it_lacks(), connection.cursor() as cursor:
@@ -80,13 +83,13 @@ _FROZEN_LEVELS = {
         " AND level.variable_value IN ('REPEATABLE-READ', 'SERIALIZABLE')"
     ),
 }
-"""The level of a transaction, where it may change nothing that another has changed since it began; else no row."""
+"""A query for the isolation level of a transaction, where it may not change what another changed; else no row."""
 
 
 def isolation_problems(database: Database) -> list[str]:
-    """Return why atomic handlers would not end: the renewal of a lease changes the row that they end. At most one."""
+    """Return why atomic handlers would not end: a renewal changes the row that they are to end. One line, or none."""
     handlers = handlers_by_key(database.alias).values()
-    # Those of django-delayq itself end long before a renewal.
+    # The handlers of django-delayq itself end long before a renewal.
     keys = sorted({one.key for one in handlers if one.atomic and not one.key.startswith("delayq.")})
     if not keys:
         return []
@@ -107,7 +110,7 @@ def isolation_problems(database: Database) -> list[str]:
 
 
 def missing_grants(database: Database) -> list[str]:
-    """Return why a worker can't end messages: what its user may not do. One line, or none. No row is touched."""
+    """Return why a worker can't end messages: rights that its user lacks. One line, or none. No row is touched."""
     denied = [(verb, table) for table, verbs in _WRITTEN.items() for verb in verbs if _is_denied(database, verb, table)]
     if not denied:
         return []
@@ -126,12 +129,12 @@ def _is_denied(database: Database, verb: str, table: str) -> bool:
 
 
 def durability(database: Database) -> str:
-    """What a crash of the broker can lose, whatever it says of itself."""
+    """Return what a crash of the broker can lose, whatever the broker says of itself."""
     return _("a crash of the broker loses no message, they are in database %(database)r", database=database.using)
 
 
 def warnings(database: Database) -> list[str]:
-    """What to set in DATABASES: a SQLite file of several processes needs WAL and IMMEDIATE."""
+    """Return what to set in DATABASES: a SQLite file that several processes use needs WAL and IMMEDIATE."""
     connection = database.connection
     if not isinstance(connection, SqliteWrapper) or connection.is_in_memory_db():
         return []

@@ -1,4 +1,4 @@
-"""rescue: rows from error to ready, a page of them in a few statements, whatever their number."""
+"""Rescue: move rows from error to ready, a page of them in a few statements, however many there are."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,10 +15,10 @@ _HELD = {"pk": int, "past": LongText}
 
 
 def rescue(database: Database, ids: Sequence[str]) -> tuple[set[str], list[Alarm]]:
-    """error -> ready, counts anew, due now. Of an id that was buried several times the last one is rescued.
+    """Move rows from error to ready, due now, with their counts reset. Of several rows of an id, the last is rescued.
 
-    What waits or runs under its id again is left. In the order of ids, so that two of them can't deadlock. Gives the
-    ids that were rescued, and alarms for them.
+    An id that waits or runs again is left alone. It goes in the order of ids, so that two rescues can't deadlock.
+    Returns the ids that were rescued, and alarms for them.
     """
     rows = [
         row for page in pages(sorted(set(ids)), PAGE) for row in database.transaction(partial(_rescue, database, page))
@@ -33,7 +33,10 @@ def _rescue(database: Database, ids: Sequence[str]) -> list[Row]:
 
 
 def _newest(database: Database, ids: Sequence[str]) -> list[int]:
-    """The primary key of the last row of each id. Compared here: databases find no index for it that is a good one."""
+    """Return the primary key of the last row of each id.
+
+    They are compared here, because databases find no good index for it.
+    """
     rows = database.rows(
         f"SELECT r.message_id, r.ended_at, r.id FROM delayq_error r"
         f" WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))})",
@@ -51,13 +54,13 @@ def _lock(database: Database, pks: Sequence[int]) -> list[Row]:
 
 
 def _with_past(pk: int, *buried: Any) -> tuple[int, str]:
-    """A row, and its history with the attempt that buried it."""
+    """Return the pk of a row, and its history with the attempt that buried it."""
     *attempt, history = buried
     return pk, add(history, buried_attempt(*attempt))
 
 
 def _move(database: Database, pasts: Sequence[tuple[int, str]]) -> list[Row]:
-    """Move those locked rows whose ids are free. Gives their pk, id, queue and key."""
+    """Move the locked rows whose ids are free. Returns their pk, id, queue and key."""
     now = database.dialect.now
     selected = shared_with(
         due_at=now,

@@ -1,4 +1,4 @@
-"""Changes of rows where an UPDATE gives back what it changed: PostgreSQL and SQLite."""
+"""Change rows where an UPDATE can return what it changed: PostgreSQL and SQLite."""
 
 from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.rows import OF_GIVEN

@@ -1,4 +1,4 @@
-"""The columns that all three tables share, and what a row is to the rest of the package."""
+"""The columns that all three tables share, and how the rest of the package reads a row."""
 
 from typing import NamedTuple
 
@@ -26,11 +26,13 @@ CLAIMED = f"{MESSAGE}, history"
 """A message, as a claim reads it."""
 
 FREE = "r.token IS NULL"
-"""A row that waits. Any other runs, to every look and every move: if its lease has run out, until that is reclaimed.
-When that may be, the clock monitor knows, and nobody else."""
+"""A row that waits. To every read and every move any other row runs, even past its lease, until it is reclaimed.
+
+Only the clock monitor knows when that may be.
+"""
 
 UNHELD = "(r.lease_until IS NULL OR r.lease_until <= {now})"
-"""A row that a claim may come to have: it waits, or its lease ran out and is there to be reclaimed."""
+"""A row that a claim may get: it waits, or its lease ran out and can be reclaimed."""
 
 # Conditions that an index is on. SQLite finds it by the words of its condition, MySQL by what its column equals.
 UNPLACED = "NOT r.placed AND r.placed = (1 = 0)"
@@ -50,11 +52,11 @@ OF_GIVEN = "JOIN delayq_ready r ON r.alias = %s AND r.message_id = given.of_id"
 """The rows `r` of ids that are given as a table `given`."""
 
 UNLEASED = "token = NULL, lease_until = NULL, worker = '', started_at = NULL, interrupted = (1 = 0)"
-"""What a move sets that ends a lease and keeps the row."""
+"""The changes of a move that ends a lease and keeps the row."""
 
 
 def shared_with(**values: str) -> str:
-    """`SHARED` as a move selects it, with these values in place of some columns."""
+    """Return `SHARED` as a move selects it, with these values in place of some columns."""
     return ", ".join(values.get(column, column) for column in SHARED.split(", "))
 
 
@@ -68,7 +70,7 @@ class Inserted(NamedTuple):
 
 
 def header_of(row: Row) -> Header:
-    """The header of a row of `MESSAGE`."""
+    """Return the header of a row of `MESSAGE`."""
     _, queue, key, _, tag, trace_id, _, scheduled_ms, sent_ms, expires_at_ms, max_attempts, timeout_ms, once = row[:13]
     return Header(
         queue=queue,
@@ -85,19 +87,19 @@ def header_of(row: Row) -> Header:
 
 
 def claimed_of(pk: int, row: Row, token: int, now_ms: int) -> Claimed:
-    """Return what a worker gets of a row of `CLAIMED`."""
+    """Return the lease that a worker gets for a row of `CLAIMED`."""
     return Claimed(
         row[0], token, row[6], header_of(row), row[3].encode(), row[13], row[14], str(pk), row[17], now_ms, row[16]
     )
 
 
 def info_of(row: Row, state: State) -> Info:
-    """What a look shows of a row of `MESSAGE`."""
+    """Return a row of `MESSAGE` as a read shows it."""
     return Info(row[0], state, row[6], header_of(row), row[3].encode(), row[13], row[14], row[15])
 
 
 def buried_attempt(
     failures: int, started_ms: int | None, ended_ms: int, worker: str, error: str, detail: str
 ) -> PastAttempt:
-    """The last attempt of a buried row. A failure that was counted among its `failures` has a traceback."""
+    """Return the last attempt of a buried row. A failure that was counted among its `failures` has a traceback."""
     return PastAttempt(failures if detail else failures + 1, started_ms, ended_ms, worker, Ended.BURIED, error, detail)

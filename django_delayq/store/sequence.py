@@ -1,6 +1,7 @@
-"""The sequence of primary keys on PostgreSQL. It is behind where rows came without it: restored, or replicated.
+"""The sequence of primary keys on PostgreSQL. It falls behind where rows came without it: restored, or replicated.
 
-Then new messages get the primary keys of some that have ended, and can't end. Other databases have no such sequence.
+Then new messages get the primary keys of messages that have ended, and can't end themselves. Other databases have no
+such sequence.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import NamedTuple
 from django_delayq.store.database import Database
 
 _ROOM = 10_000
-"""What others may take of the sequence while it is moved on: it must not go back."""
+"""How many keys others may take from the sequence while it is moved on: it must not go back."""
 
 
 class Behind(NamedTuple):
@@ -40,9 +41,10 @@ def behind(database: Database) -> Behind | None:
 
 
 def mend(database: Database) -> list[str]:
-    """Move the sequence on, and give another primary key to what waits or failed under that of one that has ended.
+    """Move the sequence on, and give a new primary key to each waiting or failed message whose key an ended one has.
 
-    What is held keeps its own: a call after its lease finds it, and no sequence that is behind any more.
+    Rows that are held keep theirs: a call after the end of their lease finds them, and the sequence is not behind any
+    more.
     """
     if database.vendor != "postgresql":
         return []
@@ -63,7 +65,10 @@ def mend(database: Database) -> list[str]:
 def _give_another(
     database: Database, table: str, others: Sequence[str], condition: str = "true", changes: str = ""
 ) -> int:
-    """Give another primary key to those rows of a table whose key other messages have in other tables."""
+    """Give another primary key to the rows of a table whose key other messages have in other tables.
+
+    Returns how many.
+    """
     taken = " OR ".join(
         f"EXISTS (SELECT 1 FROM delayq_{other} e WHERE e.id = r.id AND e.message_id <> r.message_id)"
         for other in others

@@ -1,7 +1,7 @@
-"""The ends of leases, and their renewal. Each proves its lease by id and token: who lost it changes no row.
+"""End leases, and renew them. Each call proves its lease by id and token: a worker that lost it changes no row.
 
 A row that another transaction holds, which may be a renewal, the relay or a caller's cancel, is passed over rather than
-waited for. Its lease may be as good as ever, so the answer for it is None: ask again.
+waited for. Its lease may still be good, so the answer for it is None: ask again.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ from django_delayq.store.statements import statements
 
 @dataclass(slots=True)
 class Settled:
-    """What is answered for each lease, alarms to forget, and alarms to put."""
+    """The answer for each lease, alarms to forget, and alarms to put."""
 
     answers: list[bool | None]
     over: list[Alarm]
@@ -26,7 +26,7 @@ class Settled:
 
 
 def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
-    """Write transitions. Of those that the handler's own transaction has written, only the alarm is left."""
+    """Write transitions. For those that the handler's own transaction has written, only the alarm is left to forget."""
     # Of two ends of one lease the first counts.
     by_lease = {(one.id, one.token): one for one in reversed(transitions) if not one.is_written}
     found = statements(database).apply(database, list(by_lease.values())) if by_lease else {}
@@ -43,7 +43,7 @@ def _alarm(one: Transition, wait_ms: int = 0) -> Alarm:
 
 
 def _wait_ms(one: Transition) -> int:
-    """Return when to look at a row that stays."""
+    """Return after how many ms to look at a row that stays."""
     return INTERRUPT_MS if one.state is State.RUNNING else one.delay_ms or 0
 
 
@@ -57,7 +57,7 @@ def _answer(one: Transition, written: dict[LeaseId, Transition], passed_over: Co
 
 
 def renew(database: Database, held: Sequence[LeaseId], lease_ms: int) -> list[bool | None]:
-    """Make leases end later."""
+    """Make leases end later. Returns whether each was still held; None where another transaction has its row."""
     if not held:
         return []
     changes = Sql(f"lease_until = {database.dialect.now} + %s", [lease_ms])
@@ -69,12 +69,12 @@ def renew(database: Database, held: Sequence[LeaseId], lease_ms: int) -> list[bo
 
 
 def _standing(database: Database, found: Sql) -> set[LeaseId]:
-    """Return those leases that stand, of rows that were not found unlocked."""
+    """Return the leases that still stand, among rows that were not found unlocked."""
     rows = database.rows(f"SELECT r.message_id, r.token FROM {found.text}", found.parameters)
     return {(id, token) for id, token in rows}
 
 
 def _rows_of(database: Database, ids: Sequence[LeaseId]) -> Sql:
-    """Return the rows `r` of leases whose rows' pks are not known, for FROM."""
+    """Return the rows `r` of leases of which no pk is known, for FROM."""
     held = database.given("held", {"message_id": str, "token": int}, ids)
     return Sql(f"{held.text} {OF_HELD}", [*held.parameters, database.alias])

@@ -1,4 +1,4 @@
-"""The short cut of a send: alarms of what is due soon are put right after the commit, if all is well."""
+"""The short cut of a send: alarms for messages due soon are put right after the commit, if all is well."""
 
 import math
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from django_delayq.support.logging import logger
 
 SOON_MS = 2_000
 LONG_MS = 60_000
-"""Of a transaction that stays open for longer than this the relay takes what came near meanwhile."""
+"""When a transaction stays open for longer than this, the relay takes what came near meanwhile."""
 WITHIN_S = 0.25
 SKIP_S = 5.0
-"""After a failure this process leaves everything to the relay for so long: a hung broker must not cost each commit."""
+"""How long this process leaves everything to the relay after a failure: a hung broker must not cost each commit."""
 
 
 class ShortCut:
@@ -30,9 +30,9 @@ class ShortCut:
         self._quiet_until = 0.0
 
     def put_after_commit(self, connection: BaseDatabaseWrapper, alarms: Sequence[Alarm]) -> None:
-        """Put what is due soon of `alarms` once the connection's transaction commits; at once outside of one.
+        """Put the `alarms` that are due soon once the connection's transaction commits; at once outside of one.
 
-        Nobody tells of the end of a transaction that is managed by hand: its alarms are left to the relay.
+        Django has no callback for the end of a transaction that is managed by hand: its alarms are left to the relay.
         """
         if not connection.in_atomic_block:
             if connection.get_autocommit():
@@ -60,7 +60,7 @@ class ShortCut:
             self._warn(alarms, error)
 
     def _warn(self, alarms: Sequence[Alarm], error: Exception) -> None:
-        """Say so, but not for each of many commits."""
+        """Log a warning, but not for each of many commits."""
         if monotonic() >= self._quiet_until:
             self._quiet_until = monotonic() + SKIP_S
             logger.warning("The broker was not told of %d message(s); the relay will. (%s)", len(alarms), error)
@@ -74,14 +74,14 @@ class _NearAlarm(NamedTuple):
 
 
 class _Hook:
-    """What one transaction, or one savepoint of it, may have to put."""
+    """The alarms that one transaction, or one savepoint of it, may have to put."""
 
     def __init__(self, short_cut: ShortCut, near: list[_NearAlarm]) -> None:
         self.short_cut = short_cut
         self.near = near
 
     def after_commit(self) -> None:
-        """The `on_commit` callback."""
+        """Put the alarms that are due soon, as an `on_commit` callback."""
         now = monotonic()
         self.short_cut.put(_soon([_waited(alarm, now - since) for alarm, since in self.near]))
 

@@ -1,4 +1,4 @@
-"""SQLite: one statement to a move, and one writer at a time, so that there is nothing locked to skip."""
+"""SQLite: one statement for each move, and one writer at a time, so that no row is ever locked and to be skipped."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The whole story of an id: its newest row, wherever that is now, and every attempt of it."""
+"""The whole history of an id: its newest row, whichever table has it now, and every attempt of it."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,16 @@ from django_delayq.store.database import Database
 from django_delayq.store.rows import MESSAGE, buried_attempt, info_of
 
 MOST_ROWS = 100
-"""An id can be used again and again: so many of its rows are counted."""
+"""The most rows of an id that are counted: an id can be used again and again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What the tables tell of an id beside what a broker could.
+    """The facts on an id that the tables have and a broker could not tell.
 
     `attempts` are all that are over, oldest first; `running_since_ms` is the claim of the one that is not. `placed`
-    tells that the broker was told of a waiting row. `rows` counts those of the id, this one too, to `MOST_ROWS`. It was
-    so at `now_ms`, by the database's clock.
+    tells that the broker was told of a waiting row. `rows` counts the rows of the id, this one included, up to
+    `MOST_ROWS`. All this was so at `now_ms`, by the database's clock.
     """
 
     info: Info
@@ -34,7 +34,10 @@ class Story:
 
 
 def story(database: Database, id: str) -> Story | None:
-    """Of the message that waits or runs under the id, else of the one that ended last; None where there is no row."""
+    """Return the story of the message that waits or runs under the id, else of the one that ended last.
+
+    None where there is no row.
+    """
     seen = _count(database, id)
     waiting = _ready(database, id, *seen)
     if waiting is not None:
@@ -61,7 +64,7 @@ def _finished(database: Database, id: str, rows: int, now_ms: int) -> Story | No
     for pk, outcome, started_ms, ended_ms, history, *row in found:
         info = info_of(tuple(row), State(outcome))
         attempts = read(history)
-        if started_ms is not None:  # of a message cancelled after its worker died, that attempt was lost
+        if started_ms is not None:  # a message that was cancelled after its worker died: that attempt was lost
             how = Ended.FINISHED if info.state is State.FINISHED else Ended.LOST
             attempts.append(PastAttempt(info.failures + 1, started_ms, ended_ms, row[16], how))
         return Story(info, str(pk), tuple(attempts), rows, now_ms, ended_ms=ended_ms)
@@ -83,7 +86,7 @@ def _buried(database: Database, id: str, rows: int, now_ms: int) -> Story | None
 
 
 def _count(database: Database, id: str) -> tuple[int, int]:
-    """How many rows the id has, and the time."""
+    """Return how many rows the id has, and the database's time."""
     tables = ("delayq_ready", "delayq_finish", "delayq_error")
     each = [f"SELECT 1 FROM {table} WHERE alias = %s AND message_id = %s" for table in tables]
     ((count, now_ms),) = database.rows(

@@ -11,15 +11,16 @@ LATE_MS = 5_000
 
 
 class Unfed:
-    """The (queue, key) pairs whose last claim left hands free that it was for."""
+    """The (queue, key) pairs whose last claim gave fewer messages than it wanted."""
 
     def __init__(self) -> None:
         self._sets: set[tuple[str, str]] = set()
 
     def note(self, wants: Sequence[Want], alarms: Iterable[Alarm], messages: Iterable[Claimed], *, left: bool) -> None:
-        """What a claim wanted, the alarms that came, the messages of these, and whether more is due that was `left`.
+        """Record which pairs got fewer messages than were wanted.
 
-        Then a set that gave any alarm is not short: what is missing may be behind stale ones.
+        If the clock has more that is due (`left`), a pair that gave any alarm does not count: the rest may be behind
+        stale alarms.
         """
         heard = Counter((alarm.queue, alarm.key) for alarm in alarms)
         given = Counter((one.header.queue, one.header.key) for one in messages if one.header)
@@ -31,14 +32,15 @@ class Unfed:
         self._sets = {(want.queue, want.key) for want in short}
 
     def wants(self) -> list[Want]:
-        """As much as a claim takes of each."""
+        """Return a want for each pair, of as much as a claim takes."""
         return [Want(queue, key, BATCH) for queue, key in self._sets]
 
 
 def sweep(database: Database, clock: Timer, wants: Sequence[Want]) -> int:
-    """Put alarms for rows of the wanted sets that are due for over 5 s and that nobody holds, a thousand at most.
+    """Put alarms for rows of the wanted pairs that nobody holds and that are due for over 5 s, at most a thousand.
 
-    A clock that can be asked is: then only what it has lost, or would tell of far too late, is put. Gives how many.
+    A clock that can be asked is asked first: then only alarms that it has lost, or would ring far too late, are put.
+    Returns how many.
     """
     alarms, _ = due(database, wants, late_ms=LATE_MS)
     if lists_alarms(clock):
@@ -49,9 +51,9 @@ def sweep(database: Database, clock: Timer, wants: Sequence[Want]) -> int:
 
 
 def unheard(clock: AlarmIndex, alarms: Sequence[Alarm]) -> list[Alarm]:
-    """Those that the clock does not have, or that wait there for over 5 s longer, since its own time jumped back.
+    """Return the alarms that the clock lacks, or that wait there for over 5 s longer because its time jumped back.
 
-    One that is claimed waits no longer than its lease, which the clock's upkeep cuts after such a jump.
+    An alarm that is claimed waits no longer than its lease, which the clock's upkeep cuts after such a jump.
     """
     heard: set[tuple[str, str, str]] = set()
     for queue, key in dict.fromkeys((alarm.queue, alarm.key) for alarm in alarms):

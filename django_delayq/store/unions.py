@@ -1,4 +1,4 @@
-"""Many SELECTs in one statement."""
+"""Run many SELECTs in one statement."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,11 +7,11 @@ from django_delayq.brokers.base import pages
 from django_delayq.store.database import Database, Row
 
 Look = tuple[str, Sequence[tuple[Any, ...]]]
-"""A SELECT, and the parameters that it is run with, one after another. It says as `{i}` for which."""
+"""A SELECT, and the parameters of each of its runs. In its text `{i}` is the number of the run."""
 
 
 def for_each(database: Database, *looks: Look) -> list[Row]:
-    """The rows of all, in one statement, or in as few as the database takes so many in."""
+    """Return the rows of all looks, by one statement, or by as few as the database allows."""
     parts = [(one.replace("{i}", str(i)), each) for one, parameters in looks for i, each in enumerate(parameters)]
     return [row for page in pages(parts, database.dialect.most_selects) for row in _union(database, page)]
 

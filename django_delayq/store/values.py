@@ -8,7 +8,7 @@ from django_delayq.store.database import Database
 
 
 def values_of(database: Database, puts: Sequence[Put]) -> tuple[str, list[Any]]:
-    """Rows of the columns `NEW` in the order of ids, as SQL and its parameters."""
+    """Return rows of the columns `NEW` in the order of ids, as SQL and its parameters."""
     rows, parameters = [], []
     for put in sorted(puts, key=lambda put: put.id):
         text, given = _row(database, put)
@@ -18,7 +18,7 @@ def values_of(database: Database, puts: Sequence[Put]) -> tuple[str, list[Any]]:
 
 
 def _row(database: Database, put: Put) -> tuple[str, list[Any]]:
-    """The row of one message, as SQL and its parameters."""
+    """Return the row of one message, as SQL and its parameters."""
     header = put.header
     dialect = database.dialect
     due, due_parameter = dialect.due(put.delay_ms, put.at_ms)

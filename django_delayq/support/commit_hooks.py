@@ -1,4 +1,4 @@
-"""What a transaction runs after its commit, in one hook for many."""
+"""Share one `on_commit` callback among many calls of a transaction."""
 
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,7 +11,7 @@ H = TypeVar("H")
 def last_hook(connection: "BaseDatabaseWrapper", kind: type[H]) -> H | None:
     """Return the object whose method was registered last with `on_commit`, if it is of this kind.
 
-    None where a savepoint begun or ended since: a rollback to it would part the two.
+    None where a savepoint was begun or ended after that: a rollback to it would part the two.
     """
     if not connection.run_on_commit:
         return None

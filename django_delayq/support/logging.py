@@ -1,5 +1,6 @@
-"""Log lines that nobody forges, from a logger that never raises: what a line holds, and what a site hangs on its
-loggers, comes from outside.
+"""Log lines that nobody can forge, from a logger that never raises.
+
+What a line says comes from outside, and so do the filters and handlers that a site adds to its loggers.
 """
 
 import logging
@@ -13,20 +14,21 @@ from django_delayq.support.tracebacks import text_of
 
 
 class Safe(logging.Filter):
-    """Makes each record of a logger one harmless line, its traceback harmless lines: indented, so that none of them
-    can pass for a record, shortened, and without passwords.
+    """Makes each record of a logger one harmless line, and its traceback harmless lines.
 
-    A filter and no formatter: it holds whatever handlers and formatters the site has chosen. `exc_info` stays as it
-    is, for what groups errors by it.
+    Those are indented, so that none of them can pass for a record, shortened, and without passwords.
+
+    It is a filter and not a formatter, so it works with whatever handlers and formatters the site has chosen.
+    `exc_info` stays as it is, for tools that group errors by it.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Changes the record in place, and passes it."""
+        """Make the record safe in place, and let it pass."""
         text = record.getMessage()
         if not text.isprintable():
             record.msg, record.args = one_line(text), ()
         if record.exc_info and not record.exc_text:
-            # Formatters take this for what they would make of `exc_info` themselves.
+            # Formatters use this in place of the text that they would make of `exc_info`.
             _, exception, frames = record.exc_info
             record.exc_text = textwrap.indent(lines(text_of(exception, frames).rstrip("\n")), "    ")
         return True
@@ -35,7 +37,7 @@ class Safe(logging.Filter):
 class Enduring(logging.LoggerAdapter[logging.Logger]):
     """A logger that goes on when a filter of the site's raises, as `logging` itself does when a handler raises.
 
-    Who logs is often about to settle a message, or a thread that all others wait for.
+    The caller is often about to settle a message, or is a thread that all others wait for.
     """
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
@@ -49,15 +51,15 @@ class Enduring(logging.LoggerAdapter[logging.Logger]):
                 print(f"A log line is lost, since a logging filter raised {reason}", file=sys.stderr)  # noqa: T201
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """As they are: a line's `extra` is its own."""
+        """Return both as they are: a line keeps the `extra` that it was given."""
         return msg, kwargs
 
 
 logger = Enduring(logging.getLogger("django_delayq"))
-"""The logger of all that this package tells."""
+"""The logger of this package."""
 
 
 def keep_safe() -> None:
-    """Have the logger's own records made safe. Again is harmless."""
+    """Make the logger's own records safe. Calling it again is harmless."""
     if not any(isinstance(known, Safe) for known in logger.logger.filters):
         logger.logger.addFilter(Safe())

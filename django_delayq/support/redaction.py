@@ -1,13 +1,13 @@
-"""Text from outside, made harmless: passwords are hidden, and nothing moves a cursor. Pure functions, in linear time.
+"""Make text from outside harmless: hide passwords, and escape what moves a cursor. Pure functions, in linear time.
 
-Of passwords only what says that it is secret can be known: an address with a login, and a value with a telling name.
+Only a password that is marked as one can be known: the login of an address, and a value with a telling name.
 """
 
 import re
 import unicodedata
 from collections.abc import Collection
 
-# Each begins at a literal, and what a try reads holds no other such beginning: nothing is read over and over.
+# Each begins at a literal, and a try reads no further such literal: so no text is read over and over.
 _LOGIN = re.compile(r"(://[^\s:@/?#\"'<>]*:)[^\s/?#\"'<>]*@")
 _NAMED = re.compile(
     r"(?i)((?:passw(?:or)?d|secret|token|api[_-]?key)"
@@ -17,14 +17,19 @@ _NAMED = re.compile(
 
 
 def masked(text: str) -> str:
-    """`text` with `***` for the password of a `scheme://user:password@`, and for the values of names that end in
-    password, passwd, secret, token or api_key, as in `password=...` and `"token": "..."`.
+    """Return `text` with `***` for the passwords in it.
+
+    These are the password of a `scheme://user:password@`, and the values of names that end in password, passwd, secret,
+    token or api_key, as in `password=...` and `"token": "..."`.
     """
     return _NAMED.sub(r"\1***", _LOGIN.sub(r"\1***@", text))
 
 
 def hidden(address: str, harmless: Collection[str]) -> str:
-    """An address with its secrets as `***`, also when it is badly written: its login, and all options but these."""
+    """Return an address with `***` for its login, and for the value of each option that is not in `harmless`.
+
+    It also works on an address that is badly written.
+    """
     # Up to the last @: a password that was not percent-encoded may hold another, or a slash.
     shown = re.sub(r"^(?>((?:[a-z][\w+.-]*://)?))(?!/)(.*)@", _hide_login, address, flags=re.DOTALL | re.IGNORECASE)
     place, mark, query = shown.partition("?")
@@ -38,7 +43,10 @@ def _hide_login(found: re.Match[str]) -> str:
 
 
 def _hide_value(option: str, harmless: Collection[str]) -> str:
-    """What is not known to be harmless may be a secret under a misspelled name, or the rest of one."""
+    """Return an option with its value hidden, unless its name is known to be harmless.
+
+    Anything else may be a secret under a misspelled name, or the rest of one.
+    """
     name, equals, _ = option.partition("=")
     if not option or (equals and name in harmless):
         return option
@@ -50,12 +58,12 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def one_line(text: str) -> str:
-    """`text` on one line: control characters, and what reorders or hides text, as escapes."""
+    """Return `text` on one line: control characters, and those that reorder or hide text, become escapes."""
     return text if text.isprintable() else "".join(map(_harmless, text))
 
 
 def lines(text: str) -> str:
-    """As `one_line`, but lines stay lines."""
+    """Make text harmless as `one_line` does, but keep its line breaks."""
     return "\n".join(map(one_line, text.split("\n")))
 
 

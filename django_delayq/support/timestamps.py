@@ -1,4 +1,4 @@
-"""Instants as epoch milliseconds, and as aware datetimes. Pure values."""
+"""Convert instants between epoch milliseconds and aware datetimes. Pure values."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -9,15 +9,15 @@ DAY_MS = 24 * HOUR_MS
 
 
 def from_ms(milliseconds: int) -> datetime:
-    """Epoch milliseconds as an aware UTC datetime."""
+    """Return epoch milliseconds as an aware UTC datetime."""
     return EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def to_epoch_ms(instant: datetime) -> int:
-    """Epoch milliseconds of an aware datetime, rounded down."""
+    """Return the epoch milliseconds of an aware datetime, rounded down."""
     return (instant - EPOCH) // timedelta(milliseconds=1)
 
 
 def wall_clock_ms() -> int:
-    """Now by this machine's clock, in epoch milliseconds. No message is due by it."""
+    """Return the time by this machine's clock, in epoch milliseconds. It never decides whether a message is due."""
     return time.time_ns() // 1_000_000

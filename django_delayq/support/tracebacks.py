@@ -1,4 +1,4 @@
-"""A traceback as text of a bounded length, that keeps the place of the failure and shows no password."""
+"""Format a traceback as text of bounded length that keeps the place of the failure and shows no password."""
 
 import itertools
 import traceback
@@ -9,13 +9,13 @@ from django_delayq.support.redaction import masked
 
 MAX_TRACEBACK = 16_000
 MAX_TEXT = 3_000
-"""So many characters of what stands between the frames of two exceptions: an exception's text, its notes."""
+"""The most characters that stand between the frames of two exceptions: an exception's text, its notes."""
 _CUT = "… (shortened) …"
 _FRAME = 'File "'
 
 
 def text_of(exception: BaseException | None, frames: TracebackType | None) -> str:
-    """The traceback, without the values of variables, of at most `MAX_TRACEBACK` characters.
+    """Return the traceback, without the values of variables, in at most `MAX_TRACEBACK` characters.
 
     Texts are shortened first, then the frames that are farthest from the failure go. Raises nothing.
     """
@@ -40,7 +40,7 @@ def _is_frame(part: str) -> bool:
 
 
 def _shortened(text: str) -> str:
-    """Its beginning and its end: the type of an exception, and where the next one begins."""
+    """Return the beginning and the end of a text: the type of an exception, and where the next one begins."""
     if len(text) <= MAX_TEXT:
         return text
     end = MAX_TEXT // 3

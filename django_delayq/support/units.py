@@ -23,10 +23,10 @@ LONGEST_MS = 100 * 366 * 86_400_000
 
 
 def to_ms(value: Duration, name: str, *, least_ms: int = 0) -> int:
-    """`value` in milliseconds, rounded up so that nothing starts early.
+    """Return `value` in milliseconds, rounded up so that nothing starts early.
 
-    Raises `TypeError` for what is no duration and `ValueError` for one that is shorter than `least_ms`, not finite or
-    over 100 years; both name `name`, the value and the fix.
+    Raises `TypeError` for a value that is no duration and `ValueError` for one that is shorter than `least_ms`, not
+    finite or over 100 years; both name `name`, the value and the fix.
     """
     if type(value) is int:
         milliseconds = value * 1000
@@ -71,18 +71,18 @@ def _parse(text: str, name: str) -> int:
 
 
 def _from_seconds(seconds: float) -> int:
-    """Rounded up, but not for a float's last digit: what is nearest to 1.1 s is 1100 ms."""
+    """Return seconds as ms, rounded up, except where a float is the nearest one to a whole ms: 1.1 s is 1100 ms."""
     nearest = round(seconds * 1000)
     return nearest if nearest / 1000 == seconds else math.ceil(seconds * 1000)
 
 
 def _is_negative(value: Duration) -> bool:
-    """Whether rounding up has hidden that `value` is below nothing."""
+    """Return whether `value` is below zero, which rounding up may have hidden."""
     return value < timedelta(0) if isinstance(value, timedelta) else not isinstance(value, str) and value < 0
 
 
 def to_text(milliseconds: float) -> str:
-    """The reverse, for people: 5400000 -> '1h30m'. Keeps the two largest units."""
+    """Return a length of time for people, in its two largest units: 5400000 -> '1h30m'."""
     if milliseconds < 1_000:
         return f"{milliseconds:.0f}ms"
     if milliseconds < 60_000:
@@ -117,6 +117,6 @@ def to_bytes(value: object, name: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """The reverse of `to_bytes`, for people: 536870912 -> '512MiB'. Rounded down, in MiB or what is less."""
+    """Return a size for people, rounded down, in MiB or a smaller unit: 536870912 -> '512MiB'."""
     unit = next((unit for unit in ("MiB", "KiB") if size >= _SIZES[unit]), "B")
     return f"{size // _SIZES[unit]}{unit}"

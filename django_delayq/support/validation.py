@@ -1,4 +1,4 @@
-"""What the values that callers give may look like, and how an error shows one. Pure functions."""
+"""Check the values that callers give, and show one in an error. Pure functions."""
 
 import difflib
 import re
@@ -20,15 +20,15 @@ _shortener.maxstring = _shortener.maxother = 80
 
 
 def shown(value: object) -> str:
-    """The repr of `value`, short enough for an error message, also when its own repr raises."""
+    """Return the repr of `value`, short enough for an error message, even when its own repr raises."""
     try:
         return _shortener.repr(value)
-    except ValueError:  # Python writes no number of thousands of digits; reprlib knows that from 3.14 on
+    except ValueError:  # Python refuses to write a number of thousands of digits; reprlib handles that from 3.14 on
         return f"<{type(value).__name__} with a number of over {sys.get_int_max_str_digits()} digits>"
 
 
 def check_name(value: str, kind: str) -> str:
-    """`value` as a plain str. Raises `TypeError` or `ValueError` naming `kind`, the value and the fix."""
+    """Return `value` as a plain str. Raises `TypeError` or `ValueError` naming `kind`, the value and the fix."""
     if type(value) is not str:
         if not isinstance(value, str):
             raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give one str.")
@@ -58,7 +58,7 @@ def check_name(value: str, kind: str) -> str:
 
 
 def are_names(values: Sequence[object]) -> bool:
-    """Whether all are plain names, which `check_name` gives as they are: many at once, and in doubt False."""
+    """Return whether all are plain names, which `check_name` would return unchanged. In doubt it returns False."""
     if set(map(type, values)) != {str}:
         return not values
     texts = cast(Sequence[str], values)
@@ -66,7 +66,7 @@ def are_names(values: Sequence[object]) -> bool:
 
 
 def check_queue(value: str) -> str:
-    """`value` as a queue's name. Raises as `check_name` does."""
+    """Return `value` as a queue's name. Raises as `check_name` does."""
     name = check_name(value, "queue")
     if ":" in name:
         raise ValueError(
@@ -79,7 +79,7 @@ def check_queue(value: str) -> str:
 
 
 def check_count(value: int, kind: str, least: int = 1, most: int | None = None) -> int:
-    """`value`, a whole number from `least` to `most`. Raises `TypeError` or `ValueError` as `check_name` does."""
+    """Return `value`, a whole number from `least` to `most`. Raises `TypeError` or `ValueError` like `check_name`."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give a whole number.")
     if value < least:
@@ -90,19 +90,19 @@ def check_count(value: int, kind: str, least: int = 1, most: int | None = None) 
 
 
 def check_max_attempts(value: int) -> int:
-    """`value`, a whole number that every database can keep. Raises as `check_count` does."""
+    """Return `value`, a whole number that every database can keep. Raises as `check_count` does."""
     return check_count(value, "max_attempts", most=2**31 - 1)
 
 
 def check_flag(value: bool, kind: str) -> bool:
-    """`value`, which is True or False. Raises `TypeError` as `check_name` does."""
+    """Return `value`, which is True or False. Raises `TypeError` as `check_name` does."""
     if not isinstance(value, bool):
         raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give True or False.")
     return value
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """The end of an error message: the nearest of `known`, or all of them when none is near."""
+    """Return the end of an error message: the nearest of `known`, or all of them when none is near."""
     names = sorted(known)
     in_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(wrong, names, n=1) or [

@@ -1,9 +1,6 @@
-"""What the tests of a site need: a broker in memory, time that is moved instead of waited for, and looks.
+"""Helpers for the tests of a site: a broker in memory, time that is moved instead of waited for, and looks.
 
 ```python
-from django.test import TestCase
-from django_delayq.testing import DelayqMixin, run_due, sent_messages
-
 class CloseOrderTests(DelayqMixin, TestCase):
     def test_an_unpaid_order_is_closed_after_half_an_hour(self):
         order = open_order()                                  # sends "order.close", in the test's transaction
@@ -14,11 +11,11 @@ class CloseOrderTests(DelayqMixin, TestCase):
 ```
 
 With pytest, `pytest_plugins = ["django_delayq.testing.fixtures"]` in the top `conftest.py` gives the fixtures
-`delayq_memory`, `run_due` and `sent_messages`. An alias with a store keeps it: its rows are written, and read, in the
-test's own transaction, and only their clock is the broker in memory.
+`delayq_memory`, `run_due` and `sent_messages`. An alias with a store keeps it: its rows are written and read in the
+test's own transaction, and only the timer is the broker in memory.
 
-Without a store the broker's time is moved: `timezone.now()` in a handler is the real one, `message.due_at` the moved
-one. With a store the rows are made older: both are the real one.
+Without a store the broker's time is moved: `timezone.now()` in a handler is the real time, `message.due_at` the moved
+one. With a store the rows are made older: both are the real time.
 """
 
 from django_delayq.testing.broker import VirtualTimeBroker, use_memory_broker

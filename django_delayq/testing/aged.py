@@ -1,4 +1,4 @@
-"""Time for messages that are rows: it moves on by making all that was written older."""
+"""Move time on for messages that are rows, by making all rows older."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,10 +17,11 @@ from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due, Vir
 
 
 class AgedRows:
-    """An alias with a store, on the calling thread's connection and in its transaction: nothing needs a commit.
+    """The time of an alias with a store.
 
-    The database's clock decides, and can't be moved. So a leap lowers every instant of the alias's rows. `clock`, which
-    holds their alarms, leaps along and is not asked.
+    Everything happens on the calling thread's connection and in its transaction, so no commit is needed. The database's
+    clock is authoritative, and can't be moved. So a leap lowers every instant of the alias's rows. `clock`, the timer
+    that holds their alarms, leaps along and is not asked.
     """
 
     def __init__(self, broker: StoredBroker, clock: VirtualTimeBroker) -> None:
@@ -29,16 +30,16 @@ class AgedRows:
 
     @property
     def now_ms(self) -> int:
-        """The time that the instants of rows are held against."""
+        """Return the time that the instants of rows are compared with."""
         return self._broker.database.now_ms()
 
     @property
     def moved_ms(self) -> int:
-        """Now and all leaps, in epoch milliseconds."""
+        """Return now plus all leaps, in epoch milliseconds."""
         return self.now_ms + self._clock.ahead_ms
 
     def stopped(self) -> AbstractContextManager[None]:
-        """Only the clock of the alarms can be stopped: rows get older meanwhile, by what the block takes."""
+        """Stop the timer's clock, the only one that can be stopped: rows get older during the block."""
         return self._clock.stopped()
 
     def leap(self, by_ms: int) -> None:
@@ -53,7 +54,7 @@ class AgedRows:
         self._clock.leap(by_ms)
 
     def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None:
-        """Leap to when the next message that has a handler is due, and claim it; None if that is not within so long."""
+        """Leap to the time of the next message with a handler, and claim it; None if it is over `within_ms` away."""
         database = self._broker.database
         rows = ReadyMessage.objects.using(database.using).filter(
             alias=database.alias, key__in=list(handlers), token=None, crashes__lt=SUSPECT_CRASHES

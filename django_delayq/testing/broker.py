@@ -18,7 +18,7 @@ VIRTUAL_TIME_BROKER = "django_delayq.testing.VirtualTimeBroker"
 NS = 1_000_000  # in a millisecond
 LEASE_MS = 3_600_000
 RUN_DUE = "run_due"
-"""The worker in whose name messages are claimed."""
+"""The name of the worker that claims messages."""
 
 AnyHandler = Handler[Any, Any]
 
@@ -32,7 +32,10 @@ class Due(NamedTuple):
 
 
 class VirtualTimeBroker(MemoryBroker):
-    """A memory broker whose clock runs with the machine's and can leap ahead. As `BROKER` in settings for tests."""
+    """A memory broker whose clock runs with the machine's and can leap ahead.
+
+    It may be the `BROKER` in settings for tests.
+    """
 
     def __init__(self, alias: Alias) -> None:
         self._ahead_ns = 0
@@ -41,14 +44,14 @@ class VirtualTimeBroker(MemoryBroker):
 
     @property
     def now_ms(self) -> int:
-        """Epoch milliseconds of the moved clock."""
+        """Return the time of the moved clock in epoch milliseconds."""
         return self._now_ns() // NS
 
     moved_ms = now_ms
 
     @property
     def ahead_ms(self) -> int:
-        """All leaps."""
+        """Return the sum of all leaps."""
         return self._ahead_ns // NS
 
     def leap(self, by_ms: int) -> None:
@@ -58,7 +61,7 @@ class VirtualTimeBroker(MemoryBroker):
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Time stands still within the block, but for leaps: what handlers send is due to the millisecond."""
+        """Stop the clock in the block, except for leaps: messages that handlers send are due to the millisecond."""
         self._stopped_ns = time.time_ns()
         self._ahead_ns += -self._now_ns() % NS  # at a whole one
         try:
@@ -67,7 +70,7 @@ class VirtualTimeBroker(MemoryBroker):
             self._stopped_ns = None
 
     def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None:
-        """Leap to when the next message that has a handler is due, and claim it; None if that is not within so long."""
+        """Leap to the time of the next message with a handler, and claim it; None if it is over `within_ms` away."""
         waiting = [found for found in self.counts().waiting if found.key in handlers]
         due = [(found.next_due_ms, found.queue, found.key) for found in waiting if found.next_due_ms is not None]
         if not due:
@@ -86,7 +89,7 @@ class VirtualTimeBroker(MemoryBroker):
 
 @contextmanager
 def use_memory_broker() -> Iterator[None]:
-    """Every alias of DELAYQ on an empty memory broker with virtual time, within the block."""
+    """Put every alias of DELAYQ on an empty memory broker with virtual time for the block."""
     configured = getattr(settings, "DELAYQ", {DEFAULT_ALIAS: {}})
     in_memory = {name: {**configured[name], "BROKER": VIRTUAL_TIME_BROKER} for name in alias_names()}
     with override_settings(DELAYQ=in_memory):

@@ -1,4 +1,4 @@
-"""pytest fixtures, for a site that names this module in `pytest_plugins` of its top conftest.py."""
+"""The fixtures of pytest, for a site that names this module in `pytest_plugins` of its top conftest.py."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,18 +11,18 @@ from django_delayq.testing import Attempt
 
 @pytest.fixture
 def delayq_memory() -> Iterator[None]:
-    """An empty memory broker with virtual time for this test."""
+    """Use an empty memory broker with virtual time for this test."""
     with testing.use_memory_broker():
         yield
 
 
 @pytest.fixture
 def run_due(delayq_memory: None) -> Callable[..., list[Attempt]]:
-    """`run_due(until="3d")`, on a memory broker of this test."""
+    """Return `testing.run_due`, with a memory broker for this test: `run_due(until="3d")`."""
     return testing.run_due
 
 
 @pytest.fixture
 def sent_messages(delayq_memory: None) -> Callable[..., list[MessageInfo]]:
-    """`sent_messages()`, on a memory broker of this test."""
+    """Return `testing.sent_messages`, with a memory broker for this test."""
     return testing.sent_messages

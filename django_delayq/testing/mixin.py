@@ -1,4 +1,4 @@
-"""For `unittest` style tests."""
+"""A mixin for tests in the style of `unittest`."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ else:
 class DelayqMixin(_Base):
     """Mix into a test case, before its base: each test has an empty memory broker with virtual time.
 
-    A `setUp` of your own calls `super().setUp()` first.
+    If you write a `setUp`, it must call `super().setUp()` first.
     """
 
     def setUp(self) -> None:

@@ -1,4 +1,4 @@
-"""Running what is due, as a worker would, without a worker and without waiting."""
+"""Run the messages that are due, like a worker, but without a worker and without waiting."""
 
 import asyncio
 import math
@@ -45,23 +45,26 @@ class Attempt:
 
 
 def run_due(until: Duration = 0, *, deliveries: int = 1, using: str = DEFAULT_ALIAS) -> list[Attempt]:
-    """Run what is due from now to `until` from now, in due order, each at its due time, and give every attempt.
+    """Run what is due from now to `until` from now, in due order, each at its due time, and return every attempt.
 
-    Retries, snoozes and what handlers send run too when they come due in that time; then the clock stands at its end.
-    Sync and async handlers run in this thread, so they see the test's transaction. What they raise is not raised here:
-    it fails the attempt, as in a worker, and is in its `exception`. Messages without a handler stay parked.
+    Retries, snoozes and messages that handlers send run too if they fall due in that time. Then the clock stands at its
+    end. Sync and async handlers run in this thread, so they see the test's transaction. An exception of a handler is
+    not raised here: it fails the attempt, like in a worker, and is in its `exception`. Messages without a handler stay
+    parked.
 
-    With a store, its rows are aged by each step instead of moving a clock, in the transaction of this thread, which
-    need not be committed: a message's `due_at` is the real time when it runs. Without one, in a `TestCase`, what waits
-    for the commit that never comes is sent first; inside an `atomic()` of the code under test it goes on waiting.
-    A handler that a database error ends is undone where a transaction is open, since that error would spoil it.
+    With a store, each step ages its rows instead of moving a clock, in the transaction of this thread, which need not
+    be committed: a message's `due_at` is the real time when it runs. Without one, in a `TestCase`, messages that wait
+    for the commit that never comes are sent first; inside an `atomic()` of the code under test they go on waiting.
 
-    `deliveries=2` delivers every message twice, as after a worker that was killed between the end of a handler and
-    telling so: a handler that is idempotent doesn't mind. `at_most_once` ones are delivered once, and with a store
-    `atomic` ones too, whose end is in their own transaction.
+    If a database error ends a handler while a transaction is open, the handler's writes are undone, because that error
+    would spoil the transaction.
+
+    `deliveries=2` delivers every message twice, as if the worker had been killed between the end of a handler and its
+    report: an idempotent handler doesn't mind. An `at_most_once` message is delivered once. With a store so is
+    one of an `atomic` handler, whose end is in its own transaction.
 
     Raises `RuntimeError` after 10,000 attempts (handlers that send or retry without a delay never end), and in a
-    running event loop, where `arun_due` is right.
+    running event loop, where `arun_due` must be used.
     """
     _refuse_event_loop()
     check_count(deliveries, "deliveries")
@@ -81,7 +84,7 @@ def run_due(until: Duration = 0, *, deliveries: int = 1, using: str = DEFAULT_AL
 
 
 async def arun_due(until: Duration = 0, *, deliveries: int = 1, using: str = DEFAULT_ALIAS) -> list[Attempt]:
-    """As `run_due`, from async code: handlers run in the thread that sync code runs in."""
+    """Run `run_due` from async code. Handlers run in the thread that sync code runs in."""
     return await sync_to_async(run_due)(until, deliveries=deliveries, using=using)
 
 
@@ -159,7 +162,7 @@ def _run(claimed: Claimed, handler: AnyHandler, message: Message[Any]) -> BaseEx
 
 def _call(claimed: Claimed, handler: AnyHandler, message: Message[Any], database: str) -> BaseException | None:
     if handler.is_async:
-        # Not asyncio.run: through this the sync code that the handler calls is back in this thread, and its database.
+        # Not asyncio.run: this way the sync code that the handler calls runs in this thread again, with its database.
         end = sync_to_async(partial(end_left_open, blocks_open()))
         return async_to_sync(attempt.run_async)(handler, message, end)
     return attempt.run_sync(claimed, handler, message, database)

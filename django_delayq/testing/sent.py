@@ -1,4 +1,4 @@
-"""Looking at what was sent."""
+"""Look at the messages that were sent."""
 
 from dataclasses import replace
 
@@ -13,11 +13,11 @@ from django_delayq.testing.timeline import timeline
 
 
 def sent_messages(key: str | None = None, *, using: str = DEFAULT_ALIAS) -> list[MessageInfo]:
-    """What waits to run, of one key or of all, in due order.
+    """Return the messages that wait to run, of one key or of all, in due order.
 
-    With a store these are its rows, as the transaction of this thread sees them. Without one, what waits for the commit
-    of an open transaction is among it, as if it were committed now, `on_conflict` included: inside a `TestCase` that is
-    everything sent. Cancelled messages and those that ran are not.
+    With a store these are its rows, as the transaction of this thread sees them. Without one, messages that wait for
+    the commit of an open transaction are included, as if it were committed now, `on_conflict` included: inside a
+    `TestCase` that is everything sent. Cancelled messages and those that ran are not included.
     """
     broker, now_ms = get_broker(using), timeline(using).now_ms
     waiting = {info.id: info for info in _at_broker(broker)}
@@ -39,7 +39,10 @@ def _is_running(info: Info | None) -> bool:
 
 
 def _as_if_committed(send: WaitingSend, held: Info | None, now_ms: int) -> Info:
-    """What waits under the id after the commit, where `held` waits before it: as the verb `put` of a broker says."""
+    """Return the message that will wait under the id after the commit, where `held` waits before it.
+
+    It follows the same rules as `put` of a broker.
+    """
     put = send.put
     due_ms = now_ms + put.delay_ms if put.at_ms is None else max(put.at_ms, now_ms)
     state = State.PENDING if due_ms > now_ms else State.READY

@@ -1,4 +1,4 @@
-"""Whose time the tests of a site move: the memory broker's, or that of a store's rows."""
+"""Find the time that the tests of a site move: the memory broker's, or that of a store's rows."""
 
 from typing import TYPE_CHECKING, Union
 
@@ -14,8 +14,8 @@ Timeline = Union[VirtualTimeBroker, "AgedRows"]
 
 
 def timeline(using: str) -> Timeline:
-    """The alias's, or `ImproperlyConfigured` where time can't be moved."""
-    # Here, since they import models: a plugin of pytest may be imported before the apps are ready.
+    """Return the timeline of an alias. Raises `ImproperlyConfigured` if its time can't be moved."""
+    # Imported here, because they import models: a plugin of pytest may be imported before the apps are ready.
     from django_delayq.store import StoredBroker
     from django_delayq.testing.aged import AgedRows
 

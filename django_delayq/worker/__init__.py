@@ -1,1 +1,1 @@
-"""Claim, run, settle: what `manage.py run_delayq` runs."""
+"""The worker, which `manage.py run_delayq` runs: claim, run, settle."""

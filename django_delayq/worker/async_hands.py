@@ -35,7 +35,7 @@ GRACE_S = 5.0
 
 
 class AsyncHands:
-    """Runs the messages of all its lanes as tasks; time-outs and lost leases cancel them."""
+    """Runs the messages of all its lanes as tasks; a time-out or a lost lease cancels the task."""
 
     def __init__(
         self, lanes: Sequence[Lane], leases: Leases, settling: Settling, outcome: Outcome, wake: Callable[[], None]
@@ -56,26 +56,26 @@ class AsyncHands:
 
     @property
     def running(self) -> int:
-        """How many messages run."""
+        """Return how many messages run."""
         return sum(lane.active for lane in self.lanes)
 
     @property
     def most(self) -> int:
-        """How many messages run at most: no lane takes anything from another."""
+        """Return how many messages run at most: no lane takes anything from another."""
         return sum(lane.concurrency for lane in self.lanes)
 
     @property
     def free(self) -> int:
-        """More tasks than a claim gives: only the concurrency of its lane limits a message."""
+        """Return more tasks than a claim gives: only the concurrency of its lane limits a message."""
         return BATCH
 
     def want(self, lane: Lane, most: int) -> int:
-        """How many messages to claim now for a lane, which may have so many tasks."""
+        """Return how many messages to claim now for a lane, which may have at most `most` tasks."""
         lane.unmet = True  # until the claim has answered: a task that ends meanwhile asks for another
         return lane.want(BATCH, most)
 
     def offer(self, lane: Lane) -> None:
-        """Tell that leases were put into a lane."""
+        """Start the leases that were put into a lane."""
         if self._loop is None:
             self._loop = self._start_loop()
         if self._loop is not None:  # else what is not started is given back within a second
@@ -140,7 +140,7 @@ class AsyncHands:
                 self._wake()
 
     async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Transition | None:
-        """How its lease ends; None to let it lapse."""
+        """Run a message, and return how its lease ends; None lets it lapse."""
         claimed, handler = lease.claimed, lease.lane.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.tell_held)
         if not isinstance(begun, Message):
@@ -149,7 +149,7 @@ class AsyncHands:
         await self._check_connections(after_s=self._check_every_s)
         await self._outcome.abegun(lease, begun)
         exception = await self._run_limited(loop, lease, begun)
-        # One that takes no notice of being stopped has an end, which is refused where another took its message.
+        # A handler that ignores being stopped does end. Its end is refused where another worker took the message.
         if lease.abandoned and (not lease.lost or isinstance(exception, asyncio.CancelledError | LeaseLost)):
             return cut_short(lease, "its handler was cancelled")
         transition = attempt.after(claimed, handler, exception, begun.started_ms, lease.now_ms())

@@ -37,7 +37,7 @@ FORKED = (
 def begin(
     claimed: Claimed, handler: Handler[Any, Any], started_ms: int, is_held: Callable[[], bool]
 ) -> Message[Any] | Transition:
-    """Return the message to run, or how its lease ends when it must not start."""
+    """Return the message to run, or the end of its lease when it must not start."""
     header = claimed.header
     if header is None:
         return bury_foreign(claimed)
@@ -70,11 +70,10 @@ def begin(
 def run_sync(
     claimed: Claimed, handler: Handler[Any, Any], message: Message[Any], database: str
 ) -> BaseException | None:
-    """Run a handler in this thread and give what it raised; an async one gets an event loop of its own.
+    """Run a handler in this thread and return what it raised; an async one gets an event loop of its own.
 
-    Where it is atomic and its message is a row, that has ended when nothing was raised.
-
-    Nothing that a handler raises may end its thread.
+    If an atomic handler raised nothing, and its message is a row, that row is finished too. Nothing that a handler
+    raises may end its thread.
     """
     try:
         if handler.is_async:
@@ -93,7 +92,7 @@ def run_sync(
 
 
 def _end_fork_of(worker: int) -> None:
-    """End a process that a handler forked where it leaves the handler: it would run on as a second worker."""
+    """End a process that a handler forked, where it leaves the handler: it would run on as a second worker."""
     if os.getpid() != worker:
         with suppress(OSError):
             os.write(2, FORKED)
@@ -107,7 +106,7 @@ def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
             returned = handler.func(message)
         finally:
             _end_fork_of(worker)
-    # What a plain function hands on of an async one has not run: it must not count as finished.
+    # A coroutine that a plain function returns has not run: it must not count as finished.
     if returned is None or not inspect.isawaitable(returned):
         return
     if inspect.iscoroutine(returned):
@@ -127,7 +126,7 @@ async def _acall(handler: Handler[Any, Any], message: Message[Any], end_left_ope
 async def run_async(
     handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen
 ) -> BaseException | None:
-    """As `run_sync`, for async handlers on a running event loop. A cancelled one gives its `CancelledError`."""
+    """Run an async handler on a running event loop, as `run_sync` does. A cancelled one gives its `CancelledError`."""
     try:
         await _acall(handler, message, end_left_open)
     except BaseException as exception:  # noqa: BLE001 - as above
@@ -138,7 +137,7 @@ async def run_async(
 def after(
     claimed: Claimed, handler: Handler[Any, Any], exception: BaseException | None, started_ms: int, now_ms: int
 ) -> Transition:
-    """Return what becomes of a message whose attempt started then and now raised `exception`, or nothing."""
+    """Return what becomes of a message whose attempt started and ended then, and raised `exception` or nothing."""
     span = Span(started_ms, now_ms)
     if exception is None:
         return transitions.finish(claimed, span, is_written=handler.atomic and bool(claimed.pk))
@@ -164,13 +163,13 @@ def policy_of(claimed: Claimed, handler: Handler[Any, Any]) -> Policy:
 
 
 def bury_foreign(claimed: Claimed) -> Transition:
-    """Return the end of what someone else wrote under our names."""
+    """Return the end of a message that someone else wrote under our names."""
     reason = "its header can't be read, or is not of the set it lay in: not written by django-delayq"
     return transitions.bury(claimed, Failure(reason))
 
 
 def in_ascii(transition: Transition) -> Transition:
-    """Return the same end with escapes for what not every database can keep in its texts."""
+    """Return the same end with escapes for the characters that not every database can keep in its texts."""
     return replace(
         transition,
         error=None if transition.error is None else failure.to_ascii(transition.error),
@@ -183,7 +182,7 @@ def in_ascii(transition: Transition) -> Transition:
 def in_place_of(
     transition: Transition, claimed: Claimed, handler: Handler[Any, Any], refusal: Exception
 ) -> list[Transition]:
-    """Return what to try, in this order, in place of an end that is refused for good."""
+    """Return the ends to try, in this order, in place of one that is refused for good."""
 
     def wait_ms(attempt: int) -> int:
         return backoff_ms(Exponential(), attempt, refusal)

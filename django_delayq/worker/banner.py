@@ -1,4 +1,4 @@
-"""What a worker says when it starts."""
+"""The lines that a worker logs when it starts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,13 +24,13 @@ from django_delayq.worker.plan import (
 from django_delayq.worker.pools import pool_warning
 
 BROKER_CONNECTIONS = 4
-"""Claims, settlements, renewals, wake-ups."""
+"""One each for claims, settlements, renewals and wake-ups."""
 
 
 def banner(
     alias: Alias, report: ServerReport, handlers: Mapping[str, Handler[Any, Any]], options: Options
 ) -> list[str]:
-    """The lines: what is connected, which handlers, what a crash can lose, how many connections at most."""
+    """Return the lines: the connection, the handlers, what a crash can lose, and the most connections it opens."""
     registered = list(dict.fromkeys(handlers.values()))
     queues = queues_of(registered, options)
     return [

@@ -11,22 +11,22 @@ from django_delayq.worker.lanes import RUN_S, Lane, Lease
 from django_delayq.worker.turns import Turns
 
 SLOW_S = 3 * RUN_S
-"""What takes longer is slow: what has not started is wanted back, for other hands."""
+"""A batch that takes longer is slow: its leases that have not started are wanted back, for other hands."""
 STAY_S = 5 * RUN_S
-"""So long a hand stays in a lane at most, while no other has work: whenever it comes its child has to wait for it."""
+"""How long a hand stays in a lane at most while no other has work. Each time it comes, its child has to wait for it."""
 
 
 class Batch:
-    """Leases of one lane that a child runs in this order. Of those left the first runs; the others have not started.
+    """Leases of one lane that a child runs in this order. The first of those `left` runs; the others have not started.
 
-    `hands` is how many such hands there are.
+    `hands` is how many hands with a child there are.
     """
 
     def __init__(self, lane: Lane, turns: Turns, hands: int) -> None:
         self.left: deque[Lease] = deque()
         self.ended = 0
         self.seconds = 0.0
-        """How long the handlers ran of those that have ended."""
+        """How long the handlers of the messages that have ended ran."""
         self._lane = lane
         self._turns = turns
         self._hands = hands
@@ -36,11 +36,14 @@ class Batch:
         self._stop: Callable[[], None]
 
     def fill(self, most: int) -> None:
-        """Take the first leases, as many as the hand's share of the lane, and `most`."""
+        """Take the first leases: at most the hand's share of the lane, and at most `most`."""
         self.left.extend(self._turns.take_batch(self._lane, min(self._lane.share(self._hands), most)))
 
     def refill(self) -> list[Lease]:
-        """Take more when little is left, so that the child need not wait for it; for as long as a hand may stay."""
+        """Take more leases when few are left, so that the child need not wait.
+
+        It takes none once the hand has to leave.
+        """
         now = monotonic()
         is_low = 1 < len(self.left) <= self._low + 1
         if not is_low or self._slow_at is None or now >= self._stay_until or now >= self.left[0].started_at + RUN_S:
@@ -52,36 +55,39 @@ class Batch:
         return more
 
     def told(self, leases: Collection[Lease]) -> Told:
-        """What to tell the child that is handed some of them."""
+        """Return the order to the child that is handed `leases`, which are some of its own."""
         self._low = len(leases) // 4
         self._slow_at = monotonic() + SLOW_S
         handed = [Handed(replace(lease.claimed, history=""), lease.clock_ms) for lease in leases]  # frames stay small
         return Told(self.held_until(), handed, self._low)
 
     def held_until(self) -> float:
-        """How long all of them are held."""
+        """Return until when all of them are held."""
         return min(lease.held_until for lease in self.left)
 
     def is_slow(self) -> bool:
-        """Whether what has not started is wanted back. Said once: who holds the interpreter's lock can't answer."""
+        """Return whether to ask for the leases that have not started.
+
+        True only once: a child whose handler holds the interpreter's lock can't answer.
+        """
         if self._slow_at is None or len(self.left) < 2 or monotonic() < self._slow_at:
             return False
         self._slow_at = None
         return True
 
     def begin(self, at: float, stop: Callable[[], None]) -> None:
-        """The first starts. `stop` ends the child, when it must not run on."""
+        """Note that the first starts. `stop` ends the child, when it must not run on."""
         self._stop = stop
         self._start_first(at)
 
     def note(self, answer: Answer) -> None:
-        """What the child says."""
+        """Take in what the child answers."""
         if answer.transition is not None:
             self.left[0].started_at = answer.started_at
             self.end_first(with_history(answer.transition, self.left[0].claimed), answer.ended_at)
         if answer.unstarted:
             back = [lease for lease in self.left if lease.claimed.id in answer.unstarted]
-            for lease in back:  # the first of them was taken for started if it was handed on just then
+            for lease in back:  # the first of them was counted as started if the one before it had just ended
                 lease.started_at, lease.abandon = 0.0, None
             self.left = deque(lease for lease in self.left if lease.claimed.id not in answer.unstarted)
             self._turns.put_back(self._lane, back)
@@ -89,7 +95,7 @@ class Batch:
             self._start_first(answer.ended_at)
 
     def end_first(self, transition: Transition | None, at: float) -> None:
-        """The first of those left has ended; None leaves its lease to lapse."""
+        """End the first lease that is left; with None it is left to lapse."""
         lease = self.left.popleft()
         lease.abandon = None
         self.ended += 1
@@ -102,7 +108,7 @@ class Batch:
         self.left.clear()
 
     def release(self) -> None:
-        """Give back what is left, as if it had never come."""
+        """Give back what is left, as if it had never been claimed."""
         for lease in self.left:
             lease.abandon = None
         self._turns.release(list(self.left))

@@ -1,7 +1,8 @@
 """The child process: runs the messages that its parent hands it, one after another, and ends with it.
 
-Started as `python -m django_delayq.worker.child FD ANSWERS PID`: its ends of two socket pairs, and its parent. By the
-one it is told, and rings when it has nothing left; into the other go its answers, for which the parent need not wake.
+It is started as `python -m django_delayq.worker.child FD ANSWERS PID`, with its ends of two socket pairs, and its
+parent. The first brings its orders, and takes a byte (a "ring") when it has little or nothing left. The second takes
+its answers, for which the parent need not wake.
 """
 
 import os
@@ -29,9 +30,9 @@ from django_delayq.worker.own_signals import taken_signals
 LEASE_ENDED = 76
 """The exit code of a child whose parent didn't renew the leases in time."""
 NOT_STARTED = 77
-"""That of a child that can't take the messages it was given."""
+"""The exit code of a child that can't take the messages it was given."""
 LOOK_S = 0.005
-"""How often, between messages, a child looks what it takes, where that is limited: a look costs like a message."""
+"""How often, between messages, a child measures its memory, where that is limited: this costs as much as a message."""
 
 
 def main(fd: int, answers_fd: int, parent: int) -> None:
@@ -52,7 +53,10 @@ def main(fd: int, answers_fd: int, parent: int) -> None:
 
 
 class Serving:
-    """What the parent wants run, and for how long it may. A thread listens to the parent beside the handlers."""
+    """The messages that the parent wants run, and the time it gives them.
+
+    A thread listens to it beside the handlers.
+    """
 
     def __init__(self, connection: socket.socket, answers: socket.socket, hello: Hello) -> None:
         self._connection = connection
@@ -70,8 +74,10 @@ class Serving:
         self._is_over = False
 
     def serve(self, run: Run) -> None:
-        """Run what the parent sends, until it has no more. Then the process ends as any other: what was printed is
-        written, and what was registered for its end is called."""
+        """Run what the parent sends, until it has no more.
+
+        Then the process ends as any other: what was printed is written, and exit functions are called.
+        """
         threading.Thread(target=self._listen, daemon=True).start()
         with self._changed:
             self._say(Answer())
@@ -119,7 +125,7 @@ class Serving:
         return ids
 
     def _listen(self) -> None:
-        """Listen beside the handler, which must end when its lease does: with the parent, or while that is frozen."""
+        """Listen beside the handler, and end the process with its leases: with the parent, or while that is frozen."""
         try:
             while True:
                 if frames.is_readable(self._connection, self._left_s()):
@@ -154,7 +160,7 @@ class Serving:
                 self._say(Answer(unstarted=ids))
 
     def _left_s(self) -> float | None:
-        """Seconds that the leases have left; None while there are none."""
+        """Return the seconds that the leases have left; None while there are none."""
         with self._changed:
             self._exit_if_lost()
             return max(self._held_until - monotonic(), 0) if self._is_busy() else None
@@ -176,7 +182,7 @@ class Serving:
 
 
 def _leave_to_parent(signum: int) -> None:
-    """The parent ends its children; a signal to the whole group must not do it before."""
+    """Ignore the signal: the parent ends its children, and a signal to the whole group must not do it before."""
 
 
 if __name__ == "__main__":

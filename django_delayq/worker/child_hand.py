@@ -1,4 +1,4 @@
-"""Running sync handlers in a child process of the hand's own."""
+"""Run sync handlers in a child process of the hand's own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,16 +21,17 @@ from django_delayq.worker.outcome import Outcome
 from django_delayq.worker.turns import Turns
 
 RESTART_PAUSE_S = 1.0
-"""How long a hand rests whose child can't take messages: the next may fail as well."""
+"""How long a hand whose child can't take messages rests: the next child may fail as well."""
 
 
 @contextmanager
 def in_child(
     worker: str, using: str, outcome: Outcome, max_memory: int | None, most: int, turns: Turns
 ) -> Iterator[Work]:
-    """A way to work for one thread of `most`: in a child that starts with the first message, and anew after each death.
+    """Yield a way to work for one thread of `most`, in a child process.
 
-    One that takes more than `max_memory` bytes after a message is ended, too.
+    The child starts with the first message, and again after each death. A child that takes more than `max_memory` bytes
+    after a message is ended, too.
     """
     hand = ChildHand(worker, using, outcome, max_memory, most, turns)
     try:
@@ -54,7 +55,7 @@ class ChildHand:
         self._child: Child | None = None
 
     def work(self, lane: Lane) -> tuple[int, float]:
-        """Have the child run a batch of a lane. If it dies of a message, that costs this one message a crash."""
+        """Have the child run a batch of a lane. If it dies of a message, only that message is charged with a crash."""
         self._discard_dead()
         batch = Batch(lane, self._turns, self._most)
         batch.fill(BATCH if self._child else 1)  # a child takes a while to start, and other hands may be free
@@ -77,13 +78,13 @@ class ChildHand:
             self._child = None
 
     def _discard_dead(self) -> None:
-        """What has killed an idle child (the system, for want of memory) says nothing of the messages to come."""
+        """Drop a child that died while idle (for want of memory): its death says nothing of the messages to come."""
         if self._child is not None and (death := self._child.death):
             logger.warning("A child process had nothing to run, and is gone (%s); starting another.", death)
             self._discard()
 
     def _recycle(self, child: Child) -> None:
-        """End a child that takes too much: the next message starts another."""
+        """End a child that takes too much memory: the next message starts another."""
         if self._max_memory is None or not child.is_full:
             return
         logger.info(
@@ -93,7 +94,7 @@ class ChildHand:
         self.close()
 
     def _settle(self, batch: Batch, ending: BaseException) -> None:
-        """Settle what a child that is no more has left: it ran the first, the others have not started."""
+        """Settle what a dead child has left: it ran the first message, and had not started the others."""
         if isinstance(ending, ChildUnavailableError | OSError):
             logger.error("A child process can't run messages (%s); starting another.", ending)
             batch.release()  # at once: another worker's children may be able to
@@ -118,7 +119,7 @@ class ChildHand:
                 exception = ending.with_traceback(None)
                 transition = attempt.after(claimed, handler, exception, started_ms, lease.now_ms())
             case ChildDiedError() if lease.is_held():
-                exception = ending.with_traceback(None)  # of its handler it tells nothing
+                exception = ending.with_traceback(None)  # this tells nothing about its handler
                 span = Span(started_ms, lease.now_ms())
                 transition = transitions.crash(claimed, str(ending), attempt.policy_of(claimed, handler), span)
             case ChildGaveUpError() if lease.is_held():  # what ran before it was to be stopped, and ended just then

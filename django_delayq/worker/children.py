@@ -19,7 +19,7 @@ from django_delayq.worker.lanes import RUN_S
 START_S = 60.0
 """How long a child may take to load the site's code."""
 LOOK_S = 1.0
-"""How often a waiting parent looks whether its child lives: a grandchild may hold the socket open."""
+"""How often a waiting parent checks that its child lives: a grandchild may hold the socket open."""
 LEAST_LOOK_S = 0.04
 END_S = 5.0
 
@@ -35,7 +35,7 @@ class ChildDiedError(Exception):
 
 
 class ChildGaveUpError(Exception):
-    """A child process ended, or was ended, since the lease of its message had."""
+    """A child process ended, or was ended, because the lease of its message had ended."""
 
 
 class Child:
@@ -43,7 +43,7 @@ class Child:
 
     def __init__(self, worker: str, using: str, max_memory: int | None) -> None:
         self.resident = 0
-        """How many bytes it took when it last looked."""
+        """How many bytes of memory it took when it last looked."""
         self._max_memory = max_memory
         self._gave_up = False
         self._connection, theirs = socket.socketpair()
@@ -67,10 +67,10 @@ class Child:
             raise
 
     def run(self, batch: Batch) -> None:
-        """Run a batch, which hears of each end. The child is of no more use after whatever this raises.
+        """Run a batch, which is told of each end. After this raises anything, the child is of no more use.
 
-        Raises `HandlerTimeout`, `ChildUnavailableError`, `ChildDiedError` or `ChildGaveUpError`. What is left of the
-        batch then has not ended, and of that only the first can have started.
+        Raises `HandlerTimeout`, `ChildUnavailableError`, `ChildDiedError` or `ChildGaveUpError`. Then the messages left
+        in the batch have not ended, and only the first of them can have started.
         """
         batch.begin(monotonic(), self._give_up)
         if self._gave_up:  # there was nothing to stop before
@@ -90,24 +90,24 @@ class Child:
 
     @property
     def death(self) -> str:
-        """How its process ended, if it has."""
+        """Return how its process ended; '' while it lives."""
         code = self._process.poll()
         return "" if code is None else _death(code)
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes more than it may."""
+        """Return whether it takes more memory than it may."""
         return self._max_memory is not None and self.resident > self._max_memory
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process at once."""
         self._process.kill()
         self._process.wait()
         self._connection.close()
         self._answers.close()
 
     def close(self) -> None:
-        """End it when it is idle: it ends by itself once its socket is closed."""
+        """End the process when it is idle: it exits by itself once its socket is closed."""
         self._connection.close()
         self._answers.close()
         try:
@@ -119,8 +119,8 @@ class Child:
         if batch.left[0].is_over_time():
             raise self._timeout(batch)
         if not frames.is_writable(self._connection):
-            # Who holds the interpreter's lock, or is stopped, reads nothing. To tell it on and on would at last wait
-            # for it, and then no time-out would end it.
+            # A child that holds the interpreter's lock, or is stopped, reads nothing. A full buffer would make this
+            # thread wait for it, and then no time-out would end it.
             return
         if batch.held_until() != self._held_until:
             self._tell_on(Told(batch.held_until()))
@@ -138,7 +138,10 @@ class Child:
         self._process.kill()
 
     def _timeout(self, batch: Batch) -> HandlerTimeout | ChildGaveUpError:
-        """How the first of a batch ends that ran for too long, unless it has ended at the last moment."""
+        """Kill the process of a batch whose first message ran for too long, and return how that message ends.
+
+        It may have ended at the last moment.
+        """
         self._end(batch)
         if not batch.left or not batch.left[0].is_over_time():
             return ChildGaveUpError()
@@ -146,7 +149,7 @@ class Child:
         return HandlerTimeout(f"It ran for longer than {text}; its process was killed.")
 
     def _end(self, batch: Batch) -> None:
-        """End it, and hear what it said before."""
+        """Kill the process, and take in what it answered before."""
         self._process.kill()
         self._process.wait()
         self._note(batch, self._inbox.read())
@@ -172,14 +175,14 @@ class Child:
             raise ChildUnavailableError(str(self._ending())) from error
 
     def _wait_s(self, batch: Batch) -> float:
-        """How long to wait for the end of a batch before the next look at what it has said."""
+        """Return how long to wait for the end of a batch before the next look at its answers."""
         first, now = batch.left[0], monotonic()
         until_renewal = max(self._held_until - now, LEAST_LOOK_S) / 4
         look_s = LOOK_S if len(batch.left) == 1 else RUN_S
         return min(look_s, until_renewal, first.started_at + first.timeout_s - now)
 
     def _hear(self, within_s: float) -> list[Answer]:
-        """What it has said when it rings, or after so long. Raises `EOFError` or `OSError` when it is gone."""
+        """Return its answers when it rings, or after `within_s`. Raises `EOFError` or `OSError` when it is gone."""
         if frames.is_readable(self._connection, max(within_s, 0)):
             if not self._connection.recv(_RINGS):
                 raise EOFError("it closed its socket")

@@ -1,4 +1,4 @@
-"""Claims: what each lane wants, asked in one call, and the leases that come of it."""
+"""Claim what each lane wants, in one call, and deal out the leases."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
@@ -18,7 +18,7 @@ from django_delayq.worker.settling import Settling
 from django_delayq.worker.unrun import Unrun
 
 UNSTARTED_S = 1.0
-"""What no hand has started for so long after its claim is given back."""
+"""Seconds after its claim at which a lease that no hand has started is given back."""
 
 HandsOf = Mapping[str, tuple[Lane, Hands]]
 """The lane of each key, and the hands that serve it."""
@@ -57,44 +57,46 @@ class Claiming:
         self._backlog = True
         self._found = False
         self._most = most
-        self._kept: list[Lease] = []  # that have not ended, where there is a most
+        self._kept: list[Lease] = []  # that have not ended, where `most` is given
         self._run = 0
         self._closed = False
-        self._behind: list[Lease] = []  # their ids run here, by leases of before
+        self._behind: list[Lease] = []  # their ids still run here, by earlier leases
         self._kept_at: dict[Lane, float] = {}
         self.wanted = False
         """Whether a hand was free at the last claim."""
         self.left_out = False
-        """Whether it left out a lane, or limits kept something from it: the broker, which waits for what was claimed,
-        knows nothing of that."""
+        """Whether it left out a lane, or a limit kept something from it.
+
+        The broker waits only for what was claimed, so it knows nothing of these.
+        """
 
     @property
     def spent(self) -> bool:
-        """Whether as many have run, or wait or run, as ever may."""
+        """Return whether the worker has claimed as many messages as it ever may."""
         return self._room() <= 0
 
     @property
     def has_run(self) -> bool:
-        """Whether a message has ended."""
+        """Return whether a message has ended."""
         return any(lane.ended for lane, _ in self._lanes)
 
     @property
     def busy(self) -> bool:
-        """Whether a message waits or runs, or has been refused by a limit and comes again soon."""
+        """Return whether a message waits or runs here, or has been refused by a limit and comes again soon."""
         if self._limiting.waits() and not self.spent:
             return True
         return bool(self._behind) or any(lane.waiting or lane.active for lane, _ in self._lanes)
 
     @property
     def next_at(self) -> float | None:
-        """When something may be claimed again that limits keep from it now, by the monotonic clock."""
+        """Return when a lane that its limits hold back may be claimed for again, by the monotonic clock."""
         return self._limiting.next_at
 
     def claim(self) -> bool:
-        """Claim what the lanes want, but for what is paused: of one queue after another, where they have an order.
+        """Claim what the lanes want, except what is paused: one queue after another, where they have an order.
 
-        Whether anything came that it keeps. While nothing is left behind one call asks all queues, for no more than
-        there are hands.
+        Returns whether it kept anything. While no backlog is left, one call asks all queues, for no more than there are
+        hands.
         """
         queues = self._queues
         was_behind, self._backlog = self._backlog, True
@@ -116,9 +118,10 @@ class Claiming:
         return self._found
 
     def _claim_in_order(self, queues: Sequence[str], round_: Round) -> bool:
-        """Claim of each queue in its turn that has something due. Return whether any was not asked, for want of a hand.
+        """Claim from each queue in its turn that has something due. Return whether one was left out for want of a hand.
 
-        A look tells which these are: of a hundred queues and handlers 10,000 pairs would be asked at each claim.
+        A look tells which queues have something due: with a hundred queues and a hundred handlers, each claim would
+        otherwise ask for 10,000 pairs.
         """
         wants = self._ask(self._lanes, round_, ())
         if not any(wants.values()):
@@ -142,7 +145,7 @@ class Claiming:
         return skipped
 
     def _due_lanes(self) -> dict[str, dict[Lane, Hands]]:
-        """Return of each queue the lanes for which anything is due there, but for what is paused."""
+        """Return, for each queue, the lanes for which anything is due there, except what is paused."""
         due: dict[str, dict[Lane, Hands]] = {}
         for queue, key in sorted(self._due_pairs(self._places), key=self._places.__getitem__):
             if not (self._pauses and self._pauses.cover(queue, key)):
@@ -158,7 +161,7 @@ class Claiming:
         return {lane: min(wanted, room, self._limiting.room(lane)) for lane, wanted in wants.items()}
 
     def _claim_of(self, queues: Sequence[str], asked: Mapping[Lane, int], round_: Round) -> bool:
-        """Claim of these queues, in one call, and deal out what comes. Whether it keeps anything."""
+        """Claim from these queues, in one call, and deal out what comes. Return whether it keeps anything."""
         lanes = self._in_turn(asked)
         wants = self._wants(queues, asked, lanes)
         sent_at = monotonic()
@@ -174,7 +177,7 @@ class Claiming:
                 leases = given.get((queue, lane), [])
                 once, others = _parted(leases)
                 kept = self._keep(lane, hands, once, others, most.get(lane, 0))
-                found |= kept > 0  # what is given back at once would come again at once
+                found |= kept > 0  # a lease that is given back at once would come again at once
                 if asked[lane]:
                     left = claims.left or kept < len(leases)
                     filled = len(leases) >= asked[lane]
@@ -188,17 +191,20 @@ class Claiming:
         return found
 
     def _in_turn(self, asked: Mapping[Lane, int]) -> list[tuple[Lane, Hands]]:
-        """The lanes in the order in which they are served: those that kept nothing for longest, and of these who wants
-        little. One call may not give all that is wanted, and what it gives may be more than there are hands: lanes with
-        a backlog would leave nothing for the others."""
+        """Return the lanes in the order in which they are served.
+
+        First come those that kept nothing for longest, and among equals those that want little. One call may not give
+        all that is wanted, and may give more than there are hands: lanes with a backlog would leave nothing for the
+        others.
+        """
         return sorted(self._lanes, key=lambda each: (self._kept_at.get(each[0], 0.0), asked[each[0]]))
 
     def _wants(
         self, queues: Sequence[str], asked: Mapping[Lane, int], lanes: Sequence[tuple[Lane, Hands]]
     ) -> list[Want]:
-        """What to claim of these queues: those that come first; in each as the lanes are in turn.
+        """Return what to claim from these queues: first queues first, and within a queue in the order of `lanes`.
 
-        Of nothing where all is paused: that has the broker sleep for no message, but for word of a resume.
+        Nothing where all is paused: then the broker sleeps until it hears of a resume, not until a message is due.
         """
         asking = [(lane, asked[lane], lane.at_once(hands.free)) for lane, hands in lanes if asked[lane]]
         if queues:
@@ -213,12 +219,12 @@ class Claiming:
         return [want for want in wants if not self._pauses.cover(want.queue, want.key)] if self._pauses else wants
 
     def close(self) -> None:
-        """Claim no more, and give back what no hand has started. What runs, runs on."""
+        """Claim no more, and give back the leases that no hand has started. Handlers that run, run on."""
         self._closed = True
         self.release_unstarted(older_than_s=0)
 
     def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
-        """Give back what no hand has started since it was claimed so long ago."""
+        """Give back the leases that were claimed over `older_than_s` ago and that no hand has started."""
         claimed_before = monotonic() - older_than_s
         self._settling.release(self._take_behind(lambda lease: lease.claimed_at < claimed_before))
         unstarted = [lease for lane, _ in self._lanes for lease in take_unstarted(lane, claimed_before)]
@@ -228,9 +234,9 @@ class Claiming:
                 lane.note_stall()
 
     def start_behind(self) -> None:
-        """Have those started whose ids run here no more.
+        """Start the leases that waited because an earlier lease of the same id still ran here, once it has ended.
 
-        A worker that was given up for dead, but lives, may claim what its own thread still runs.
+        A worker that was given up for dead, but lives, may claim a message that its own thread still runs.
         """
         if not self._behind:
             return
@@ -246,7 +252,7 @@ class Claiming:
         return taken
 
     def release_paused(self) -> None:
-        """Give back what no hand has started and is paused by now."""
+        """Give back the leases that no hand has started and that are paused now."""
         if self._pauses:
             for lane, _ in self._lanes:
                 self._settling.release(take_paused(lane, self._pauses.cover))
@@ -257,7 +263,7 @@ class Claiming:
         return BATCH if self._most is None else self._most - self._count_kept()
 
     def _count_kept(self) -> int:
-        """How many were kept since the start, but for those that anyone has given back: they have not run."""
+        """Return how many messages were kept so far, except those that were given back: they have not run."""
         ended = {lease for lease in self._kept if lease.ended}
         self._run += sum(not lease.released for lease in ended)
         self._kept = [lease for lease in self._kept if lease not in ended and not lease.released]
@@ -271,7 +277,7 @@ class Claiming:
         held_until = sent_at + self._leases.hold_s
         given: dict[tuple[str, Lane], list[Lease]] = {}
         foreign: list[Lease] = []
-        any_lane, _ = self._lanes[0]  # what is foreign runs in none
+        any_lane, _ = self._lanes[0]  # a foreign message runs in no lane
         for claimed in claims.messages:
             found = self._hands_of.get(claimed.header.key) if claimed.header else None
             lane = found[0] if found else any_lane
@@ -287,10 +293,10 @@ class Claiming:
             self._unrun.tell([buried_info(transition)])
 
     def _keep(self, lane: Lane, hands: Hands, once: list[Lease], others: list[Lease], most: int) -> int:
-        """Deal out what a lane can take, `most` at most, and give back the rest. How many it keeps.
+        """Deal out what a lane can take, at most `most`, and give back the rest. Return how many it keeps.
 
-        Of what must not start twice more may have come than hands are free: a lane asks each of its sets for all that
-        it wants, since any of them may have something, and lanes share hands.
+        More at-most-once messages may have come than hands are free: a lane asks each of its (queue, key) pairs for all
+        that it wants, because any of them may have something, and lanes share hands.
         """
         if not once and not others:
             return 0
@@ -316,7 +322,7 @@ class Claiming:
 
 
 def _parted(leases: list[Lease]) -> tuple[list[Lease], list[Lease]]:
-    """What must not start twice, and the others."""
+    """Return the at-most-once leases, and the others."""
     once: list[Lease] = []
     others: list[Lease] = []
     for lease in leases:
@@ -327,14 +333,14 @@ def _parted(leases: list[Lease]) -> tuple[list[Lease], list[Lease]]:
 def _most_to_keep(
     lanes: Sequence[tuple[Lane, Hands]], asked: Mapping[Lane, int], round_: Round, before: Collection[str]
 ) -> dict[Lane, int]:
-    """How many lanes keep of what came of one queue: of a later one, what those before it have left hands for."""
+    """Return how many leases of one queue each lane keeps: of a later queue, only for hands that earlier ones left."""
     if before and lanes:
         return round_.wants(lanes, before)
     return {lane: asked[lane] if lane.handler.limits else BATCH for lane, _ in lanes}
 
 
 def _queue_of(claimed: Claimed, queues: Sequence[str]) -> str:
-    """Which of the queues that were asked together a message counts for; '' where they have no order."""
+    """Return the one of the queues asked together that a message counts for; '' where they have no order."""
     if not queues or claimed.header is None:
         return ""
     return claimed.header.queue if claimed.header.queue in queues else queues[-1]

@@ -1,4 +1,4 @@
-"""Database connections of a thread that runs handlers for days."""
+"""Look after the database connections of a thread that runs handlers for days."""
 
 from time import monotonic
 
@@ -11,7 +11,7 @@ LEAST_AGE_S = 60
 
 
 def health_checks_are_on() -> bool:
-    """Whether a database has CONN_HEALTH_CHECKS: a look before each handler is then what was asked for."""
+    """Return whether a database has CONN_HEALTH_CHECKS: its owner then wants a look before each handler."""
     return any(database["CONN_HEALTH_CHECKS"] for database in connections.settings.values())
 
 
@@ -19,7 +19,7 @@ def close_stale_connections() -> None:
     """Close this thread's connections that broke, or are older than both CONN_MAX_AGE and a minute.
 
     Costs no query unless one failed; with CONN_HEALTH_CHECKS the next use asks whether its connection lives. Django's
-    own `close_old_connections` would reconnect for each message at the default CONN_MAX_AGE of 0. What is inside a
+    own `close_old_connections` would reconnect for each message at the default CONN_MAX_AGE of 0. A connection inside a
     transaction, as in a TestCase, is left alone.
     """
     for connection in connections.all(initialized_only=True):
@@ -28,9 +28,9 @@ def close_stale_connections() -> None:
 
 
 def close_read_only_connections(exception: BaseException) -> None:
-    """Close this thread's connections where a handler raised that its database takes no writes.
+    """Close this thread's connections if a handler raised that its database takes no writes.
 
-    They are usable, but may be with the old primary: the next statement connects anew, and finds the new one.
+    They are usable, but may be with the old primary. The next statement connects again, and finds the new one.
     """
     if takes_no_writes(exception):
         for connection in connections.all(initialized_only=True):

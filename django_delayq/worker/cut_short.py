@@ -1,4 +1,4 @@
-"""The end of a handler that was stopped, or told to stop, since its lease is not held any more."""
+"""The end of a handler that was stopped, or told to stop, because its lease is not held any more."""
 
 from django_delayq.core import transitions
 from django_delayq.core.retry import is_at_most_once
@@ -9,9 +9,9 @@ from django_delayq.worker.lanes import Lease
 
 
 def cut_short(lease: Lease, what: str) -> Transition | None:
-    """How its lease ends: if nobody took it meanwhile, the message runs again soon, and nothing is counted.
+    """Return how its lease ends: if nobody took it meanwhile, the message runs again soon, and nothing is counted.
 
-    None where another took it, and where it must not start twice: then it lapses, and upkeep buries it.
+    None where another worker took it, and where it must not start twice: then it lapses, and upkeep buries it.
     """
     claimed, handler = lease.claimed, lease.lane.handler
     logger.warning(

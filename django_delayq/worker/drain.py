@@ -1,4 +1,4 @@
-"""`--drain`: what was done, what is left, and a progress bar on a terminal."""
+"""Report on `--drain`: what was done, what is left, and a progress bar on a terminal."""
 
 import sys
 import threading
@@ -14,12 +14,12 @@ Sets = set[tuple[str, str]]
 
 
 def claim_of(broker: Broker) -> Callable[..., Claims]:
-    """The claim of a worker that drains. With a store, what is due is what the tables say."""
+    """Return the claim of a worker that drains. With a store, the tables say what is due."""
     return broker.claim_all if isinstance(broker, StoredBroker) else broker.claim
 
 
 def summary(broker: Broker, settling: Settling, served: Sets) -> str:
-    """One line: how the messages ended, and how many are left: due when the drain was stopped before it was through."""
+    """Return one line on how the messages ended, and how many are left: some due, if the drain was stopped early."""
     ended = settling.counts
     counts, pauses = broker.counts(), broker.pauses()
     waiting = counts.waiting
@@ -36,7 +36,7 @@ def summary(broker: Broker, settling: Settling, served: Sets) -> str:
 
 @contextmanager
 def progress(broker: Broker, settling: Settling, served: Sets) -> Iterator[None]:
-    """Show a progress bar meanwhile, if standard error is a terminal and tqdm is installed."""
+    """Show a progress bar for the block, if standard error is a terminal and tqdm is installed."""
     try:
         from tqdm import tqdm  # type: ignore[import-untyped]
     except ImportError:
@@ -64,7 +64,7 @@ def progress(broker: Broker, settling: Settling, served: Sets) -> Iterator[None]
 
 
 def _due(waiting: list[SetCount], served: Sets, pauses: Iterable[Pause]) -> int:
-    """How many may start now."""
+    """Return how many messages may start now."""
     return sum(count.ready for count in _served(waiting, served) if not covering(pauses, count.queue, count.key))
 
 

@@ -1,6 +1,7 @@
 """Exactly once: a handler runs in a transaction whose last statement ends its message.
 
-Whoever dies, and whenever, both happened or neither did. Who lost its lease finds no row to end, and rolls back.
+Whatever dies, and whenever, both took effect or neither did. A worker that lost its lease finds no row to end, and
+rolls back.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,8 +27,8 @@ from django_delayq.worker.left_open import LeavingNothingOpen
 def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, database: Database) -> None:
     """Run a handler and finish the row of its message. Raises what it raises, `LeaseLost`, or what the commit raises.
 
-    A commit that raises may have taken place all the same: its connection was lost before the answer, or what was to
-    be done after it failed. The row tells.
+    A commit that raises may have taken place all the same: its connection was lost before the answer, or an `on_commit`
+    callback failed. The row tells.
     """
     connection = database.connection
     ended = False
@@ -52,10 +53,10 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
 
 @contextmanager
 def staying_in_it(using: str) -> Iterator[None]:
-    """Raise `TransactionManagementError` where the transaction in which the block began is over at its end.
+    """Raise `TransactionManagementError` if the transaction in which the block began is over before its end.
 
-    MySQL rolls back the victim of a deadlock, SQLite one that finds its disk full; what comes next they run all the
-    same, in another transaction or in none. PostgreSQL refuses it, and needs no mark.
+    MySQL rolls back the victim of a deadlock, SQLite a transaction that finds its disk full. They run the statements
+    that follow all the same, in another transaction or in none. PostgreSQL refuses them, and needs no mark.
     """
     connection = connections[using]
     errors: list[DatabaseError] = []
@@ -83,7 +84,7 @@ def staying_in_it(using: str) -> Iterator[None]:
 
 
 def was_committed(claimed: Claimed, handler: Handler[Any, Any]) -> bool:
-    """Whether the transaction of an atomic handler took place, whose process was killed before it could say so."""
+    """Return whether an atomic handler's transaction was committed, although its process died before it could tell."""
     if not (handler.atomic and claimed.pk):
         return False
     return _is_finished(Database(handler.using, get_alias(handler.using).database), int(claimed.pk))

@@ -1,4 +1,4 @@
-"""What is kept of a failure: one line, a traceback, a fingerprint, and how long to wait before the next attempt."""
+"""The record of a failure: one line, a traceback, a fingerprint; and how long to wait before the next attempt."""
 
 import inspect
 import re
@@ -21,7 +21,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def line(exception: BaseException) -> str:
-    """The exception in one line of at most `MAX_LINE` printable characters, without the passwords that it names."""
+    """Return the exception in one line of at most `MAX_LINE` printable characters, without the passwords in it."""
     try:
         text = str(exception)
     except BaseException:  # noqa: BLE001 - a handler's exception may be anything, its __str__ too
@@ -30,7 +30,7 @@ def line(exception: BaseException) -> str:
 
 
 def first_line(exception: Exception) -> str:
-    """Return `line` of what a database says first: the rest may quote a row with its data."""
+    """Return `line` for the first line of a database's message: the rest may quote a row with its data."""
     return _line_of(exception, str(exception).strip().partition("\n")[0])
 
 
@@ -41,9 +41,9 @@ def _line_of(exception: BaseException, text: str) -> str:
 
 
 def traceback_of(exception: BaseException, handler: Callable[..., Any]) -> str:
-    """The traceback as `tracebacks` shortens it.
+    """Return the traceback as `tracebacks` shortens it.
 
-    The handler's place stands for frames that there are none of: its process was killed.
+    It ends with the handler's place where there are no frames, because its process was killed.
     """
     frames = exception.__traceback__.tb_next if exception.__traceback__ else None  # the first frame is ours
     text = tracebacks.text_of(exception, frames)
@@ -57,9 +57,10 @@ def _place_of(handler: Callable[..., Any]) -> str:
 
 
 def fingerprint(exception: BaseException, handler: Callable[..., Any]) -> str:
-    """The same text for failures of one kind: the exception's type and the innermost function of the site's code.
+    """Return a text that is the same for failures of one kind: the exception's type and the site's innermost function.
 
-    That is what is neither of a library nor of this package; the handler, where nothing else of the site's was running.
+    Code of the site is code that belongs neither to a library nor to this package; where none but the handler was
+    running, the handler.
     """
     place = f"{handler.__module__}.{handler.__qualname__}"
     package = handler.__module__.partition(".")[0]  # a site may be installed as a library
@@ -79,7 +80,7 @@ def _is_of_the_site(module: str, code: CodeType) -> bool:
 
 
 def wait_ms(handler: Handler[Any, Any], attempt: int, exception: BaseException) -> int:
-    """Milliseconds until the next attempt; the default backoff where the handler's own fails."""
+    """Return the milliseconds until the next attempt, by the default backoff where the handler's own fails."""
     try:
         return backoff_ms(handler.backoff, attempt, exception)
     except BaseException as wrong:  # noqa: BLE001 - a backoff function is the site's code
@@ -93,12 +94,12 @@ def wait_ms(handler: Handler[Any, Any], attempt: int, exception: BaseException) 
 
 
 def shorten(text: str, length: int) -> str:
-    """`text` in at most `length` characters."""
+    """Return `text` in at most `length` characters."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def to_ascii(text: str) -> str:
-    """Return `text` with escapes for what not every database can keep: an emoji where the character set is utf8mb3."""
+    """Return `text` with escapes for what not every database can keep, like an emoji in the character set utf8mb3."""
     return text.encode("ascii", "backslashreplace").decode()
 
 

@@ -17,7 +17,7 @@ _PART = 1 << 16
 
 @dataclass(slots=True)
 class Hello:
-    """What a child must know of its worker: its name and alias, the level of its log, and how much a child may take."""
+    """The first frame to a child: its worker's name and alias, the level of its log, and how much memory it may use."""
 
     worker: str
     using: str
@@ -27,7 +27,7 @@ class Hello:
 
 @dataclass(slots=True)
 class Handed:
-    """A message to run, and what to add to the monotonic milliseconds to have the broker's time."""
+    """A message to run, and the number to add to monotonic milliseconds to get the broker's time."""
 
     claimed: Claimed
     clock_ms: float
@@ -35,10 +35,10 @@ class Handed:
 
 @dataclass(slots=True)
 class Told:
-    """What a worker tells its child: until when it holds all that the child has, and more to run, in this order.
+    """An order to a child: until when its leases are held, and more messages to run, in this order.
 
     `held_until` is a time of the machine's one monotonic clock. The child rings when it has nothing left, and before
-    that when `ring_at` have not started. `give_back`: what has not started is wanted back.
+    that when `ring_at` messages have not started. With `give_back`, it is to give back those that have not started.
     """
 
     held_until: float
@@ -49,10 +49,10 @@ class Told:
 
 @dataclass(slots=True)
 class Answer:
-    """What a child says: how the first of what it has ended, and from when until when that ran; and, by their ids, what
-    it gives back without having started it.
+    """A child's answer: how the first of its messages ended, from when until when that ran, and the ids it gives back.
 
-    `resident` is how many bytes it takes, 0 where it has not looked. The first answer says that it is ready.
+    It has not started the messages that it gives back. `resident` is how many bytes of memory it takes, 0 where it has
+    not looked. The first answer says that it is ready.
     """
 
     transition: Transition | None = None
@@ -63,12 +63,12 @@ class Answer:
 
 
 def is_readable(connection: socket.socket, within_s: float | None) -> bool:
-    """Whether there is something to read, or nobody any more, within so long; None waits without end."""
+    """Return whether there is something to read, or the other side is gone, within `within_s` (None: without end)."""
     return _is_ready(connection, select.POLLIN, within_s)
 
 
 def is_writable(connection: socket.socket) -> bool:
-    """Whether the other side has read what it was sent, but for a part."""
+    """Return whether the other side has read what it was sent, except for a part."""
     return _is_ready(connection, select.POLLOUT, 0)
 
 
@@ -85,7 +85,7 @@ def send(connection: socket.socket, value: object) -> None:
 
 
 def receive(connection: socket.socket, kind: type[T]) -> T:
-    """The next value, waited for. Raises `EOFError` or `OSError` when the other side is gone."""
+    """Wait for the next value, and return it. Raises `EOFError` or `OSError` when the other side is gone."""
     (length,) = _LENGTH.unpack(_receive_exactly(connection, _LENGTH.size))
     value: T = codec.decode_data(_receive_exactly(connection, length), kind)
     return value
@@ -101,7 +101,7 @@ class Inbox:
         self._received = bytearray()
 
     def read(self) -> list[Answer]:
-        """What is there by now; never waits. Raises `ValueError` for what is no answer."""
+        """Return the answers that have arrived; never waits. Raises `ValueError` for a frame that is no answer."""
         received = self._received
         try:
             while part := self._connection.recv(_PART):

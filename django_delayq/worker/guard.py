@@ -1,4 +1,4 @@
-"""For threads that must outlive whatever goes wrong once."""
+"""Guard threads that must outlive any single error."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 def guarded(work: Callable[[], Result]) -> Result | None:
-    """What some work gives; None when it raised, which is logged."""
+    """Return the result of `work`; None when it raised, which is logged."""
     try:
         return work()
     except Exception:

@@ -1,4 +1,4 @@
-"""What the loop needs of the hands that run handlers: threads, tasks of an event loop, child processes."""
+"""The protocol of the hands that run handlers: threads, tasks of an event loop, child processes."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -10,34 +10,34 @@ Run = Callable[[Lease], Transition | None]
 """Runs one message and says how its lease ends; None leaves the lease to lapse."""
 
 Work = Callable[[Lane], tuple[int, float]]
-"""A hand's turn in a lane: takes leases, runs their messages, ends them. How many it ended, and how long they ran."""
+"""A hand's turn in a lane: takes leases, runs their messages, ends them. Returns how many, and how long they ran."""
 
 
 class Hands(Protocol):
-    """Hands for a number of lanes."""
+    """The hands that run the messages of some lanes."""
 
     lanes: Sequence[Lane]
 
     @property
     def running(self) -> int:
-        """How many messages run, or threads are in a lane."""
+        """Return how many messages run, or threads are in a lane."""
 
     @property
     def most(self) -> int:
-        """How many hands there are, those not started included."""
+        """Return how many hands there are, including those not started."""
 
     @property
     def free(self) -> int:
-        """How many hands no message waits for: so many more would start at once."""
+        """Return how many hands have no message waiting for them: as many more would start at once."""
 
     def want(self, lane: Lane, most: int) -> int:
-        """How many messages to claim now for a lane, which may have so many hands."""
+        """Return how many messages to claim now for a lane, which may have at most `most` hands."""
 
     def offer(self, lane: Lane) -> None:
-        """Tell that leases were put into a lane."""
+        """Tell the hands that leases were put into a lane."""
 
     def close(self, timeout: float) -> None:
-        """End every hand as soon as it is idle; those that are have `timeout` seconds for it.
+        """End every hand as soon as it is idle; the idle ones have `timeout` seconds for it.
 
         A process must not exit beside them: what a library does then, such as closing a connection, may crash it.
         """

@@ -1,4 +1,4 @@
-"""That the main loop is alive: shown by the age of a file, for probes that look at it, and told to systemd."""
+"""Show that the main loop is alive: by the age of a file, for probes that look at it, and to systemd."""
 
 import os
 from collections.abc import Callable
@@ -13,7 +13,7 @@ EVERY_S = 1.0
 
 
 class HeartbeatRefused(DelayqError):
-    """The path of a heartbeat is of no use."""
+    """The path of a heartbeat can't be used."""
 
 
 def check_path(path: Path) -> None:
@@ -42,7 +42,7 @@ class Heartbeat:
         self._failing = False
 
     def beat(self) -> None:
-        """The main loop asked the broker and was answered, or waits for hands on schedule."""
+        """Note that the main loop asked the broker and was answered, or waits for hands on schedule."""
         if monotonic() < self._next_at:
             return
         self._next_at = monotonic() + EVERY_S
@@ -52,7 +52,7 @@ class Heartbeat:
             self._touch(self._path)
 
     def begin_end(self) -> None:
-        """The worker stops. It is alive until it has."""
+        """Tell systemd that the worker stops. Until it has stopped, it counts as alive."""
         self._tell(STOPPING)
 
     def _touch(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What waits in this process: a lease for each claimed message, a lane for each handler, and how much a lane wants."""
+"""The messages that wait in this process: a lease for each, a lane for each handler, and how much a lane wants."""
 
 import contextlib
 from collections import deque
@@ -19,8 +19,8 @@ MOST_PER_HAND = 64
 class Lease:
     """The right to work on one message, as this process knows it. Times in seconds are monotonic.
 
-    `held_until` is when this process gives the lease up unless a renewal moves it on; `clock_ms` plus the monotonic
-    milliseconds is the time of the clock that decides, never behind it.
+    `held_until` is when this process gives the lease up unless a renewal puts it off; `clock_ms` plus the monotonic
+    milliseconds is the time of the authoritative clock, never behind it.
     """
 
     claimed: Claimed
@@ -32,57 +32,60 @@ class Lease:
     ended: bool = False
     """Whether its handler has ended."""
     released: bool = False
-    """Whether it was given back, not started. Set before `ended` is: who has ended else counts as run."""
+    """Whether it was given back, not started. Set before `ended` is: a lease that has ended otherwise counts as run."""
     lost: bool = False
     """Whether another move took the lease."""
     abandoned: bool = False
-    """Whether its handler was stopped, or told that it has to, since the lease could not be renewed in time."""
+    """Whether its handler was stopped, or told to stop, because the lease could not be renewed in time."""
     interrupted: bool = False
-    """Whether this worker itself took it, since it stops."""
+    """Whether this worker itself took it, because it stops."""
     overdue: bool = False
     abandon: Callable[[], object] | None = None
     """Stops the handler, where that can be done."""
     ask: Ask | None = None
-    """By which it got what the limits of its handler ask for."""
+    """The request by which it got its permits, where its handler has limits."""
 
     def is_held(self) -> bool:
-        """Whether this process may still act on the message."""
+        """Return whether this process may still act on the message."""
         return not self.lost and not self.abandoned and monotonic() < self.held_until
 
     def tell_held(self) -> bool:
-        """As `is_held`, for the handler: told that it is not, it may stop half-way, so its end is no end any more."""
+        """Return `is_held`, for the handler.
+
+        Once it is False the attempt counts as abandoned: the handler may stop half-way.
+        """
         if not self.is_held():
             self.abandoned = True
         return not self.abandoned
 
     @property
     def runs(self) -> bool:
-        """Whether its handler runs in this process, however its lease stands."""
+        """Return whether its handler runs in this process, whatever became of its lease."""
         return self.started_at > 0 and not self.ended
 
     def now_ms(self) -> int:
-        """What the clock that decides says now."""
+        """Return the time of the authoritative clock now."""
         return self.ms_of(monotonic())
 
     def ms_of(self, at: float) -> int:
-        """What the clock that decides said at this monotonic time."""
+        """Return the time of the authoritative clock at this monotonic time."""
         return int(self.clock_ms + at * 1000)
 
     @property
     def timeout_s(self) -> float:
-        """How long the handler may run."""
+        """Return how long the handler may run."""
         header = self.claimed.header
         of_message = header.timeout_ms if header else None
         return (self.lane.handler.timeout_ms if of_message is None else of_message) / 1000
 
     def is_over_time(self) -> bool:
-        """Whether the handler has run for longer."""
+        """Return whether the handler has run for longer than it may."""
         return monotonic() >= self.started_at + self.timeout_s
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One handler's place in this process: the run of leases that its hands share, and its pace."""
+    """One handler's place in this process: the leases that wait for its hands, and its pace."""
 
     handler: Handler[Any, Any]
     sets: Sequence[tuple[str, str]]
@@ -95,15 +98,15 @@ class Lane:
     """How many hands are in the lane."""
     ended: int = 0
     mean_s: float | None = None
-    """The mean run time of late; None while unknown."""
+    """The mean of recent run times; None while unknown."""
     once: bool = False
-    """Whether the last claim gave what must not start twice: there may be more of it, so nothing is claimed ahead."""
+    """Whether the last claim gave at-most-once messages: there may be more of them, so nothing is claimed ahead."""
     backlog: set[str] = field(default_factory=set)
     """The queues that had more for it when they were last asked."""
     unmet: bool = False
     """Whether the last claim may have left something behind: then a freed hand is worth another claim."""
     low: int = -1
-    """When so few are left waiting, it is time to claim more."""
+    """The number of waiting leases at which it is time to claim more."""
     seen: tuple[int, int] = (0, 0)
     """`ended` and the leases that waited, as of the last claim."""
 
@@ -113,11 +116,11 @@ class Lane:
             self.keys.setdefault(queue, []).append(key)
 
     def want(self, free: int, most: int) -> int:
-        """How many messages to claim now, with `free` threads or tasks to spare for any lane, for `most` in all.
+        """Return how many messages to claim now, with `free` hands to spare for any lane, for `most` hands in all.
 
-        Hands that are busy count only while they move: behind a handler that stalls nothing is heaped up.
+        Busy hands count only while the lane moves: nothing is heaped up behind a handler that stalls.
         """
-        if self.handler.at_most_once or self.handler.limits is not None:  # what has got its turn starts
+        if self.handler.at_most_once or self.handler.limits is not None:  # a message whose turn came must start
             return self.at_once(min(free, most))
         hands = min(self.concurrency - self.active, free)
         waiting = self.waiting
@@ -130,38 +133,38 @@ class Lane:
 
     @property
     def most_hands(self) -> int:
-        """How many hands may run its messages at once: where a limit is for all of them, no more than it lets."""
+        """Return how many hands may run its messages at once, also by a limit on all messages of the handler."""
         limits = self.handler.limits
         most = None if limits is None else limits.most_of_all
         return self.concurrency if most is None else min(self.concurrency, most)
 
     @property
     def waiting(self) -> int:
-        """How many messages wait here."""
+        """Return how many messages wait here."""
         return len(self.leases)
 
     @property
     def moves(self) -> bool:
-        """Whether its hands get on since the last claim, with a handler so fast that they leave it in a moment."""
+        """Return whether its hands got on after the last claim, with a handler so fast that they leave in a moment."""
         return self.per_hand > 1 and (self.ended != self.seen[0] or self.waiting < self.seen[1])
 
     def note_stall(self) -> None:
-        """Something has waited for a hand for too long: until one gets on, none is expected."""
+        """Stop claiming ahead until a hand makes progress, because something has waited too long."""
         self.seen = (self.ended, self.waiting)
 
     def at_once(self, free: int) -> int:
-        """How many more messages would start at once, with `free` threads or tasks that none waits for."""
+        """Return how many more messages would start at once, with `free` hands that nothing waits for."""
         return max(min(self.concurrency - self.active, free) - len(self.leases), 0)
 
     @property
     def per_hand(self) -> int:
-        """How many messages are a moment's work for a hand."""
+        """Return how many messages one hand gets through in `RUN_S`."""
         if self.once or self.mean_s is None:
             return 1
         return int(min(max(RUN_S / max(self.mean_s, 1e-6), 1), MOST_PER_HAND))
 
     def share(self, hands: int) -> int:
-        """How many leases one of `hands` hands takes at a time that is in the lane: those to come have their part."""
+        """Return how many leases a hand takes at a time, of `hands`, so that those to come get their part."""
         if self.handler.at_most_once or self.handler.limits is not None:  # they are for hands that are free
             return 1
         to_come = min(self.concurrency, hands) - self.active
@@ -184,7 +187,7 @@ class Lane:
 
 
 def take_unstarted(lane: Lane, claimed_before: float) -> list[Lease]:
-    """Take out the leases that were claimed before then and that no hand has started."""
+    """Take out the leases that were claimed before `claimed_before` and that no hand has started."""
     taken = []
     while lane.leases:
         try:

@@ -1,4 +1,4 @@
-"""Every lease that this process holds: renewed in time, given up in time."""
+"""Hold the leases of this process: renew each in time, or give it up in time."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -12,17 +12,17 @@ from django_delayq.worker.outage import Outage
 from django_delayq.worker.slots import renew_slots
 
 HOLD = 0.8
-"""The part of a lease, from the sending of its last good renewal, after which this process gives it up."""
+"""The part of a lease, counted from the sending of its last good renewal, after which this process gives it up."""
 
 LONGEST_PAUSE_S = 5.0
-"""Leases are renewed at a third of them, and as often as this: it keeps the connection of a worker that stops alive."""
+"""Leases are renewed after a third of their length, or this: it keeps the connection of a worker that stops alive."""
 
 
 class Leases:
     """The leases held, with one thread that renews them and one that gives up those that can't be renewed.
 
-    They are two because a renewal may hang, and nothing may run on past its lease meanwhile. What was given up is
-    renewed all the same: whoever took it meanwhile has changed its token, so an answer tells whose it is.
+    They are two because a renewal may hang, and nothing may run on past its lease meanwhile. A lease that was given up
+    is renewed all the same: whoever took it meanwhile has changed its token, so an answer tells whose it is.
     """
 
     def __init__(self, broker: Broker, lease_ms: int, outage: Outage) -> None:
@@ -45,7 +45,7 @@ class Leases:
             thread.start()
 
     def close(self, timeout: float) -> None:
-        """End the threads; what is still held lapses. A renewal under way has `timeout` seconds to end.
+        """End the threads; leases still held lapse. A renewal under way has `timeout` seconds to end.
 
         A process must not exit beside it: one that connects with TLS then uses what OpenSSL frees, and that crashes.
         """
@@ -58,12 +58,12 @@ class Leases:
         return len(self._held)
 
     def held(self) -> list[Lease]:
-        """Every lease now held."""
+        """Return every lease now held."""
         with self._lock:
             return list(self._held)
 
     def running_ids(self) -> set[str]:
-        """The ids whose handlers run in this process, also those whose leases are lost."""
+        """Return the ids whose handlers run in this process, including those whose leases are lost."""
         with self._lock:
             self._lost = {lease for lease in self._lost if lease.runs}
             return {lease.claimed.id for lease in self._held if lease.runs} | {lease.claimed.id for lease in self._lost}
@@ -80,7 +80,7 @@ class Leases:
             self._held.difference_update(leases)
 
     def lose(self, leases: Iterable[Lease]) -> None:
-        """Another has these: their handlers are stopped where that can be done, and their ends are refused."""
+        """Drop leases that another has taken: their handlers are stopped where possible, and their ends are refused."""
         leases = list(leases)
         for lease in leases:
             lease.lost = True
@@ -104,10 +104,10 @@ class Leases:
             pause = renew_s if renewed else min(self._lease_ms / 20_000, renew_s)
 
     def _renew(self) -> bool:
-        """Whether every page was renewed. One that can't be must not keep the others from it."""
+        """Renew every page, and return whether all were renewed. One that can't be must not keep the others from it."""
         asked = list(pages(self.held(), BATCH))
         renewed = [self._renew_page(page) for page in asked]
-        # Together, at the end: a clock that is away is waited for once.
+        # All slots together, at the end: then a clock that is away is waited for only once.
         told = chain.from_iterable(compress(asked, renewed))
         renew_slots(self._broker, [lease for lease in told if not lease.lost], self._lease_ms)
         if all(renewed):
@@ -124,7 +124,7 @@ class Leases:
         for lease, is_held in zip(page, held, strict=True):
             if is_held:
                 lease.held_until = sent_at + self.hold_s
-        # A lease that was settled meanwhile is not lost: its removal tells. Nor is one that can't be told yet.
+        # A lease that was settled meanwhile was removed, so it is not lost. Nor is one whose answer is not known yet.
         lost = [lease for lease, is_held in zip(page, held, strict=True) if is_held is False]
         self.lose(lease for lease in lost if lease in self._held)
         return True

@@ -1,7 +1,7 @@
-"""Transactions that a handler leaves open: those after it in its thread would run in them, and have no effect.
+"""Transactions that a handler leaves open: later ones in its thread would run in them, and have no effect.
 
-They are rolled back, and the attempt fails. A transaction in which the handler was called, as in a TestCase, is no
-concern of it.
+They are rolled back, and the attempt fails. A transaction in which the handler was called, as in a TestCase, is left
+alone.
 """
 
 import threading
@@ -23,10 +23,10 @@ _POSTGRESQL_BUSY = (1, 2, 3)
 _MYSQL_IN_TRANS = 1
 
 Blocks = Mapping[BaseDatabaseWrapper, int]
-"""Connections in a transaction, and how many blocks of `atomic()` each is in: none where it was begun otherwise."""
+"""Connections in a transaction, each with the number of its `atomic()` blocks: 0 where it was begun otherwise."""
 NONE: Blocks = {}
 EndLeftOpen = Callable[[], Awaitable[str]]
-"""Rolls back what an async handler left open, and tells of it; empty where that is nothing."""
+"""Rolls back what an async handler left open, and returns what to say of it; '' where there is nothing."""
 
 
 class _Opened(threading.local):
@@ -46,7 +46,7 @@ def _note(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 
 
 def blocks_open() -> Blocks:
-    """Return what is in a transaction in this thread."""
+    """Return the connections of this thread that are in a transaction."""
     opened = _opened.connections
     if not any(map(_is_open, opened)):
         return NONE
@@ -54,7 +54,7 @@ def blocks_open() -> Blocks:
 
 
 def end_left_open(before: Blocks = NONE) -> str:
-    """Roll back what was not open `before`, close its connections, and tell of it. Empty where that is nothing."""
+    """Roll back what was not open `before`, close its connections, and return what to say of it; '' for nothing."""
     open_now = blocks_open()
     if open_now == before:
         return ""
@@ -89,7 +89,7 @@ class LeavingNothingOpen:
 
 @asynccontextmanager
 async def aleaving_nothing_open(end: EndLeftOpen) -> AsyncIterator[None]:
-    """Do as `LeavingNothingOpen`, for an async handler, whose sync code runs in another thread."""
+    """Do as `LeavingNothingOpen` does, for an async handler, whose sync code runs in another thread."""
     try:
         yield
     except BaseException as error:
@@ -99,9 +99,10 @@ async def aleaving_nothing_open(end: EndLeftOpen) -> AsyncIterator[None]:
 
 
 class SyncThread:
-    """The one thread in which the sync code of all async handlers runs, a call at a time.
+    """The one thread in which the sync code of all async handlers runs, one call at a time.
 
-    What a handler leaves open there, the calls of others are in until it is found: all that ran meanwhile have failed.
+    When a handler leaves a transaction open there, the calls of other handlers run in it until it is found. So every
+    attempt that ran meanwhile has failed.
     """
 
     def __init__(self) -> None:
@@ -110,7 +111,7 @@ class SyncThread:
         self._told = ""
 
     def watch(self) -> EndLeftOpen:
-        """Begin an attempt. Gives what is called at its end."""
+        """Begin an attempt. Returns the function to call at its end."""
         found_before = self._found
 
         async def end() -> str:
@@ -124,7 +125,7 @@ class SyncThread:
         return end
 
     def end_left_open(self) -> None:
-        """Do it, in that thread."""
+        """Roll back, in that thread, what a handler left open."""
         if told := end_left_open():
             self._found += 1
             self._told = told
@@ -161,7 +162,7 @@ def _what_is_open(connection: BaseDatabaseWrapper) -> str:
 
 
 def _leave_blocks(connection: BaseDatabaseWrapper, blocks: int) -> None:
-    """Leave all blocks but so many, as an error does."""
+    """Leave all blocks but the outermost `blocks`, as an error does."""
     error = TransactionManagementError("left open")
     while len(connection.atomic_blocks) > blocks:
         with suppress(Error):  # the server may be gone
@@ -179,7 +180,7 @@ def _close(connection: BaseDatabaseWrapper) -> None:
 
 
 def _tell(told: str, error: BaseException | None = None) -> None:
-    """Raise what was told, but for an error that fails the attempt as well: that is told of it."""
+    """Raise `TransactionManagementError` with `told`, or add it as a note to an error that fails the attempt anyway."""
     if not told:
         return
     if error is not None and not isinstance(error, Snooze):

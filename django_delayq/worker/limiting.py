@@ -1,4 +1,4 @@
-"""The limits over all workers: what is claimed starts when the broker lets it, else it goes back for a while."""
+"""The limits over all workers: a claimed message starts when the broker lets it, else it goes back for a while."""
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,16 +13,16 @@ from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage import Outage
 
 AWAY_MS = 1_000
-"""How long what has limits waits while nobody can be asked."""
+"""How long a message with limits waits while the broker can't be asked."""
 
 ROUNDED_MS = 2
 """Due times are rounded up."""
 
 
 class Limiting:
-    """Asks for the slots and turns of what was claimed, and remembers which lanes need not be claimed for now.
+    """Asks for the slots and turns of claimed messages, and remembers which lanes need not be claimed for now.
 
-    A key of which no message may start is left alone until its wait is over: else its backlog would be claimed and
+    A key of which no message may start is left alone until its wait is over. Otherwise its backlog would be claimed and
     given back, over and over.
     """
 
@@ -32,11 +32,11 @@ class Limiting:
         self._lease_ms = lease_ms
         self._outage = outage
         self._closed_until: dict[Lane, float] = {}
-        self._refused: dict[Lease, int] = {}  # and not settled, when last looked at
+        self._refused: dict[Lease, int] = {}  # and were not settled when last looked at
         self._last_at = 0.0
 
     def room(self, lane: Lane) -> int:
-        """How many more messages of a lane may be claimed, as far as its limits go."""
+        """Return how many more messages of a lane may be claimed, as far as its limits go."""
         limits = lane.handler.limits
         if limits is None:
             return BATCH
@@ -44,7 +44,7 @@ class Limiting:
             return 0
         if limits.most_of_all is None:
             return BATCH
-        # What has ended holds its slot until it is settled.
+        # A message that has ended holds its slot until it is settled.
         holders = [
             lease
             for lease in self._leases.held()
@@ -53,22 +53,22 @@ class Limiting:
         return max(limits.most_of_all - len(holders), 0)
 
     def is_closed(self, lane: Lane) -> bool:
-        """Whether no message of a lane may start for now: for so long what is due there waits for no hand."""
+        """Return whether no message of a lane may start for now: until then, what is due there waits for no hand."""
         return monotonic() < self._closed_until.get(lane, 0.0)
 
     @property
     def next_at(self) -> float | None:
-        """When a lane may be claimed for again that is left alone now, by the monotonic clock."""
+        """Return when a lane that is left alone now may be claimed for again, by the monotonic clock."""
         now = monotonic()
         return min((until for until in self._closed_until.values() if until > now), default=None)
 
     def waits(self) -> bool:
-        """Whether something that was due, and was refused, can't have come again yet."""
+        """Return whether a message that was due, and was refused, can't have come again yet."""
         self._note_settled()
         return bool(self._refused) or monotonic() < self._last_at
 
     def admit(self, lane: Lane, leases: Sequence[Lease]) -> dict[Lease, int]:
-        """Return those of the leases that may not start now, each with the ms after which to ask again."""
+        """Return the leases that may not start now, each with the milliseconds after which to ask again."""
         limits = lane.handler.limits
         if limits is None or not leases:
             return {}
@@ -81,7 +81,7 @@ class Limiting:
         return refused
 
     def _ask_for(self, asks: Mapping[Lease, Ask]) -> dict[Lease, Refusal]:
-        """Those that are refused. Others have slots."""
+        """Ask for slots, give them to the leases, and return the refusals."""
         refusals = {}
         for lease, refusal in zip(asks, self._acquire(list(asks.values())) if asks else (), strict=True):
             if refusal:
@@ -105,7 +105,7 @@ class Limiting:
             self._closed_until[lane] = monotonic() + min(waits_ms) / 1000
 
     def _note_settled(self) -> None:
-        """The wait of what was refused begins when it was settled, which may take a while."""
+        """Start the wait of refused messages that were settled: it begins then, and settling may take a while."""
         if self._refused:
             held = self._leases.held()
             settled = [lease for lease in self._refused if lease not in held]
@@ -114,10 +114,10 @@ class Limiting:
 
 
 def _ask_of(lease: Lease, limits: Limits) -> Ask | None:
-    """None where its data can't tell: that message is buried when it would start."""
+    """Return what to ask for. None where the data can't tell: that message is buried when it would start."""
     try:
         value = limits.value_of(codec.loads(lease.claimed.body)) if limits.concurrency_key is not None else ""
     except (ValueError, DataMismatch):
         return None
-    # A token of its own: those of the leases are the same for all messages of one claim.
+    # A token of its own: all leases of one claim share theirs.
     return Ask(lease.lane.handler.key, value, secrets.randbits(62), limits.max_concurrency, limits.interval_us)

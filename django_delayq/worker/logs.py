@@ -7,12 +7,12 @@ LEVELS = {0: logging.ERROR, 1: logging.INFO}
 
 
 def level_of(verbosity: int) -> int:
-    """The level for a --verbosity."""
+    """Return the level for a --verbosity."""
     return LEVELS.get(verbosity, logging.DEBUG)
 
 
 def start(level: int) -> None:
-    """Log from `level` on; to standard error unless the site sends the lines elsewhere."""
+    """Log from `level` on, to standard error unless the site sends the lines elsewhere."""
     logger = logging.getLogger("django_delayq")
     logger.setLevel(level)
     if not logger.hasHandlers():

@@ -116,7 +116,7 @@ class Loop:
         if (next_at := self._claiming.next_at) is not None:  # read once: it is None as soon as it has passed
             timeout = min(timeout, max(next_at - monotonic(), 0))
         if not self._claiming.wanted:
-            # Every hand is busy. The broker would end its wait for what is due and can't be claimed now.
+            # Every hand is busy. The broker would end its wait for due messages, which can't be claimed now.
             self._woken.wait(timeout)
             return
         self._asleep = True

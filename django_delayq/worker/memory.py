@@ -1,4 +1,7 @@
-"""What a process takes, and the limit of `--max-memory`: handlers, or libraries, that leak are ended now and then."""
+"""Measure the memory of a process, and check it against `--max-memory`.
+
+A process whose handlers, or libraries, leak is ended now and then.
+"""
 
 import resource
 import sys
@@ -14,11 +17,11 @@ _PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 class MemoryRefused(DelayqError):
-    """The limit of memory is of no use."""
+    """The limit of memory can't be used."""
 
 
 def resident() -> int:
-    """Bytes of memory that this process takes now; where the system doesn't tell (not Linux), the most it ever took."""
+    """Return the bytes of memory that this process takes now; its peak, where the system doesn't tell (not Linux)."""
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except OSError:
@@ -26,7 +29,7 @@ def resident() -> int:
 
 
 def check_limit(limit: int) -> None:
-    """Raises `MemoryRefused` for one that this process is over before its first message: each would be its last."""
+    """Raise `MemoryRefused` for a limit that this process is over already: each message would be its last."""
     taken = resident()
     if taken > limit:
         raise MemoryRefused(
@@ -36,7 +39,7 @@ def check_limit(limit: int) -> None:
 
 
 def full_of(limit: int | None) -> Callable[[], bool]:
-    """Asks whether this process is over its limit, and says so."""
+    """Return a function that tells whether this process is over its limit, and logs it."""
 
     def is_full() -> bool:
         if limit is None or (taken := resident()) <= limit:

@@ -1,4 +1,4 @@
-"""What `run_delayq` was asked for."""
+"""The options of `run_delayq`."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A process that must not outlive its parent."""
+"""End a process that must not outlive its parent."""
 
 import contextlib
 import ctypes
@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG = 1
 def die_with_parent(parent: int) -> None:
     """Have this process killed when the thread that started it ends, where the system can do that (Linux).
 
-    It takes no part of this process, so that it works also while a handler holds the interpreter's lock.
+    The kernel does it, so it works even while a handler holds the interpreter's lock.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):

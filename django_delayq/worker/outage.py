@@ -9,9 +9,9 @@ from django_delayq.support.logging import logger
 
 
 class Outage:
-    """What all threads of a worker know of what is away, so that it is said once and not by each.
+    """An outage as all threads of a worker share it, so that it is said once and not by each.
 
-    `who` is the thread's work ("claiming"): what was away is back when everybody's work goes on.
+    `who` is the thread's work ("claiming"): an outage is over when the work of all of them goes on.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Outage:
         self._ends: set[str] = set()
 
     def begin(self, who: str, error: Exception) -> None:
-        """A call failed."""
+        """Note that a call failed, and log each new error once."""
         text = str(error) if isinstance(error, DelayqError) else f"{type(error).__name__}: {error}"
         with self._lock:
             self._failing.add(who)
@@ -32,7 +32,7 @@ class Outage:
         logger.error("%s Trying again until it works.", text)
 
     def end(self, who: str) -> None:
-        """A call worked. Costs nothing while nothing fails."""
+        """Note that a call worked, and log the end of an outage. Costs nothing while nothing fails."""
         if who not in self._failing:
             return
         with self._lock:
@@ -45,7 +45,7 @@ class Outage:
 
 
 def _end_of(error: Exception) -> str:
-    """What to say when such an error is over."""
+    """Return what to say when this error is over."""
     match error:
         case StoreUnavailable():
             return "The database is back."
@@ -56,7 +56,7 @@ def _end_of(error: Exception) -> str:
 
 
 def waits() -> Iterator[float]:
-    """Seconds to wait after each failure in a row: 0.1 to 5, with jitter so that workers don't come back together."""
+    """Yield the seconds to wait after each failure in a row: 0.1 to 5, with jitter so that workers spread out."""
     seconds = 0.1
     while True:
         yield seconds * random.uniform(0.7, 1.0)

@@ -1,4 +1,4 @@
-"""What is told of each attempt: log lines, structured through `extra=`, and Django signals."""
+"""Report each attempt: by log lines, structured through `extra=`, and by Django signals."""
 
 import logging
 from time import monotonic
@@ -23,25 +23,25 @@ _LEVELS = {
 
 
 class Outcome:
-    """Tells how the attempts of one worker begin and end. Costs next to nothing while nobody listens."""
+    """Reports how the attempts of one worker begin and end. Costs next to nothing while nobody listens."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
 
     def begun(self, lease: Lease, message: Message[Any]) -> None:
-        """A handler is about to start."""
+        """Report that a handler is about to start."""
         if signals.message_started.receivers:
             signals.emit(signals.message_started, lease.lane.handler, **_start_facts(lease, message))
 
     async def abegun(self, lease: Lease, message: Message[Any]) -> None:
-        """As `begun`, on an event loop."""
+        """Report as `begun` does, on an event loop."""
         if signals.message_started.receivers:
             await signals.aemit(signals.message_started, lease.lane.handler, **_start_facts(lease, message))
 
     def ended(
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
-        """An attempt ended; `message` is None when it was not fit to start."""
+        """Report that an attempt ended; `message` is None when it was not fit to start."""
         self._log_end(lease, transition, message, exception)
         signal = _signal_of(transition)
         if signal.receivers:
@@ -50,7 +50,7 @@ class Outcome:
     async def aended(
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
-        """As `ended`, on an event loop."""
+        """Report as `ended` does, on an event loop."""
         self._log_end(lease, transition, message, exception)
         signal = _signal_of(transition)
         if signal.receivers:

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as this process handles them: not as the processes that a handler forks should."""
+"""Handle SIGTERM and SIGINT in this process, but not in the processes that a handler forks."""
 
 import os
 import signal
@@ -10,13 +10,13 @@ from typing import Any
 _TAKEN = (signal.SIGTERM, signal.SIGINT)
 
 _before: dict[int, Any] = {}
-"""What handled each signal that is taken."""
+"""The earlier handler of each signal that is taken."""
 _forking = threading.local()
 
 
 @contextmanager
 def taken_signals(handle: Callable[[int], object]) -> Iterator[None]:
-    """Have SIGTERM and SIGINT handled by `handle`, in this process alone. Call it in the main thread."""
+    """Handle SIGTERM and SIGINT by `handle` for the block, in this process alone. Call it in the main thread."""
 
     def handle_own(signum: int, frame: object) -> None:
         handle(signum)
@@ -35,7 +35,7 @@ def _give_back() -> None:
 
 
 def _hold_back() -> None:
-    # Python drops what a new process is sent before its hooks have run; the system keeps it.
+    # Python drops signals that a new process gets before its fork hooks have run; a blocked one the system keeps.
     _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
 
 

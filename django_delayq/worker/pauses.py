@@ -1,5 +1,7 @@
-"""What is paused, as one worker knows it: read before the first claim and at once when it is told, and given with each
-answer to a heartbeat, for one whose connection for being told was broken."""
+"""A worker's copy of the pauses: read before the first claim, on every notification, and with every heartbeat.
+
+The heartbeat is for a worker whose connection for notifications was broken.
+"""
 
 from collections.abc import Sequence
 
@@ -9,7 +11,7 @@ from django_delayq.support.timestamps import from_ms
 
 
 class Pauses:
-    """The pauses that the broker gave last, without those that ended since."""
+    """The pauses that the broker gave last, without those that have ended by themselves."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -21,20 +23,23 @@ class Pauses:
 
     @property
     def known(self) -> Sequence[Pause]:
-        """Those in force."""
+        """Return the pauses in force."""
         return self._known
 
     @property
     def next_end_ms(self) -> int | None:
-        """When the first of them ends by itself, by the clock that decides."""
+        """Return when the first of them ends by itself, by the authoritative clock."""
         return earliest(*(pause.until_ms for pause in self._known))
 
     def cover(self, queue: str, key: str) -> bool:
-        """Whether nothing of this queue and key may start."""
+        """Return whether nothing of this queue and key may start."""
         return bool(covering(self._known, queue, key))
 
     def read_due(self) -> None:
-        """Read them when that is due. It stays due until it has worked, and meanwhile nothing is to be claimed."""
+        """Read the pauses when that is due.
+
+        It stays due until a read has worked, and until then nothing is to be claimed.
+        """
         heard = self._broker.pauses_heard  # before the read: what is told meanwhile is read by the next
         if heard == self._heard:
             return
@@ -42,11 +47,11 @@ class Pauses:
         self._heard = heard
 
     def end(self, now_ms: int) -> None:
-        """Drop those that have ended by now."""
+        """Drop the pauses that have ended by `now_ms`."""
         self.take([pause for pause in self._known if pause.holds(now_ms)])
 
     def take(self, pauses: list[Pause]) -> None:
-        """These are in force now, and no others."""
+        """Replace the pauses by these, and log the changes."""
         before, self._known = self._known, pauses
         for pause in pauses:
             if pause not in before:

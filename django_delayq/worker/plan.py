@@ -1,4 +1,4 @@
-"""Which lanes a worker has: one for each handler, with the (queue, key) pairs it serves; and what they take."""
+"""Plan the lanes of a worker: one for each handler, with the (queue, key) pairs it serves; and what they take."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,18 +13,18 @@ from django_delayq.worker.options import Options
 Handlers = Iterable[Handler[Any, Any]]
 
 STORE_CONNECTIONS = 4
-"""Claims, settlements, renewals, the relay."""
+"""One each for claims, settlements, renewals and the relay."""
 SUSPECTS_CHILD = 1
 """The child process that runs suspects, in every mode."""
 
 
 def queues_of(handlers: Handlers, options: Options) -> list[str]:
-    """The queues to serve: those asked for, else every one that a handler names, and the default one."""
+    """Return the queues to serve: those asked for, else the default one and every one that a handler names."""
     return [queue.name for queue in options.queues] or sorted({DEFAULT_QUEUE} | {handler.queue for handler in handlers})
 
 
 def lanes_of(handlers: Handlers, queues: Sequence[str], options: Options) -> list[Lane]:
-    """A lane for each handler. Any key may wait in any queue, since `send` takes a queue too."""
+    """Return a lane for each handler. Any key may wait in any queue, because `send` takes a queue too."""
     return [
         Lane(handler, _sets_of(handler, queues), concurrency_of(handler, options))
         for handler in dict.fromkeys(handlers)
@@ -32,25 +32,25 @@ def lanes_of(handlers: Handlers, queues: Sequence[str], options: Options) -> lis
 
 
 def concurrency_of(handler: Handler[Any, Any], options: Options) -> int:
-    """How many messages of a handler run at once in this worker."""
+    """Return how many messages of a handler run at once in this worker."""
     if handler.concurrency is not None:
         return handler.concurrency
     return CONCURRENCY if handler.is_async else options.processes or options.threads
 
 
 def hands_of(handlers: Handlers, options: Options) -> int:
-    """How many sync handlers run at once at most."""
+    """Return how many sync handlers run at once at most."""
     sync = sum(concurrency_of(handler, options) for handler in handlers if not handler.is_async)
     return min(sync, options.processes or options.max_threads)
 
 
 def tasks_of(handlers: Handlers, options: Options) -> int:
-    """How many async handlers run at once at most."""
+    """Return how many async handlers run at once at most."""
     return sum(concurrency_of(handler, options) for handler in handlers if handler.is_async)
 
 
 def hands_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> list[HandsInfo]:
-    """What the heartbeat tells of the threads or child processes, and of the tasks; `handlers` by key."""
+    """Return the heartbeat's facts on the threads or child processes, and on the tasks; `handlers` by key."""
 
     def of(*, is_async: bool) -> dict[str, int]:
         return {
@@ -65,13 +65,13 @@ def hands_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> 
 
 
 def database_connections(handlers: Handlers, options: Options) -> int:
-    """How many connections a worker's handlers open to each database at most; the store's are more."""
+    """Return how many connections a worker's handlers open to each database at most; the store's come on top."""
     async_thread = int(tasks_of(handlers, options) > 0)  # async handlers share one
     return hands_of(handlers, options) + async_thread + SUSPECTS_CHILD
 
 
 def pooled_connections(handlers: Handlers, options: Options) -> int:
-    """As `database_connections`, of the worker's own process alone: each child has a pool of its own."""
+    """Return `database_connections` of the worker's own process alone: each child has a pool of its own."""
     in_children = SUSPECTS_CHILD + (hands_of(handlers, options) if options.processes else 0)
     return database_connections(handlers, options) - in_children
 

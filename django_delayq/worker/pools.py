@@ -3,11 +3,11 @@
 from django.db import connections
 
 MIN_SIZE = 4
-"""What psycopg_pool takes for `min_size`, and that for `max_size`, where they are not given."""
+"""The default of psycopg_pool for `min_size`; `max_size` defaults to `min_size`."""
 
 
 def pool_warning(database: str, needed: int) -> str:
-    """What to say of a database whose pool has fewer connections than one process of a worker needs; else ''."""
+    """Return a warning for a database whose pool has fewer connections than one process of a worker needs; else ''."""
     size = _size_of_pool(database)
     if size is None or size >= needed:
         return ""

@@ -1,4 +1,4 @@
-"""RETENTION: a worker prunes what finished long ago by itself, a batch at a time, also under load."""
+"""RETENTION: a worker prunes by itself what finished long ago, one batch at a time, even under load."""
 
 from time import monotonic
 
@@ -10,14 +10,14 @@ EVERY_S = 60.0
 
 
 class Pruning:
-    """Prunes once a minute, and on as long as batches are full."""
+    """Prunes once a minute, and goes on as long as batches are full."""
 
     def __init__(self, broker: StoredBroker) -> None:
         self._broker = broker
         self._due_at = 0.0
 
     def prune_due(self) -> bool:
-        """Prune a batch when that is due. Whether there is more."""
+        """Prune a batch when that is due. Returns whether there is more."""
         retention_ms = self._broker.store.retention
         if retention_ms is None or monotonic() < self._due_at:
             return False

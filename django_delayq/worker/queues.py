@@ -1,4 +1,4 @@
-"""The queues that a worker is asked to serve: which come first, and in which parts others share its hands."""
+"""The queues that a worker is asked to serve: which come first, and how the others share its hands."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -21,7 +21,7 @@ class ServedQueue(NamedTuple):
 
 
 def served_queues(text: str) -> tuple[ServedQueue, ...]:
-    """What is written as `critical,default:3,bulk:1`. Raises `ValueError` naming the value and the fix."""
+    """Parse queues written as `critical,default:3,bulk:1`. Raises `ValueError` naming the value and the fix."""
     parts = [part.strip() for part in text.split(",")]
     if not any(parts):
         raise ValueError(f"{shown(text)} names no queue; write --queues mail,orders")
@@ -51,13 +51,13 @@ def _served_queue(text: str) -> ServedQueue:
 def claim_order(queues: Iterable[ServedQueue], random: Random) -> list[str]:
     """Return the names of the queues in the order in which the next claim asks them.
 
-    Neighbours with weights are put in a random order: each comes first as often as its weight over the sum of theirs
-    says, then so does each of the others.
+    Neighbours with weights are put in a random order: each comes first with the probability of its weight over the sum
+    of their weights, then each of the others likewise.
     """
     names: list[str] = []
     for is_weighted, group in groupby(queues, key=lambda queue: queue.weight is not None):
         neighbours = list(group)
-        if is_weighted:  # of exponential times each is the least as often as its rate over the sum of the rates says
+        if is_weighted:  # an exponential time is the least with the probability of its rate over the sum of the rates
             neighbours.sort(key=lambda queue: random.expovariate(queue.weight or 1))
         names += [queue.name for queue in neighbours]
     return names

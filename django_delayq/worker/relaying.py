@@ -22,8 +22,8 @@ SWEEP_EVERY_S = 5.0
 class Relaying:
     """Relays on a connection of its own, so that neither claims nor settlements wait for it.
 
-    It is also who asks a clock that is away whether it is back, so that nothing else has to wait for its answer; who
-    sweeps; and who prunes.
+    This thread also asks a clock that is away whether it is back, so that nothing else has to wait for its answer; it
+    sweeps; and it prunes.
     """
 
     def __init__(self, broker: StoredBroker, lease_ms: int, outage: Outage) -> None:
@@ -55,7 +55,7 @@ class Relaying:
             connections.close_all()
 
     def _try(self, what: str, page: Callable[[], bool]) -> bool:
-        """Do one page of something. Whether there is more."""
+        """Do one page of `what`. Returns whether there is more."""
         try:
             with self._broker.database.available():
                 is_full = page()
@@ -89,7 +89,7 @@ class Relaying:
             logger.warning("The broker had lost the alarms of %d overdue message(s): they are put again.", found)
 
     def _come_back(self) -> None:
-        """After an absence: the clock must answer, and have every alarm, before workers rely on it."""
+        """Bring the clock back after an absence: it must answer, and have every alarm, before workers rely on it."""
         degraded = self._broker.degraded
         if degraded.away:
             self._broker.ask_clock(lease_ms=self._lease_ms)

@@ -1,4 +1,4 @@
-"""`--reload`: Django's autoreloader, with a worker that ends well before the process starts anew."""
+"""`--reload`: Django's autoreloader, with a worker that winds down before the process starts again."""
 
 import os
 import signal
@@ -17,13 +17,13 @@ from django_delayq.worker import broken_code
 from django_delayq.worker.worker import Worker
 
 CODE_CHANGED = 3
-"""The exit code with which Django's autoreloader asks to be started anew."""
+"""The exit code with which Django's autoreloader asks to be started again."""
 FAILED = 1
-"""That of code that can't be loaded, or that fails its checks: it has told why."""
+"""The exit code for code that can't be loaded, or that fails its checks: it has told why."""
 
 
 def run_reloading(make_worker: Callable[[], Worker]) -> None:
-    """Run a worker that winds down, and starts anew in a new process, when code changes. For development.
+    """Run a worker that winds down, and starts again in a new process, when code changes. For development.
 
     SIGTERM, and a terminal's Ctrl-C, end it as they end a worker; a second Ctrl-C interrupts what runs.
     """
@@ -34,7 +34,7 @@ def run_reloading(make_worker: Callable[[], Worker]) -> None:
 
 
 def _start_again_and_again() -> int:
-    """The outer process: starts the inner one, passes SIGTERM on, and gives the inner one's exit code."""
+    """Run the inner process, start it again when it asks, pass SIGTERM on, and return its exit code."""
     inner: list[subprocess.Popen[bytes]] = []
     stopping = threading.Event()
 
@@ -47,7 +47,7 @@ def _start_again_and_again() -> int:
         # Django's own restart waits in `subprocess.run`, which kills the inner process when a signal ends the wait.
         process = subprocess.Popen(command, env=env)  # noqa: S603 - our own command line
         inner[:] = [process]
-        if stopping.is_set():  # it came before there was a process to tell
+        if stopping.is_set():  # the signal came before there was a process to pass it to
             process.terminate()
         return process.wait()
 

@@ -1,4 +1,4 @@
-"""One round of claims, queue after queue: a later one gets the hands that those before it left."""
+"""One round of claims, queue after queue: a later queue gets the hands that earlier ones left."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -10,7 +10,7 @@ from django_delayq.worker.lanes import Lane
 
 @dataclass(slots=True)
 class _Given:
-    """What a lane's claims of one round gave and left behind."""
+    """The result of a lane's claims in one round: what they gave and left behind."""
 
     filled: bool = False
     left: bool = False
@@ -18,7 +18,7 @@ class _Given:
 
 
 class Round:
-    """Counts the hands that are taken. Hands that free meanwhile are for the next round, which begins at the top."""
+    """Counts the hands that are taken. A hand that frees meanwhile is for the next round, which begins at the top."""
 
     def __init__(self, lanes: Collection[tuple[Lane, Hands]]) -> None:
         self._lanes = lanes
@@ -30,9 +30,9 @@ class Round:
     def wants(self, lanes: Iterable[tuple[Lane, Hands]], before: Collection[str]) -> dict[Lane, int]:
         """Return how many messages of a queue to claim for each of these lanes, after the queues `before` it.
 
-        None where one of these has more for the lane, unless that was just asked for in vain. A lane for which they
-        have more keeps all the hands that it may have, also while it holds enough and is not asked for: of a later
-        queue nothing is claimed ahead for them, and the next that frees is for the earlier one.
+        Returns 0 for a lane that still has a backlog in an earlier queue, unless its last claim there was empty. While
+        it has, all of the lane's hands stay reserved for that queue, even while it holds enough and is not asked for:
+        nothing is claimed ahead from a later queue, and the next hand to become free serves the earlier one.
         """
         if not before:
             return {lane: hands.want(lane, hands.most) for lane, hands in lanes}
@@ -54,7 +54,7 @@ class Round:
         return {hands: max(hands.most - kept[hands], free, 0) for hands, free in self._free.items()}
 
     def add(self, lane: Lane, hands: Hands, queue: str, kept: int, *, filled: bool, left: bool, once: bool) -> None:
-        """What a queue gave a lane that it was asked for."""
+        """Note what a queue gave a lane that it was asked for."""
         if not kept:
             self._in_vain.add((lane, queue))
         given = self._given.setdefault(lane, _Given())
@@ -71,10 +71,10 @@ class Round:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something due may be left behind."""
+        """Return whether something due may be left behind."""
         return any(given.filled or given.left for given in self._given.values())
 
     def end(self) -> None:
-        """Have each lane that was claimed for remember how that went."""
+        """Have each lane that was claimed for remember the result."""
         for lane, given in self._given.items():
             lane.note_claim(filled=given.filled, left=given.left, once=given.once)

@@ -1,4 +1,4 @@
-"""The ends of leases, sent to the broker in batches by a thread of their own."""
+"""Send the ends of leases to the broker in batches, in a thread of their own."""
 
 import math
 import threading
@@ -22,7 +22,7 @@ from django_delayq.worker.slots import give_back_slots
 LINGER_S = 0.050
 REFUSED_PAUSE_S = 2.0
 REFUSED_TRIES = 5
-"""How often an end that is refused is tried again as it is: what refuses one may refuse all for a while."""
+"""How often a refused end is tried again as it is: the cause may refuse all ends for a while."""
 ENOUGH = 100
 
 Settlement = tuple[Lease, Transition]
@@ -30,7 +30,7 @@ Settlement = tuple[Lease, Transition]
 
 
 class Refused(NamedTuple):
-    """An end that is refused, how often it is tried again, and when that is next."""
+    """An end that is refused, how often it is still tried, and when that is next."""
 
     lease: Lease
     transition: Transition
@@ -50,7 +50,7 @@ class Settling:
         self._passed_over: list[Settlement] = []
         self._refused: list[Refused] = []
         self.counts: Counter[SettleAction] = Counter()
-        """How many leases ended in which way."""
+        """How many leases ended by each action."""
         self._some = threading.Event()
         self._enough = threading.Event()
         self._closed = threading.Event()
@@ -68,13 +68,13 @@ class Settling:
             self._enough.set()
 
     def release(self, leases: list[Lease]) -> None:
-        """Give back what was not started."""
+        """Give back the leases, which were not started."""
         for lease in leases:
             lease.released = True
             self.add(lease, transitions.release(lease.claimed))
 
     def put_off(self, waits_ms: Mapping[Lease, int]) -> None:
-        """Give back what may not start yet, each for so long."""
+        """Give back the leases that may not start yet, each to wait for its milliseconds."""
         for lease, wait_ms in waits_ms.items():
             self.add(lease, transitions.release(lease.claimed, wait_ms))
 
@@ -119,7 +119,7 @@ class Settling:
                 self._settle([ended])
 
     def _refuse(self, lease: Lease, transition: Transition, error: Exception) -> None:
-        """Try an end that is refused without what of its texts may be refused; if it has none, again a while later."""
+        """Try a refused end without the parts of its texts that may be refused; if it has none, again a while later."""
         in_ascii = attempt.in_ascii(transition)
         if in_ascii != transition:
             self._settle([(lease, in_ascii)])
@@ -128,7 +128,7 @@ class Settling:
         _log_refused(lease, transition, error, "Trying again.")
 
     def _settle_refused(self) -> None:
-        """Try again what was refused and is due, or is left when this worker stops."""
+        """Try again the refused ends that are due, or, when this worker stops, all that are left."""
         until = math.inf if self._closed.is_set() else monotonic()
         due = [one for one in self._refused if one.at <= until]
         self._refused = [one for one in self._refused if one.at > until]
@@ -142,7 +142,7 @@ class Settling:
                     self._fail(lease, transition, error)
 
     def _fail(self, lease: Lease, transition: Transition, error: Exception) -> None:
-        """Count the attempt as failed whose end is refused for good, lest its message runs for ever."""
+        """Count an attempt as failed whose end is refused for good, lest its message run for ever."""
         then = "Its lease is left to lapse."
         for instead in attempt.in_place_of(transition, lease.claimed, lease.lane.handler, error):
             with suppress(Exception):  # then the next is tried
@@ -159,7 +159,7 @@ class Settling:
         while batch := self._without_lost(batch):
             try:
                 settled = self._broker.settle([transition for _, transition in batch])
-            except BrokerUnavailable as error:  # what ended must be told, however late
+            except BrokerUnavailable as error:  # the ends must be sent, however late
                 self._outage.begin("settling", error)
                 repeated = True
                 sleep(next(backoff))
@@ -180,7 +180,10 @@ class Settling:
             return
 
     def _without_lost(self, batch: list[Settlement]) -> list[Settlement]:
-        """What may be settled. That a lease could not be renewed in time is no reason: the broker knows whose it is."""
+        """Return the ends that may be settled, and report the others.
+
+        An end counts even where its lease could not be renewed in time: the broker knows whose it is.
+        """
         held = []
         for lease, transition in batch:
             if lease.lost and not transition.is_written:

@@ -1,4 +1,4 @@
-"""A worker in a process: signals, and how the process ends."""
+"""Run a worker in a process: signals, and how the process ends."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker
     """Make and run a worker until it is done or SIGTERM or SIGINT stops it. Call it in the main thread.
 
     Returns when the worker ended well; raises what `make_worker` raised. A second signal ends the process at once. So
-    does a handler that doesn't end in time, with 0: its message is safe.
+    does a handler that doesn't end in time, with exit code 0: its message is safe.
     """
     # The main thread only reads this pipe: a signal handler must take no lock, and the thread that it interrupts
     # might hold any.
@@ -75,7 +75,7 @@ class _Running:
         self._worker: Worker | None = None
 
     def stop(self) -> bool:
-        """Stop the worker. False when there is none yet, and never will be."""
+        """Stop the worker. Returns False when there is none yet, and never will be."""
         with self._lock:
             self._stopped = True
         if self._worker is None:
@@ -84,7 +84,7 @@ class _Running:
         return True
 
     def hurry(self, timeout: float) -> None:
-        """Stop it without waiting for handlers."""
+        """Stop the worker without waiting for handlers."""
         if self._worker is not None:
             self._worker.hurry()
         self.thread.join(timeout)
@@ -104,7 +104,7 @@ class _Running:
 
 
 def _exit_at_once(code: int) -> None:
-    """End without waiting for threads: one of them may never end."""
+    """End the process without waiting for threads: one of them may never end."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The look at the broker before a worker starts."""
+"""Check the broker before a worker starts."""
 
 from time import sleep
 
@@ -10,7 +10,7 @@ from django_delayq.worker.outage import Outage, waits
 
 
 def ask_report(broker: Broker) -> ServerReport:
-    """What the broker says of itself, waited for while it is away. Raises `BrokerRefused` when it must not be used."""
+    """Wait for the broker, and return its report on itself. Raises `BrokerRefused` when it must not be used."""
     outage = Outage()
     backoff = waits()
     while True:

@@ -1,4 +1,4 @@
-"""Threads for sync handlers: each takes a lane, works through its run of leases, and comes back for the next."""
+"""Threads for sync handlers: each takes a lane, works through some of its leases, and comes back for the next."""
 
 import threading
 from collections import deque
@@ -31,7 +31,7 @@ class SyncHands:
     ) -> None:
         self.lanes = lanes
         self.most = most
-        """How many hands there are, those not started included."""
+        """How many hands there are, including those not started."""
         self._make_work = make_work
         self._turns = Turns(leases, settling, wake, self.offer, self._may_stay)
         self._wake = wake
@@ -44,17 +44,17 @@ class SyncHands:
 
     @property
     def running(self) -> int:
-        """How many hands are in a lane."""
+        """Return how many hands are in a lane."""
         return len(self._threads) - self._idle
 
     @property
     def free(self) -> int:
-        """How many hands, those not started included, no message waits for."""
+        """Return how many hands, including those not started, have no message waiting for them."""
         with self._changed:
             return self.most - self.running - max(sum(map(_awaited_hands, self._ready)) - self._called, 0)
 
     def want(self, lane: Lane, most: int) -> int:
-        """How many messages to claim now for a lane, which may have so many hands."""
+        """Return how many messages to claim now for a lane, which may have at most `most` hands."""
         with self._changed:
             lane.unmet = True  # until the claim has answered: a hand that frees meanwhile asks for another
             for_others = sum(_awaited_hands(other) for other in self._ready if other is not lane)
@@ -62,25 +62,25 @@ class SyncHands:
             return lane.want(max(free, 0) or self._turn_of(lane), most)
 
     def _turn_of(self, lane: Lane) -> int:
-        """A hand for a lane that has nothing, though all are busy, if one comes round to it in a moment.
+        """Return 1 for a lane that has nothing, though all hands are busy, if one comes to it in a moment; else 0.
 
-        Else a lane whose hands always find more would keep them until its backlog is gone.
+        Without this, a lane whose hands always find more would keep them until its backlog is gone.
         """
         return int(not lane.active and not lane.leases and any(map(self._gets_on, self.lanes)))
 
     def _gets_on(self, lane: Lane) -> bool:
-        """Whether a hand leaves a lane in a moment: it moves, or is still on its way to what was just claimed."""
+        """Return whether a hand leaves a lane in a moment: it moves, or is still on its way to newly claimed leases."""
         if lane.active:
             return lane.moves
         return self._called > 0 and lane in self._ready and lane.per_hand > 1
 
     def offer(self, lane: Lane) -> None:
-        """Tell that leases were put into a lane."""
+        """Call hands to a lane into which leases were put."""
         with self._changed:
             self._line_up(lane)
 
     def stop(self) -> None:
-        """Start no more of what a hand took and puts back."""
+        """Start no more leases that a hand took and puts back."""
         self._turns.stop()
 
     def close(self, timeout: float) -> None:
@@ -103,7 +103,7 @@ class SyncHands:
             self._call_hands()
 
     def _call_hands(self) -> None:
-        """Have a hand on its way for each lane that is ready, as far as there are hands."""
+        """Call a hand for each lane that is ready, as far as there are hands."""
         while self._called < len(self._ready) and not self._closed:
             if self._idle:
                 self._idle -= 1
@@ -143,11 +143,11 @@ class SyncHands:
                 if any(lane.unmet and lane.active < lane.concurrency for lane in self.lanes):
                     self._wake()  # not before it counts as free: then it would be claimed for as if it were not
                 self._changed.wait()
-                self._called -= 1  # who calls a hand counts it as idle no more
+                self._called -= 1  # the caller of a hand has stopped counting it as idle
             return None
 
     def _leave(self, lane: Lane, count: int, seconds: float) -> Lane | None:
-        """Leave a lane, for the next."""
+        """Leave a lane, and return the next."""
         with self._changed:
             lane.active -= 1
             if count:
@@ -159,5 +159,5 @@ class SyncHands:
 
 
 def _awaited_hands(lane: Lane) -> int:
-    """How many hands what waits in a lane can do with."""
+    """Return how many hands the leases that wait in a lane can use."""
     return min(len(lane.leases), lane.concurrency - lane.active)

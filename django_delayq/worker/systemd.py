@@ -1,4 +1,4 @@
-"""What a worker tells systemd (`Type=notify`): a datagram for each, as sd_notify(3) has it."""
+"""Tell systemd (`Type=notify`) of a worker's state: one datagram for each, as in sd_notify(3)."""
 
 import os
 import socket
@@ -14,9 +14,9 @@ SEND_S = 1.0
 
 
 def teller() -> Callable[[str], None]:
-    """Tells whoever started this process, where `NOTIFY_SOCKET` names a socket; else it does nothing.
+    """Return a function that tells whoever started this process, or does nothing unless `NOTIFY_SOCKET` names a socket.
 
-    The name is taken out of the environment: what handlers and children start is not the service.
+    The name is taken out of the environment: the processes that handlers and children start are not the service.
     """
     address = os.environ.pop("NOTIFY_SOCKET", "")
     if not address:

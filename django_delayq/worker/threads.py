@@ -1,4 +1,4 @@
-"""Running sync handlers in the thread of the hand."""
+"""Run sync handlers in the thread of the hand."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ CHECK_EVERY_S = 1.0
 
 @contextmanager
 def in_thread(database: str, outcome: Outcome) -> Iterator[Run]:
-    """A way to run messages for one thread; closes the thread's database connections at the end."""
+    """Yield a way to run messages for one thread; close the thread's database connections at the end."""
     try:
         yield ThreadHand(database, outcome).run
     finally:
@@ -43,7 +43,7 @@ class ThreadHand:
         self._check_at = 0.0
 
     def run(self, lease: Lease) -> Transition | None:
-        """Run one message. None to let its lease lapse: its handler was told that it was lost."""
+        """Run one message, and return how its lease ends. None lets it lapse: its handler was told that it was lost."""
         if lease.started_at >= self._check_at:
             self._check_at = lease.started_at + self._check_every_s
             guarded(close_stale_connections)

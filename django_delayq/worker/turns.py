@@ -14,13 +14,13 @@ from django_delayq.worker.leases import Leases
 from django_delayq.worker.settling import Settling
 
 MOST_BYTES = 128 * 1024
-"""How much data a batch of several messages has."""
+"""How much data a batch of several messages has at most."""
 
 
 class Turns:
     """Takes leases from lanes, and ends them, for hands of every kind.
 
-    What costs at each message is fought here: no future, no lock, no hop; `deque.popleft` and `append` are atomic.
+    It keeps the cost of each message low: no future, no lock, no hop; `deque.popleft` and `append` are atomic.
     """
 
     def __init__(
@@ -36,11 +36,14 @@ class Turns:
         self._wake = wake
         self._offer = offer
         self.may_stay = may_stay
-        """Whether no other lane waits for a hand that is in this one."""
+        """Returns whether no other lane waits for a hand that is in this one."""
         self._stopping = threading.Event()
 
     def take(self, lane: Lane) -> Lease | None:
-        """The next lease of a lane; None where nothing waits. What may not start any more is given back."""
+        """Return the next lease of a lane; None where nothing waits.
+
+        Leases that may not start any more are given back.
+        """
         leases = lane.leases
         while leases:
             try:
@@ -56,7 +59,7 @@ class Turns:
         return None
 
     def end(self, lease: Lease, transition: Transition | None, ended_at: float) -> None:
-        """Tell how a lease ended; None leaves it to lapse."""
+        """Settle a lease by its transition; None leaves it to lapse."""
         lease.ended = True
         if transition is None:
             self._leases.remove([lease])
@@ -64,9 +67,10 @@ class Turns:
             self._settling.add(lease, transition, urgent=ended_at - lease.started_at >= RUN_S)
 
     def take_batch(self, lane: Lane, most: int, *, is_alone: bool = True) -> list[Lease]:
-        """Up to `most` leases, of little data in all, for a hand that works through them in this order.
+        """Return up to `most` leases, of little data in all, for a hand that works through them in this order.
 
-        What must not start twice is alone: whatever happens to another message beside it, it was not started.
+        An at-most-once message is alone, so that whatever happens to another message, it surely was not started beside
+        it.
         """
         batch: list[Lease] = []
         size = 0 if is_alone else MOST_BYTES // 2  # a child at work may not read: it is told what fits without that
@@ -82,13 +86,13 @@ class Turns:
         return batch
 
     def release(self, leases: Sequence[Lease]) -> None:
-        """Give back what can't be run here."""
+        """Give back the leases, which can't be run here."""
         self._settling.release(list(leases))
         for lease in leases:
             lease.ended = True
 
     def put_back(self, lane: Lane, leases: Sequence[Lease]) -> None:
-        """Let other hands run what this one took and did not start; a worker that stops gives it back."""
+        """Let other hands run the leases that this one took and did not start; a worker that stops gives them back."""
         if self._stopping.is_set():
             self.release(leases)
         else:
@@ -96,17 +100,17 @@ class Turns:
             self._offer(lane)
 
     def rest(self, seconds: float) -> None:
-        """Have the hand take nothing for a while, but for a worker that stops."""
+        """Let the hand take nothing for a while, unless the worker stops."""
         self._stopping.wait(seconds)
 
     def stop(self) -> None:
-        """What is put back is given back, from now on, and no hand rests."""
+        """From now on, give back what is put back, and let no hand rest."""
         self._stopping.set()
 
 
 @contextmanager
 def one_by_one(make_run: Callable[[], AbstractContextManager[Run]], turns: Turns) -> Iterator[Work]:
-    """A way to work for one thread: it runs messages itself, for as long as a turn takes."""
+    """Yield a way to work for one thread: it runs messages itself, for as long as a turn takes."""
     with make_run() as run:
 
         def work(lane: Lane) -> tuple[int, float]:

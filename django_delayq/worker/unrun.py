@@ -1,4 +1,4 @@
-"""What is told of messages that no hand has run: those buried all the same, and those that are gone."""
+"""Report messages that no hand has run: those that were buried all the same, and those that are gone."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from django_delayq.support.logging import logger
 
 
 class Unrun:
-    """Tells of them as `Outcome` does of attempts: a log line with the id and, of what was buried, `message_failed`."""
+    """Reports them as `Outcome` does attempts: a log line with the id and, for a buried one, `message_failed`."""
 
     def __init__(self, using: str, worker: str, handlers: Mapping[str, Handler[Any, Any]]) -> None:
         self._using = using
@@ -18,7 +18,7 @@ class Unrun:
         self._handlers = handlers
 
     def tell(self, buried: Iterable[BuriedInfo], ghosts: Iterable[str] = ()) -> None:
-        """Tell of each once: whoever buries or drops it calls."""
+        """Report each once: whoever buries or drops a message calls this."""
         for info in buried:
             self._tell_buried(info)
         for id in ghosts:

@@ -1,4 +1,4 @@
-"""What a worker does once a second beside claiming: upkeep of the broker, heartbeats, a look for overdue handlers."""
+"""The work of a worker once a second beside claiming: upkeep of the broker, heartbeats, a look for overdue handlers."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,11 +21,11 @@ ANNOUNCE_EVERY_S = 7.0
 """A worker counts as alive for 15 s after a heartbeat: one may be lost."""
 LEAST_PAUSE_S = 0.05
 MOST_RUNS = 32
-"""A heartbeat tells of at most so many handlers that run: it is read by every dashboard."""
+"""The most running handlers that a heartbeat lists: every dashboard reads it."""
 
 
 class Upkeep:
-    """Knows what is due when. `suspects_due` tells whether suspects wait for a child process."""
+    """Does each task when it is due. `suspects_due` tells whether suspects wait for a child process."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class Upkeep:
 
     @property
     def next_at(self) -> float:
-        """When there is something to do again, by the monotonic clock."""
+        """Return when there is something to do again, by the monotonic clock."""
         return self._upkeep_at
 
     def do_due(self, info: WorkerInfo) -> None:
-        """Do what is due."""
+        """Do the tasks that are due."""
         now = monotonic()
         if now < self._upkeep_at:
             return
@@ -68,7 +68,10 @@ class Upkeep:
             self._announce(info)
 
     def _announce(self, info: WorkerInfo) -> None:
-        """A broker that takes nothing may still give alarms (RabbitMQ that is out of memory): that ends no turn."""
+        """Send the heartbeat.
+
+        A refusal ends no turn, because the broker may still give alarms (RabbitMQ that is out of memory).
+        """
         try:
             self._pauses.take(self._broker.announce(info))
         except DelayqError as error:
@@ -77,7 +80,7 @@ class Upkeep:
             self._outage.end("announcing")
 
     def _keep_up(self) -> None:
-        """Have the broker do its part. What it refuses somebody must mend: that ends no turn, and no heartbeat."""
+        """Have the broker do its part. A refusal, which somebody must mend, ends no turn, and no heartbeat."""
         try:
             upkept = self._broker.upkeep(lease_ms=self._lease_ms)
         except BrokerRefused as error:
@@ -102,12 +105,12 @@ class Upkeep:
 
 
 def new_info(name: str, queues: Sequence[str], keys: Sequence[str], hands: Sequence[HandsInfo]) -> WorkerInfo:
-    """The heartbeat of a worker that starts now."""
+    """Return the heartbeat of a worker that starts now."""
     return WorkerInfo(name, list(queues), list(keys), 0, wall_clock_ms(), hands=list(hands))
 
 
 def runs_of(leases: Sequence[Lease]) -> list[RunInfo]:
-    """The handlers that run, those that have run for longest first."""
+    """Return the handlers that run, those that have run for longest first."""
     started = sorted((lease for lease in leases if lease.started_at), key=lambda lease: lease.started_at)
     return [_run_of(lease) for lease in started[:MOST_RUNS]]
 
@@ -119,7 +122,7 @@ def _run_of(lease: Lease) -> RunInfo:
 
 
 def warn_overdue(leases: Sequence[Lease]) -> None:
-    """Say once of each handler that it runs for longer than its time-out: of those that nothing can stop then."""
+    """Warn once of each handler that runs for longer than its time-out, where nothing can stop it."""
     for lease in leases:
         if lease.runs and lease.abandon is None and not lease.overdue:
             guarded(partial(_warn_if_overdue, lease))  # one that can't be looked at must not stop the claims

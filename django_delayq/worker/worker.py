@@ -68,7 +68,7 @@ class Worker:
         self._leases = Leases(broker, lease_ms, outage)
         self.settling = Settling(broker, self._leases, outage, self._wake)
         self._relaying = Relaying(broker, lease_ms, outage) if isinstance(broker, StoredBroker) else None
-        if isinstance(broker, StoredBroker) and not options.drain:  # which is to run now what there is
+        if isinstance(broker, StoredBroker) and not options.drain:  # a drain is to run what there is now
             broker.database.clock_monitor.start(lease_ms)
         self._heartbeat = Heartbeat(options.heartbeat_file, systemd.teller())
 
@@ -116,11 +116,11 @@ class Worker:
 
     @property
     def served(self) -> set[tuple[str, str]]:
-        """The (queue, key) pairs that this worker claims from."""
+        """Return the (queue, key) pairs that this worker claims from."""
         return {pair for hands in self._hands for lane in hands.lanes for pair in lane.sets}
 
     def run(self) -> bool:
-        """Work until there is a reason to stop, then wind down. False when a handler would not end."""
+        """Work until there is a reason to stop, then wind down. Returns False when a handler would not end."""
         self._leases.start()
         self.settling.start()
         if self._relaying is not None:
@@ -147,7 +147,7 @@ class Worker:
         self._interrupt()
         ended = self._wait_until_idle(LOOK_S * 10)
         for hands in self._hands:
-            hands.close(LAST_WORDS_S if ended else 0)  # who is still in a handler may never end
+            hands.close(LAST_WORDS_S if ended else 0)  # a hand that is still in a handler may never end
         self._leases.close(LAST_WORDS_S)
         if self._relaying is not None:
             self._relaying.close(LAST_WORDS_S)
@@ -167,7 +167,7 @@ class Worker:
         return True
 
     def _interrupt(self) -> None:
-        """Give up what still runs: its lease is cut short, no attempt and no crash are counted."""
+        """Give up what still runs: its lease is cut short, and neither an attempt nor a crash is counted."""
         leases = self._leases.held()
         for lease in leases:
             lease.interrupted = True
@@ -184,7 +184,7 @@ class Worker:
     def _make_hands(
         self, alias: Alias, handlers: Collection[Handler[Any, Any]], queues: Sequence[str], options: Options
     ) -> tuple[SyncHands, AsyncHands, SyncHands]:
-        """For sync handlers, for async ones, and for suspects, whose handlers of either kind run in a child process."""
+        """Return the hands for sync handlers, for async ones, and for suspects, which all run in a child process."""
         sync_lanes = lanes_of([handler for handler in handlers if not handler.is_async], queues, options)
         async_lanes = lanes_of([handler for handler in handlers if handler.is_async], queues, options)
         suspect_lanes = lanes_of(handlers, queues, options)

@@ -1,4 +1,4 @@
-"""The reference broker: in this process only, for tests. Its code is the specification of the moves."""
+"""The reference broker: in this process only, for tests. Its code is the specification of the transitions."""
 
 from django_delayq.brokers.memory.broker import MemoryBroker
 

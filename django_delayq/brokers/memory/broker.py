@@ -1,4 +1,4 @@
-"""The verbs of the memory broker: every move as brokers/base.py promises it, under one lock."""
+"""The methods of the memory broker: each transition as brokers/base.py promises it, under one lock."""
 
 import math
 import time
@@ -49,9 +49,9 @@ from django_delayq.support.texts import text as _
 
 
 class MemoryBroker:
-    """A broker in this process: what it holds ends with it.
+    """A broker in this process: all that it holds is lost when the process ends.
 
-    `clock_ms` gives epoch milliseconds; tests give one that they move, and call `wake` after moving it.
+    `clock_ms` returns epoch milliseconds; tests pass one that they move, and call `wake` after moving it.
     """
 
     capabilities = frozenset(Capability) - {Capability.TAGS}
@@ -71,14 +71,14 @@ class MemoryBroker:
 
     @classmethod
     def check(cls, alias: Alias) -> None:
-        """Every alias will do."""
+        """Accept every alias."""
 
     @classmethod
     def places(cls, alias: Alias) -> frozenset[str]:
         return frozenset()
 
     def open(self) -> None:
-        """Nothing to connect."""
+        """Do nothing: there is nothing to connect to."""
 
     def close(self) -> None:
         self.wake()
@@ -104,7 +104,7 @@ class MemoryBroker:
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         self.drop_alarms((), alarms)
 
-    # The worker's moves
+    # Messages out
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         with self._changed:
@@ -114,12 +114,12 @@ class MemoryBroker:
             filled = [self._claim_set(want, claims, token, lease_ms, worker) for want in wants]
             claims.next_due_ms = earliest(*(self._places.next_due((want.queue, want.key)) for want in wants))
             claims.left = claims.next_due_ms is not None and claims.next_due_ms <= claims.now_ms
-            # A set that filled its hands is not waited for: waiting would end at once for what is left in it.
+            # A set that filled its hands is not waited for: what is left in it would end the wait at once.
             self._wanted = [(want.queue, want.key) for want, full in zip(wants, filled, strict=True) if not full]
             return claims
 
     def _claim_set(self, want: Want, claims: Claims, token: int, lease_ms: int, worker: str) -> bool:
-        """Whether the set gave all that hands are free for."""
+        """Lease what is due of one set. Return whether it gave all that hands are free for."""
         name = (want.queue, want.key)
         room = BATCH - len(claims.messages) - len(claims.alarms)
         due = self._places.due(name, claims.now_ms, min(want.count, room))
@@ -233,7 +233,7 @@ class MemoryBroker:
             self._woken = True
             self._changed.notify_all()
 
-    # Moves by id
+    # Operations by id
 
     def together(self, work: Callable[[], T]) -> T:
         return work()
@@ -294,7 +294,7 @@ class MemoryBroker:
         with self._changed:
             return self._meta.pauses_at(self._now_ms())
 
-    # Looks
+    # Queries
 
     def get(self, id: str) -> Info | None:
         with self._changed:

@@ -1,10 +1,10 @@
-"""The moves of one message by its id: pure functions of the places."""
+"""The operations on one message by its id: pure functions of the places."""
 
 from django_delayq.brokers.memory.places import Places
 
 
 def remove_waiting(places: Places, id: str, total: str) -> bool:
-    """A waiting message is gone, and counted under `total`."""
+    """Remove a waiting message, and count it under `total`."""
     entry = places.find_waiting(id)
     if entry is None:
         return False
@@ -14,7 +14,7 @@ def remove_waiting(places: Places, id: str, total: str) -> bool:
 
 
 def reschedule(places: Places, id: str, due_ms: int) -> bool:
-    """A waiting message is due anew, and expires from then."""
+    """Make a waiting message due at `due_ms`, from which its expiry counts."""
     entry = places.find_waiting(id)
     if entry is None:
         return False
@@ -24,7 +24,7 @@ def reschedule(places: Places, id: str, due_ms: int) -> bool:
 
 
 def rescue(places: Places, id: str, now_ms: int) -> bool:
-    """What was buried last under the id is ready again."""
+    """Make the message that was buried last under the id ready again."""
     names = places.find_buried(id)
     if not names or id in places.entries:
         return False
@@ -38,7 +38,7 @@ def rescue(places: Places, id: str, now_ms: int) -> bool:
 
 
 def purge_errors(places: Places, id: str) -> bool:
-    """All that is buried under the id is gone, and counted as purged."""
+    """Remove all that is buried under the id, and count it as purged."""
     names = places.find_buried(id)
     for name in names:
         del places.buried[name]

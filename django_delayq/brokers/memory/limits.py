@@ -8,14 +8,14 @@ from django_delayq.brokers.limits import Limit, Slots, acquire, by_limit
 
 
 class Limits:
-    """See `Broker.acquire`; brokers/limits.py has the arithmetic."""
+    """See `Limiter.acquire`; brokers/limits.py has the arithmetic."""
 
     def __init__(self) -> None:
         self._slots: defaultdict[tuple[str, str], Slots] = defaultdict(Slots)
         self._turns_us: dict[str, int] = {}
 
     def acquire(self, asks: Sequence[Ask], lease_ms: int, now_us: int) -> list[Refusal | None]:
-        """None for each ask that is granted."""
+        """Return None for each ask that is granted, a refusal for each other."""
         limits = by_limit(asks)
         answers = [
             self._acquire(limit, [asks[i].token for i in own], lease_ms, now_us) for limit, own in limits.items()
@@ -28,7 +28,7 @@ class Limits:
         return answers
 
     def give_back(self, asks: Sequence[Ask]) -> None:
-        """Free the slots of these."""
+        """Free the slots of these asks."""
         for ask in asks:
             self._slots[ask.key, ask.value].give_back([ask.token])
 

@@ -1,4 +1,4 @@
-"""What can be seen of the places: pure functions that change nothing."""
+"""Queries of the places: pure functions that change nothing."""
 
 from collections import Counter
 from dataclasses import replace
@@ -9,7 +9,7 @@ from django_delayq.core.message import State
 
 
 def see(places: Places, entry: Entry, now_ms: int) -> Info:
-    """A message that waits or runs."""
+    """Describe a message that waits or runs."""
     return Info(
         id=entry.id,
         state=_state(entry, now_ms),
@@ -26,7 +26,7 @@ def see(places: Places, entry: Entry, now_ms: int) -> Info:
 
 
 def see_buried(buried: Buried) -> Info:
-    """A message in error."""
+    """Describe a buried message."""
     entry = buried.entry
     return Info(
         id=entry.id,
@@ -43,7 +43,7 @@ def see_buried(buried: Buried) -> Info:
 
 
 def next_waiting(places: Places, queue: str, count: int, key: str | None) -> list[Entry]:
-    """What waits in a queue, of one key when given, suspects too, in due order."""
+    """Return the next messages that wait in a queue, of one key when given, suspects too, in due order."""
     waiting = [
         entry
         for entry in places.entries.values()
@@ -53,13 +53,13 @@ def next_waiting(places: Places, queue: str, count: int, key: str | None) -> lis
 
 
 def see_alarm(places: Places, name: SetName, pk: str, now_ms: int | None = None) -> AlarmInfo | None:
-    """The alarm of a row, where there is one."""
+    """Return the alarm of a row, None where there is none."""
     due_ms, lease_end_ms = places.alarms[name].time_of(pk), places.running_alarms.time_of((*name, pk))
     return None if due_ms is lease_end_ms is None else AlarmInfo(pk, due_ms, lease_end_ms, now_ms)
 
 
 def page_of_alarms(places: Places, name: SetName, after: str, most: int) -> tuple[list[AlarmInfo], str]:
-    """The next alarms of a set by pk, and the last pk while there are more."""
+    """Return the next alarms of a set in the order of their pks, and the last pk while there are more, else ""."""
     pks = {pk for _, pk in places.alarms[name]} | {pk for _, (*of, pk) in places.running_alarms if (*of,) == name}
     rest = sorted(pk for pk in pks if pk > after)
     found = [alarm for pk in rest[:most] if (alarm := see_alarm(places, name, pk))]
@@ -67,7 +67,7 @@ def page_of_alarms(places: Places, name: SetName, after: str, most: int) -> tupl
 
 
 def count(places: Places, now_ms: int) -> Counts:
-    """Every figure. Alarms count among what waits and runs."""
+    """Return all figures. Alarms count among what waits and runs."""
     names = sorted({*places.waiting, *places.alarms})
     return Counts(
         now_ms=now_ms,
@@ -80,7 +80,7 @@ def count(places: Places, now_ms: int) -> Counts:
 
 
 def audit(places: Places, now_ms: int) -> Audit:
-    """Hold the totals against the places, which hold no alarm, and each message against the schedules."""
+    """Compare the totals with the messages in each place, and each message with the schedules. Alarms don't count."""
     states = Counter(str(_state(entry, now_ms)) for entry in places.entries.values())
     found = {state: states[state] for state in ("pending", "ready", "running")} | {"error": len(places.buried)}
     totals = {total: places.totals[total] for total in TOTALS}

@@ -1,4 +1,4 @@
-"""Where messages and alarms are. Keeps each message in exactly one place; knows nothing of time or of verbs."""
+"""Where messages and alarms are: each message in exactly one place. Knows no clock and none of the broker's methods."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Buried:
-    """One message in error."""
+    """One buried message."""
 
     entry: Entry
     buried_ms: int
@@ -43,7 +43,7 @@ class Buried:
 
 @dataclass(slots=True)
 class Places:
-    """All places, and the totals of the moves between them."""
+    """All places, and the totals of the transitions between them."""
 
     entries: dict[str, Entry] = field(default_factory=dict)  # all that wait or run
     waiting: defaultdict[SetName, Schedule[str]] = field(default_factory=lambda: defaultdict(Schedule[str]))
@@ -73,14 +73,14 @@ class Places:
         self.running.put(entry.id, lease_end_ms)
 
     def put_buried(self, entry: Entry, buried_ms: int, error: str, detail: str) -> None:
-        """Move the message to error: its id is free again."""
+        """Move the message to the buried ones: its id is free again."""
         token = entry.token
         self.take_out(entry)
         entry.error = error
         self.buried[entry.id, token] = Buried(entry, buried_ms, detail)
 
     def take_out(self, entry: Entry) -> None:
-        """Take the message out of its place, and its lease away."""
+        """Remove the message from its place, and end its lease."""
         self.entries.pop(entry.id, None)
         self.waiting[entry.set_name].drop(entry.id)
         self.suspects.drop(entry.id)
@@ -98,15 +98,15 @@ class Places:
         return entry if entry and token and entry.token == token else None
 
     def find_buried(self, id: str) -> list[tuple[str, int]]:
-        """The names of what is buried under the id, oldest first."""
+        """Return the keys in `buried` of what is buried under the id, oldest first."""
         return [name for name in self.buried if name[0] == id]
 
     def due(self, name: SetName, now_ms: int, most: int) -> list[tuple[int, str, bool]]:
-        """What is due of a set, earliest first: (due time, id or pk, is an alarm)."""
+        """Return what is due of a set, earliest first: (due time, id or pk, is an alarm)."""
         messages = ((due, id, False) for due, id in self.waiting[name].due(now_ms, most))
         alarms = ((due, pk, True) for due, pk in self.alarms[name].due(now_ms, most))
         return list(merge(messages, alarms))[: max(most, 0)]
 
     def next_due(self, name: SetName) -> int | None:
-        """The earliest due time of a set."""
+        """Return the earliest due time of a set, None where it is empty."""
         return earliest(self.waiting[name].first(), self.alarms[name].first())

@@ -1,4 +1,4 @@
-"""How a message comes in: beside those that wait, or in the place of one."""
+"""Put messages: beside those that wait, or in the place of one."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from django_delayq.brokers.memory.places import Entry, Places
 
 
 def place(places: Places, put: Put, on_conflict: OnConflict, now_ms: int, due_ms: int) -> Placed:
-    """Take one message, due at `due_ms`, unless its id waits or runs already."""
+    """Put one message, due at `due_ms`. If its id waits or runs already, do what `on_conflict` says."""
     entry = places.entries.get(put.id)
     if entry is None:
         _place_new(places, put, now_ms, due_ms)

@@ -1,4 +1,4 @@
-"""Names in the order of their times: what a Redis sorted set is to the Redis broker, for the memory broker."""
+"""Names in the order of their times: the memory broker's counterpart of a Redis sorted set."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Schedule(Generic[Name]):
             self.put(name, time_ms)
 
     def drop(self, name: Name) -> bool:
-        """Take the name out; False when it was not in."""
+        """Remove the name. Return False when it was not in."""
         time_ms = self._times.pop(name, None)
         if time_ms is None:
             return False
@@ -44,17 +44,17 @@ class Schedule(Generic[Name]):
         return True
 
     def time_of(self, name: Name) -> int | None:
-        """The time of the name, None when it is not in."""
+        """Return the time of the name, None when it is not in."""
         return self._times.get(name)
 
     def first(self) -> int | None:
-        """The earliest time."""
+        """Return the earliest time, None where it is empty."""
         return self._order[0][0] if self._order else None
 
     def up_to(self, now_ms: int) -> int:
-        """How many have a time of `now_ms` or before."""
+        """Return how many have a time of `now_ms` or before."""
         return bisect_right(self._order, now_ms, key=lambda entry: entry[0])
 
     def due(self, now_ms: int, most: int) -> list[tuple[int, Name]]:
-        """Those with a time of `now_ms` or before, earliest first, at most `most`."""
+        """Return the names with a time of `now_ms` or before, earliest first, at most `most`."""
         return list(islice(self._order, min(self.up_to(now_ms), max(most, 0))))

@@ -1,4 +1,4 @@
-"""Writes what becomes of a leased message."""
+"""Write the outcome of leased messages to the places."""
 
 from django_delayq.brokers.memory.places import Entry, Places
 from django_delayq.core.message import State
@@ -6,7 +6,10 @@ from django_delayq.core.transitions import INTERRUPT_MS, TOTALS, Transition
 
 
 def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> bool:
-    """Write one transition; what waits for a delay is due at `due_ms`. Return False where the lease was lost."""
+    """Write one transition. Return False where the lease was lost.
+
+    A message that waits for a delay is due at `due_ms`.
+    """
     entry = places.find_held(transition.id, transition.token)
     if entry is None or transition.is_repeated(interrupted=entry.interrupted):
         return False
@@ -15,7 +18,7 @@ def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> 
 
 
 def write(places: Places, entry: Entry, transition: Transition, now_ms: int, due_ms: int) -> None:
-    """Write what becomes of a message whose lease still stood."""
+    """Write the outcome of a message whose lease was still held."""
     entry.failures, entry.crashes = transition.failures, transition.crashes
     if transition.error is not None:
         entry.error = transition.error

@@ -1,4 +1,4 @@
-"""What time alone does: leases lapse, and errors outlive their retention."""
+"""The work that the passing of time alone asks for: reclaim lapsed leases, and drop outdated errors."""
 
 from django_delayq.brokers.base import BATCH, Claimed, Upkept, earliest
 from django_delayq.brokers.memory.places import AlarmName, Entry, Places
@@ -9,7 +9,7 @@ from django_delayq.core.transitions import buried_info, lapse
 
 
 def keep_up(places: Places, options: Options, now_ms: int) -> Upkept:
-    """Reclaim what lapsed and trim the errors, at most `BATCH` of each."""
+    """Reclaim lapsed leases and trim the errors, at most `BATCH` of each."""
     upkept = Upkept(now_ms)
     for _, id in places.running.due(now_ms, BATCH):
         _lapse(places, places.entries[id], upkept)
@@ -35,7 +35,7 @@ def _lapse_alarm(places: Places, alarm: AlarmName, upkept: Upkept) -> None:
     queue, key, pk = alarm
     places.running_alarms.drop(alarm)
     places.alarms[queue, key].put_earlier(pk, upkept.now_ms)
-    upkept.reclaimed += 1  # worth a claim, but no move of a message
+    upkept.reclaimed += 1  # worth a claim, but no transition of a message
 
 
 def _trim_errors(places: Places, options: Options, now_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""An alarm on its way: the AMQP message, what travels in its header, and where it is published."""
+"""The AMQP message of an alarm: what travels in its header, and where it is published."""
 
 import secrets
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ ALARM = "delayq.alarm"
 PERSISTENT = 2
 
 MARGIN_MS = 300
-"""An alarm leaves the levels so long before it is due, at least: hops that take less cost no lateness, where a worker
-can tell."""
+"""An alarm leaves the levels at least this long before it is due. So hops that take less make it no later, if the
+worker shares the sender's clock."""
 
 
 @dataclass(slots=True)
@@ -29,10 +29,10 @@ class Address:
 
 @dataclass(slots=True)
 class Envelope:
-    """What a message tells of its alarm, as JSON in one header.
+    """The data of an alarm, as JSON in one header of its message.
 
     `id` is the pk of the row. `hold_ms` is what is left of the wait when the message arrives. `due_s` is when the alarm
-    is due by the monotonic clock of the machine that sent it, `clock`: whoever has the same one need not be as late as
+    is due by `clock`, the monotonic clock of the machine that sent it: a worker on that machine need not be as late as
     the message.
     """
 
@@ -45,7 +45,7 @@ class Envelope:
 
     @property
     def pair(self) -> Pair:
-        """The queue and the key."""
+        """Return the queue and the key."""
         return self.header.queue, self.header.key
 
 
@@ -61,10 +61,10 @@ class Outgoing:
 
 
 def outgoing(names: Names, alarm: Alarm, clock: Clock) -> Outgoing:
-    """Return an alarm's message: whole seconds of the wait in the levels, the rest held by the worker that gets it.
+    """Return the message of an alarm: it waits whole seconds in the levels, and the rest at the worker that gets it.
 
-    A level's clock counts whole milliseconds, so each may last one less than it should: the worker holds that too.
-    What is too far for the levels comes early, and is scheduled again.
+    A level's clock counts whole milliseconds, so each may last one less than it should: the worker holds that too. A
+    wait that is too long for the levels ends early, and the alarm is scheduled again.
     """
     wait_ms = min(alarm.wait_ms, LONGEST_S * 1000)
     seconds = max(wait_ms - MARGIN_MS, 0) // 1000
@@ -80,10 +80,10 @@ def outgoing(names: Names, alarm: Alarm, clock: Clock) -> Outgoing:
 
 
 def rerouted(names: Names, stray: Message) -> Outgoing:
-    """Return a stray's way to where it belongs: the queue of its pair, or that of errors where it is no alarm."""
+    """Return the message to publish for a stray: to the queue of its pair, or to that of errors if it is no alarm."""
     envelope = unpack(stray)
     headers = stray.properties.get("application_headers", {})
-    kept = {ENVELOPE: headers[ENVELOPE]} if ENVELOPE in headers else {}  # the server has added some of its own
+    kept = {ENVELOPE: headers[ENVELOPE]} if ENVELOPE in headers else {}  # drops those that the server has added
     told = {"type": stray.properties.get("type", ""), "application_headers": kept}
     again = Message(stray.body, delivery_mode=PERSISTENT, **told)
     if envelope is None:
@@ -92,7 +92,7 @@ def rerouted(names: Names, stray: Message) -> Outgoing:
 
 
 def _outgoing(exchange: str, routing_key: str, message: Message, pair: Pair | None) -> Outgoing:
-    uid = secrets.token_urlsafe(9)  # the server returns the message, where nothing is bound, and not its tag
+    uid = secrets.token_urlsafe(9)  # without a bound queue the server returns the message, but not its tag
     message.properties["message_id"] = uid
     return Outgoing(exchange, routing_key, message, pair, uid)
 
@@ -104,7 +104,7 @@ def pack(envelope: Envelope) -> Message:
 
 
 def unpack(message: Message) -> Envelope | None:
-    """Return what an alarm tells, None for any other message. What a later version tells beside is passed over."""
+    """Return the envelope of an alarm, None for any other message. Fields that a later version added are ignored."""
     if message.properties.get("type") != ALARM:
         return None
     try:

@@ -45,7 +45,7 @@ UNWANTED_S = 1.0
 class RabbitMQBroker:
     """See `django_delayq.brokers.base.Timer`. One connection publishes, another one consumes.
 
-    `wall` and `monotonic` give seconds; tests give clocks that they move.
+    `wall` and `monotonic` return seconds; tests pass clocks that they move.
     """
 
     capabilities: frozenset[Capability] = frozenset()
@@ -85,7 +85,7 @@ class RabbitMQBroker:
 
     def close(self) -> None:
         self.wake()
-        self._link.close()  # the server gives what is held here to others
+        self._link.close()  # the server delivers what is held here to others
         self._publisher.close()
 
     # Alarms
@@ -132,13 +132,13 @@ class RabbitMQBroker:
         return None if ready_at == math.inf else claims.now_ms + self._clock.ms_until(ready_at)
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
-        return pairs  # the server is asked for what a consumer wants, of each queue by itself
+        return pairs  # a claim asks the server for each queue by itself anyway
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
         check_batch(again)
         with self._receiving():
-            self.put_alarms(again)  # first: what dies between the two is there twice, and never lost
+            self.put_alarms(again)  # first: if this process dies between the two, an alarm is there twice, never lost
             self._consumer.acknowledge(self._leases.end(alarms))
 
     def upkeep(self, *, lease_ms: int) -> Upkept:
@@ -176,11 +176,10 @@ class RabbitMQBroker:
                     self._consumer.adjust_prefetches(self._wanted)
             except DelayqError:
                 break  # the next claim will tell
-        return True  # nor may it come later than the next claim that a consumer is gone
+        return True  # also because only the next claim finds out that a consumer is gone
 
     def _next_ready_in_s(self) -> float:
-        """Return how long it is until a claim of what was wanted last may find something; infinite when nobody
-        knows."""
+        """Return the seconds until a claim of the pairs last wanted may find something; infinite if nobody knows."""
         with self._link.lock:
             return self._consumer.next_ready_at(self._wanted) - self._clock.monotonic()
 
@@ -211,7 +210,7 @@ class RabbitMQBroker:
     def owner_key(self) -> str:
         return _("the queue %(queue)s in RabbitMQ", queue=self._names.register)
 
-    # Workers, and what they are told: the tables keep the pauses
+    # Workers, and their notifications: the tables keep the pauses
 
     def pause(self, pause: Pause) -> None:
         self._publisher.tell_of_pauses()
@@ -241,7 +240,7 @@ class RabbitMQBroker:
 
     @contextmanager
     def _receiving(self, pairs: Collection[Pair] = ()) -> Iterator[Connection]:
-        """Give the connection that consumes. The queues of these pairs are there."""
+        """Yield the connection that consumes, with the queues of these pairs declared."""
         with self._link.using() as connection:
             if not self._consumer.is_on(connection):
                 self._forget()
@@ -253,13 +252,13 @@ class RabbitMQBroker:
             yield connection
 
     def _forget(self) -> None:
-        """Take note that queues, and what was in them, may be gone."""
+        """Note that queues, and what was in them, may be gone."""
         self._publisher.mend()
         self._known_built = False
 
 
 def report_of(version: str, shown: str) -> ServerReport:
-    """Return whether a server of this version is fit for a worker."""
+    """Report whether a server of this version is fit for a worker."""
     server = _("%(server)s at %(address)s", server=f"RabbitMQ {version}", address=shown)
     durability = _("nothing that was confirmed is lost while most nodes of a quorum queue are there")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

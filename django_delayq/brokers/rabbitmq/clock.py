@@ -1,4 +1,4 @@
-"""The clocks that delays go by: whose monotonic clock it is, and what it says."""
+"""The clocks that delays are measured by, and a name that tells whose monotonic clock it is."""
 
 import hashlib
 import math
@@ -10,10 +10,10 @@ from pathlib import Path
 
 
 def _machine() -> str:
-    """A name for what `time.monotonic` reads here: processes of one machine, and its containers, have it in common."""
+    """Return a name for the clock of `time.monotonic`, which processes of one machine and its containers share."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/time")
-    except OSError:  # no Linux: each process for itself
+    except OSError:  # no Linux: each process gets a name of its own
         boot = secrets.token_hex()
     return hashlib.sha256(boot.encode()).hexdigest()[:12]
 
@@ -22,18 +22,18 @@ MACHINE = _machine()
 
 
 class Clock:
-    """What time it is, in seconds. Tests give functions that they move."""
+    """The wall clock and the monotonic clock, in seconds. Tests pass functions that they control."""
 
     def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self.wall = wall
         self.monotonic = monotonic
         self.name = MACHINE if monotonic is time.monotonic else ""
-        """Whoever has a clock of the same name may compare its instants with ours; "" is nobody."""
+        """A process with a clock of the same name may compare its instants with ours; "" is shared by none."""
 
     def now_ms(self) -> int:
-        """Epoch milliseconds, rounded down."""
+        """Return epoch milliseconds, rounded down."""
         return math.floor(self.wall() * 1000)
 
     def ms_until(self, instant: float) -> int:
-        """Milliseconds until an instant of the monotonic clock, rounded up; negative when it is over."""
+        """Return the ms until an instant of the monotonic clock, rounded up; negative when it is over."""
         return math.ceil((instant - self.monotonic()) * 1000)

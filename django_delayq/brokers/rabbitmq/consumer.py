@@ -1,10 +1,10 @@
-"""What RabbitMQ delivers to this process: alarms, held until they are due and acknowledged when they are dropped.
+"""Consume alarms: hold what RabbitMQ delivers until it is due, and acknowledge it when it is dropped.
 
-There is a prefetch for each wanted (queue, key): what is leased, what is wanted and what is held, so that behind a slow
-handler nothing is heaped up here while another worker is free.
+There is a prefetch for each wanted (queue, key): what is leased, what is wanted and what is held. So nothing piles up
+here behind a slow handler while another worker is free.
 
-What is given back, or comes from a connection that was lost, the server delivers again, and it is ready at once: an
-alarm may be early, since its row decides.
+The server delivers again what is given back, and what came over a connection that was lost. If its clock is not ours it
+is then ready at once: an alarm may be early, because its row decides.
 """
 
 import math
@@ -32,25 +32,25 @@ MOST_HELD = 1_000
 """The most of one (queue, key) that is held until it is due."""
 
 LONGEST_HOLD_S = 2.0
-"""No alarm leaves the levels so long before it is due."""
+"""No alarm leaves the levels as long as this before it is due."""
 
 PART_S = 0.001
-"""How long to wait for the rest of what has come in part; it is waited for again at the next look."""
+"""How long to wait for the rest of a frame that has come in part; the next `drain` waits for it again."""
 ARRIVAL_S = 0.1
-"""How long a claim that found nothing waits for what the server says is on its way."""
+"""How long a claim that found nothing waits for the messages that the server says it has."""
 
 
 def _readable(sock: socket.socket) -> bool:
-    """Return whether something can be read at once; TLS may hold it where nobody can see it on the socket."""
+    """Return whether something can be read at once: TLS may hold data that cannot be seen on the socket."""
     if isinstance(sock, ssl.SSLSocket) and sock.pending():
         return True
     return bool(_await_readable([sock], 0))
 
 
 def _await_readable(files: Sequence[int | socket.socket], timeout_s: float) -> set[int]:
-    """Return the descriptors of those that can be read, or have broken, within the timeout.
+    """Return the descriptors of the files that can be read, or have broken, within the timeout.
 
-    Not by `select.select`, which takes no descriptor over 1,023.
+    `select.select` would not do: it takes no descriptor over 1,023.
     """
     poll = select.poll()
     for file in files:
@@ -59,7 +59,7 @@ def _await_readable(files: Sequence[int | socket.socket], timeout_s: float) -> s
 
 
 class Consumer:
-    """The deliveries of one connection. Whoever calls holds the link's lock, and may pass its connection only."""
+    """The deliveries of one connection. Its callers hold the link's lock, and pass only the link's connection."""
 
     def __init__(self, names: Names, clock: Clock, on_cancel: Callable[[], object]) -> None:
         self._names = names
@@ -68,20 +68,20 @@ class Consumer:
         self._numbers = count()
         self._connection: Connection | None = None
         self._channel: Channel
-        self._sockets: list[int | socket.socket] = []  # asked for its socket, a dropped connection connects anew
+        self._sockets: list[int | socket.socket] = []  # a dropped connection asked for its socket connects again
         self._unacknowledged: dict[int, Prefetch] = {}  # by tag, in the order of delivery
         self._looked_at = deque([-math.inf, -math.inf], maxlen=2)
         self._warned: set[str] = set()
         self.subscriptions: dict[Pair, Subscription] = {}
         self.pauses_heard = 0
-        """How often workers were told of pauses."""
+        """How often workers were notified of pauses."""
 
     def is_on(self, connection: Connection) -> bool:
-        """Return whether it uses this connection."""
+        """Return whether this connection is the one in use."""
         return self._connection is connection
 
     def attach(self, connection: Connection) -> None:
-        """Use this connection. All that came over the last one is gone: the server gives it to whoever asks."""
+        """Use this connection. What came over the last one is gone: the server delivers it to another consumer."""
         self._connection = connection
         self._unacknowledged, self.subscriptions, self._warned = {}, {}, set()
         self._sockets = [connection.sock]
@@ -92,19 +92,19 @@ class Consumer:
         self._channel.basic_consume(queue, no_ack=True, callback=self._on_news)
 
     def subscribe(self, pair: Pair, wanted: int) -> None:
-        """Have the server send what is wanted of a pair, beside what is held and leased."""
+        """Have the server send what is wanted of a pair, in addition to what is held and leased."""
         subscription = self.subscriptions.setdefault(pair, Subscription(pair))
         subscription.wanted, subscription.wanted_at = wanted, self._clock.monotonic()
         self._adjust_prefetch(subscription)
 
     def adjust_prefetches(self, pairs: Iterable[Pair]) -> None:
-        """See that what these pairs want can come, of those that are subscribed to."""
+        """Make sure that the wanted alarms of these pairs can come, where they are subscribed to."""
         for pair in pairs:
             if subscription := self.subscriptions.get(pair):
                 self._adjust_prefetch(subscription)
 
     def _adjust_prefetch(self, subscription: Subscription) -> None:
-        """See that what is wanted can come, and not far more. While anything still can, it is left as it is."""
+        """Make sure that what is wanted can come, and not far more. A prefetch that is not full is left as it is."""
         prefetch, held = subscription.prefetch, len(subscription.held)
         if prefetch is not None:
             if not prefetch.is_full:
@@ -127,7 +127,7 @@ class Consumer:
         subscription.prefetch = prefetch
 
     def _cancel(self, subscription: Subscription) -> None:
-        """Have the server send no more."""
+        """Have the server send no more of a subscription."""
         self.drain()  # its queue may be gone
         if subscription.prefetch is not None:
             self._channel.basic_cancel(subscription.prefetch.tag)
@@ -141,7 +141,7 @@ class Consumer:
                 connection.drain_events(timeout=PART_S)
 
     def await_deliveries(self, pairs: Collection[Pair]) -> None:
-        """Wait a moment for what waits at the server for these pairs and is about to come."""
+        """Wait a moment for alarms of these pairs that are at the server and about to come."""
         until = monotonic() + ARRIVAL_S
         while not any(self.subscriptions[pair].ready for pair in pairs) and monotonic() < until:
             left = sum(self.waiting(pair) for pair in pairs)
@@ -153,18 +153,18 @@ class Consumer:
     def flush(self) -> None:
         """Take in all that the server has sent up to now.
 
-        A queue that says that nothing waits may have sent it a moment before; what answers the next question comes
-        behind that.
+        A queue that says that nothing waits may have sent its messages a moment before. The answer to a later request
+        comes behind them.
         """
-        self._channel.basic_qos(0, 1, False)  # asked for its answer: each consumer was given its own before
+        self._channel.basic_qos(0, 1, False)  # only for its reply: each consumer has its own prefetch already
         self.drain()
 
     def waiting(self, pair: Pair) -> int:
-        """Return how many alarms of a pair wait that nobody was sent."""
+        """Return how many alarms of a pair wait at the server that were sent to nobody."""
         return waiting(self._channel, self._names.ready(*pair))
 
     def promote_due(self) -> None:
-        """Make ready what is due by now."""
+        """Make the held deliveries ready that are due now."""
         now = self._clock.monotonic()
         for subscription in self.subscriptions.values():
             subscription.promote_due(now)
@@ -174,7 +174,7 @@ class Consumer:
         return waiting(self._channel, self._names.stray) > 0
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
-        """Have the server forget leased alarms: one frame for those that came in a row."""
+        """Have the server forget leased alarms: one frame for the oldest in a row, one for each other."""
         ended = {delivery.tag for delivery in deliveries}
         last = 0
         for tag in self._unacknowledged:
@@ -189,7 +189,7 @@ class Consumer:
                 self._channel.basic_ack(tag)
 
     def give_back(self, deliveries: Iterable[Delivery]) -> None:
-        """Have the server deliver leased alarms again, to whoever asks."""
+        """Have the server deliver leased alarms again, to any consumer."""
         for delivery in deliveries:
             self._note_over(delivery.tag)
             self._channel.basic_reject(delivery.tag, requeue=True)
@@ -200,9 +200,10 @@ class Consumer:
         prefetch.subscription.leased -= 1
 
     def give_back_unwanted(self, idle_s: float) -> None:
-        """Give back what is ready of pairs that nobody has asked for of late, and have the server send no more.
+        """Give back what is ready of pairs that nobody has asked for lately, and have the server send no more of them.
 
-        Nor since the look before the last: while a memory alarm is on, it is these looks that nobody gets around.
+        A pair counts only if nobody asked since the call before the last either: a memory alarm may have held the
+        worker up, so that it could not claim.
         """
         now = self._clock.monotonic()
         before = min(now - idle_s, self._looked_at[0])
@@ -213,7 +214,7 @@ class Consumer:
                 self.give_back(subscription.take_all())
 
     def sleep(self, wake: int, timeout: float) -> bool:
-        """Wait until the server sends something, or the descriptor `wake` can be read. Without the lock.
+        """Wait, without the lock, until the server sends something or the descriptor `wake` can be read.
 
         Return whether there is a reason to claim: `wake`, or a connection that broke meanwhile.
         """
@@ -250,7 +251,7 @@ class Consumer:
         prefetch.subscription.hold(Delivery(alarm, envelope.due_ms, ready_at, tag, prefetch))
 
     def _refuse(self, pair: Pair, message: Message) -> None:
-        """Have the server move what is no alarm to the queue of errors: nobody runs what RabbitMQ carries."""
+        """Have the server move a message that is no alarm to the queue of errors: nobody runs what RabbitMQ carries."""
         self._channel.basic_reject(message.delivery_tag, requeue=False)
         self._warn_once(
             "RabbitMQ's queue %r holds messages that are no alarms: they are moved to the queue %r, where nobody reads"
@@ -259,7 +260,7 @@ class Consumer:
         )  # fmt: skip
 
     def _ready_at(self, envelope: Envelope, is_again: bool) -> float:
-        """Return when an alarm may be claimed. Early costs a look at its row, which then has it scheduled again."""
+        """Return when an alarm may be claimed. Too early costs only a look at its row, which schedules it again."""
         now = self._clock.monotonic()
         if not envelope.clock or envelope.clock != self._clock.name:
             return now if is_again else now + envelope.hold_ms / 1000

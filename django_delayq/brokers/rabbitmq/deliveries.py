@@ -1,4 +1,4 @@
-"""What RabbitMQ delivered for one (queue, key), and how much more it may send. No I/O."""
+"""The alarms that RabbitMQ delivered for one (queue, key), and how many more it may send. No I/O."""
 
 import heapq
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class Delivery:
 
 @dataclass(slots=True, eq=False)
 class Prefetch:
-    """One consumer: the server sends messages until so many are not acknowledged as its credit says."""
+    """One consumer: the server sends messages until as many as its `credit` are not acknowledged."""
 
     subscription: "Subscription"
     tag: str
@@ -35,7 +35,7 @@ class Prefetch:
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """What came for one (queue, key): held until it is due, then ready to be claimed."""
+    """The deliveries of one (queue, key): held until they are due, then ready to be claimed."""
 
     pair: Pair
     held: list[tuple[float, int, Delivery]] = field(default_factory=list)
@@ -50,19 +50,19 @@ class Subscription:
         heapq.heappush(self.held, (delivery.ready_at, delivery.tag, delivery))
 
     def promote_due(self, now: float) -> None:
-        """Make ready what is due by now."""
+        """Make the held deliveries ready that are due at `now`."""
         while self.held and self.held[0][0] <= now:
             _, tag, delivery = heapq.heappop(self.held)
             heapq.heappush(self.ready, (delivery.due_ms, tag, delivery))
 
     def take(self, most: int) -> Iterator[Delivery]:
-        """Take out what is ready, earliest first."""
+        """Take out ready deliveries, earliest first, and count them as leased."""
         for _ in range(min(most, len(self.ready))):
             self.leased += 1
             yield heapq.heappop(self.ready)[2]
 
     def take_all(self) -> list[Delivery]:
-        """Take out all that is not leased."""
+        """Take out all deliveries that are not leased, and count them as leased."""
         deliveries = [entry[2] for entry in (*self.ready, *self.held)]
         self.ready, self.held = [], []
         self.leased += len(deliveries)

@@ -40,10 +40,13 @@ class Leases:
         return self._deliveries.pop(name, [])
 
     def next_end(self) -> float | None:
-        """Return when the first one runs out."""
+        """Return when the first lease runs out, None without any."""
         return min(self._ends.values(), default=None)
 
     def clear(self) -> None:
-        """Forget all: the connection is gone, and the server gives them to whoever asks. Their rows have the leases."""
+        """Forget all leases: the connection is gone, and the server delivers their messages to others.
+
+        Their rows have leases of their own.
+        """
         self._deliveries.clear()
         self._ends.clear()

@@ -1,6 +1,6 @@
-"""One connection to RabbitMQ, used by one thread at a time, and what its faults mean for us.
+"""One connection to RabbitMQ, used by one thread at a time, and our errors for its faults.
 
-py-amqp's connections may not be shared, and need no thread of their own: a lock is all there is.
+py-amqp's connections may not be shared, and need no thread of their own, so a lock is enough.
 """
 
 import contextlib
@@ -19,30 +19,30 @@ from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.support.texts import text as _
 
 STALE_S = 60.0
-"""A connection without heartbeats that was idle for so long may be dead without a word: it is made anew."""
+"""A connection without heartbeats that was idle for this long may be dead without notice: it is replaced."""
 
 FAULTS = (OSError, exceptions.AMQPError, AttributeError)
-"""What py-amqp raises: an AttributeError too, where a connection was closed under it."""
+"""The errors that py-amqp raises: AttributeError too, where a connection was closed under it."""
 
 
 class Link:
-    """A connection that is made when it is needed, and again when it broke."""
+    """A connection that is made when it is needed, and again after it broke."""
 
     def __init__(self, location: Location, prefix: str, heartbeat: int = 0) -> None:
         self.lock = threading.RLock()
         self.location = location
         self._prefix = prefix
         self.blocked = False
-        """Whether the server takes nothing: its memory or disk alarm is on."""
+        """Whether the server takes no messages, because its memory or disk alarm is on."""
         self._heartbeat = heartbeat
         self.connection: amqp.Connection | None = None
         self._used_at = 0.0
 
     @contextmanager
     def using(self, timeout: float = TIMEOUT_S) -> Iterator[amqp.Connection]:
-        """The connection, for the block alone. Any fault in it ends the connection, and is raised as ours.
+        """Yield the connection, for the block alone. A fault in the block ends it, and is raised as our error.
 
-        Waits for `timeout` seconds at most for the threads before, and as long for a connection.
+        Waits at most `timeout` seconds for other threads, and as long again for a connection.
         """
         if not self.lock.acquire(timeout=max(timeout, 0)):
             raise BrokerUnavailable(f"RabbitMQ at {self.location.shown} keeps other threads waiting.")
@@ -56,7 +56,7 @@ class Link:
             self.lock.release()
 
     def drop(self) -> None:
-        """End the connection, without a word to the server."""
+        """End the connection without telling the server."""
         with self.lock:
             connection, self.connection = self.connection, None
             if connection is not None:
@@ -91,10 +91,10 @@ class Link:
 
 
 def as_ours(error: Exception, location: Location, prefix: str, blocked: bool = False) -> Exception:
-    """Our error for one of py-amqp's."""
+    """Return our error for one of py-amqp's."""
     at = _("%(server)s at %(address)s", server="RabbitMQ", address=location.shown)
     said = (getattr(error, "reply_text", "") or str(error) or type(error).__name__).rstrip(".")
-    said = re.sub(r"(?<=[.]news[.])[\w-]+", "…", said)  # a name made up: with it no fault would be told once only
+    said = re.sub(r"(?<=[.]news[.])[\w-]+", "…", said)  # a random name: it would make each fault look new
     if blocked:
         return BrokerUnavailable(
             _(

@@ -35,7 +35,7 @@ class Location:
 
     @sensitive_variables()
     def connect(self, timeout: float = TIMEOUT_S, heartbeat: int = 0) -> Connection:
-        """A new connection. `timeout` in seconds."""
+        """Open a new connection. `timeout` in seconds."""
         connection = Connection(
             **self.options,
             connect_timeout=timeout,
@@ -54,7 +54,7 @@ class Location:
 
 @sensitive_variables()
 def parse_location(location: object) -> Location:
-    """What LOCATION says; nothing is connected. Raises `ImproperlyConfigured` with the value and the fix."""
+    """Parse LOCATION, without connecting. Raises `ImproperlyConfigured` with the value and the fix."""
     if not isinstance(location, str):
         raise ImproperlyConfigured(f"LOCATION is {type(location).__name__}; give the URL of RabbitMQ as text.")
     shown = hidden(location, _FILES)
@@ -88,7 +88,7 @@ def _location(parts: SplitResult, port: int, shown: str) -> Location:
 
 
 def _tls(parts: SplitResult, shown: str) -> dict[str, Any] | bool:
-    """What py-amqp needs for a connection to a server whose certificate is trusted; False for one in the clear."""
+    """Return py-amqp's options for a server whose certificate is verified; False for a connection in the clear."""
     files = dict(parse_qsl(parts.query, keep_blank_values=True))
     known = _FILES if parts.scheme == "amqps" else {}
     for name, path in files.items():

@@ -1,9 +1,9 @@
-"""What is called how on the server, and the way that a delay takes through the levels.
+"""The names of everything on the server, and the route that a delay takes through the levels.
 
 The levels are the binary topology that NServiceBus describes and kombu builds too: 28 topic exchanges, each with a
 queue whose messages expire after 2^level seconds. The bits of the delay, highest first, are the words of the routing
-key: 1 leads into the level's queue and, once expired, to the next exchange, 0 leads there at once. No queue holds two
-lengths of delay, so none waits behind a longer one.
+key: 1 leads into the level's queue and, once expired, to the next exchange, 0 leads there at once. Each queue holds one
+length of delay only, so no message waits behind a longer one.
 """
 
 import hashlib
@@ -38,27 +38,27 @@ class Names:
         self.news = f"{prefix}.news"
         """The exchange that tells every worker of a pause."""
         self.error = f"{prefix}.error"
-        """A queue for what is no alarm; nobody reads it."""
+        """A queue for messages that are no alarms; nobody reads it."""
         self.stray = f"{prefix}.stray"
-        """An exchange, and its queue: what finds no queue behind the last exchange, since it was deleted."""
+        """An exchange and its queue, for messages whose queue behind the last exchange was deleted."""
         self.register = f"{prefix}.register"
         self.set_up = f"{prefix}.setup"
         """The queue that one connection has to itself while it declares the others."""
 
     def level(self, level: int) -> str:
-        """An exchange, and the queue of the same name."""
+        """Return the name of a level's exchange, and of its queue."""
         return f"{self.prefix}.level.{level:02}"
 
     def entry(self, level: int) -> str:
-        """The exchange that leads into a level's queue whatever the routing key says: the server need not read it."""
+        """Return the exchange that leads into a level's queue whatever the routing key: the server need not read it."""
         return f"{self.prefix}.entry.{level:02}"
 
     def ready(self, queue: str, key: str) -> str:
-        """Where the alarms of a (queue, key) arrive."""
+        """Return the queue in which the alarms of a (queue, key) arrive."""
         return f"{self.prefix}.ready.{address(queue, key)}"
 
     def way(self, seconds: int, queue: str, key: str) -> tuple[str, str]:
-        """The exchange and the routing key of an alarm that arrives after whole seconds."""
+        """Return the exchange and the routing key of an alarm that arrives after whole seconds."""
         if not seconds:
             return self.direct, self.ready(queue, key)
         top = seconds.bit_length() - 1
@@ -67,7 +67,7 @@ class Names:
 
 @lru_cache(maxsize=1_000)
 def address(queue: str, key: str) -> str:
-    """One word for a (queue, key): without dots, wildcards and spaces."""
+    """Return one word for a (queue, key), without dots, wildcards and spaces."""
     word = f"{quote(queue, safe='')}/{quote(key, safe='')}".replace(".", "%2E")
     if len(word) <= MOST_BYTES:
         return word

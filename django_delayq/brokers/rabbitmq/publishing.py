@@ -1,4 +1,4 @@
-"""Publishing with confirms, in batches: what is confirmed is on the disks of its queue."""
+"""Publish with confirms, in batches: a confirmed message is on the disks of its queue."""
 
 import socket
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,11 +23,11 @@ BUDGET_S = 2.0
 PAUSE_S = 0.05
 REPAIR_EVERY_S = 60.0
 SENDING_S = 1.0
-"""What is left for the alarms, at their first try, where new queues had to be made: that can take longer than all."""
+"""The least time that the alarms' first try has left after new queues were made, which can take the whole budget."""
 
 
 class Publisher:
-    """Declares and publishes on a connection of its own, which the server may block without holding up another one."""
+    """Declares and publishes over a connection of its own: the server may block it without holding up another one."""
 
     def __init__(self, location: Location, names: Names) -> None:
         self._names = names
@@ -42,7 +42,7 @@ class Publisher:
 
     @contextmanager
     def looking(self) -> Iterator[Connection]:
-        """Give the connection, for a look or a change beside what is published."""
+        """Yield the connection, for a query or a change beside the publishing."""
         with self._using() as connection:
             self._topology.ensure(connection, ())
             yield connection
@@ -53,19 +53,19 @@ class Publisher:
             return self._register.read(connection)
 
     def change(self, edit: Callable[[Entries], R]) -> R:
-        """Hold in the register what `edit` makes of it, and return what that gives."""
+        """Let `edit` change what the register holds, and return what `edit` returns."""
         with self.looking() as connection:
             return self._register.change(connection, edit)
 
     def tell_of_pauses(self) -> None:
-        """Tell every worker that a pause began or ended."""
+        """Notify every worker that a pause began or ended."""
         with self.looking() as connection, connection.channel() as channel:
             channel.basic_publish_confirm(Message(""), self._names.news)
 
     def declare(self, pairs: Collection[Pair]) -> None:
         """Make sure that the queues of these pairs are there.
 
-        Those that are known to be do not wait for what others publish.
+        If all of them are known to be, this does not wait for what other threads publish.
         """
         if self._topology.knows(pairs):
             return
@@ -73,14 +73,14 @@ class Publisher:
             self._topology.ensure(connection, pairs)
 
     def repair_due(self) -> None:
-        """Make again what was deleted of the levels, and around them: looked for once a minute."""
+        """Declare the levels and what is around them again, once a minute, in case something was deleted."""
         if monotonic() >= self._repair_at:
             self._repair_at = monotonic() + REPAIR_EVERY_S
             with self.looking() as connection:
                 self._topology.repair(connection)
 
     def reroute_strays(self) -> None:
-        """Put what found no queue when it was due into that queue, which is made again."""
+        """Move messages that found no queue when they were due into their queues, which are made again."""
         self._topology.mend()
         with self.looking() as connection, connection.channel() as channel:
             strays: list[Message] = []
@@ -91,7 +91,7 @@ class Publisher:
                 channel.basic_ack(stray.delivery_tag)
 
     def mend(self) -> None:
-        """Declare all anew before the next use: something may be gone."""
+        """Declare everything again before the next use, because something may be gone."""
         self._topology.mend()
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Publisher:
     def publish(self, outgoing: Sequence[Outgoing], within_s: float = BUDGET_S) -> None:
         """Publish all to queues that are there. Raises `BrokerUnavailable` when not all is confirmed in time.
 
-        What a broken connection leaves unconfirmed is sent again: of two alarms for one row one is stale.
+        What a broken connection leaves unconfirmed is sent again: if a row gets two alarms, one of them is stale.
         """
         batch = _Batch({out.uid: out for out in outgoing}, monotonic() + within_s)
         while batch.unconfirmed:
@@ -117,7 +117,7 @@ class Publisher:
 
     @contextmanager
     def _using(self, within_s: float = TIMEOUT_S) -> Iterator[Connection]:
-        """Give the connection. An exchange or a queue that is gone, or not bound, is made again before the next use."""
+        """Yield the connection. If an exchange, queue or binding is gone, all is declared again before the next use."""
         with self._link.using(within_s) as connection:
             try:
                 yield connection
@@ -127,7 +127,7 @@ class Publisher:
 
     def _send(self, connection: Connection, batch: "_Batch") -> None:
         made = self._topology.ensure(connection, (out.pair for out in batch.unconfirmed.values() if out.pair))
-        if made and batch.sent_on is None:  # each new connection asks for them again: a fault that stays must end
+        if made and batch.sent_on is None:  # once only: a new connection declares again, and a lasting fault must end
             batch.until = max(batch.until, monotonic() + SENDING_S)
         if self._channel is None or self._channel.connection is not connection:
             self._channel = self._new_channel(connection)
@@ -136,7 +136,7 @@ class Publisher:
             for out in batch.unconfirmed.values():
                 self._tag += 1
                 self._in_flight[self._tag] = batch, out.uid
-                # As basic_publish(mandatory=True), which also looks for answers at each: a fifth of a send's time.
+                # Like basic_publish(mandatory=True), which also looks for answers each time: a fifth of a send's time.
                 method = (0, out.exchange, out.routing_key, True, False)
                 self._channel.send_method(spec.Basic.Publish, "Bssbb", method, out.message)
 
@@ -182,7 +182,7 @@ class Publisher:
 
 @contextmanager
 def _full_packets(sock: socket.socket) -> Iterator[None]:
-    """Have what the block sends leave in full packets, and its rest at its end: else py-amqp sends one a message."""
+    """Send what the block writes in full packets, and the rest at its end: py-amqp would send one for each message."""
     cork = getattr(socket, "TCP_CORK", None)  # Linux
     if cork is None:
         yield
@@ -196,7 +196,7 @@ def _full_packets(sock: socket.socket) -> Iterator[None]:
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """What one call publishes: that of it which is not confirmed, by uid."""
+    """The messages of one `publish`: those that are not confirmed yet, by uid."""
 
     unconfirmed: dict[str, Outgoing]
     until: float

@@ -1,8 +1,8 @@
-"""What concerns the delayq as a whole: one message of JSON in a queue of length one.
+"""The shared state of a delayq in RabbitMQ: one message of JSON in a queue of length one.
 
-Who declares the queue puts the first one. Taking it is the lock: while one holds it, others find the queue empty, and
-try again. Publishing the next one pushes the last one out, so there is never more than one; if its holder dies, the
-server gives it back.
+Whoever declares the queue publishes the first message. Taking the message is the lock: while one process holds it,
+others find the queue empty, and try again. Publishing the next one pushes the last one out, so there is never more than
+one. If its holder dies, the server gives it back.
 """
 
 from collections.abc import Callable
@@ -20,46 +20,46 @@ from django_delayq.core import codec
 from django_delayq.core.errors import BrokerUnavailable
 
 HELD_S, PAUSE_S = 2.0, 0.005
-"""How long to wait for one who holds it, and between two looks."""
+"""How long to wait for a process that holds it, and between two tries."""
 
 R = TypeVar("R")
 
 
 @dataclass(slots=True)
 class Entries(Meta):
-    """What the register holds."""
+    """The content of the register."""
 
     owner: str = ""
     """The store that the alarms are for."""
 
     def own(self, candidate: str) -> str:
-        """Make the candidate the owner where there is none. Gives the owner."""
+        """Make the candidate the owner where there is none. Return the owner."""
         self.owner = self.owner or candidate
         return self.owner
 
 
 class Register:
-    """Reads and changes the register on any connection whose topology is declared."""
+    """Reads and changes the register over any connection whose topology is declared."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
 
     def read(self, connection: Connection) -> Entries:
-        """What it holds now."""
+        """Return what the register holds now."""
         with connection.channel() as channel:
             message, entries = self._take(channel)
             channel.basic_reject(message.delivery_tag, requeue=True)
             return entries
 
     def change(self, connection: Connection, edit: Callable[[Entries], R]) -> R:
-        """Hold what `edit` makes of it, and give what that gives."""
+        """Let `edit` change what the register holds, and return what `edit` returns."""
         with connection.channel() as channel:
             # To no queue: a server whose memory or disk alarm is on stops us here, and not while we hold the register.
             channel.basic_publish_confirm(Message(""), self._names.direct)
             message, entries = self._take(channel)
             answer = edit(entries)
             new = Message(codec.dumps(entries).decode(), delivery_mode=PERSISTENT)
-            # Else what is bound no more would lose the old one too.
+            # If the queue is no longer bound, this fails before the old one is acknowledged.
             channel.basic_publish_confirm(new, self._names.direct, self._names.register, mandatory=True)
             channel.basic_ack(message.delivery_tag)
             return answer
@@ -74,5 +74,5 @@ class Register:
                 )
             sleep(PAUSE_S)
         with suppress(ValueError):
-            return message, codec.decoder_for(Entries).decode(message.body)  # a later version may have told more
+            return message, codec.decoder_for(Entries).decode(message.body)  # ignores the fields of later versions
         return message, Entries()  # someone else wrote it

@@ -1,7 +1,7 @@
-"""Queues that don't answer, since they have no leader: each is left out for a while, so that it holds up no other.
+"""Leave out for a while the queues that don't answer because they have no leader, so that they hold up no other.
 
-The server answers for such a queue after a minute, or closes the connection that asked. So after a first fault the
-queue is asked on a connection of its own, which may be lost for it, before it is used again.
+For such a queue the server answers after a minute, or closes the connection that asked. So after a first fault the
+queue is asked over a connection of its own, which may be lost for it, before it is used again.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Silence:
 
     @contextmanager
     def using(self, name: Pair) -> Iterator[None]:
-        """For what concerns this set's queue alone. A fault in it is a reason to doubt the queue."""
+        """Run the block, which concerns this set's queue alone: a fault in it is a reason to doubt the queue."""
         try:
             yield
         except FAULTS:
@@ -40,7 +40,7 @@ class Silence:
             raise
 
     def covers(self, name: Pair) -> bool:
-        """Whether to leave this set alone. May wait for its queue, and raises when the server itself is away."""
+        """Return whether to leave this set alone. May wait for its queue, and raises when the server itself is away."""
         if name not in self._doubted or monotonic() < self._ask_at.get(name, 0):
             return name in self._doubted
         queue = self._names.ready(*name)
@@ -60,9 +60,9 @@ class Silence:
         return True
 
     def _answers(self, queue: str) -> bool:
-        """Whether its leader is there: without one it is said to be empty, and no message can be asked for.
+        """Return whether a queue's leader is there: without one it seems empty, and no message can be asked for.
 
-        Where one comes meanwhile, it goes back with the connection.
+        A message that comes meanwhile goes back when the connection ends.
         """
         link = Link(self._location, self._names.prefix)
         try:
@@ -71,7 +71,7 @@ class Silence:
                 try:
                     if not waiting(channel, queue):
                         channel.basic_get(queue)
-                except NotFound:  # it is made anew
+                except NotFound:  # it will be declared again
                     pass
                 except FAULTS:
                     return False

@@ -1,4 +1,4 @@
-"""The exchanges and queues, declared before the first use on each connection: whoever comes first makes them."""
+"""Declare the exchanges and queues, before the first use on each connection: the first process makes them."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -16,15 +16,15 @@ from django_delayq.support.logging import logger
 
 MOST = 2**31 - 1
 ARGUMENTS = {"x-queue-type": "quorum", "x-delivery-limit": MOST}
-"""Of every queue. Without a limit RabbitMQ 4.0 and newer drop a message after 20 returns. None would be -1, which older
-ones take for 0; and a queue keeps what it was made with when its server is upgraded."""
+"""The arguments of every queue. Without a limit RabbitMQ 4.0 and newer drop a message after 20 returns. "No limit"
+would be -1, which older versions take for 0; and a queue keeps its arguments when its server is upgraded."""
 
 SET_UP_S, PAUSE_S = 30.0, 0.02
-"""How long to wait for another process that declares all, and between two looks."""
+"""How long to wait for another process that declares all, and between two tries."""
 
 
 class Topology:
-    """What is declared on one connection."""
+    """The exchanges and queues that are declared on one connection."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -33,15 +33,15 @@ class Topology:
         self._broken = False
 
     def mend(self) -> None:
-        """Declare all anew before the next use: something is gone, or may be."""
+        """Declare everything again before the next use, because something is gone or may be."""
         self._connection, self._broken = None, True
 
     def knows(self, pairs: Iterable[Pair]) -> bool:
-        """Return whether the queues of all these were declared, and nothing was found to be gone since."""
+        """Return whether the queues of all these pairs were declared, and none was found to be gone afterwards."""
         return self._connection is not None and self._pairs.issuperset(pairs)
 
     def ensure(self, connection: Connection, pairs: Iterable[Pair]) -> bool:
-        """Declare what was not declared on this connection. Return whether the queue of a pair was."""
+        """Declare what was not declared on this connection. Return whether that included the queue of a pair."""
         is_new = self._connection is not connection
         missing = [pair for pair in dict.fromkeys(pairs) if is_new or pair not in self._pairs]
         if is_new:
@@ -57,8 +57,10 @@ class Topology:
         return bool(missing)
 
     def repair(self, connection: Connection) -> None:
-        """Declare anew the levels, and what is around them: what is there stays as it is. What has other arguments is
-        told in the log, and holds up none of the rest."""
+        """Declare the levels again, and what is around them; what is there stays as it is.
+
+        One that is there with other arguments is logged as an error, and does not hold up the rest.
+        """
         parts: list[Callable[[Channel], object]] = [*_base(self._names), partial(_bind_register, names=self._names)]
         with connection.channel() as channel:
             for declare in parts:
@@ -74,14 +76,15 @@ class Topology:
 
 
 def waiting(channel: Channel, queue: str) -> int:
-    """How many messages a queue has that nobody was sent."""
+    """Return how many messages of a queue were sent to nobody."""
     return int(channel.queue_declare(queue, passive=True).message_count)
 
 
 def _set_up(connection: Connection, names: Names) -> None:
-    """Declare all but the queues of pairs, unless that was done: to ask is a round trip, to declare are 180.
+    """Declare all but the queues of pairs, unless that was done: to ask is one round trip, to declare are 180.
 
-    One at a time: the first one puts the register in its queue, and a second one would put another in its place.
+    Only one process does it at a time: the first one puts the register in its queue, and a second one would put another
+    in its place.
     """
     until = monotonic() + SET_UP_S
     while not _is_there(connection, names):
@@ -106,7 +109,7 @@ def _is_there(connection: Connection, names: Names) -> bool:
 
 
 def _base(names: Names) -> list[Callable[[Channel], None]]:
-    """What declares all but the register and the queues of pairs, a part each."""
+    """Return the functions that declare all but the register and the queues of pairs, each a part of it."""
     levels = [partial(_declare_level, names=names, level=level) for level in range(LEVELS)]
     return [partial(_declare_around, names=names), *levels]
 
@@ -114,7 +117,7 @@ def _base(names: Names) -> list[Callable[[Channel], None]]:
 def _declare_around(channel: Channel, names: Names) -> None:
     channel.exchange_declare(names.direct, "direct", durable=True, auto_delete=False)
     channel.exchange_declare(names.stray, "fanout", durable=True, auto_delete=False)
-    # Else what is due and finds no queue would hold up all that waits in its level.
+    # Without it, a due message that finds no queue would hold up all that waits in its level.
     strays = {"alternate-exchange": names.stray}
     channel.exchange_declare(names.due, "topic", durable=True, auto_delete=False, arguments=strays)
     _declare_queue(channel, names.stray)
@@ -140,7 +143,7 @@ def _declare_level(channel: Channel, names: Names, level: int) -> None:
     following = names.level(level - 1) if level else names.due
     channel.exchange_declare(name, "topic", durable=True, auto_delete=False)
     lasts = {"x-message-ttl": 2**level * 1000, "x-dead-letter-exchange": following}
-    # Without these two, what expires while its next queue is away is lost.
+    # Without these two, a message that expires while its next queue is unavailable is lost.
     safely = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
     _declare_queue(channel, name, **lasts, **safely)
     before = "*." * (LEVELS - 1 - level)
@@ -152,9 +155,9 @@ def _declare_level(channel: Channel, names: Names, level: int) -> None:
 
 def _declare_pair(channel: Channel, names: Names, pair: Pair) -> None:
     queue = names.ready(*pair)
-    # What a policy of the site's drops here, and what a worker refuses, is not gone, but kept.
+    # Keep what a policy of the site drops here, and what a worker refuses.
     refused = {"x-dead-letter-exchange": names.direct, "x-dead-letter-routing-key": names.error}
-    # The server closes the channel of what is unacknowledged for 30 minutes, unless its queue asks for more (3.12).
+    # The server closes the channel of a message that is unacknowledged for 30 minutes, or for this long (from 3.12 on).
     patient = {"x-consumer-timeout": MOST}
     _declare_queue(channel, queue, **refused, **patient)
     channel.queue_bind(queue, names.direct, queue)

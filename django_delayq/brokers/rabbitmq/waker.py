@@ -1,4 +1,4 @@
-"""What ends a sleep on a socket from another thread."""
+"""End a sleep on a socket from another thread."""
 
 import os
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Waker:
-    """A pipe while someone sleeps, and a mark for the next sleep while nobody does."""
+    """A pipe while a thread sleeps, and a mark for the next sleep while none does."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -16,7 +16,7 @@ class Waker:
 
     @contextmanager
     def listening(self) -> Iterator[int]:
-        """A descriptor that can be read as soon as `wake` is called, or was since the last sleep."""
+        """Yield a descriptor that can be read once `wake` is called; at once if it was since the last sleep."""
         reader, writer = os.pipe()
         with self._lock:
             self._writer = writer

@@ -1,4 +1,4 @@
-"""Looks at alarms: one by one, and all of a wait set. Operations, as `scripts.py` defines them."""
+"""Queries of alarms: one by one, and all of a wait set. Operations, as `scripts.py` defines them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ CALL = 500
 
 
 def find_alarms(keys: Keys, queue: str, key: str, pks: Sequence[str]) -> Operation[list[AlarmInfo]]:
-    """Those there are of `pks`."""
+    """Return the alarms that there are for `pks`."""
     names = (keys.running, keys.wait(set_name(queue, key)))
     asked = list(pages(pks, CALL))
     if not asked:
@@ -30,7 +30,7 @@ def _found(pks: Sequence[str], times: Sequence[Reply], now_ms: int) -> Iterator[
 def alarms(
     shards: Sequence[Keys], queue: str, key: str, after: str, count: int
 ) -> Operation[tuple[list[AlarmInfo], str]]:
-    """A page of one shard after the other; `after` is "shard place cursor"."""
+    """Return a page of alarms, one shard after the other; `after` is "shard place cursor"."""
     shard, _, of_shard = after.partition(" ")
     nth = int(shard or 0)
     found, following = yield from _alarms(shards[nth], queue, key, of_shard, count)
@@ -40,7 +40,7 @@ def alarms(
 
 
 def _alarms(keys: Keys, queue: str, key: str, after: str, count: int) -> Operation[tuple[list[AlarmInfo], str]]:
-    """A page: of what waits, and then of what runs, where those of other sets are passed over."""
+    """Return a page of one shard: of what waits, then of what runs, where alarms of other sets are skipped."""
     place, _, cursor = (after or "waiting 0").partition(" ")
     zset = keys.wait(set_name(queue, key)) if place == "waiting" else keys.running
     mark = US if place == "waiting" else US + US.join((queue.encode(), key.encode(), b""))

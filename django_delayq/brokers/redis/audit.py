@@ -1,4 +1,4 @@
-"""The audit of Redis: the totals against the sets in one atomic look, then every place, a page at a time."""
+"""The audit of Redis: every place, a page at a time, then the totals against the sets in one atomic look."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,11 +11,11 @@ from django_delayq.brokers.redis.scripts import Call, Operation, beside, load, p
 
 PAGE = 250
 LAST_MS = 253_402_300_799_999
-"""The end of the year 9999, the last instant that can be sent; someone else wrote a later one."""
+"""The end of the year 9999, the last instant that can be sent; a later one was written by someone else."""
 
 
 def audit(keys: Keys) -> Operation[Audit]:
-    """Where each message is, and what does not add up: named, as far as the pages find it."""
+    """Return where each message is, and what does not add up: named, as far as the pages find it."""
     differences, alarms = yield from _walk(keys)
     reply = yield from _look(keys)
     _, bodies, _, running, suspects, suspects_due, error, totals_reply, pending, ready, _ = reply
@@ -36,7 +36,10 @@ def audit(keys: Keys) -> Operation[Audit]:
 
 
 def _look(keys: Keys) -> Operation[list[Any]]:
-    """The script's answer once every wait set there is was named. One that was there is named on: it may come again."""
+    """Return the script's answer with every wait set named that there is.
+
+    A set stays named once it was there, because it may come again.
+    """
     fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error, keys.count, keys.sets)
     names = yield from set_names(keys)
     while True:
@@ -48,7 +51,7 @@ def _look(keys: Keys) -> Operation[list[Any]]:
 
 
 def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
-    """Goes through every place: what is wrong, and how many alarms there are (they have no body)."""
+    """Go through every place. Return what is wrong, and how many alarms there are (they have no body)."""
     names = yield from set_names(keys)
     (clock,) = yield [beside(keys.msg, "TIME")]
     now = clock_ms(clock)
@@ -70,7 +73,7 @@ def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
 
 
 def _timeless(place: str, members: Mapping[bytes, bytes]) -> list[str]:
-    """What lies there for good: its due time or the end of its lease never comes."""
+    """Return the entries that stay for good, because their due time or the end of their lease never comes."""
     return [
         f"{entry_id(member)!r} in {place}: its time never comes ({score.decode()})"
         for member, score in members.items()

@@ -1,4 +1,4 @@
-"""The Redis broker: one sorted set per (queue, key), leases and bodies beside it, every move a Lua script."""
+"""The Redis broker: one sorted set per (queue, key), leases and bodies beside it, every transition a Lua script."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -68,11 +68,11 @@ from django_delayq.support.texts import text as _
 R = TypeVar("R")
 
 LOOK_BUDGET = 60.0
-"""Seconds that a look through everything (audit, errors, an id among the buried) may take, in many round trips."""
+"""Seconds that a query of everything (audit, errors, an id among the buried) may take, in many round trips."""
 
 
 class RedisBroker:
-    """See `django_delayq.brokers.base.Broker`; docs/internals describes structures and moves."""
+    """See `django_delayq.brokers.base.Broker`; docs/internals describes structures and transitions."""
 
     capabilities = frozenset(Capability) - {Capability.TAGS}
 
@@ -116,7 +116,7 @@ class RedisBroker:
             raise
 
     def _hear(self, away: str) -> None:
-        """Raise why some shards were not reached, if any were not. The next upkeep asks them."""
+        """Raise why some shards were not reached, if there are such. Then the next upkeep asks all shards."""
         if away:
             self._rounds.ask_all()
             raise PartlyUnavailable(away)
@@ -136,9 +136,10 @@ class RedisBroker:
         return lambda: refuse_duplicates(end(), on_conflict)
 
     def begin_put_once(self, puts_: Sequence[Put], job: str, keep_ms: int) -> Callable[[], int]:
-        """As `begin_put`, of messages that the job has not sent before, whatever became of them. Gives how many.
+        """Begin to put the messages that the job has not sent before. The returned function returns how many these are.
 
-        What it has sent is in its ledger, which is kept for `keep_ms` after its last put.
+        A message that the job has sent is not put again, whatever became of it. What it has sent is in its ledger,
+        which is kept for `keep_ms` after its last put.
         """
         check_batch(puts_)
         put = self._shards.by_id(puts_, _id, lambda keys, own: put_once(keys, self._slots, own, job, keep_ms))
@@ -159,7 +160,7 @@ class RedisBroker:
         check_batch(alarms)
         self._hear(self._run(self._shards.parted_reached(alarms, _pk, puts.put_alarms), within_s))
 
-    # The worker's moves
+    # Messages out
 
     def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
         found = self._run(self._search.claim(wants, claims.Claimant(worker, lease_ms)))
@@ -175,7 +176,7 @@ class RedisBroker:
 
     def settle(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(transitions)
-        # Whoever is refused may end what it runs all the same: its token proves that.
+        # Not `agreed`: a process whose layout is refused may still end what it runs, as its token proves.
         held = self._links.run(self._shards.by_id_reached(transitions, _id, settles.settle))
         return self._untold.heard(transitions, held)
 
@@ -225,7 +226,7 @@ class RedisBroker:
     def wake(self) -> None:
         self._sleeper.wake()
 
-    # Moves by id
+    # Operations by id
 
     def together(self, work: Callable[[], R]) -> R:
         return work()
@@ -281,7 +282,7 @@ class RedisBroker:
     def pauses_heard(self) -> int:
         return self._sleeper.pauses_heard
 
-    # Looks
+    # Queries
 
     def get(self, id: str) -> Info | None:
         return self._run(looks.get(self._shards.of(id), id), LOOK_BUDGET)
@@ -297,11 +298,11 @@ class RedisBroker:
         return nsmallest(count, chain(*self._run(peeked, LOOK_BUDGET)), key=lambda info: (info.due_ms, info.id))
 
     def wait_sets(self) -> list[list[str]]:
-        """The names ("queue:key") under which something waits, of each shard."""
+        """Return the names ("queue:key") under which something waits, of each shard."""
         return self._run(self._shards.everywhere(scan.names))
 
     def scan(self, shard: int, name: str, place: scan.Place, last_ms: int, count: int) -> scan.Page:
-        """A page of what waits under a name in a shard, for who reads it all. See scan.py."""
+        """Return a page of what waits under a name in a shard, for a caller that reads it all. See scan.py."""
         return self._run(scan.page(self._shards.all[shard], name, place, last_ms, count), LOOK_BUDGET)
 
     def errors(self, count: int, offset: int = 0) -> list[Info]:
@@ -328,7 +329,7 @@ class RedisBroker:
         said: list[Operation[list[Pause] | None]] = [self._owners.announce(worker), self._layout.agree()]
         nothing: list[list[Pause] | None] = [None, None]
         told, _agreed = self._links.run(if_there(together(said), nothing))
-        if told is None:  # said with the next: it must not keep a worker from the other nodes, which may be away too
+        if told is None:  # the next heartbeat repeats it: a node that is away must not keep a worker from the others
             self._rounds.ask_all()
         else:
             self._pauses = told
@@ -363,7 +364,7 @@ def _drop_alarms(keys: Keys, alarms: Sequence[tuple[Alarm, bool]]) -> Operation[
 
 
 def _unknown(puts_: Sequence[Put], reason: str) -> SendError:
-    """A fault that lasted for as long as a send may take: what was sent before it may have arrived."""
+    """Return the error of a send that ran out of time: what was sent before may have arrived."""
     ids = tuple(put.id for put in puts_)
     what = f"Message {ids[0]!r}" if len(ids) == 1 else f"These {len(ids)} messages"
     return SendError(f"{reason.rstrip('.')}. {what} may have been taken; send again with the same id.", unknown=ids)

@@ -1,5 +1,8 @@
-"""Moves by id: cancel, reschedule, rescue, purge. Look, then move: what waits in a set that was not named is named in
-a second call. Operations, as `scripts.py` defines them."""
+"""Cancel, reschedule, rescue and purge messages by their ids.
+
+Each call looks, then moves. Ids that wait in a set that was not named are taken by a second call that names it.
+Operations, as `scripts.py` defines them.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -16,17 +19,17 @@ _MakeCall = Callable[[list[str], Sequence[str | bytes]], Call]
 
 
 def cancel(keys: Keys, slots: Slots, ids: Sequence[str]) -> Operation[list[bool]]:
-    """Waiting messages are gone, and counted as cancelled."""
+    """Remove waiting messages, and count them as cancelled."""
     return _move_waiting(keys, slots, "cancel", (), ids)
 
 
 def reschedule(keys: Keys, slots: Slots, ids: Sequence[str], due: str) -> Operation[list[bool]]:
-    """Waiting messages are due anew; `due` as `puts.due_text` gives it."""
+    """Give waiting messages a new due time; `due` is what `puts.due_text` returns."""
     return _move_waiting(keys, slots, "reschedule", (due, keys.channel), ids)
 
 
 def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
-    """Of each id what was buried last is ready again."""
+    """Make ready again what was buried last under each id."""
     entries = yield from find_entries(keys, ids)
     buried = [i for i, id in enumerate(ids) if id in entries]
     newest = [entries[ids[i]][-1] for i in buried]
@@ -40,12 +43,12 @@ def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
 
 
 def purge(keys: Keys, slots: Slots, ids: Sequence[str]) -> Operation[list[bool]]:
-    """Waiting messages are gone, and counted as purged."""
+    """Remove waiting messages, and count them as purged."""
     return _move_waiting(keys, slots, "purge", (), ids)
 
 
 def purge_errors(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
-    """All that is buried under each id is gone, and counted as purged."""
+    """Remove all that is buried under each id, and count it as purged."""
     entries = yield from find_entries(keys, ids)
     buried = [entry for id in dict.fromkeys(ids) for entry in entries.get(id, ())]
     yield from purge_entries(keys, buried)
@@ -53,14 +56,14 @@ def purge_errors(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
 
 
 def purge_entries(keys: Keys, entries: Sequence[bytes]) -> Operation[None]:
-    """These buried messages are gone, and counted as purged."""
+    """Remove these buried messages, and count them as purged."""
     names = (keys.error, keys.msg, keys.state, keys.count)
     if entries:
         yield [Call(load("purge_errors"), names, some) for some in pages(entries, CALL)]
 
 
 def find_entries(keys: Keys, ids: Sequence[str]) -> Operation[dict[str, list[bytes]]]:
-    """The entries of what is buried under each id, oldest first. Reads through all errors, a page at a time."""
+    """Return the entries of what is buried under each id, oldest first. Reads through all errors, a page at a time."""
     wanted = set(ids)
     found: list[tuple[float, bytes]] = []
     cursor: int | bytes = 0
@@ -94,7 +97,10 @@ def _move_waiting(
 
 
 def _look_then_move(ids: Sequence[str | bytes], make_call: _MakeCall) -> Operation[list[bool]]:
-    """1 and 0 are answers; the name of a wait set means: call again, with that set among the keys."""
+    """Call until every id is answered: with 1, or with 0.
+
+    The name of a wait set as an answer means: call again, with that set among the keys.
+    """
     moved = [False] * len(ids)
     todo = [list(page) for page in pages(range(len(ids)), CALL)]
     names: list[list[str]] = [[] for _ in todo]

@@ -14,7 +14,7 @@ _BACKENDS = ("django_redis.cache.RedisCache", "django.core.cache.backends.redis.
 
 
 def cache_address(alias: str) -> tuple[str, dict[str, Any]]:
-    """The URL of the server that cache `alias` writes to, and the options that go with it.
+    """Return the URL of the server that cache `alias` writes to, and the options that go with it.
 
     Raises `ImproperlyConfigured`, naming the value and the fix, for a cache that is no single Redis server.
     """

@@ -1,4 +1,4 @@
-"""Claiming: what is due, leased. Operations, as `scripts.py` defines them."""
+"""Claim what is due. Operations, as `scripts.py` defines them."""
 
 import secrets
 from collections.abc import Sequence
@@ -21,20 +21,22 @@ MOST_SETS = 32
 
 @dataclass(slots=True)
 class Claimant:
-    """Who claims, and for how long."""
+    """The worker that claims, and for how long."""
 
     worker: str
     lease_ms: int
 
     @property
     def padded(self) -> str:
-        """The name, so wide that a state takes over 64 bytes: below, Redis keeps `state` as a list that it scans."""
+        """Return the name, so wide that a state exceeds 64 bytes: up to that, Redis scans `state` as a list."""
         return self.worker.ljust(40)
 
 
 def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Operation[tuple[Claims, int]]:
-    """Claims of one shard and `MOST_SETS` at most, each set named once; and until when (server time) a worker that has
-    hands left may sleep."""
+    """Claim from one shard, of at most `MOST_SETS` sets, each named once.
+
+    Return the claims, and until when (server time) a worker that has hands left may sleep.
+    """
     token = secrets.randbits(62) + 1
     waits = [keys.wait(set_name(want.queue, want.key)) for want in wants]
     counts = [n for want in wants for n in (want.count, want.at_once)]
@@ -55,7 +57,7 @@ def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Oper
 
 
 def claim_suspect(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
-    """One suspect of the wanted sets, if one is due."""
+    """Claim one suspect of the wanted sets, if one is due."""
     token = secrets.randbits(62) + 1
     names = [set_name(want.queue, want.key) for want in wants if want.count > 0]
     slot = slots.take()
@@ -94,7 +96,7 @@ def _read(described: list[Reply], token: int, claims: Claims) -> None:
 
 @cache
 def _tell_newer(format: str) -> None:
-    """Once a process."""
+    """Warn of messages of a later format, once in a process for each format."""
     logger.warning(
         "Messages of format %s wait here, which a later version of django-delayq has sent. They are left to workers of "
         "that version: start some.",

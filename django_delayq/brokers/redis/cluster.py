@@ -1,9 +1,9 @@
 """The exchange with a cluster: each node is sent the calls of its slots, and the replies are put back in order.
 
-A node that is away fails its own calls only. Who can go on without says so (`Hasty`, see `shards.reached`), and waits
-for it once; others wait as for a single server. MOVED is followed; what a node can't do now (ASK and TRYAGAIN while a
-slot moves, CLUSTERDOWN, LOADING) is asked for again: our calls name many keys of a slot, which no node has all of while
-the slot moves.
+A node that is away fails its own calls only. Callers that can do without it say so (`Hasty`, see `shards.reached`), and
+wait for it once; others wait as for a single server. MOVED is followed. What a node can't do now (ASK and TRYAGAIN
+while a slot moves, CLUSTERDOWN, LOADING) is asked for again: our calls name many keys of a slot, and no node has all of
+them while the slot moves.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 
 AWAY_S = 1.0
-"""How long a node that is away is not asked again by those who don't wait for it."""
+"""How long a node that is away is not asked again by callers that don't wait for it."""
 
 PROBE_S = 0.3
-"""How long they wait for it then."""
+"""How long these callers wait for it when it is asked again."""
 
 
 class Node:
@@ -45,22 +45,22 @@ class Node:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether it was found to be away a moment ago."""
+        """Return whether the node was found to be away a moment ago."""
         return time.monotonic() < self._away_until
 
     def is_away(self, error: BrokerUnavailable) -> None:
-        """It was asked over a new connection, or for long enough."""
+        """Note that the node did not answer, over a new connection or for long enough."""
         self._away_until = time.monotonic() + AWAY_S
         before, self.away = self.away, error
         if before is None:
             logger.warning("A node of the cluster is away, and what its shards hold waits for it. %s", error)
 
     def answers(self) -> None:
-        """It has answered."""
+        """Note that the node has answered."""
         self._is_well("The node %s of the cluster is back.")
 
     def is_replaced(self) -> None:
-        """Others have its slots now."""
+        """Note that other nodes have its slots now."""
         self._is_well("What the node %s of the cluster held is with others now: nothing waits for it.")
 
     def _is_well(self, text: str) -> None:
@@ -70,7 +70,7 @@ class Node:
 
 
 class Cluster:
-    """The exchange with all nodes."""
+    """The exchange with all nodes of a cluster."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -78,7 +78,7 @@ class Cluster:
         self._known: dict[Address, Node] = {}
 
     def connect(self, timeout: float) -> AbstractConnection:
-        """A connection to some node: what is published at one is heard at all."""
+        """Open a connection to some node: what is published at one is heard at all."""
         self._nodes.learn(timeout)
         nodes = [self._node(address) for address in self._nodes.primaries()]
         random.shuffle(nodes)
@@ -181,7 +181,7 @@ class Cluster:
         return self._known[address]
 
     def _learn(self, patience: Patience) -> None:
-        with suppress(Passing):  # who asks for a slot that nobody has is told
+        with suppress(Passing):  # a call for a slot that no node has gets the error
             self._nodes.learn(min(patience.left, BUDGET))
             primaries = set(self._nodes.primaries())
             for address, node in list(self._known.items()):
@@ -189,7 +189,7 @@ class Cluster:
                     node.is_replaced()
 
     def _parts(self, trip: Trip) -> list[tuple[Node, list[int]]]:
-        """What is left to ask, by node, without what is not waited for: that is given up here."""
+        """Return the calls that are left to make, by node. Those that need not be waited for are given up here."""
         parts: dict[Node, list[int]] = {}
         for i in sorted(trip.left):
             if trip.calls[i].keys:
@@ -211,7 +211,7 @@ class Cluster:
         return PROBE_S if trip.is_hasty and node.away is not None else BUDGET
 
     def _take(self, trip: Trip, part: list[int], node: Node, replies: Sequence[Reply]) -> None:
-        """What a node has answered."""
+        """Take in what a node has answered."""
         node.answers()
         answers = list(zip(part, replies, strict=True))
         is_done = not any(isinstance(reply, ResponseError) and trip.calls[i].keys for i, reply in answers)
@@ -224,7 +224,7 @@ class Cluster:
             elif isinstance(reply, ResponseError) and not trip.calls[i].keys:
                 if is_done:
                     trip.answer(i, reply)
-                else:  # it waited for nothing, and does again with what is repeated
+                else:  # it waited for calls that failed, and waits again with their repeats
                     trip.give_up([i], Passing(str(reply)))
             elif isinstance(reply, ResponseError):
                 trip.refuse(i, as_ours(reply, node.server.shown, trip.calls[i].name))
@@ -232,7 +232,7 @@ class Cluster:
                 trip.answer(i, reply)
 
     def _lose(self, trip: Trip, part: list[int], node: Node, fault: Exception, *, is_new: bool) -> None:
-        """A node has not answered; `is_new` where it was asked over a connection of its own."""
+        """Note that a node has not answered; `is_new` where it was asked over a connection of its own."""
         error = as_ours(fault, node.server.shown)
         if not isinstance(error, BrokerUnavailable):
             raise error from None

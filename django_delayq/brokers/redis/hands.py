@@ -9,8 +9,11 @@ from django_delayq.brokers.redis.keys import set_name
 
 
 class Hands:
-    """What is still wanted of each wait set, and `left`, how many may be given in all: as many as one call gives, since
-    what a set gives less than it was asked for tells that it has no more. A set may be wanted twice."""
+    """The remaining demand of each wait set, and `left`, how many may be given in all.
+
+    That is as many as one call gives, because a set that gives less than it was asked for thereby shows that it has no
+    more. A set may be wanted twice.
+    """
 
     def __init__(self, wants: Sequence[Want]) -> None:
         counts: dict[str, int] = {}  # Counter adds slowly, and many queues of many handlers are 10,000 sets
@@ -28,23 +31,23 @@ class Hands:
         self.left = min(MOST, self._counts.total())
 
     def free(self, name: str) -> int:
-        """How many are wanted of a set."""
+        """Return how many are wanted of a set."""
         return self._counts[name]
 
     def rank(self, name: str) -> int:
-        """Which of the sets wanted it is: where a call can't give all, the first come first."""
+        """Return the rank of a set among those wanted: where a call can't give all, the first come first."""
         return self._ranks[name]
 
     def wants(self) -> list[Want]:
-        """All that is wanted, each set once."""
+        """Return all that is wanted, each set once."""
         return [self.share(name, 0, 1) for name in self._sets]
 
     def share(self, name: str, nth: int, of: int) -> Want:
-        """The `nth` of so many even shares of what is wanted of a set."""
+        """Return the `nth` of `of` even shares of what is wanted of a set."""
         return Want(*self._sets[name], _part(self._counts[name], nth, of), _part(self._at_once[name], nth, of))
 
     def fill(self, name: str, count: int) -> None:
-        """So many of a set were given."""
+        """Note that a set gave `count`."""
         self.left -= count
         self._counts[name] -= count
         self._at_once[name] = max(self._at_once[name] - count, 0)

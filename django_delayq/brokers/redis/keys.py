@@ -1,11 +1,11 @@
-"""The names of everything we keep in one shard of Redis. All share the hash tag {prefix:shard}."""
+"""The names of everything we keep in one shard of Redis. All but `meta` share the hash tag {prefix:shard}."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class Keys:
-    """The keys of one shard. docs/internals says what each holds."""
+    """The keys of one shard. docs/internals describes what each holds."""
 
     prefix: str
     shard: int = 0
@@ -32,15 +32,15 @@ class Keys:
         self.meta = f"{{{self.prefix}:meta}}"
 
     def wait(self, name: str) -> str:
-        """The wait set of a name ("queue:key")."""
+        """Return the key of the wait set of a name ("queue:key")."""
         return f"{self.tag}wait:{name}"
 
     def call(self, slot: str) -> str:
-        """The slot that remembers the answer to one call in flight."""
+        """Return the key of the slot that remembers the answer to one call in flight."""
         return f"{self.tag}call:{slot}"
 
     def job(self, name: str) -> str:
-        """The ledger of a job: the ids that it has sent."""
+        """Return the key of a job's ledger: the ids that it has sent."""
         return f"{self.tag}job:{name}"
 
 
@@ -61,5 +61,5 @@ class LimitKeys:
 
 
 def set_name(queue: str, key: str) -> str:
-    """What a wait set is called in `keys`, in `timer` and on the wake-up channel. A queue has no colon in it."""
+    """Return the name of a wait set in `keys`, in `timer` and on the wake-up channel. A queue has no colon in it."""
     return f"{queue}:{key}"

@@ -1,4 +1,4 @@
-"""How the keys under a prefix are laid out. All processes must agree: an id is looked for where another one put it."""
+"""The layout of the keys under a prefix. All processes must agree on it: an id is looked for where another put it."""
 
 from typing import TypeVar
 
@@ -9,25 +9,25 @@ from django_delayq.core.errors import BrokerRefused
 R = TypeVar("R")
 
 VERSION = 1
-"""Of what keys there are and what they hold. One that this version could not work beside gets another number."""
+"""The version of the keys and what they hold. A layout that this one can't work beside gets another number."""
 
 
 class Layout:
-    """What this process knows of the layout that Redis is used with: at first nothing."""
+    """This process's knowledge of the layout that Redis is used with: at first nothing."""
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
         self._is_agreed = False
 
     def agreed(self, operation: Operation[R]) -> Operation[R]:
-        """Run the operation, once Redis is known to be used with this layout.
+        """Run the operation once Redis is known to be used with this layout.
 
         Raises `BrokerRefused` where it is not, and has changed nothing then.
         """
         return operation if self._is_agreed else self._first(operation)
 
     def agree(self) -> Operation[None]:
-        """Say what the layout is, where nobody has since a loss; raises as `agreed` does."""
+        """Record the layout, unless another process has since the data was last lost. Raises as `agreed` does."""
         ours = VERSION, len(self._shards.all)
         (reply,) = yield [Call(load("agree"), (self._shards.first.meta,), ours)]
         version, count = (each.decode(errors="replace") for each in reply)

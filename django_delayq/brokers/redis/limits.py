@@ -1,8 +1,8 @@
 """Limits over all workers: a key of Redis for each, in a slot of its own. Operations, as `scripts.py` defines them.
 
-Redis may forget who holds a slot while what runs goes on: slots lapse while it hangs, and are lost with its data. So
-for one lease after a worker has lost touch with Redis it starts nothing that needs a slot. Within that time whoever
-runs has renewed.
+Redis may forget who holds a slot while the message runs on: slots lapse while Redis hangs, and are lost with its data.
+So for one lease after a worker has lost touch with Redis it starts nothing that needs a slot. Within that time the
+holders have renewed theirs.
 """
 
 import math
@@ -22,10 +22,10 @@ def acquire(
     hear: Callable[[str, bytes], None],
     unbroken_s: Callable[[str], float],
 ) -> Operation[list[Refusal | None]]:
-    """Return None for each ask that is granted.
+    """Return None for each ask that is granted, a refusal for each other.
 
-    `hear` is told whose data a key's server has, and `unbroken_s` says for how long this worker has been in touch with
-    that server and its data.
+    `hear` is called with a key and the identity of the data that its server has. `unbroken_s` returns for how long this
+    worker has been in touch with that server and its data.
     """
     limits = by_limit(asks)
     # Hasty: a worker that waited for a node that is away would claim nothing of the others.
@@ -50,7 +50,7 @@ def _too_soon(
     lease_ms: int,
     unbroken_s: Callable[[str], float],
 ) -> dict[int, Refusal]:
-    """Return the refusals of those that got a slot which another may hold, by their positions."""
+    """Return refusals, by position, for the asks that got a slot which another worker may still hold."""
     refusals: dict[int, Refusal] = {}
     for i, (ask, answer) in enumerate(zip(asks, answers, strict=True)):
         if answer is None and ask.most is not None and not ask.held:
@@ -75,7 +75,7 @@ def _read(limit: Limit, reply: Sequence[int]) -> list[Refusal | None]:
 
 
 def give_back(prefix: str, asks: Sequence[Ask]) -> Operation[None]:
-    """Free their slots."""
+    """Free the slots of these asks."""
     tokens: defaultdict[str, list[int]] = defaultdict(list)
     for ask in asks:
         tokens[LimitKeys(prefix, ask.key, ask.value).slots].append(ask.token)

@@ -1,4 +1,4 @@
-"""The running of operations on one Redis, or on a cluster of them, blocking or async."""
+"""Run operations on one Redis, or on a cluster of them, blocking or async."""
 
 import asyncio
 import time
@@ -21,25 +21,25 @@ R = TypeVar("R")
 
 
 class Exchange(Protocol):
-    """Makes the calls of one round trip, again and again until they are answered or the patience is over."""
+    """The transport of a round trip: it makes the calls until they are answered or the patience is over."""
 
     def begin(self, calls: list[Call], patience: Patience) -> Callable[[], Replies]:
-        """Send the calls. The function that is given waits for the replies, and makes the calls again if need be."""
+        """Send the calls. The returned function waits for the replies, and makes the calls again if need be."""
 
     async def ask(self, calls: list[Call], patience: Patience) -> Replies:
-        """Both at once, on the running loop."""
+        """Send the calls and wait for the replies, on the running loop."""
 
     def connect(self, timeout: float) -> AbstractConnection:
-        """A new connection, for one who keeps it."""
+        """Open a new connection, for a caller that keeps it."""
 
     def place_of(self, key: str) -> Address | None:
-        """The node of a cluster that has a key, as far as that is known."""
+        """Return the node of a cluster that has a key, as far as that is known."""
 
     def shown_at(self, key: str) -> str:
         """Return where the server is that has a key, for people."""
 
     def unbroken_s(self, key: str) -> float:
-        """Return since how many seconds the server of a key has answered each time, from the same data."""
+        """Return for how many seconds the server of a key has answered each time, from the same data."""
 
     def hear(self, key: str, identity: bytes) -> None:
         """Note whose data the server of a key has."""
@@ -49,7 +49,7 @@ class Exchange(Protocol):
 
 
 class Links:
-    """Where the operations of a broker are run."""
+    """The client of a broker: it runs the broker's operations."""
 
     def __init__(self, location: Location) -> None:
         self._exchange: Exchange = Cluster(location) if location.nodes else OneServer(location)
@@ -61,14 +61,14 @@ class Links:
     def run(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
         """Run an operation to its end. Raises `lost` of the reason after `budget` seconds, or `BrokerRefused`.
 
-        A server that hangs or is away costs no more than that, nor than `BUDGET`, whatever of connecting, sending and
-        reading it hangs in. What has no time-out of ours comes on top: resolving a name, and starting an embedded
+        A server that hangs or is away costs no more than that, nor than `BUDGET`, whether it hangs in connecting,
+        sending or reading. Steps without a time-out of ours come on top: resolving a name, and starting an embedded
         server that is gone.
         """
         return self.begin(operation, budget, lost)()
 
     def begin(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> Callable[[], R]:
-        """Send an operation's first calls. The function that is given waits for them and runs it to its end."""
+        """Send an operation's first calls. The returned function waits for the replies and runs it to its end."""
         patience = Patience(budget, lost)
         try:
             calls = next(operation)
@@ -89,7 +89,7 @@ class Links:
             operation.close()
 
     async def arun(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
-        """As `run`, on async connections of the running loop."""
+        """Run an operation like `run`, on async connections of the running loop."""
         patience = Patience(budget, lost)
         try:
             calls = next(operation)
@@ -103,7 +103,7 @@ class Links:
             operation.close()
 
     def connect(self, timeout: float = BUDGET) -> AbstractConnection:
-        """A new connection, also for one who keeps it (the wake-up listener). `timeout` in seconds."""
+        """Open a new connection, also for a caller that keeps it (the wake-up listener). `timeout` in seconds."""
         return self._exchange.connect(timeout)
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Links:
 
 
 class OneServer:
-    """The exchange with a single server: an error that answers one call is that of the round trip."""
+    """The exchange with a single server: an error reply to one call fails the round trip."""
 
     def __init__(self, location: Location) -> None:
         self._server = Server(location)
@@ -124,10 +124,10 @@ class OneServer:
         return partial(self._end, calls, self._server.send(calls, patience), patience)
 
     def place_of(self, key: str) -> None:
-        """It is no cluster."""
+        """Return None, because it is no cluster."""
 
     def shown_at(self, key: str) -> str:
-        """All keys are there."""
+        """Return the server, which has all keys."""
         return self._server.shown
 
     def unbroken_s(self, key: str) -> float:

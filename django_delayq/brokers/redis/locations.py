@@ -1,7 +1,7 @@
 """LOCATION: where the Redis server is and how to log in. The one place that makes connections and hides passwords.
 
-redis-py repeats commands by itself, and a repeated claim would lose messages: its retries are off here, and repeating
-is the broker's. RESP2 is named, so that nothing comes over a connection that was not asked for.
+redis-py repeats commands by itself, and a repeated claim would lose messages: its retries are off here, and the broker
+does the repeating. RESP2 is requested, so that nothing unasked comes over a connection.
 """
 
 import re
@@ -48,7 +48,7 @@ TIMEOUT_S = 2.0
 class Location:
     """One parsed LOCATION. `shown` is fit for every eye; `warnings` are for the start of a worker.
 
-    `nodes` are some of a cluster: then it is where no connection leads, but `at` gives each of them.
+    `nodes` are some nodes of a cluster. Then nothing connects to this location itself, but to those that `at` returns.
     """
 
     shown: str
@@ -60,7 +60,7 @@ class Location:
 
     @property
     def servers(self) -> frozenset[str]:
-        """Return names of what it leads to: two locations with one in common lead to the same keys."""
+        """Return names of the servers that it leads to: two locations with one in common lead to the same keys."""
         db, options = self.options.get("db", 0), self.options
         if self.nodes:
             return frozenset(f"{host}:{port}" for host, port in self.nodes)
@@ -71,16 +71,16 @@ class Location:
         return frozenset({f"{options.get('host', 'localhost')}:{options.get('port', PORT)}/{db}"})
 
     def at(self, node: Address) -> "Location":
-        """One node of the cluster."""
+        """Return the location of one node of the cluster."""
         host, port = node
         return replace(self, shown=f"{host}:{port}", options={**self.options, "host": host, "port": port}, nodes=())
 
     def connection(self, timeout: float = TIMEOUT_S) -> AbstractConnection:
-        """A new connection, not yet connected: its first command does that. `timeout` in seconds."""
+        """Return a connection that connects at its first command. `timeout` in seconds."""
         return self.make(**self.options, **_common(timeout), retry=Retry(NoBackoff(), 0))
 
     def async_connection(self, timeout: float = TIMEOUT_S) -> AsyncConnection:
-        """As `connection`, for the running event loop."""
+        """Return a connection like `connection`, for the running event loop."""
         return self.make_async(**self.options, **_common(timeout), retry=AsyncRetry(NoBackoff(), 0))
 
 
@@ -97,7 +97,10 @@ def _common(timeout: float) -> dict[str, Any]:
 
 @sensitive_variables()
 def parse_location(location: object) -> Location:
-    """What LOCATION says; nothing is connected or started. Raises `ImproperlyConfigured` with the value and the fix."""
+    """Parse LOCATION, without connecting or starting anything.
+
+    Raises `ImproperlyConfigured` with the value and the fix.
+    """
     if isinstance(location, Mapping):
         location = url_of(location)
     if not isinstance(location, str) or not location:
@@ -122,14 +125,14 @@ _FORMS = (
 
 
 def hide_password(location: str) -> str:
-    """`location` with its secrets as `***`, also when it is badly written. What is shown anywhere goes through here."""
+    """Return `location` with its secrets as `***`, even if it is badly written. All that is shown goes through here."""
     if location.startswith(("cache:", "embedded:")):
         return location
     return hidden(location, _HARMLESS_OPTIONS)
 
 
 def embedded_directory(location: str) -> Path:
-    """The absolute directory of an `embedded://` LOCATION. Raises `ImproperlyConfigured`."""
+    """Return the absolute directory of an `embedded://` LOCATION. Raises `ImproperlyConfigured`."""
     directory = Path(location.removeprefix("embedded://") or "var/delayq")
     base = getattr(settings, "BASE_DIR", None)
     if base is None and not directory.is_absolute():

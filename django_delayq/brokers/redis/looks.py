@@ -1,4 +1,4 @@
-"""Looking in: one message, the next ones, the buried ones, the figures. Operations, as `scripts.py` defines them."""
+"""Queries: one message, the next ones, the buried ones, the figures. Operations, as `scripts.py` defines them."""
 
 import contextlib
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ from django_delayq.core.errors import DataMismatch
 from django_delayq.core.message import State
 
 PAGE = 200
-"""How many messages one call looks at."""
+"""How many messages one call reads."""
 
 OLDEST_MS = 1_000_000_000_000
-"""No due time is as early as that (2001): such a score is someone else's."""
+"""No due time is as early as this (2001): such a score was written by someone else."""
 
 _PER_MESSAGE = 7
 
 
 def get(keys: Keys, id: str) -> Operation[Info | None]:
-    """What waits or runs under the id, else what was buried last."""
+    """Return the message that waits or runs under the id, else the one buried last."""
     found = yield from _where(keys, [id], [])
     if found:
         return found[0]
@@ -45,12 +45,12 @@ def get(keys: Keys, id: str) -> Operation[Info | None]:
 
 
 def look_at(keys: Keys, entries: Sequence[bytes]) -> Operation[list[Info]]:
-    """Buried messages, by their entries."""
+    """Return buried messages by their entries."""
     return _where(keys, entries, [])
 
 
 def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[Info]]:
-    """The next `count` of a queue in due order, of one key when given, suspects too."""
+    """Return the next `count` messages of a queue in due order, of one key when given, suspects too."""
     names = [name for name in (yield from set_names(keys)) if name.startswith(f"{queue}:")]
     if key is not None:
         names = [set_name(queue, key)]
@@ -68,7 +68,10 @@ def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[
 
 
 def _nearest(keys: Keys, names: Sequence[str], most: int) -> Operation[tuple[list[Info], bool]]:
-    """Of the nearest in each set and of the suspects what has a body, and whether that is all there is."""
+    """Return the nearest messages of the sets, and suspects, as far as they have a body.
+
+    Return also whether these are all that the sets have.
+    """
     ranges = [plain("ZRANGE", keys.wait(name), 0, most - 1, "WITHSCORES") for name in names]
     *waiting, suspects = yield [*ranges, plain("ZRANGE", keys.suspect, 0, PAGE - 1, "WITHSCORES")]
     ids = [(float(score), id) for reply in [*waiting, suspects] for id, score in pairs(reply) if id[:1] != US]
@@ -79,7 +82,7 @@ def _nearest(keys: Keys, names: Sequence[str], most: int) -> Operation[tuple[lis
 
 
 def errors(keys: Keys, count: int, offset: int) -> Operation[list[Info]]:
-    """Buried messages, newest first."""
+    """Return buried messages, newest first."""
     infos: list[Info] = []
     while len(infos) < count:  # entries without a body don't count
         (entries,) = yield [plain("ZREVRANGE", keys.error, offset, offset + min(count - len(infos), PAGE) - 1)]
@@ -91,7 +94,7 @@ def errors(keys: Keys, count: int, offset: int) -> Operation[list[Info]]:
 
 
 def counts(keys: Keys) -> Operation[Counts]:
-    """Every figure. Not one atomic look: the audit is."""
+    """Return all figures. They are not of one moment, but those of the audit are."""
     names = yield from set_names(keys)
     (clock,) = yield [beside(keys.msg, "TIME")]
     now = clock_ms(clock)
@@ -120,25 +123,25 @@ def _set_count(name: str, size: int, ready: int, first: list[bytes]) -> SetCount
 
 
 def set_names(keys: Keys) -> Operation[list[str]]:
-    """The names of all wait sets."""
+    """Return the names of all wait sets."""
     (names,) = yield [plain("ZRANGE", keys.sets, 0, -1)]
     return names_of_sets(names)
 
 
 def read_totals(reply: list[bytes]) -> dict[str, int]:
-    """The totals, zeros too."""
+    """Return all totals, those that are 0 too."""
     told = dict(pairs(reply))
     return {name: as_int(told.get(name.encode(), b"0")) for name in TOTALS}
 
 
 def workers(keys: Keys) -> Operation[list[WorkerInfo]]:
-    """The workers heard of lately."""
+    """Return the workers whose heartbeat is at most 15 s old."""
     clock, fields = yield [beside(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
     return read_workers(clock_ms(clock), fields)
 
 
 def read_workers(now_ms: int, fields: list[bytes]) -> list[WorkerInfo]:
-    """The workers heard of lately, of all fields of the meta hash."""
+    """Return the workers whose heartbeat is at most 15 s old, given all fields of the meta hash."""
     found = []
     for name, value in pairs(fields):
         seen, _, said = value.partition(US)
@@ -149,7 +152,10 @@ def read_workers(now_ms: int, fields: list[bytes]) -> list[WorkerInfo]:
 
 
 def _where(keys: Keys, ids: Sequence[str | bytes], names: Sequence[str]) -> Operation[list[Info]]:
-    """What is known of each id that is somewhere; asks again, with their wait sets named, where needed."""
+    """Return what is known of each id that is somewhere.
+
+    Where the wait set of an id was not named, ask again with it.
+    """
     fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error)
     while True:
         (reply,) = yield [Call(load("where"), [*fixed, *map(keys.wait, names)], ids)]
@@ -185,10 +191,10 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
 
 
 def clock_ms(reply: list[bytes]) -> int:
-    """What TIME answered, in ms."""
+    """Return in ms what TIME answered."""
     return int(reply[0]) * 1000 + int(reply[1]) // 1000
 
 
 def pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """The fields of a hash, or the members and scores of a zset."""
+    """Return a flat reply as pairs: the fields of a hash, or the members and scores of a zset."""
     return list(zip(reply[::2], reply[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""The answers of several shards as one."""
+"""Merge the answers of several shards into one."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -7,9 +7,9 @@ from django_delayq.brokers.base import Audit, Counts, ServerReport, SetCount, Up
 
 
 def merge_upkept(shards: Sequence[Upkept], away: str) -> Upkept:
-    """What upkeep did and saw in all; `away` is why some shards could not be asked.
+    """Merge the results of upkeep; `away` is why some shards could not be asked.
 
-    Else one of those that could tells what is away, if any does.
+    If it is "", the first shard that tells what is away counts.
     """
     return Upkept(
         now_ms=max(one.now_ms for one in shards),
@@ -26,7 +26,7 @@ def merge_upkept(shards: Sequence[Upkept], away: str) -> Upkept:
 
 
 def merge_counts(shards: Sequence[Counts]) -> Counts:
-    """Every figure, of all shards."""
+    """Merge all figures."""
     return Counts(
         now_ms=max(one.now_ms for one in shards),
         waiting=_merge_sets(found for one in shards for found in one.waiting),
@@ -38,7 +38,7 @@ def merge_counts(shards: Sequence[Counts]) -> Counts:
 
 
 def merge_audits(shards: Sequence[Audit]) -> Audit:
-    """Each shard is held against its own totals: what is too many in one does not make up for what lacks in another."""
+    """Merge audits. Each shard is compared with its own totals, so that one can't make up for what lacks in another."""
     return Audit(
         totals=_sum(one.totals for one in shards),
         places=_sum(one.places for one in shards),
@@ -48,7 +48,7 @@ def merge_audits(shards: Sequence[Audit]) -> Audit:
 
 
 def merge_reports(servers: Sequence[ServerReport]) -> ServerReport:
-    """What is wrong with any of them, once; the rest as of the first."""
+    """Return the first report, with the problems and warnings of all, each once."""
     first = servers[0]
     first.problems = list(dict.fromkeys(problem for one in servers for problem in one.problems))
     first.warnings = list(dict.fromkeys(warning for one in servers for warning in one.warnings))

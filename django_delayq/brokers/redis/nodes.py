@@ -1,4 +1,7 @@
-"""Which node of a cluster has a key: redis-py's `NodesManager`, asked in a thread, so that a caller's time is kept."""
+"""Find the node of a cluster that has a key.
+
+redis-py's `NodesManager` knows it. It is asked in a thread, so that the time of the caller is kept.
+"""
 
 import threading
 from concurrent.futures import Future
@@ -13,11 +16,11 @@ from django_delayq.brokers.redis.locations import Address, Location
 from django_delayq.brokers.redis.replies import Passing, as_ours
 
 ASK_S = 0.5
-"""How long one node may take to tell of the others, in seconds: then the next is asked."""
+"""How many seconds one node may take to tell of the others before the next one is asked."""
 
 
 class Nodes:
-    """What this process knows of a cluster: at first only where some of its nodes should be."""
+    """This process's knowledge of a cluster: at first only where some of its nodes should be."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -28,11 +31,11 @@ class Nodes:
 
     @property
     def known(self) -> bool:
-        """Whether any node has ever told."""
+        """Return whether any node has ever told of the others."""
         return self._manager is not None
 
     def of(self, key: str) -> Address:
-        """The node that has the slot of a key, as far as is known. Raises `Passing` where that is none."""
+        """Return the node that has the slot of a key, as far as is known. Raises `Passing` where none has."""
         try:
             node = self._told().get_node_from_slot(key_slot(key.encode()))
         except RedisClusterException:
@@ -40,7 +43,7 @@ class Nodes:
         return node.host, int(node.port)
 
     def primaries(self) -> list[Address]:
-        """Every node that is known to have slots, or could."""
+        """Return every node that is known to have slots, or could."""
         return [(node.host, int(node.port)) for node in self._told().get_nodes_by_server_type("primary")]
 
     def _told(self) -> NodesManager:
@@ -49,17 +52,17 @@ class Nodes:
         return self._manager
 
     def moved(self, error: MovedError) -> None:
-        """A node has said which other has a slot."""
+        """Note the node that now has a slot, as another node said."""
         manager = self._told()
         if error.host and error.slot_id in manager.slots_cache:
             manager.move_slot(error)
 
     def ask_last(self, address: Address) -> None:
-        """This node did not answer just now."""
+        """Ask this node last, because it did not answer just now."""
         self._ask_last = address
 
     def learn(self, within_s: float) -> None:
-        """Ask the nodes, each in turn until one tells. Raises after `within_s` seconds, or when none does."""
+        """Ask the nodes in turn until one tells of all. Raises after `within_s` seconds, or when none does."""
         with self._lock:
             learning = self._learning
             if learning is None or learning.done():
@@ -72,7 +75,7 @@ class Nodes:
             raise Passing(f"Redis at {self._location.shown} is away: no node tells in time of its slots") from None
 
     def ask(self) -> None:
-        """Have one of the nodes that are known tell of all; those of LOCATION stay known, whatever moves."""
+        """Have one of the known nodes tell of all; those of LOCATION stay known, whatever moves."""
         try:
             if self._manager is None:
                 nodes = [ClusterNode(host, port) for host, port in self._location.nodes]
@@ -90,7 +93,7 @@ class Nodes:
 
 
 def _reason(error: Exception) -> Exception:
-    """Why the last node that was asked did not tell: redis-py wraps it, and an error reply twice."""
+    """Return why the last node asked did not tell: redis-py wraps its error, and an error reply twice."""
     cause = error.__cause__
     if isinstance(cause, RedisClusterException) and isinstance(cause.__context__, ResponseError):
         return cause.__context__

@@ -1,4 +1,4 @@
-"""Putting what a job has not sent before. An operation, as `scripts.py` defines them."""
+"""Put what a job has not sent before. An operation, as `scripts.py` defines them."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,10 @@ from django_delayq.brokers.redis.slots import Slots
 
 
 def put_once(keys: Keys, slots: Slots, puts: Sequence[Put], job: str, keep_ms: int) -> Operation[list[int]]:
-    """Take the messages whose id neither waits nor runs, nor is in the ledger of the job: 1 for each that was taken."""
+    """Put the messages whose id neither waits nor runs, nor is in the job's ledger.
+
+    Return 1 for each that was taken, 0 for each other.
+    """
     groups = grouped(puts, range(len(puts)), {})
     if not groups:
         return []

@@ -1,10 +1,10 @@
-"""Who looks first at a shard of a cluster where nothing is known to be due.
+"""Decide which workers poll a shard of a cluster first, where nothing is known to be due.
 
-The workers share that out by themselves, by what their heartbeats tell and by rendezvous hashing (Thaler and
-Ravishankar, 1998): each ranks them all for each node, and all come to the same. There is no coordinator, and who joins,
-leaves or dies moves only what was its own. Who is not among the first looks less often. That makes nothing late: no
-sleep is longer than the mark that its look has raised (docs/internals, "Wake-up"), so what is sent nearer wakes all. It
-is for what nobody hears of.
+The workers share that out by themselves, by their heartbeats and by rendezvous hashing (Thaler and Ravishankar, 1998):
+each ranks them all for each node, and all come to the same result. There is no coordinator, and a worker that joins,
+leaves or dies moves only what was its own. Workers that are not among the first poll less often. That makes nothing
+late: no sleep is longer than the mark that its look has raised (docs/internals, "Wake-up"), so a nearer message wakes
+all. Polling is for what nobody was notified of.
 """
 
 import hashlib
@@ -21,20 +21,22 @@ from django_delayq.brokers.redis.scripts import Call, Operation, load
 from django_delayq.core import codec
 
 ALONE_S = 1.0
-"""How often one looks that knows of no other or hears nothing, and everyone on a single server, where a look at all
-shards is one round trip."""
+"""How often a worker polls that knows of no other or hears nothing. On a single server every worker polls as often,
+because a look at all shards is one round trip."""
 
 FIRST, FIRST_S = 3, 4.0
-"""How many are first, and how often each of them looks, at most. It is less than a third of a lease: after so long
-without upkeep Redis seems to have hung (lua/reclaim.lua), and it must not seem so after two of them died."""
+"""How many workers are first, and how long each leaves a shard alone, at most. It is less than a third of a lease:
+after as long without upkeep Redis seems to have hung (lua/reclaim.lua), and it must not seem so after two have died."""
 
 OTHERS_S = 30.0
-"""How often all others look, at most."""
+"""How long every other worker leaves a shard alone, at most."""
 
 
 class Owners:
-    """What one worker knows of the others. Until it has told of itself it looks everywhere, and while it does not hear
-    what is published."""
+    """One worker's knowledge of the others.
+
+    It polls everywhere until it has announced itself, and while it does not hear what is published.
+    """
 
     def __init__(self, shards: Sequence[Keys], place_of: Callable[[str], object], hears: Callable[[], bool]) -> None:
         self._shards = shards
@@ -44,7 +46,7 @@ class Owners:
         self._last_seen: dict[str, float] = {}  # by the monotonic clock, of those that look for all that this one does
 
     def announce(self, worker: WorkerInfo) -> Operation[list[Pause]]:
-        """A heartbeat. Its answer tells of the others, and of the pauses in force."""
+        """Record a heartbeat, learn from its answer of the other workers, and return the pauses in force."""
         said = asdict(worker)
         del said["seen_ms"]
         meta = self._shards[0].meta
@@ -60,11 +62,11 @@ class Owners:
 
     @property
     def are_several(self) -> bool:
-        """Whether they share anything out."""
+        """Return whether several workers share the shards out."""
         return bool(self._others()) and self._place_of(self._shards[0].msg) is not None
 
     def spans_s(self, lease_ms: int) -> list[float]:
-        """For how long, in seconds, this worker may leave each shard alone."""
+        """Return for how many seconds this worker may leave each shard alone."""
         others = self._others() if self._hears() else []
         places = [self._place_of(keys.msg) if others else None for keys in self._shards]
         spans = {place: self._span_s(places.index(place), others, lease_ms) for place in set(places) - {None}}
@@ -75,7 +77,7 @@ class Owners:
         return [name for name, seen_at in self._last_seen.items() if now - seen_at < HEARTBEAT_MS / 1000]
 
     def _span_s(self, place: int, others: Sequence[str], lease_ms: int) -> float:
-        """Of a node, named by the first of its shards: an address may be another for each worker."""
+        """Return that time for a node. Its first shard names it, because workers may know it by different addresses."""
         own = _weight(place, self._own.name) if self._own else b""
         rank = sum(_weight(place, other) > own for other in others)
         lease_s = lease_ms / 1000
@@ -87,5 +89,5 @@ def _weight(place: int, worker: str) -> bytes:
 
 
 def _serves_all(worker: WorkerInfo, of: WorkerInfo) -> bool:
-    """Whether a worker looks for all that another one does."""
+    """Return whether a worker serves all that another one does."""
     return set(of.queues) <= set(worker.queues) and set(of.keys) <= set(worker.keys)

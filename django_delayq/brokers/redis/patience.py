@@ -1,4 +1,4 @@
-"""How long one operation goes on trying."""
+"""The retry budget of one operation: how long it goes on trying."""
 
 import socket
 import time
@@ -11,14 +11,14 @@ from redis.connection import AbstractConnection
 from django_delayq.brokers.redis.replies import Passing
 
 BUDGET = 2.0
-"""Seconds that one round trip may take in all, repeats included; and an operation, unless it is given another time."""
+"""Seconds that one round trip may take in all, repeats included; and an operation that has no other budget."""
 
 Lost = Callable[[str], Exception]
-"""The error for what could not be had in time, for this reason; it may have been done all the same."""
+"""Returns the error, given the reason, for a call without an answer in time; it may have been done all the same."""
 
 
 class Patience:
-    """The time of one operation, in seconds."""
+    """The retry budget of one operation, in seconds."""
 
     def __init__(self, budget: float, lost: Lost) -> None:
         self.lost = lost
@@ -33,41 +33,41 @@ class Patience:
 
     @property
     def left(self) -> float:
-        """The seconds that are left of the round trip."""
+        """Return the seconds that are left of the round trip."""
         return self._give_up_at - time.monotonic()
 
     @property
     def longest_wait(self) -> float:
-        """The seconds that one wait for the server may take. Raises `TimeoutError` when a short time is over."""
+        """Return the seconds that one wait for the server may take. Raises `TimeoutError` when a short one is over."""
         return self.at_most(BUDGET) if self._is_short else BUDGET
 
     def at_most(self, seconds: float) -> float:
-        """So many seconds, or what is left of the time. Raises `TimeoutError` when it is over."""
+        """Return `seconds`, or the time that is left of the round trip. Raises `TimeoutError` when it is over."""
         left = self.left
         if left <= 0:
             raise redis.TimeoutError("it took too long")
         return min(left, seconds)
 
     def limit(self, connection: AbstractConnection) -> None:
-        """Let the connection's next wait end in time: its own time-out would outlast a short one."""
+        """Let the connection's next wait end in time: its own time-out would outlast a short budget."""
         if self._is_short:
             _socket_of(connection).settimeout(self.longest_wait)
 
     def lift(self, connection: AbstractConnection) -> None:
-        """Undo `limit`, for who takes the connection next."""
+        """Undo `limit`, for the next user of the connection."""
         if self._is_short:
             _socket_of(connection).settimeout(BUDGET)
 
     def next_pause(self) -> float | None:
-        """Seconds to wait before a call is repeated; None when the time is over."""
+        """Return the seconds to wait before a call is repeated; None when the time is over."""
         self._pause = min(self._pause * 2, 0.25)
         return None if time.monotonic() + self._pause >= self._give_up_at else self._pause
 
     def pause_after(self, error: Exception) -> float:
-        """Seconds to wait before the call is repeated. Raises when that can't help, or its time is over."""
+        """Return the seconds to wait before the call is repeated. Raises if that can't help, or the time is over."""
         if not isinstance(error, Passing):
             raise error from None
-        if self._reason is None or self.left > 0:  # that our own time ended tells nothing new
+        if self._reason is None or self.left > 0:  # the end of our own time is no new reason
             self._reason = str(error)
         pause = self.next_pause()
         if pause is None:
@@ -76,5 +76,5 @@ class Patience:
 
 
 def _socket_of(connection: AbstractConnection) -> socket.socket:
-    # redis-py's own way to limit a wait is one for reading only.
+    # redis-py can limit a wait itself, but only of reading.
     return cast(socket.socket, connection._sock)

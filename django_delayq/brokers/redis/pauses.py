@@ -1,4 +1,4 @@
-"""Pauses: fields of the meta hash, and a word on the wake-up channel. Operations, as `scripts.py` defines them."""
+"""Pauses: fields of the meta hash, and notices on the wake-up channel. Operations, as `scripts.py` defines them."""
 
 from django_delayq.brokers.figures import Pause
 from django_delayq.brokers.redis.keys import Keys
@@ -11,38 +11,38 @@ _FIELD = "pause:"
 
 
 def pause(keys: Keys, pause_: Pause) -> Operation[None]:
-    """Keep it, in the place of one of the same queue and key."""
+    """Keep a pause, in the place of one of the same queue and key."""
     until = "" if pause_.until_ms is None else str(pause_.until_ms)
     said = f"{until}{US.decode()}{pause_.reason}"
     yield [Call(load("pause"), (keys.meta,), (_field(pause_.queue, pause_.key), said, keys.channel, PAUSES))]
 
 
 def resume(keys: Keys, queue: str | None, key: str | None) -> Operation[bool]:
-    """Drop it. Whether it was in force."""
+    """Drop a pause. Return whether it was in force."""
     before = yield from pauses(keys)
     yield [plain("HDEL", keys.meta, _field(queue, key)), plain("PUBLISH", keys.channel, PAUSES)]
     return any((each.queue, each.key) == (queue, key) for each in before)
 
 
 def pauses(keys: Keys) -> Operation[list[Pause]]:
-    """Those in force, by queue and key."""
+    """Return the pauses in force, by queue and key."""
     clock, fields = yield [beside(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
     return read_pauses(clock_ms(clock), fields)
 
 
 def read_pauses(now_ms: int, fields: list[bytes]) -> list[Pause]:
-    """Those in force, by queue and key, of all fields of the meta hash."""
+    """Return the pauses in force, by queue and key, given all fields of the meta hash."""
     found = {name: pause for name, value in pairs(fields) if (pause := _read(name, value)) and pause.holds(now_ms)}
     return [found[name] for name in sorted(found)]
 
 
 def _field(queue: str | None, key: str | None) -> str:
-    """Neither is ever empty, and a queue has no colon in it."""
+    """Return the field of a pause. It is unambiguous: no name is empty, and no queue has a colon in it."""
     return f"{_FIELD}{queue or ''}:{key or ''}"
 
 
 def _read(name: bytes, value: bytes) -> Pause | None:
-    """A pause; None for another field, and for what someone else wrote."""
+    """Return the pause in a field; None for another field, and for what someone else wrote."""
     try:
         field = name.decode()
         if not field.startswith(_FIELD):

@@ -1,4 +1,4 @@
-"""Putting: messages and alarms in. Operations, as `scripts.py` defines them."""
+"""Put messages and alarms. Operations, as `scripts.py` defines them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,13 +11,13 @@ from django_delayq.brokers.redis.slots import Slots
 from django_delayq.core.errors import BrokerRefused
 
 CALL = 100
-"""The most messages that one script call takes: a few milliseconds of the server at most. More are not sooner done."""
+"""The most messages that one script call takes: a few milliseconds of the server at most. Larger calls gain nothing."""
 
 _CREATED, _RUNNING = 1, 2
 
 
 def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
-    """Take messages, a call per wait set and `CALL` of them; again for those whose id waits in another wait set."""
+    """Put messages, a call for each `CALL` of a wait set; again for those whose id waits in another wait set."""
     placed: dict[int, Placed] = {}
     groups = grouped(puts, range(len(puts)), {})
     elsewhere: dict[int, str] = {}
@@ -45,7 +45,7 @@ def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) 
 
 
 def grouped(puts: Sequence[Put], todo: Iterable[int], elsewhere: Mapping[int, str]) -> list[Sequence[int]]:
-    """The positions in `todo`, by wait set and by where their id waits, in order, `CALL` at most in each."""
+    """Group the positions in `todo` by wait set and by where their id waits, in order, at most `CALL` in each."""
     if len(puts) == 1:  # a send of one message costs little more than its round trip
         return [[0]]
     groups: defaultdict[tuple[str, str, str | None], list[int]] = defaultdict(list)
@@ -82,7 +82,7 @@ def _put_call(
 
 
 def packed(puts: Sequence[Put]) -> list[Argument]:
-    """Messages as arguments of a script: id, flags and due time, options and body of each."""
+    """Return messages as arguments of a script: id, flags and due time, options and body of each."""
     arguments: list[Argument] = []
     header = puts[0].header
     flags, options = flags_of(header), pack_options(header)
@@ -95,7 +95,7 @@ def packed(puts: Sequence[Put]) -> list[Argument]:
 
 
 def due_text(delay_ms: int, at_ms: int | None) -> str:
-    """A due time for Lua: "+n" is n ms from now by the server's clock, anything else an instant."""
+    """Return a due time for Lua: "+n" is n ms from now by the server's clock, anything else an instant."""
     return f"+{delay_ms}" if at_ms is None else str(at_ms)
 
 
@@ -107,7 +107,7 @@ def put_alarms(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
 
 
 def drop_alarms(keys: Keys, alarms: Sequence[Alarm], again: Sequence[Alarm]) -> Operation[None]:
-    """Hold `again`, and take claimed alarms out of running: what is in both goes back in one step."""
+    """Hold the alarms in `again`, and take claimed ones out of `running`. One in both goes back in one step."""
     claimed = {_name(alarm) for alarm in alarms}
     calls = _alarm_calls(keys, "put_alarms", [alarm for alarm in again if _name(alarm) not in claimed])
     calls += _alarm_calls(keys, "put_back_alarms", [alarm for alarm in again if _name(alarm) in claimed], keys.running)
@@ -119,12 +119,12 @@ def drop_alarms(keys: Keys, alarms: Sequence[Alarm], again: Sequence[Alarm]) -> 
 
 
 def _name(alarm: Alarm) -> bytes:
-    """The member of a claimed alarm."""
+    """Return the member of a claimed alarm in `running`."""
     return US + US.join((alarm.queue.encode(), alarm.key.encode(), alarm.pk.encode()))
 
 
 def _alarm_calls(keys: Keys, script: str, alarms: Sequence[Alarm], *names: str) -> list[Call]:
-    """A call per wait set and `CALL` of its alarms."""
+    """Return a call for each `CALL` alarms of a wait set."""
     by_set: defaultdict[str, list[Alarm]] = defaultdict(list)
     for alarm in alarms:
         by_set[set_name(alarm.queue, alarm.key)].append(alarm)

@@ -1,4 +1,4 @@
-"""Whose alarms these are, who puts every one again after a loss, and that it was done.
+"""Record whose alarms these are, which caller puts them all again after a loss, and that it was done.
 
 Operations, as `scripts.py` defines them.
 """
@@ -13,7 +13,7 @@ from django_delayq.brokers.redis.shards import Shards
 
 
 class Rebuild(threading.local):
-    """The rebuild that this thread does, of all shards that lost theirs: two threads of one process are two callers."""
+    """The rebuild that this thread does, of all shards that lost their alarms. Two threads are two callers."""
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
@@ -21,7 +21,7 @@ class Rebuild(threading.local):
         self._held: Sequence[Keys] = ()
 
     def begin(self, lock_ms: int) -> Operation[bool]:
-        """Take the locks, or hold on to them. A lost one is not taken again in the same call: see the protocol."""
+        """Take the locks, or keep them. A lost one is not taken again in the same call: see the protocol."""
         if self._held:
             held = yield [_call("hold_rebuild", keys, self._token, lock_ms) for keys in self._held]
             self._held = self._held if all(held) else ()
@@ -31,7 +31,7 @@ class Rebuild(threading.local):
         return bool(self._held)
 
     def end(self) -> Operation[bool]:
-        """Give the locks up, with every alarm put."""
+        """Give the locks up once every alarm was put. Return False where one was lost."""
         if not self._held:
             return False
         ended = yield [_call("end_rebuild", keys, self._token) for keys in self._held]
@@ -40,7 +40,7 @@ class Rebuild(threading.local):
 
 
 def owner(keys: Keys, candidate: str) -> Operation[str]:
-    """Return the store that the alarms are for, which the candidate becomes where there is none."""
+    """Return the store that the alarms are for. If there is none yet, the candidate becomes it."""
     (store,) = yield [Call(load("owner"), (keys.meta,), (candidate,))]
     return bytes(store).decode(errors="replace")
 

@@ -1,7 +1,7 @@
 """The bytes of a message and of its state in Redis. lua/lib/record.lua reads and writes the same.
 
-Fields are parted by US (0x1f), the body follows RS (0x1e). Neither occurs inside: names are checked at send, and JSON
-escapes control characters.
+Fields are separated by US (0x1f), and the body follows RS (0x1e). Neither occurs inside: names are checked at send, and
+JSON escapes control characters.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from django_delayq.core import codec
 US = b"\x1f"
 RS = b"\x1e"
 FORMAT = 1
-"""That of what this version writes. Workers leave messages of a later one, with their states, to those that know it."""
+"""The format that this version writes. Messages of a later one, and their states, are left to workers that know it."""
 _OURS = b"%d" % FORMAT + US
 _AT_MOST_ONCE = "o"
 _PLAIN = US + RS
@@ -22,12 +22,12 @@ _NONE_GIVEN = (None,) * 5
 
 
 def flags_of(header: Header) -> str:
-    """What Lua must know of a message, a letter each."""
+    """Return the flags of a message that Lua must know, a letter each."""
     return _AT_MOST_ONCE if header.at_most_once else ""
 
 
 def pack_options(header: Header) -> bytes:
-    """What stands between the due time and the body of a message: Lua copies it and never looks inside."""
+    """Return the part of a message between its due time and its body: Lua copies it and never looks inside."""
     if (header.expires_ms, header.max_attempts, header.timeout_ms, header.tag, header.trace_id) == _NONE_GIVEN:
         return _PLAIN
     expires = b"" if header.expires_ms is None else b"%d" % header.expires_ms
@@ -46,7 +46,7 @@ def _pack_given(header: Header) -> bytes:
 
 
 def is_newer(message: bytes) -> bool:
-    """Whether it is of a later format."""
+    """Return whether a message is of a later format."""
     if message.startswith(_OURS):
         return False
     number, found, _ = message.partition(US)
@@ -54,9 +54,9 @@ def is_newer(message: bytes) -> bool:
 
 
 def unpack_message(message: bytes) -> tuple[Header | None, bytes]:
-    """Header and body; no header for bytes that are not ours, whatever they are.
+    """Return header and body; no header for bytes that are not ours, whatever they are.
 
-    Of a later format the first fields are known, and no option.
+    A message of a later format has its first fields read, and no option.
     """
     head, _, body = message.partition(RS)
     try:
@@ -88,7 +88,7 @@ def _read_options(header: Header, options: dict[str, object]) -> None:
 
 @dataclass(slots=True)
 class Record:
-    """A state, unpacked."""
+    """An unpacked state."""
 
     token: str = ""
     failures: int = 0
@@ -101,7 +101,7 @@ class Record:
 
 
 def unpack_state(state: bytes) -> Record:
-    """A state; an empty one for bytes that are not ours."""
+    """Return an unpacked state; an empty one for bytes that are not ours."""
     try:
         token, failures, crashes, due, worker, error = state.split(US, 5)
         holder = worker.decode(errors="replace")
@@ -122,7 +122,7 @@ def unpack_state(state: bytes) -> Record:
 
 
 def names_of_sets(names: Iterable[bytes]) -> list[str]:
-    """Return the names of wait sets that are ours, once each: what is no text is someone else's."""
+    """Return the names of wait sets that are ours, each once. A name that is no text is someone else's."""
     return sorted({name.decode() for name in names if _is_text(name)})
 
 
@@ -135,7 +135,10 @@ def _is_text(name: bytes) -> bool:
 
 
 def as_int(text: bytes) -> int:
-    """A score, a due time, a total. Someone else may have written anything: what is no finite number counts as 0."""
+    """Return a score, a due time or a total as an integer.
+
+    Someone else may have written anything: what is no finite number counts as 0.
+    """
     try:
         return int(text)
     except ValueError:
@@ -147,5 +150,5 @@ def as_int(text: bytes) -> int:
 
 
 def entry_id(entry: bytes) -> str:
-    """The message's id in the entry of a buried one (id US token)."""
+    """Return the message's id in the entry of a buried one (id US token)."""
     return entry.partition(US)[0].decode(errors="replace")

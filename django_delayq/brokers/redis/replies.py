@@ -1,4 +1,4 @@
-"""What a fault or an error reply of Redis means for us: try again, or mend something first."""
+"""Translate faults and error replies of Redis into our errors: try again, or mend something first."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, PartlyUn
 from django_delayq.support.texts import Text, text as _
 
 # Redis up to 6.2 wraps what a script's command answered, so the code may stand anywhere in the text.
-# "non local key": of a script whose slot moves to another node.
+# "non local key" comes from a script whose slot moves to another node.
 _PASSES = re.compile(
     r"\b(LOADING|READONLY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED|non local key"
     r"|cannot be used with replica instances)\b"
@@ -33,7 +33,7 @@ _OF_A_CLUSTER: Mapping[type[ResponseError], str] = {
     ClusterDownError: "the cluster is down (CLUSTERDOWN)",
 }
 _FORBIDDEN = re.compile(r"no permissions|user executing the script can't", re.IGNORECASE)
-# What Redis adds to the words of a script's command: the script's hash and lines, which tell nobody what to mend.
+# Redis adds the script's hash and lines to the error of a script's command: they don't help anyone to mend it.
 _OF_A_SCRIPT = re.compile(
     r"Error running script \(call to f_\w+\): |@?user_script: ?\d+: |\bERR | script: \w+, on @user_script:\d+"
 )
@@ -67,13 +67,14 @@ _HINTS = (
 
 
 class Passing(BrokerUnavailable):
-    """A fault that goes away by itself: the same call may be made again."""
+    """A transient error: the same call may be made again."""
 
 
 def as_ours(error: Exception, shown: str, asked: str = "") -> Exception:
-    """Our error for one of redis-py's; ours pass unchanged.
+    """Return our error for one of redis-py's; ours pass unchanged.
 
-    `shown` says where the server is, without its password; `asked` what it answered, where it did.
+    `shown` says where the server is, without its password; `asked` names the call that it answered with the error, if
+    any.
     """
     text = str(error)
     if isinstance(error, BrokerUnavailable | BrokerRefused):

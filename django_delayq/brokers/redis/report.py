@@ -1,4 +1,4 @@
-"""What a worker should know about its Redis before it starts: is it fit, and what would a crash lose."""
+"""Check before a worker starts whether its Redis is fit, and what a crash would lose."""
 
 import re
 from collections.abc import Callable
@@ -20,10 +20,10 @@ Info = dict[str, str]
 
 
 def report_on(run: Run, shown: str) -> ServerReport:
-    """Look at the server through `run("INFO", …)`, which runs one command and gives its raw RESP2 reply.
+    """Check the server through `run("INFO", …)`, which runs one command and returns its raw RESP2 reply.
 
-    `shown` says where it is, without a password. CONFIG may be refused: then what it would tell is a warning.
-    Raises `BrokerUnavailable` while the server loads its data.
+    `shown` says where it is, without a password. CONFIG may be refused: then what it would tell is a warning. Raises
+    `BrokerUnavailable` while the server loads its data.
     """
     info = _info(run)
     if info.get("loading", "0") != "0":  # until then Redis says that it has no append-only file
@@ -38,7 +38,7 @@ def report_on(run: Run, shown: str) -> ServerReport:
 
 
 def on_each_server(shards: Shards) -> Operation[list[str]]:
-    """A key on each server that has a shard and can be reached."""
+    """Return one key on each server that has a shard and can be reached."""
     looks = yield from reached([_look_beside(keys.msg) for keys in shards.all])
     return list(dict(there(looks)[0]).values())
 
@@ -49,7 +49,7 @@ def _look_beside(key: str) -> Operation[tuple[bytes, str]]:
 
 
 def leftover_warnings(shards: Shards) -> Operation[list[str]]:
-    """Warn, where there is a store, of messages that only workers without one would run."""
+    """Return a warning if Redis holds messages that only workers without a store would run."""
     found, _away = there((yield from reached([_messages(keys) for keys in shards.all])))
     if not sum(found):
         return []
@@ -68,7 +68,7 @@ def _messages(keys: Keys) -> Operation[int]:
 
 
 def run_id_of(info: bytes) -> bytes:
-    """Which server told so in INFO."""
+    """Return the id of the server run that answered this INFO."""
     found = re.search(rb"^run_id:(\w+)", info, re.MULTILINE)
     return found[1] if found else b""
 

@@ -1,4 +1,4 @@
-"""Reading all that waits, a page at a time, in the order of due times. Operations, as `scripts.py` defines them."""
+"""Read all that waits, a page at a time, in the order of due times. Operations, as `scripts.py` defines them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from django_delayq.brokers.redis.scripts import Operation, plain
 
 
 class Waiting(NamedTuple):
-    """One waiting message, as it lies there."""
+    """One waiting message as it is stored."""
 
     id: str
     due_ms: int
@@ -21,7 +21,7 @@ class Waiting(NamedTuple):
 
 
 class Place(NamedTuple):
-    """How far a wait set was read: the last entry, and where to look for it among those of its due time."""
+    """A position in a wait set: the last entry read, and where to look for it among those of its due time."""
 
     due_ms: int
     last: bytes = b""
@@ -32,15 +32,16 @@ Page = tuple[list[Waiting], Place | None]
 
 
 def names(keys: Keys) -> Operation[list[str]]:
-    """The wait sets ("queue:key")."""
+    """Return the names of the wait sets ("queue:key")."""
     return (yield from set_names(keys))
 
 
 def page(keys: Keys, name: str, place: Place, last_ms: int, count: int) -> Operation[Page]:
-    """The next `count` of a wait set that are due from `place` until `last_ms`, and where to go on; None at the end.
+    """Return about `count` messages of a wait set that are due from `place` until `last_ms`, and where to go on.
 
-    What waits under one due time all the while is given once: entries are in the order of due times, then of ids, and
-    each page begins with the last one of the page before, or where that has left, before it.
+    The next place is None at the end. A message that waits under one due time all the while is given once: entries are
+    in the order of due times, then of ids, and each page begins with the last entry of the page before, or if that has
+    left, before its place.
     """
     offset, most = max(place.number - 1, 0), count + 1
     while True:
@@ -55,7 +56,7 @@ def page(keys: Keys, name: str, place: Place, last_ms: int, count: int) -> Opera
         return messages, None
     due_ms, id = max(
         found[-1], (place.due_ms, place.last)
-    )  # so many may have come before it that it is not reached yet
+    )  # the page may end before the last entry, if many have come before that
     number = sum(each == due_ms for each, _ in found)
     return messages, Place(due_ms, id, number + offset if due_ms == place.due_ms else number)
 

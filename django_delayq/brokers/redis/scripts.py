@@ -1,7 +1,7 @@
-"""The Lua scripts, one a move, and calls of them.
+"""The Lua scripts, and the calls that operations make of them.
 
-Operations are generators: they yield the calls of one round trip and are sent their replies, so that the same code
-runs on a blocking and on an async connection (`links.py`).
+Operations are generators: they yield the calls of one round trip and are sent their replies, so that the same code runs
+on a blocking and on an async connection (`links.py`).
 """
 
 import hashlib
@@ -20,7 +20,7 @@ Argument = str | bytes | int
 
 
 class Script(NamedTuple):
-    """One Lua script as it is sent: its parts from lua/lib, then itself."""
+    """One Lua script as it is sent: its parts from lua/lib, then its own text."""
 
     name: str
     source: str
@@ -30,8 +30,8 @@ class Script(NamedTuple):
 class Call(NamedTuple):
     """One command of a round trip: a script with keys and arguments, or a plain command in `arguments`.
 
-    In a cluster it is made where its first key is. Without keys it waits for what the others of its round trip do,
-    wherever they are made: the least answer counts, and an error is an answer.
+    In a cluster it goes to the node of its first key. A call without keys waits for what the other calls of its round
+    trip do, on each node that these go to: the least answer counts, and an error is an answer.
     """
 
     script: Script | None
@@ -40,13 +40,13 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What people call it: the script's file, or the command, with its key where it names one."""
+        """Return its name for people: the script's file, or the command, with its key where it names one."""
         if self.script is not None:
             return f"{self.script.name}.lua"
         return " ".join(map(str, self.arguments[:2] if self.arguments[1:2] == (*self.keys,) else self.arguments[:1]))
 
     def command(self, *, with_source: bool) -> tuple[Argument, ...]:
-        """The command for the wire; `with_source` for a server that does not have the script yet."""
+        """Return the command for the wire; `with_source` for a server that does not have the script yet."""
         if self.script is None:
             return tuple(self.arguments)
         if with_source:
@@ -55,7 +55,7 @@ class Call(NamedTuple):
 
 
 class Replies(list[Reply]):
-    """The replies of one round trip. After a repeat (`repeated`) a False answer may be ours: the first time did it.
+    """The replies of one round trip. After a repeat (`repeated`) a False answer may be due to the first call.
 
     In a cluster a reply may be the error of a server that is away (`is_partial`).
     """
@@ -69,11 +69,11 @@ class Replies(list[Reply]):
 
     @property
     def repeated(self) -> bool:
-        """Whether one of the calls was made again after its answer was lost."""
+        """Return whether one of the calls was made again after its answer was lost."""
         return bool(self._repeated)
 
     def part(self, start: int, count: int) -> "Replies":
-        """Those of `count` calls from `start` on."""
+        """Return the replies to `count` calls from `start` on."""
         replies = self[start : start + count]
         if not self._repeated and not self.is_partial:
             return Replies(replies)
@@ -86,7 +86,7 @@ Operation = Generator[list[Call], Replies, R]
 
 
 class PartlyAway(Passing):
-    """Thrown into an operation whose round trip was answered in parts: `replies` has errors for the others."""
+    """Thrown into an operation when only some of its calls were answered: `replies` has errors for the others."""
 
     def __init__(self, replies: Replies) -> None:
         super().__init__(str(next(reply for reply in replies if isinstance(reply, BrokerUnavailable))))
@@ -98,23 +98,23 @@ class Hasty(list[Call]):
 
 
 def proceed(operation: Operation[R], replies: Replies) -> list[Call]:
-    """Give an operation its replies. What it asks next."""
+    """Give an operation its replies, and return the calls that it makes next."""
     return operation.throw(PartlyAway(replies)) if replies.is_partial else operation.send(replies)
 
 
 def plain(*arguments: Argument) -> Call:
-    """A plain command whose first argument is a key, for looks."""
+    """Return a plain command whose first argument is a key, for queries."""
     return Call(None, (str(arguments[1]),), arguments)
 
 
 def beside(key: str, *arguments: Argument) -> Call:
-    """A plain command that names no key, made where this one is."""
+    """Return a plain command that names no key, for the node that has this one."""
     return Call(None, (key,), arguments)
 
 
 @cache
 def load(name: str) -> Script:
-    """The script lua/<name>.lua with the parts that its first line names ("-- uses: record sets")."""
+    """Return the script lua/<name>.lua with the parts that its first line names ("-- uses: record sets")."""
     folder = files(__package__) / "lua"
     text = (folder / f"{name}.lua").read_text()
     first, _, _ = text.partition("\n")

@@ -1,11 +1,11 @@
-"""Claiming over more wait sets than one claim names: look where something is due, then claim there, in the order of
-the wants, of each the oldest first.
+"""Claim from more wait sets than one claim names: look where something is due, then claim there.
 
-A look asks every shard in one round trip. Claims ask one shard first, then two, four, … until every hand is full: a
-backlog costs one call a batch at any number of shards, and what is spread thinly takes few round trips. What a look
-saw serves the next claims too while it fills their hands. As with a sleep, that ends when something falls due, when it
-is published that something nearer was placed, and after a second. A worker that sleeps looks along with upkeep, at each
-shard in its turn (owners.py), and claims only once there is a reason to.
+The sets are served in the order of the wants, each with its oldest first. A look asks every shard in one round trip.
+Claims ask one shard first, then two, four, … until every hand is full: a backlog costs one call a batch at any number
+of shards, and thinly spread messages take few round trips. What a look saw serves the next claims too, as long as it
+fills their hands. As with a sleep, that ends when something falls due, when a nearer due time is published, and after a
+second. A worker that sleeps looks when it does upkeep, at each shard in its turn (owners.py), and claims only once
+there is a reason to.
 """
 
 import time
@@ -27,25 +27,27 @@ from django_delayq.brokers.redis.slots import Slots
 from django_delayq.brokers.redis.wake import Rest, Sleeper
 
 FRESH_S = 0.001
-"""How long a look at one shard serves at least. At several it serves as many times longer, so that where something
-falls due all the time looks cost the same at any number."""
+"""How long a look at one shard serves at least. A look at n shards serves n times as long, so that where something
+falls due all the time looks cost the same at any number of shards."""
 
 LONGEST_S = 1.0
-"""How long one serves at most."""
+"""How long a look serves at most."""
 
 MOST_DUE = 2_000
 """How many sets with something due one look names: it takes Redis about a millisecond."""
 
 SLACK_S = 1.0
-"""How much longer than until the next look a sleep may last: so that it is the look that comes first."""
+"""How much longer than until the next look a sleep may last, so that the look comes first."""
 
 _Place = tuple[int, str]
 """A wait set: its shard and its name."""
 
 
 class _Look(NamedTuple):
-    """What a look at one shard told: the time, when something is due next in sets where nothing is yet, and since when
-    it is in the others."""
+    """The answer of one shard to a look.
+
+    It has the time, when something is due next in sets where nothing is yet, and since when something is in the others.
+    """
 
     now_ms: int
     next_due_ms: int | None
@@ -54,7 +56,7 @@ class _Look(NamedTuple):
 
 @dataclass(slots=True)
 class _Seen:
-    """Where something is due, and the due time of its oldest, as a look saw it and the claims since."""
+    """The sets with something due, and the due time of each one's oldest, as a look saw it and claims left it."""
 
     names: frozenset[str]
     looked_at: float  # by the monotonic clock
@@ -62,10 +64,10 @@ class _Seen:
     next_due_ms: int | None  # of what is not due yet
     due: dict[_Place, int]
     rests: dict[int, Rest]  # of each shard
-    away: str = ""  # why some shards did not tell
+    away: str = ""  # why some shards did not answer
 
     def falls_due(self, shard: int, at_ms: int | None) -> None:
-        """Something is due then, or the shard is to be asked again."""
+        """Note when something is due in a shard next, or when the shard is to be asked again."""
         if at_ms is not None:
             rest = self.rests[shard]
             self.rests[shard] = rest._replace(sleep_ms=min(rest.sleep_ms, at_ms))
@@ -84,8 +86,10 @@ class Search:
     _names: frozenset[str] = field(default=frozenset(), init=False)
 
     def claim(self, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
-        """Claims of all shards, as many as one call gives at most. The sleeper is told how long a worker that has hands
-        left may sleep."""
+        """Claim from all shards, at most as many as one call gives.
+
+        The sleeper is told how long a worker that has hands left may sleep.
+        """
         hands = Hands(wants)
         self._names = hands.names
         self.sleeper.before_claim(hands.names)
@@ -99,9 +103,9 @@ class Search:
         return claims
 
     def due_pairs(self, pairs: Collection[Pair]) -> Operation[Collection[Pair]]:
-        """Return those of the pairs of which anything is due, on the shards that are there.
+        """Return those of the pairs of which anything is due, on the shards that can be reached.
 
-        Where very many sets have something due, that is all of the pairs.
+        If very many sets have something due, these are all of the pairs.
         """
         looks, _ = there((yield from reached([_due_names(keys) for keys in self.shards.all])))
         if any(len(names) >= MOST_DUE for names in looks):
@@ -110,7 +114,7 @@ class Search:
         return due.intersection(pairs)
 
     def look_along(self, spans_s: Mapping[int, float]) -> Operation[None]:
-        """Look at some shards for the sets that were wanted last, for a worker that looks there again after so long."""
+        """Look at some shards for the sets last wanted, for a worker that looks there again after these spans."""
         self.sleeper.before_look(spans_s)
         names, calls = self._names, self.owners.are_several
         looks = yield from reached(
@@ -124,7 +128,7 @@ class Search:
         self.sleeper.rest(rests)
 
     def claim_suspect(self, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
-        """As `claims.claim_suspect`, of the first shard that has one due."""
+        """Claim one suspect, like `claims.claim_suspect`, from the first shard that has one due."""
         ended: list[Claims | Passing] = []
         for keys in self.shards.all:
             ended += yield from reached([claim_suspect(keys, self.slots, wants, by)])
@@ -143,7 +147,7 @@ class Search:
         while hands.left > 0:
             asked = _most_due(seen, hands, most)
             if not asked:
-                # Where nothing is known to be due it looks, for who sleeps or ends after it.
+                # Where nothing is known to be due it looks, because its worker sleeps or ends after it.
                 is_busy = bool(given.messages or given.alarms or seen.due)
                 if has_looked or (is_busy and self._is_all(seen, hands.names)):
                     break
@@ -169,7 +173,7 @@ class Search:
         return given
 
     def _remembered(self, names: frozenset[str]) -> _Seen | None:
-        """A copy of what was seen, if it still serves: several threads may claim."""
+        """Return what was seen, if it still serves: as a copy, because several threads may claim."""
         seen = self._seen
         if seen is None or not names <= seen.names:
             return None
@@ -178,7 +182,7 @@ class Search:
         return seen if is_fresh or self._is_all(seen, names) else None
 
     def _is_all(self, seen: _Seen, names: frozenset[str]) -> bool:
-        """Whether nothing can be due since in sets where nothing was."""
+        """Return whether nothing can have fallen due after the look in sets where nothing was due."""
         age_s = time.monotonic() - seen.looked_at
         if age_s >= LONGEST_S or seen.away:
             return False
@@ -217,7 +221,7 @@ def _pair_of(name: bytes) -> Pair:
 
 
 def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = False) -> Operation[_Look]:
-    """A look by a worker that looks again after so long; `calls` others for what is due there."""
+    """Look at a shard, for a worker that looks again after `span_s`. With `calls`, wake others if anything is due."""
     arguments: Sequence[Argument] = (_longest_ms(span_s), keys.channel if calls else "")
     look = _Look(0, None, {})
     looks = [Call(load("look"), (keys.sets, keys.timer), (*arguments, *page)) for page in pages(sorted(names), BATCH)]
@@ -229,7 +233,7 @@ def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = F
 
 
 def _rest(look: _Look | Passing, span_s: float) -> Rest:
-    """How long a worker may sleep that has a hand for nothing that is due. A node that was away is asked again soon."""
+    """Return how long a worker may sleep that has no hand for what is due. A node that was away is asked again soon."""
     if isinstance(look, Passing):
         return Rest(time.monotonic(), 0, round(LONGEST_S * 1000))
     until_ms = look.now_ms + _longest_ms(span_s)
@@ -241,8 +245,10 @@ def _longest_ms(span_s: float) -> int:
 
 
 def _most_due(seen: _Seen, hands: Hands, most: int) -> dict[int, list[Want]]:
-    """What to want of so many shards at most, of each set those with the oldest first: in all no more than there are
-    hands."""
+    """Return what to want of each of at most `most` shards: in all no more than there are hands.
+
+    The sets wanted first come first, and of each set the shards with its oldest.
+    """
     asked: dict[int, list[str]] = {}
     places = [place for place in seen.due if hands.free(place[1])]
     for shard, name in sorted(places, key=lambda place: (hands.rank(place[1]), seen.due[place])):
@@ -266,12 +272,12 @@ def _most_due(seen: _Seen, hands: Hands, most: int) -> dict[int, list[Want]]:
 def _take(seen: _Seen, hands: Hands, shard: int, asked: Sequence[Want], claims: Claims) -> None:
     """Fill hands with what a shard gave. A set that gave all that was asked may have more."""
     given = Counter(set_name(alarm.queue, alarm.key) for alarm in claims.alarms)
-    for message in claims.messages:  # what can't be read does not say where it was
+    for message in claims.messages:  # a message that can't be read does not say where it was
         of = message.header or asked[0]
         given[set_name(of.queue, of.key)] += 1
-    if not claims.left:  # a look told of sets where nothing was due yet, and was not asked of these
+    if not claims.left:  # a look tells the next due time only of sets where nothing was due, not of these
         seen.falls_due(shard, claims.next_due_ms)
-    elif any(given[set_name(want.queue, want.key)] < want.count for want in asked):  # when next there it did not tell
+    elif any(given[set_name(want.queue, want.key)] < want.count for want in asked):  # its next due time is not known
         seen.falls_due(shard, claims.now_ms)
     for want in asked:
         name = set_name(want.queue, want.key)
@@ -283,7 +289,7 @@ def _take(seen: _Seen, hands: Hands, shard: int, asked: Sequence[Want], claims: 
 
 
 def _leave_out(seen: _Seen, shard: int, error: Passing) -> None:
-    """A shard whose node is away."""
+    """Leave out a shard whose node is away."""
     seen.away = str(error)
     seen.due = {place: at for place, at in seen.due.items() if place[0] != shard}
 

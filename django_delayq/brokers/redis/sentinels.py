@@ -1,4 +1,4 @@
-"""Sentinel: each connect asks the sentinels where the primary is now, so that a failover needs nobody's help."""
+"""Ask the sentinels at each connect where the primary is now, so that a failover needs nobody's help."""
 
 import asyncio
 import re
@@ -24,9 +24,10 @@ class Sentinels:
     options: dict[str, Any] = field(repr=False)
 
     def primary(self, timeout: float | None) -> tuple[str, int]:
-        """Its host and port, as the first sentinel says that answers. `timeout` in seconds, for them all.
+        """Return the host and port of the primary, as the first sentinel that answers knows it.
 
-        Raises redis-py's `ConnectionError` where none knows of a primary that lives.
+        `timeout` is in seconds, for all sentinels. Raises redis-py's `ConnectionError` where none knows of a living
+        primary.
         """
         each = None if timeout is None else timeout / len(self.addresses)
         common = {"protocol": 2, "retry": Retry(NoBackoff(), 0), "socket_timeout": each, "socket_connect_timeout": each}
@@ -44,7 +45,7 @@ class Sentinels:
 
 
 class PrimaryConnection(Connection):
-    """To the primary."""
+    """A connection to the primary."""
 
     def __init__(self, sentinels: Sentinels, **options: Any) -> None:
         super().__init__(**options)  # type: ignore[no-untyped-call]
@@ -56,11 +57,11 @@ class PrimaryConnection(Connection):
 
 
 class TLSPrimaryConnection(SSLConnection, PrimaryConnection):
-    """To the primary, over TLS."""
+    """A connection to the primary over TLS."""
 
 
 class AsyncPrimaryConnection(AsyncConnection):
-    """To the primary, for an event loop, which asking the sentinels does not block."""
+    """A connection to the primary for an event loop, which asking the sentinels does not block."""
 
     def __init__(self, sentinels: Sentinels, **options: Any) -> None:
         super().__init__(**options)
@@ -72,4 +73,4 @@ class AsyncPrimaryConnection(AsyncConnection):
 
 
 class AsyncTLSPrimaryConnection(AsyncSSLConnection, AsyncPrimaryConnection):
-    """The same over TLS."""
+    """A connection to the primary over TLS, for an event loop."""

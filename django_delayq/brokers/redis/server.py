@@ -1,7 +1,7 @@
 """Connections to one Redis server, and the sending of a round trip's calls over them, blocking or async.
 
-redis-py would repeat a script silently, ten times; our connections have that off, and repeating is ours: who asks
-repeats a call that is safe to repeat (every one of ours is, see lua/lib/call.lua) until its time is up.
+redis-py would repeat a script silently, ten times. Our connections have that off: the caller repeats a call until its
+time is up. Every one of our calls is safe to repeat (see lua/lib/call.lua).
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from django_delayq.brokers.redis.scripts import Call, Reply
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 
 FAULTS = (OSError, redis.RedisError, BrokerUnavailable, BrokerRefused)
-"""What may come of asking a server."""
+"""The errors that asking a server may raise."""
 
 Sent = AbstractConnection | Exception
-"""A connection on which calls were sent, or why they were not."""
+"""A connection on which calls were sent, or the error that prevented it."""
 
 
 class Contact:
-    """For how long this process has been in touch with a server, as far as blocking calls tell."""
+    """The time for which this process has been in touch with a server, as far as blocking calls tell."""
 
     def __init__(self) -> None:
         self._was_made = self._is_lost = False
@@ -39,32 +39,32 @@ class Contact:
         self._identity = b""
 
     def lose(self) -> None:
-        """Note that no answer came in time, or over a new connection: that an idle one was closed says nothing."""
-        self._is_lost = self._was_made  # who was never in touch has lost nothing
+        """Note that no answer came in time, or over a new connection. A closed idle connection proves nothing."""
+        self._is_lost = self._was_made  # without a contact before, none is lost
 
     def keep(self) -> None:
-        """Note that it has answered."""
+        """Note that the server has answered."""
         self._was_made = True
         if self._is_lost:
             self._since = monotonic()
             self._is_lost = False
 
     def hear(self, identity: bytes) -> None:
-        """Note whose data it has: another's, since it was restarted or replaced, are not those that were known."""
+        """Note whose data the server has: after a restart or a replacement they are not those that were known."""
         if self._identity not in (b"", identity):
             self._since = monotonic()
         self._identity = identity
 
     @property
     def unbroken_s(self) -> float:
-        """Return since how many seconds it has answered each time, from the same data: without end if it always did."""
+        """Return for how many seconds it has answered each time, from the same data; infinite if it always did."""
         return 0.0 if self._is_lost else monotonic() - self._since
 
 
 class Server:
     """A pool of connections that grows with the calls in flight.
 
-    A reply may be the `ResponseError` that the server answered to that call; what else goes wrong is raised.
+    A reply may be the `ResponseError` that the server answered to that call; any other fault is raised.
     """
 
     def __init__(self, location: Location) -> None:
@@ -75,7 +75,7 @@ class Server:
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
 
     def connect(self, timeout: float = BUDGET) -> AbstractConnection:
-        """A new connection, also for one who keeps it (the wake-up listener). `timeout` in seconds."""
+        """Open a new connection, also for a caller that keeps it (the wake-up listener). `timeout` in seconds."""
         connection = self._location.connection(timeout)
         connection.connect()
         return connection
@@ -87,12 +87,12 @@ class Server:
                 self._idle.pop().disconnect()
 
     def send(self, calls: Sequence[Call], patience: Patience) -> Sent:
-        """Send calls over an idle connection, or a new one. What goes wrong is told by `receive`."""
+        """Send calls over an idle connection, or a new one. A fault is raised by `receive`."""
         connection = None
         try:
             connection = self._take(patience)
             patience.limit(connection)
-            connection.send_packed_command([b"".join(_pack(calls))])  # at once: pieces take more room on their way
+            connection.send_packed_command([b"".join(_pack(calls))])  # one piece: several take more room on their way
         except FAULTS as error:
             if connection is not None:
                 connection.disconnect()
@@ -122,8 +122,10 @@ class Server:
         return replies
 
     def repeat(self, calls: Sequence[Call], patience: Patience, timeout: float = BUDGET) -> list[Reply]:
-        """Make calls over a connection for this once: an idle one may be as dead as the last, and none may wait for
-        longer than `timeout` seconds, or than is left."""
+        """Make calls over a new connection, for this once: an idle one may be as dead as the last.
+
+        No wait lasts longer than `timeout` seconds, or than the time that is left.
+        """
         connection = self.connect(patience.at_most(timeout))
         try:
             return self._complete(connection, calls, _ask(connection, _pack(calls), patience), patience)
@@ -160,7 +162,7 @@ class Server:
         return replies
 
     async def arepeat(self, calls: Sequence[Call], timeout: float) -> list[Reply]:
-        """As `repeat`, on the running loop."""
+        """Make calls like `repeat`, on the running loop."""
         connection = self._location.async_connection(min(timeout, BUDGET))
         try:
             return await self._ask_all(connection, calls)
@@ -177,7 +179,7 @@ class Server:
 
 
 class _LoopConnections:
-    """The idle connections of one event loop. They close with it: a loop ends its async generators first."""
+    """The idle connections of one event loop. They close with it, because a loop ends its async generators first."""
 
     def __init__(self) -> None:
         self.idle: deque[AsyncConnection] = deque()
@@ -192,7 +194,7 @@ class _LoopConnections:
 
 
 def _pack(calls: Sequence[Call]) -> list[bytes]:
-    # hiredis itself: redis-py's way to it looks at every argument in Python, which costs more than the packing.
+    # hiredis directly: redis-py looks at every argument in Python first, which costs more than the packing.
     return [pack_command(call.command(with_source=False)) for call in calls]  # type: ignore[arg-type]  # their stub
 
 
@@ -205,7 +207,7 @@ def _has_error(replies: list[Reply]) -> bool:
 
 
 def _without_script(calls: Sequence[Call], replies: list[Reply]) -> list[int]:
-    """Which calls the server did not have the script for: exactly those are made again, and what waits for them."""
+    """Return the calls whose script the server lacks, and those that wait for them: exactly these are repeated."""
     lost = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
     return lost and [*lost, *(i for i, call in enumerate(calls) if not call.keys)]
 

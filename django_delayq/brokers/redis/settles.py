@@ -1,7 +1,4 @@
-"""Ending leases, and renewing them.
-
-Operations, as `scripts.py` defines them.
-"""
+"""End and renew leases. Operations, as `scripts.py` defines them."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,7 +14,7 @@ CALL = 200
 
 
 def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool]]:
-    """End leases, all in one round trip: a call for each new state, and for each wait set that messages go back to."""
+    """End leases in one round trip: a call for each new state, and for each wait set that messages go back to."""
     groups: defaultdict[tuple[State, str], list[int]] = defaultdict(list)
     for i, one in enumerate(transitions):
         state = one.state
@@ -39,13 +36,13 @@ def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool
 
 
 class Untold:
-    """Leases whose end was told to a node that did not answer: whether it has ended them is not known."""
+    """The leases whose end was sent to a node that did not answer: it is not known whether the node has ended them."""
 
     def __init__(self) -> None:
         self._leases: set[LeaseId] = set()
 
     def heard(self, transitions: Sequence[Transition], held: Sequence[bool | None]) -> Sequence[bool | None]:
-        """`held`, with True where a False may be the doing of a call before."""
+        """Return `held`, with True in the place of a False that may be due to an earlier call."""
         if not self._leases and None not in held:
             return held
         answers = []
@@ -95,9 +92,9 @@ def _requeued(one: Transition) -> tuple[Argument, ...]:
 
 
 def _proof(one: Transition) -> tuple[Argument, Argument, Argument]:
-    """Return what a lease is known by: id and token, and of one that ran out its end.
+    """Return the proof of a lease: id and token, and its end if it ran out.
 
-    Someone else may have left a message in `running` that has no token, which nobody but a lapse can end.
+    Someone else may have left a message in `running` that has no token. Only a lapse can end that.
     """
     if one.lease_until_ms is None:
         return one.id, one.token, ""
@@ -105,7 +102,7 @@ def _proof(one: Transition) -> tuple[Argument, Argument, Argument]:
 
 
 def _line(error: str) -> str:
-    """Return the error without what parts the fields of a state."""
+    """Return an error without the characters that separate the fields of a state."""
     return error.replace("\x1e", " ").replace("\x1f", " ")
 
 

@@ -1,4 +1,4 @@
-"""Many shards as one: which shard an id belongs to, and operations on several of them in the same round trips.
+"""Many shards as one: the shard of an id, and operations on several shards in the same round trips.
 
 Shards are independent: no script touches two, so that each may be on a node of its own.
 """
@@ -17,24 +17,27 @@ T = TypeVar("T")
 
 
 class Shards:
-    """The shards of one broker. `first` is also where what belongs to none is said."""
+    """The shards of one broker. `first` also keeps what belongs to no shard."""
 
     def __init__(self, prefix: str, count: int) -> None:
         self.all = [Keys(prefix, shard) for shard in range(count)]
         self.first = self.all[0]
 
     def of(self, id: str) -> Keys:
-        """The shard of a message's id, or of the pk of an alarm's row."""
+        """Return the shard of a message's id, or of the pk of an alarm's row."""
         return self.all[zlib.crc32(id.encode()) % len(self.all)]
 
     def everywhere(self, operate: Callable[[Keys], Operation[R]]) -> Operation[list[R]]:
-        """What the operation answers on each shard."""
+        """Run the operation on each shard, and return all answers."""
         return together([operate(keys) for keys in self.all])
 
     def by_id(
         self, items: Sequence[T], id_of: Callable[[T], str], operate: Callable[[Keys, Sequence[T]], Operation[list[R]]]
     ) -> Operation[list[R]]:
-        """The operation, which answers for each item, on each shard with its own: the answers in the order given."""
+        """Run the operation, which answers for each item, on each shard with its own items.
+
+        The answers are in the order of the items.
+        """
         if len(self.all) == 1:
             return operate(self.first, items)
         return cast(Operation[list[R]], self._by_id(items, id_of, operate, together))
@@ -45,7 +48,7 @@ class Shards:
         id_of: Callable[[T], str],
         operate: Callable[[Keys, Sequence[T]], Operation[list[bool]]],
     ) -> Operation[Sequence[bool | None]]:
-        """As `by_id`, with None for what is on a node that is away."""
+        """Run the operation like `by_id`, with None as the answer for items on a node that is away."""
         if len(self.all) == 1:
             return operate(self.first, items)
         return self._by_id(items, id_of, operate, reached)
@@ -68,13 +71,13 @@ class Shards:
     def parted(
         self, items: Sequence[T], id_of: Callable[[T], str], operate: Callable[[Keys, Sequence[T]], Operation[R]]
     ) -> Operation[list[R]]:
-        """The operation on each shard with its own of the items: an answer for each shard that has some."""
+        """Run the operation on each shard with its own items. Return an answer for each shard that has some."""
         return together([operate(keys, own) for keys, own in self._parted(items, id_of)])
 
     def parted_reached(
         self, items: Sequence[T], id_of: Callable[[T], str], operate: Callable[[Keys, Sequence[T]], Operation[None]]
     ) -> Operation[str]:
-        """Run the operation as `parted` does, where it can be. Gives why some shards were not reached: '' for none."""
+        """Run the operation like `parted`, where it can be. Return why some shards were not reached, or ''."""
         ended = yield from reached([operate(keys, own) for keys, own in self._parted(items, id_of)])
         return next((str(result) for result in ended if isinstance(result, Passing)), "")
 
@@ -86,9 +89,10 @@ class Shards:
 
 
 def together(operations: Sequence[Operation[R]]) -> Operation[list[R]]:
-    """Operations side by side: a round trip carries the calls of all that still ask. Their results, in order.
+    """Run operations side by side, and return their results in order.
 
-    Where the node of one is away, the others are run to their ends, and then that is raised.
+    A round trip carries the calls of all operations that still ask. If the node of one is away, the others are run to
+    their ends before that error is raised.
     """
     ended = yield from _side_by_side(operations, list)
     for result in ended:
@@ -98,12 +102,12 @@ def together(operations: Sequence[Operation[R]]) -> Operation[list[R]]:
 
 
 def reached(operations: Sequence[Operation[R]]) -> Operation[list[R | Passing]]:
-    """As `together`, with the error in the place of what is on a node that is away, and no wait for it."""
+    """Run operations like `together`, but return the error of one whose node is away, and don't wait for it."""
     return _side_by_side(operations, Hasty)
 
 
 def there(ended: Sequence[R | Passing]) -> tuple[list[R], str]:
-    """What was reached, and why the rest was not: '' for no rest. Raises that where nothing was."""
+    """Return the results that were reached, and why the rest was not, or ''. Raises that error if none was."""
     results = [result for result in ended if not isinstance(result, Passing)]
     errors = [result for result in ended if isinstance(result, Passing)]
     if errors and not results:
@@ -112,7 +116,7 @@ def there(ended: Sequence[R | Passing]) -> tuple[list[R], str]:
 
 
 def if_there(operation: Operation[R], otherwise: R) -> Operation[R]:
-    """What the operation answers; `otherwise` while the node is away that it asks, and no wait for it."""
+    """Return the operation's answer, or `otherwise` while the node that it asks is away. Does not wait for it."""
     (result,) = yield from reached([operation])
     return otherwise if isinstance(result, Passing) else result
 

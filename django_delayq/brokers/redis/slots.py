@@ -1,4 +1,4 @@
-"""Slots of calls in flight: see lua/lib/call.lua. A slot is used by one call at a time, and then again."""
+"""The slots that remember the answers to calls in flight: see lua/lib/call.lua. A slot serves one call at a time."""
 
 import itertools
 import secrets
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class Slots:
-    """The slots of one process. As many as calls were ever in flight at once, so that Redis keeps few."""
+    """The slots of one process: as many as calls were ever in flight at once, so that Redis keeps few."""
 
     def __init__(self) -> None:
         self._process = secrets.token_hex(6)
@@ -16,16 +16,16 @@ class Slots:
         self._free: deque[str] = deque()
 
     def number(self) -> int:
-        """A number that no call of this process had before."""
+        """Return a number that no call of this process had before."""
         return next(self._numbers)
 
     def take(self) -> str:
-        """A slot that nobody else uses until it is given back."""
+        """Return a slot that nobody else uses until it is given back."""
         try:
             return self._free.pop()
         except IndexError:
             return f"{self._process}-{next(self._names)}"
 
     def give_back(self, names: Iterable[str]) -> None:
-        """Their calls have ended, whatever came of them."""
+        """Free the slots of calls that have ended, whatever came of them."""
         self._free.extend(names)

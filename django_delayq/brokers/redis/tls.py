@@ -1,4 +1,4 @@
-"""TLS options that can't work, found early: redis-py finds them at each try to connect, as if Redis were away."""
+"""Find TLS options that can't work before redis-py does, which finds them at each connect, as if Redis were away."""
 
 import os
 import ssl
@@ -18,7 +18,7 @@ _VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
 
 def check_tls(options: Mapping[str, Any], shown: str) -> None:
-    """Raise `ImproperlyConfigured`, naming the option and the fix, for what no connection could use."""
+    """Raise `ImproperlyConfigured`, naming the option and the fix, for options that no connection could use."""
     for name, (is_there, kind) in _PLACES.items():
         path = options.get(name)
         if path is not None and not is_there(path):

@@ -1,4 +1,4 @@
-"""One round trip to several nodes: what is answered, and what is left to ask."""
+"""One round trip to several nodes: the calls that are answered, and those that are left to make."""
 
 from collections.abc import Collection, Sequence
 
@@ -8,7 +8,7 @@ from django_delayq.core.errors import BrokerUnavailable
 
 
 class Trip:
-    """The calls of one round trip, by their positions, and what came of each."""
+    """The calls of one round trip, by their positions, and the outcome of each."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = calls
@@ -20,17 +20,17 @@ class Trip:
         self._lost: set[int] = set()
 
     def calls_of(self, part: Sequence[int]) -> list[Call]:
-        """The calls at these positions."""
+        """Return the calls at these positions."""
         return [self.calls[i] for i in part]
 
     def answer(self, i: int, reply: Reply) -> None:
-        """A reply; of one call's several the least counts, and an error before all."""
+        """Take a reply to a call. If there are several to one call, an error counts, or else the least."""
         told = [reply] if i not in self._told else [self._told[i], reply]
         self._told[i] = next((each for each in told if isinstance(each, Exception)), None) or min(told)
         self.left.discard(i)
 
     def refuse(self, i: int, error: Exception) -> None:
-        """An error that answered a call. Raises what somebody must mend."""
+        """Take an error reply to a call. Raises it if somebody must mend something."""
         if not isinstance(error, BrokerUnavailable):
             raise error from None
         if self.is_hasty or not isinstance(error, Passing):
@@ -39,22 +39,22 @@ class Trip:
             self.fail([i], error)
 
     def fail(self, part: Collection[int], error: BrokerUnavailable, *, must_learn: bool = False) -> None:
-        """These were not done: they are left to ask."""
+        """Note that these calls were not made: they are left to make."""
         self.must_learn = self.must_learn or must_learn
         self._errors.update(dict.fromkeys(part, error))
 
     def lose(self, part: Collection[int], error: BrokerUnavailable) -> None:
-        """These may have been done: they are left to ask, and then are repeated."""
+        """Note that these calls may have been made: they are left to make, and then count as repeated."""
         self._lost.update(part)
         self.fail(part, error, must_learn=True)
 
     def give_up(self, part: Collection[int], error: BrokerUnavailable) -> None:
-        """These are asked no more."""
+        """Give these calls up: they are not made again."""
         self.left.difference_update(part)
         self._errors.update(dict.fromkeys(part, error))
 
     def replies(self) -> Replies:
-        """What there is of each call: its reply, or the error that it was left with."""
+        """Return the outcome of each call: its reply, or the error that it was left with."""
         errors = {i: error for i, error in self._errors.items() if i not in self._told}
         if len(errors) == len(self.calls) and not isinstance(errors[0], Passing):
             raise errors[0] from None

@@ -6,15 +6,15 @@ from typing import Any
 from redis.connection import UnixDomainSocketConnection
 
 SEND_BUFFER = 1024 * 1024
-"""In bytes; the system gives less where its limit is lower.
+"""The size in bytes; the system grants less where its limit is lower.
 
-Its default, about 200 KiB, is less than a thousand messages may take: the sender would stand still while the server
-works, and the server while the sender makes the next ready. TCP grows its buffers by itself.
+Its default, about 200 KiB, is less than a thousand messages may take: the sender would wait while the server works,
+and the server while the sender prepares the next ones. TCP grows its buffers by itself.
 """
 
 
 class UnixConnection(UnixDomainSocketConnection):
-    """To the server at `path`."""
+    """A connection to the server at `path`."""
 
     def _connect(self) -> Any:
         connected = super()._connect()  # type: ignore[no-untyped-call]

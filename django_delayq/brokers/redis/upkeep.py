@@ -1,7 +1,8 @@
-"""What time alone does in Redis: leases lapse, errors outlive their retention. And whose data it is: the epoch.
+"""The work that the passing of time alone asks for in Redis: lapsed leases, outdated errors, and the epoch.
 
-Each worker does it for every shard, as often as it looks there (owners.py), in the same round trip. Where a lease ends
-that it saw, it does not leave that to another. A second one writes what becomes of the messages whose leases ran out.
+The epoch tells whose data it is. Each worker does this for every shard, as often as it looks there (owners.py), in the
+same round trip. If a lease ends there that it saw, it does not leave that to another worker. A second round trip writes
+the outcome of the messages whose leases ran out.
 """
 
 import time
@@ -36,7 +37,10 @@ class Rounds:
         self._owners = owners
 
     def upkeep(self, lease_ms: int) -> Operation[Upkept]:
-        """Of a shard whose turn it is not it tells when the next lease ends there, or that its node was away."""
+        """Do the upkeep of the shards whose turn it is.
+
+        Of each other shard the result tells when the next lease ends there, or that its node was away.
+        """
         spans_s = self._owners.spans_s(lease_ms)
         turns = {
             shard: span_s
@@ -51,14 +55,16 @@ class Rounds:
         return merge_upkept(*there([answers.get(n) or watch.still for n, watch in enumerate(self._watches)]))
 
     def ask_all(self) -> None:
-        """Something failed: the next upkeep asks everywhere."""
+        """Have the next upkeep ask every shard, because something failed."""
         for watch in self._watches:
             watch.told = None
 
 
 class Watch:
-    """What one process knows of a shard: whether it has seen the epoch, how the server's clock goes, and what it was
-    `told` when it last asked."""
+    """One process's knowledge of a shard.
+
+    That is whether it has seen the epoch, how the server's clock goes, and what it was `told` when it last asked.
+    """
 
     def __init__(self, keys: Keys, links: Links) -> None:
         self._keys = keys
@@ -68,8 +74,11 @@ class Watch:
         self.told: Upkept | Passing | None = None
 
     def is_due(self, span_s: float, *, has_alarms: bool) -> bool:
-        """Whether it is to be asked by one who may leave it alone for so long: also where a lease has ended since, and
-        while its node is away, has no memory left or has lost its alarms."""
+        """Return whether to ask the shard now, for a worker that may leave it alone for `span_s`.
+
+        It must also be asked where a lease has ended in the meantime, and while its node is away, has no memory left or
+        has lost its alarms.
+        """
         if self._clock is None or not isinstance(self.told, Upkept):
             return True
         if span_s <= ALONE_S or (has_alarms and (self.told.alarms_lost or self.told.away)):
@@ -79,13 +88,16 @@ class Watch:
 
     @property
     def still(self) -> Upkept | Passing:
-        """What holds still of what it was told."""
+        """Return what is still true of the last answer."""
         if isinstance(self.told, Passing):
             return self.told
         return Upkept(self._now_ms(), next_lease_end_ms=self.told.next_lease_end_ms if self.told else None)
 
     def upkeep(self, options: Options, lease_ms: int) -> Operation[Upkept]:
-        """One round trip, but where the wait set of a lapsed alarm must be named first, or messages have lapsed."""
+        """Do the upkeep of the shard in one round trip.
+
+        More are needed where the wait set of a lapsed alarm must be named first, or messages have lapsed.
+        """
         asked = time.monotonic()
         expected = "" if self._clock is None else str(self._now_ms())
         kept = options.error_retention, _own_share(options)
@@ -118,7 +130,7 @@ class Watch:
         return now_ms + int((time.monotonic() - asked_at) * 1000)
 
     def _refusal(self, said: str) -> str:
-        """Return why a write that needs memory was refused, where others are not: what is new finds no place here."""
+        """Return why a write that needs memory was refused, where others are not: nothing new fits here."""
         return str(as_ours(ResponseError(said), self._links.shown_at(self._keys.epoch)))
 
     def _lost_record(self, here: bytes, seen_on: bytes) -> str:
@@ -131,7 +143,7 @@ class Watch:
 
 
 def _end_lapsed(keys: Keys, transitions: Sequence[Transition], upkept: Upkept) -> Operation[None]:
-    """Write what becomes of the messages whose leases ran out, of those that nobody has renewed or ended meanwhile."""
+    """Write the outcome of messages whose leases ran out, unless a lease was renewed or ended meanwhile."""
     held = yield from settle(keys, transitions)
     for transition in compress(transitions, held):
         if transition.state is State.ERROR:
@@ -142,7 +154,7 @@ def _end_lapsed(keys: Keys, transitions: Sequence[Transition], upkept: Upkept) -
 
 
 def _read_lapsed(parts: list[Reply]) -> list[Transition]:
-    """Return what becomes of each message that lua/reclaim.lua lists; what has a name that is no text is left alone."""
+    """Return the outcome of each message that lua/reclaim.lua lists; one whose wait set is no text is left alone."""
     transitions, values = [], iter(parts)
     for id, end, name, head, state in zip(values, values, values, values, values, strict=True):
         if not names_of_sets([name]):
@@ -179,5 +191,5 @@ def _reclaim_call(keys: Keys, arguments: Sequence[Argument], names: Sequence[str
 
 
 def _own_share(options: Options) -> int:
-    """How many errors each shard may keep."""
+    """Return how many errors each shard may keep."""
     return -(-options.error_max // options.shards)

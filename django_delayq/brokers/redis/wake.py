@@ -1,4 +1,4 @@
-"""Sleeping until something is due, and being woken for what is sent nearer (docs/internals, "Wake-up")."""
+"""Sleep until something is due, and wake for what is sent with a nearer due time (docs/internals, "Wake-up")."""
 
 import threading
 import time
@@ -12,18 +12,20 @@ from django_delayq.brokers.redis.links import Links
 from django_delayq.core.errors import DelayqError
 
 PAUSES = b"pauses"
-"""What is published when a pause or a resume was made."""
+"""The text that is published after a pause or a resume."""
 
 _QUIET = 30.0
-"""Seconds without a word after which the listener asks whether its connection still lives."""
+"""Seconds of silence after which the listener checks whether its connection still lives."""
 
 _LAST_WORDS = 1.0
-"""Seconds that the listener has to end when it is stopped; one that just connects anew is left."""
+"""Seconds that the listener has to end when it is stopped; one that is just connecting again is left."""
 
 
 class Rest(NamedTuple):
-    """That nothing need be looked for in one shard before `sleep_ms`, its server's time: the reply that tells so came
-    at `told_at`, by the monotonic clock, when it was `now_ms` there."""
+    """A promise that nothing need be looked for in one shard before `sleep_ms` by its server's clock.
+
+    The reply that says so came at `told_at` by the monotonic clock, when it was `now_ms` at the server.
+    """
 
     told_at: float
     now_ms: int
@@ -31,7 +33,7 @@ class Rest(NamedTuple):
 
     @property
     def until(self) -> float:
-        """By the monotonic clock. The server took its time before its reply came, so this is never too early."""
+        """Return that time by the monotonic clock: never too early, because the reply came after `now_ms` was read."""
         return self.told_at + (self.sleep_ms - self.now_ms) / 1000
 
 
@@ -43,7 +45,7 @@ class Sleeper:
         self._shards = {channel.encode(): shard for shard, channel in enumerate(channels)}
         self._changed = threading.Condition()
         self._names: frozenset[bytes] = frozenset()
-        # Of each shard: when a claim may find something, by the monotonic clock, and what maps the server's onto it.
+        # For each shard: when a claim may find something, by the monotonic clock, and its server's offset from that.
         self._dues = [0.0 for _ in channels]
         self._offsets = [float("-inf") for _ in channels]
         self._woken = False
@@ -53,7 +55,7 @@ class Sleeper:
         self._listener: _Listener | None = None
 
     def before_claim(self, names: Iterable[str]) -> None:
-        """From here on what is published for these wait sets counts: the claim may be too early to see it."""
+        """Count from here on what is published for these wait sets: the claim may be too early to see it."""
         with self._starting:  # of threads that claim at once, one starts it
             if self._listener is None:
                 self._listener = _Listener(self)
@@ -64,13 +66,13 @@ class Sleeper:
         self.before_look(self._shards.values())
 
     def before_look(self, shards: Iterable[int]) -> None:
-        """The same, at these shards, for the wait sets that were last wanted."""
+        """Count from here on what is published at these shards, for the wait sets last wanted."""
         with self._changed:
             for shard in shards:
                 self._dues[shard] = float("inf")
 
     def rest(self, rests: Mapping[int, Rest]) -> None:
-        """What a claim or a look at each of these shards has found."""
+        """Take in what a claim or a look at each of these shards has found."""
         with self._changed:
             for shard, rest in rests.items():
                 if rest.now_ms:  # else it did not answer
@@ -78,7 +80,7 @@ class Sleeper:
                 self._dues[shard] = min(self._dues[shard], rest.until)
 
     def sleep(self, timeout: float) -> bool:
-        """Until the due time, `wake`, or `timeout` seconds. False where only these are over."""
+        """Sleep until the due time, `wake`, or for `timeout` seconds. Return False where only the time is over."""
         until = time.monotonic() + timeout
         with self._changed:
             while not self._woken:
@@ -103,19 +105,19 @@ class Sleeper:
         self.wake()
 
     def hear_of_pauses(self) -> None:
-        """The pauses may be others now: end the running or the next sleep."""
+        """End the running or the next sleep, because the pauses may have changed."""
         with self._changed:
             self.pauses_heard += 1
             self.wake()
 
     def hear_anew(self) -> None:
-        """What was published meanwhile, of pauses or of messages, was missed."""
+        """Assume that something was published meanwhile, of pauses and of each wait set, and was missed."""
         with self._changed:
             self._heard_at = dict.fromkeys(self._heard_at, time.monotonic())
         self.hear_of_pauses()
 
     def published(self, channel: bytes, message: bytes) -> None:
-        """Something was placed in a shard, "<due ms> <wait set>", or the pauses changed."""
+        """Take in a notice: something was placed in a shard ("<due ms> <wait set>"), or the pauses changed."""
         if message == PAUSES:
             self.hear_of_pauses()
             return
@@ -129,15 +131,18 @@ class Sleeper:
                 self._changed.notify_all()
 
     def hears(self) -> bool:
-        """Whether what is published is heard now, as far as is known."""
+        """Return whether publications are heard now, as far as is known."""
         return self._listener is not None and self._listener.hears
 
     def heard_at(self, name: str) -> float:
-        """When something was last published for a wait set, as far as this claims from it, by the monotonic clock."""
+        """Return when something was last published for a wait set, by the monotonic clock.
+
+        That is known of sets that this worker claims from.
+        """
         return self._heard_at.get(name.encode(), 0.0)
 
     def subscribe(self) -> AbstractConnection:
-        """A connection that listens."""
+        """Open a connection that listens."""
         connection = self._links.connect()
         connection.send_command("SUBSCRIBE", *self._shards)
         for _ in self._shards:
@@ -146,7 +151,7 @@ class Sleeper:
 
 
 class _Listener:
-    """The thread that hears what is published. Without its connection a worker looks once a second and is not lost."""
+    """The thread that hears what is published. Without its connection a worker polls once a second."""
 
     def __init__(self, sleeper: Sleeper) -> None:
         self._sleeper = sleeper
@@ -159,7 +164,7 @@ class _Listener:
         self._subscribed.wait(2)  # else what is sent between the first claim and the subscription is heard late
 
     def stop(self) -> None:
-        """End the thread: a process that exits beside one that speaks TLS may crash."""
+        """End the thread, because a process that exits while a thread speaks TLS may crash."""
         self._stopping.set()
         if self._connection is not None:
             self._connection.disconnect()

@@ -1,0 +1,1 @@
+"""The management commands, each by the name of its module."""

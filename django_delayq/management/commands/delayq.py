@@ -26,7 +26,7 @@ from django_delayq.management.delayq.terminal import Write
 
 
 class Subcommand(Protocol):
-    """What each module of a subcommand has."""
+    """The interface of the module of a subcommand."""
 
     HELP: str
 
@@ -52,7 +52,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
 
 
 class Command(BaseCommand):
-    requires_system_checks = ()  # a look must be possible when something is wrong, and be all that is written
+    """The command `delayq`: it hands over to the module of the subcommand."""
+
+    requires_system_checks = ()  # a look must be possible when something is wrong, and write nothing else
     help = "Look into a delayq and act on its messages. Exit codes: 0 done, 1 not done, 2 wrong command line."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py delayq_spark`: jobs on Spark. Needs the extra `spark`; without it, it says so."""
+"""`manage.py delayq_spark`: run jobs on Spark. Without the extra `spark` it says that it needs it."""
 
 import sys
 from typing import Any
@@ -11,6 +11,8 @@ from django_delayq.management.delayq.speaking import speaking
 
 
 class Command(BaseCommand):
+    """The command `delayq_spark`: it hands over to the module of the job."""
+
     help = "Jobs on Spark. Exit codes: 0 done, 1 not done or differences found, 2 wrong command line, 130 stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -32,12 +32,12 @@ from django_delayq.worker.worker import Worker
 
 
 class Command(BaseCommand):
-    """See the module."""
+    """The command `run_delayq`: it checks the options, and runs a worker."""
 
     help = "Runs the handlers of delayed messages that are due, until it is stopped."
     requires_system_checks = "__all__"
     is_process = False
-    """Whether the process is for this command, and not one that calls it among other things."""
+    """Whether the process was started for this command, and not by a program that calls it among other things."""
 
     def run_from_argv(self, argv: list[str]) -> None:
         self.is_process = True
@@ -101,7 +101,7 @@ class Command(BaseCommand):
             self.stdout.write("\n".join(banner(alias, report, handlers, options)))
             self.stdout.flush()
         if self.is_process:
-            gc.freeze()  # the site's code and settings stay for good: no collection needs to go through them again
+            gc.freeze()  # the site's code and settings stay for good, so no collection needs to visit them again
         return Worker(alias, broker, handlers, options)
 
     def _drain(self, broker: Broker, worker: Worker) -> bool:

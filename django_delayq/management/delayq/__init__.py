@@ -1,1 +1,1 @@
-"""The subcommands of `manage.py delayq`, a module each, and what they share."""
+"""The subcommands of `manage.py delayq`, a module each, and the helpers that they share."""

@@ -1,4 +1,4 @@
-"""Options that more than one subcommand takes."""
+"""The options that more than one subcommand takes."""
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
@@ -10,18 +10,18 @@ T = TypeVar("T")
 Options = dict[str, Any]
 
 USAGE = 2
-"""The exit code of a wrong command line, as argparse has it."""
+"""The exit code of a wrong command line, the same as argparse's."""
 
 
 def add_json(parser: ArgumentParser) -> None:
-    """--json, for what reads."""
+    """Add `--json`, for programs that read the output."""
     parser.add_argument(
         "--json", action="store_true", help="Write JSON: instants as ISO 8601 (_at) and epoch ms (_ms)."
     )
 
 
 def add_count(parser: ArgumentParser) -> None:
-    """-n, how many to show."""
+    """Add `-n`, the number of messages to show."""
     parser.add_argument(
         "-n",
         "--count",
@@ -33,7 +33,7 @@ def add_count(parser: ArgumentParser) -> None:
 
 
 def add_no_input(parser: ArgumentParser) -> None:
-    """--no-input, for what asks."""
+    """Add `--no-input`, for a subcommand that asks before it acts."""
     parser.add_argument(
         "--no-input", "--noinput", action="store_false", dest="interactive", help="Go on without asking."
     )
@@ -49,7 +49,7 @@ def add_djangos_own(subparser: ArgumentParser) -> None:
 
 
 def checked(check: Callable[[str], T]) -> Callable[[str], T]:
-    """A type for argparse: what `check` gives. Its `ValueError`, which names the value and the fix, is told."""
+    """Return a type for argparse that converts by `check`, whose `ValueError` becomes argparse's error."""
 
     def parse(text: str) -> T:
         try:
@@ -61,7 +61,7 @@ def checked(check: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """A type for argparse: a whole number between `least` and `most`."""
+    """Return a type for argparse: a whole number between `least` and `most`."""
     wanted = f"{least} or more" if most is None else f"{least} to {most}"
 
     def parse(text: str) -> int:

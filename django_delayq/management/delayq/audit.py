@@ -1,4 +1,4 @@
-"""`delayq audit`: is each message in exactly one place?"""
+"""`delayq audit`: check that each message is in exactly one place."""
 
 from argparse import ArgumentParser
 
@@ -18,6 +18,7 @@ _ENDS = ("finished", "cancelled", "purged", "dropped")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add `--json` and `--repair`."""
     add_json(parser)
     parser.add_argument(
         "--repair",
@@ -27,6 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Options, write: Write) -> None:
+    """Write the sums and the differences. Raises `CommandError` if there are any differences."""
     broker = get_broker(options["using"])
     repaired = _repair(broker, options["using"]) if options["repair"] else []
     audit = broker.audit()

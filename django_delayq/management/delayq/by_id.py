@@ -1,4 +1,4 @@
-"""Moving messages that the operator named, or that were found, by their ids."""
+"""Move messages by their ids, which the operator named or a search found."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,12 +15,15 @@ Move = Callable[[Sequence[str]], list[bool]]
 
 
 def add_ids(parser: ArgumentParser, *, required: bool) -> None:
-    """ID…, the messages to move."""
+    """Add the arguments ID…, the messages to move."""
     parser.add_argument("ids", nargs="+" if required else "*", metavar="ID", help="The ids of messages.")
 
 
 def move_named(broker: Broker, move: Move, ids: Iterable[str], done: str, write: Write) -> None:
-    """Move each id once. Raises `CommandError`, naming what was not moved and where it is instead."""
+    """Move each id once.
+
+    Raises `CommandError` that names the messages that were not moved, and where they are instead.
+    """
     named = list(dict.fromkeys(ids))
     refused = list(move_all(move, named))
     write(f"{done} {len(named) - len(refused)} of {len(named)}")
@@ -29,13 +32,13 @@ def move_named(broker: Broker, move: Move, ids: Iterable[str], done: str, write:
 
 
 def move_all(move: Move, ids: Iterable[str]) -> Iterator[str]:
-    """Move in batches and give back the ids that the move refused."""
+    """Move the messages in batches, and yield the ids that the move refused."""
     for batch in batches(ids):
         yield from (id for id, moved in zip(batch, move(batch), strict=True) if not moved)
 
 
 def batches(ids: Iterable[str]) -> Iterator[list[str]]:
-    """`ids` in lists that one call takes."""
+    """Yield `ids` in lists that are small enough for one call."""
     remaining = iter(ids)
     while batch := list(islice(remaining, BATCH)):
         yield batch

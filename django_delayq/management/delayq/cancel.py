@@ -11,9 +11,11 @@ HELP = "Stop waiting messages, so that they never start. Exit 1 when one was not
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the ids."""
     add_ids(parser, required=True)
 
 
 def run(options: Options, write: Write) -> None:
+    """Cancel the named messages. Raises `CommandError` if some were not waiting."""
     broker = get_broker(options["using"])
     move_named(broker, broker.cancel, options["ids"], "cancelled", write)

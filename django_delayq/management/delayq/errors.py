@@ -1,4 +1,4 @@
-"""`delayq errors`: the messages that failed for good."""
+"""`delayq errors`: show the messages that failed for good."""
 
 from argparse import ArgumentParser
 
@@ -12,11 +12,13 @@ HELP = "The last N buried messages with the reason, newest first."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add `-n` and `--json`."""
     add_count(parser)
     add_json(parser)
 
 
 def run(options: Options, write: Write) -> None:
+    """Write the newest buried messages."""
     found = get_broker(options["using"]).errors(options["count"])
     if options["json"]:
         write_json(write, [message_shape(info) for info in found])

@@ -1,4 +1,4 @@
-"""`delayq explain`: one message in plain words."""
+"""`delayq explain`: describe one message in plain words."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -18,11 +18,13 @@ HELP = "Where a message is, when it is due, its attempts, who holds it until whe
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the id and `--json`."""
     parser.add_argument("id", metavar="ID", help="The id of the message.")
     add_json(parser)
 
 
 def run(options: Options, write: Write) -> None:
+    """Explain the message. Raises `CommandError` if there is none with this id."""
     explanation = explain(options["id"], options["using"])
     if explanation is None:
         raise CommandError(_nowhere(options["id"], options["using"]))
@@ -84,7 +86,7 @@ def _most(explanation: Explanation) -> str:
 
 
 def _shape(explanation: Explanation) -> dict[str, object]:
-    """The documented JSON shape: a message, and what is to come."""
+    """Return the documented JSON shape: a message, and what happens next."""
     return {
         **message_shape(explanation.info),
         **instant("now", explanation.now_ms),

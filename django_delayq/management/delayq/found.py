@@ -1,4 +1,4 @@
-"""The ids of messages that an operator chose by queue, key or state."""
+"""Find the ids of messages that an operator chose by queue, key or state."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from django_delayq.brokers.base import BATCH, Broker
 
 
 def buried_ids(broker: Broker, key: str | None = None) -> list[str]:
-    """The id of each buried message, once; of one execute key when that is given."""
+    """Return the ids of all buried messages, each once; if `key` is given, only of those with this key."""
     ids: dict[str, None] = {}
     offset = 0
     while page := broker.errors(BATCH, offset):
@@ -16,9 +16,9 @@ def buried_ids(broker: Broker, key: str | None = None) -> list[str]:
 
 
 def waiting_pages(broker: Broker, queue: str, key: str | None, *, sent_by_ms: int) -> Iterator[list[str]]:
-    """The next ids that wait in a queue, of one key when that is given, and were sent by then.
+    """Yield pages of the ids that wait in a queue, of one key if it is given, and were sent by `sent_by_ms`.
 
-    The caller takes each page out before it asks for the next, which is the front of the queue again.
+    The caller removes each page before it asks for the next, which is the front of the queue again.
     """
     while page := [each.id for each in broker.peek(queue, BATCH, key) if each.header.sent_ms <= sent_by_ms]:
         yield page

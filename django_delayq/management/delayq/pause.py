@@ -1,4 +1,4 @@
-"""`delayq pause`: let nothing of a queue or key start."""
+"""`delayq pause`: hold back the messages of a queue or key."""
 
 from argparse import ArgumentParser
 from datetime import datetime
@@ -20,6 +20,7 @@ HELP = "Let nothing of a queue or key start. What runs, runs to its end."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the queue, the key, the reason, and the end of the pause."""
     add_queue_and_key(parser)
     parser.add_argument(
         "--reason",
@@ -46,6 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Options, write: Write) -> None:
+    """Pause, and write what is held back. Raises `CommandError` if the end of the pause is past."""
     queue, key = queue_and_key(options)
     broker = get_broker(options["using"])
     counts = broker.counts()
@@ -70,7 +72,7 @@ def _instant_ms(text: str) -> int | None:
 
 
 def _held_back(pause: Pause, counts: Counts) -> str:
-    """Also tells who mistyped a name: nothing waits there."""
+    """Return how many messages wait there. For a mistyped name it says that nothing does."""
     waiting = [each for each in counts.waiting if covering([pause], each.queue, each.key)]
     pending, ready = sum(each.pending for each in waiting), sum(each.ready for each in waiting)
     return f"{pending} pending and {ready} ready wait there" if waiting else "nothing waits there"

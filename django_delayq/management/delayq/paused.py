@@ -1,4 +1,4 @@
-"""QUEUE and --key, the options that say what to pause or resume."""
+"""QUEUE and `--key`, the arguments that say what to pause or resume."""
 
 from argparse import ArgumentParser
 from functools import partial
@@ -10,7 +10,7 @@ from django_delayq.support.validation import check_name, check_queue
 
 
 def add_queue_and_key(parser: ArgumentParser) -> None:
-    """[QUEUE] and --key KEY."""
+    """Add the arguments `[QUEUE]` and `--key KEY`."""
     parser.add_argument("queue", nargs="?", type=checked(check_queue), metavar="QUEUE", help="The queue.")
     parser.add_argument(
         "--key",
@@ -21,7 +21,7 @@ def add_queue_and_key(parser: ArgumentParser) -> None:
 
 
 def queue_and_key(options: Options) -> tuple[str | None, str | None]:
-    """Those that were given. Raises `CommandError` for none."""
+    """Return the queue and the key, None for one that was not given. Raises `CommandError` if neither was."""
     queue, key = options["queue"], options["key"]
     if queue is None and key is None:
         raise CommandError("Say which: QUEUE, or --key KEY for every queue, or both.", returncode=USAGE)

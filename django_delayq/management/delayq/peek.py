@@ -1,4 +1,4 @@
-"""`delayq peek`: the next waiting messages of a queue."""
+"""`delayq peek`: show the next waiting messages of a queue."""
 
 from argparse import ArgumentParser
 
@@ -13,12 +13,14 @@ HELP = "The next N messages of a queue with their data, in due order. Removes no
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the queue, `-n` and `--json`."""
     parser.add_argument("queue", type=checked(check_queue), metavar="QUEUE", help="The queue to look at.")
     add_count(parser)
     add_json(parser)
 
 
 def run(options: Options, write: Write) -> None:
+    """Write the next messages of the queue."""
     found = get_broker(options["using"]).peek(options["queue"], options["count"])
     if options["json"]:
         write_json(write, [message_shape(info) for info in found])

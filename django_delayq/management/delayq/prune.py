@@ -1,4 +1,4 @@
-"""`delayq prune`: remove what ended long ago from the tables of a store."""
+"""`delayq prune`: remove messages that ended long ago from the tables of a store."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -18,6 +18,7 @@ HELP = "Remove what ended long ago from the tables of a store, and count it. Ask
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the two ages, and `--no-input`."""
     for name, what in (("finished", "finished or was cancelled"), ("errors", "was buried")):
         option = f"--{name}-before"
         parser.add_argument(
@@ -31,6 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Options, write: Write) -> None:
+    """Prune after asking. Raises `CommandError` if no age was given, or the alias has no store."""
     finished_ms, errors_ms = options["finished_before_ms"], options["errors_before_ms"]
     if finished_ms is None and errors_ms is None:
         raise CommandError("Say what to prune: --finished-before 30d, or --errors-before 90d.", returncode=USAGE)

@@ -16,6 +16,7 @@ HELP = "Remove waiting and buried messages for good. Asks first."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the ids, the queue, the key, `--errors`, and `--no-input`."""
     add_ids(parser, required=False)
     parser.add_argument("--queue", metavar="QUEUE", help="What waits in this queue.")
     parser.add_argument("--key", metavar="KEY", help="What waits for this execute key; with --queue, in that queue.")
@@ -24,6 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Options, write: Write) -> None:
+    """Purge what was chosen, after asking. Raises `CommandError` for more than one kind of choice, and for none."""
     ids, queue, key = options["ids"], options["queue"], options["key"]
     by_set = queue is not None or key is not None
     if sum((bool(ids), by_set, options["errors"])) != 1:
@@ -46,7 +48,7 @@ def _purge_named(broker: Broker, ids: list[str], interactive: bool, write: Write
 
 
 def _purge_wholly(broker: Broker, ids: Sequence[str]) -> list[bool]:
-    """What waits and what is buried under each id."""
+    """Purge both the waiting and the buried messages of each id. Return for each whether there were any."""
     return [waited or erred for waited, erred in zip(broker.purge(ids), broker.purge_errors(ids), strict=True)]
 
 

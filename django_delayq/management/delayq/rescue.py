@@ -15,6 +15,7 @@ HELP = "Run buried messages again, with their counts anew. Asks before --all and
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the ids, `--all`, the key, and `--no-input`."""
     add_ids(parser, required=False)
     parser.add_argument("--all", action="store_true", help="Every buried message.")
     parser.add_argument("--key", metavar="KEY", help="Every buried message of this execute key.")
@@ -22,6 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Options, write: Write) -> None:
+    """Rescue what was chosen. Raises `CommandError` for more than one kind of choice, and for none."""
     ids, key = options["ids"], options["key"]
     if sum((bool(ids), key is not None, options["all"])) != 1:
         raise CommandError("Say what to rescue: ids, or --key KEY, or --all.", returncode=USAGE)

@@ -12,10 +12,12 @@ HELP = "End the pause of a queue or key, named as it was paused. Names the pause
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the queue and the key."""
     add_queue_and_key(parser)
 
 
 def run(options: Options, write: Write) -> None:
+    """End the pause, and name the pauses that still hold back some of its messages."""
     queue, key = queue_and_key(options)
     broker = get_broker(options["using"])
     resumed = broker.resume(queue, key)
@@ -27,5 +29,5 @@ def run(options: Options, write: Write) -> None:
 
 
 def _meet(one: str | None, other: str | None) -> bool:
-    """Whether some message is of both; None stands for any."""
+    """Return whether a message can match both. None stands for any."""
     return one is None or other is None or one == other

@@ -1,4 +1,4 @@
-"""Messages as `--json` and tables show them."""
+"""The shapes of messages in `--json` and in tables."""
 
 import json
 from typing import Any
@@ -9,16 +9,16 @@ from django_delayq.management.delayq.terminal import Write
 from django_delayq.management.delayq.times import instant
 
 _SHOWN = 200
-"""The most characters of data in a table; --json shows all."""
+"""The most characters of data in a table; `--json` shows all."""
 
 
 def write_json(write: Write, value: Any) -> None:
-    """`value` as one line of JSON in ASCII, so that nothing in it reaches the terminal as a control character."""
+    """Write `value` as one line of JSON in ASCII, so that no control character in it reaches the terminal."""
     write(json.dumps(value))
 
 
 def message_shape(info: Info) -> dict[str, Any]:
-    """The documented JSON shape of one message. `data` is null and `unreadable` true when the body is no JSON."""
+    """Return the documented JSON shape of one message. `data` is null and `unreadable` true if the body is no JSON."""
     data, readable = _decode(info.body)
     return {
         "id": info.id,
@@ -45,7 +45,7 @@ def message_shape(info: Info) -> dict[str, Any]:
 
 
 def pause_shape(pause: Pause) -> dict[str, Any]:
-    """The documented JSON shape of one pause."""
+    """Return the documented JSON shape of one pause."""
     return {
         "queue": pause.queue,
         "key": pause.key,
@@ -56,7 +56,7 @@ def pause_shape(pause: Pause) -> dict[str, Any]:
 
 
 def data_text(info: Info) -> str:
-    """The data on one line, cut when long."""
+    """Return the data on one line, cut when long."""
     body = info.body
     text = body.decode(errors="backslashreplace")
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(body)} bytes; --json shows all)"

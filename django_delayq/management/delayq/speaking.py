@@ -1,4 +1,4 @@
-"""How a command speaks to a terminal: in harmless lines, and of what goes wrong in one."""
+"""Write the output of a command to a terminal, in harmless lines; an error is one such line too."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +14,11 @@ from django_delayq.management.delayq.terminal import Write, clean, leave_broken_
 
 @contextmanager
 def speaking(stdout: OutputWrapper, using: str) -> Iterator[Write]:
-    """Gives what writes a line. Of an alias, a database, a broker or a file that fails comes a `CommandError`, in one
-    line without a password; and a quiet end with 1 when nobody reads on."""
+    """Yield a function that writes a line.
+
+    An error of an alias, a database, a broker or a file in the block becomes a `CommandError`, in one line without a
+    password. If nobody reads the output any more, the command ends quietly with 1.
+    """
     try:
         yield partial(_write, stdout)
         stdout.flush()

@@ -1,4 +1,4 @@
-"""`delayq status`: every figure of one alias."""
+"""`delayq status`: show every figure of one alias."""
 
 from argparse import ArgumentParser
 from collections.abc import Mapping
@@ -17,10 +17,12 @@ HELP = "Counts per state, queue and key, what is parked, what is paused, next du
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add `--json`."""
     add_json(parser)
 
 
 def run(options: Options, write: Write) -> None:
+    """Write the figures of the alias."""
     seen = status(options["using"])
     if options["json"]:
         write_json(write, {"alias": options["using"], **status_shape(seen)})

@@ -1,4 +1,4 @@
-"""`delayq status --json`: the documented shape."""
+"""The documented shape of `delayq status --json`."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from django_delayq.monitor import Hour, Status, Throughput, WaitingSet
 
 
 def status_shape(seen: Status) -> dict[str, Any]:
-    """All figures."""
+    """Return all figures of an alias in the documented JSON shape."""
     return {
         **instant("now", seen.now_ms),
         "server": {

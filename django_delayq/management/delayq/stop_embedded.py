@@ -1,4 +1,4 @@
-"""`delayq stop-embedded`: end the Redis server behind embedded://."""
+"""`delayq stop-embedded`: stop the Redis server behind embedded://."""
 
 from argparse import ArgumentParser
 
@@ -13,10 +13,11 @@ HELP = "Stop the Redis server of embedded://, its data on disk. A site or worker
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """--using says it all."""
+    """Add nothing: `--using` names the alias."""
 
 
 def run(options: Options, write: Write) -> None:
+    """Stop the server. Raises `CommandError` if the alias has no embedded server."""
     from django_delayq.brokers.redis.embedded import stop  # needs fcntl, which Windows lacks
 
     location = get_alias(options["using"]).location

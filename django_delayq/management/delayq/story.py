@@ -1,4 +1,4 @@
-"""What a store tells of a message beside what a broker could: every attempt, its row, its alarm."""
+"""Write the facts on a message that only a store has: its attempts, its row, and its alarm."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from django_delayq.support.units import to_text
 
 
 def story_lines(explanation: Explanation) -> Iterator[str]:
-    """As people read it."""
+    """Yield the facts as lines for people; none without a store."""
     story, now_ms = explanation.story, explanation.now_ms
     if story is None:
         return
@@ -31,7 +31,7 @@ def story_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def story_shape(explanation: Explanation) -> dict[str, Any] | None:
-    """The documented JSON shape; None without a store."""
+    """Return the documented JSON shape; None without a store."""
     story = explanation.story
     if story is None:
         return None

@@ -1,4 +1,4 @@
-"""What the subcommands write to a terminal and ask on it. Ids, keys and data come from outside and are not trusted."""
+"""Write to a terminal, and ask on it. Ids, keys and data come from outside and are not trusted."""
 
 import os
 import sys
@@ -10,16 +10,16 @@ from django.core.management.base import CommandError
 from django_delayq.support.redaction import one_line
 
 Write = Callable[[str], None]
-"""Writes one line."""
+"""A function that writes one line."""
 
 
 def clean(text: str, encoding: str = "utf-8") -> str:
-    """`text` on one line and harmless to a terminal: control characters, and what `encoding` lacks, as escapes."""
+    """Return `text` on one line. Control characters, and characters that `encoding` lacks, become escapes."""
     return one_line(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def write_table(write: Write, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as their widest cell. Writes nothing when there are no rows."""
+    """Write columns as wide as their widest cell; nothing if there are no rows."""
     if not rows:
         return
     cells = [head, *([clean(cell) for cell in row] for row in rows)]
@@ -29,12 +29,12 @@ def write_table(write: Write, head: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def counted(count: int, noun: str) -> str:
-    """1 message, 2 messages."""
+    """Return the count with its noun: 1 message, 2 messages."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def confirm(question: str) -> None:
-    """Return when the answer is yes. Raises `CommandError` for any other, and when nobody is there to answer."""
+    """Return if the answer is yes. Raises `CommandError` for any other answer, and if nobody is there to answer."""
     try:
         answer = input(f"{clean(question)} Type 'yes' to go on: ")
     except EOFError:
@@ -46,6 +46,6 @@ def confirm(question: str) -> None:
 
 
 def leave_broken_pipe() -> NoReturn:
-    """End quietly, with 1, when nobody reads on, as after `| head`."""
+    """End quietly with 1, because nobody reads the output any more, as after `| head`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
     raise SystemExit(1)

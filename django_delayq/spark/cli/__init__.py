@@ -1,1 +1,1 @@
-"""The jobs on the command line: `manage.py delayq_spark`, a module each."""
+"""The jobs of `manage.py delayq_spark`, a module each."""

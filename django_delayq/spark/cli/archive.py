@@ -1,4 +1,4 @@
-"""`delayq_spark archive`: what ended long ago, from the tables into a lake."""
+"""`delayq_spark archive`: move what ended long ago from the tables into a lake."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -15,6 +15,7 @@ HELP = "Move what ended into Parquet, and out of its table. Run again after a ki
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the lake, the age, the table, and the size of a chunk."""
     parser.add_argument("--lake", required=True, metavar="PATH", help="A directory, or the URI of one.")
     parser.add_argument("--before", type=instant, required=True, metavar="WHEN", help="A time in UTC, or an age: 30d.")
     parser.add_argument("--table", choices=ARCHIVED, help="One of the tables. Default: both.")
@@ -24,6 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
+    """Archive the tables, and write how much was moved. Return the exit code."""
     lake = Lake(options["lake"])
     for table in [options["table"]] if options["table"] else ARCHIVED:
         done = archive(spark, options["using"], lake, table, options["before"], chunk_rows=options["chunk"])

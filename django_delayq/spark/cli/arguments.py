@@ -1,4 +1,4 @@
-"""Options that more than one job takes, and types for argparse."""
+"""The options that more than one job takes, and types for argparse."""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, date, datetime, time, timedelta
@@ -17,7 +17,7 @@ FORMATS = ("csv", "parquet", "json", "orc", *_WITHOUT_FILES)
 
 
 def add_rows(parser: ArgumentParser) -> None:
-    """--from and what belongs to it, for a job that reads the business's rows."""
+    """Add `--from` and the options that belong to it, for a job that reads the site's own rows."""
     parser.add_argument(
         "--from", dest="source", metavar="PATH", help="Where the rows are: a file, a directory, an URI."
     )
@@ -33,7 +33,7 @@ def add_rows(parser: ArgumentParser) -> None:
 
 
 def rows_of(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
-    """The rows that --from names. CSV has a header, and is text."""
+    """Return the rows that `--from` names. CSV must have a header, and its columns are text."""
     reader = spark.read.format(options["format"])
     if options["format"] == "csv":
         reader = reader.option("header", "true").option("mode", "FAILFAST")
@@ -61,12 +61,12 @@ def _loaded(reader: DataFrameReader, source: str | None) -> DataFrame:
 
 
 def names(text: str) -> list[str]:
-    """Names, with commas between them."""
+    """Return names from a text with commas between them."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def quiet_hours(text: str) -> tuple[time, time]:
-    """ "21:00-08:00" """
+    """Return the start and end of quiet hours such as 21:00-08:00."""
     start, _, end = text.partition("-")
     try:
         found = time.fromisoformat(start.strip()), time.fromisoformat(end.strip())
@@ -78,7 +78,7 @@ def quiet_hours(text: str) -> tuple[time, time]:
 
 
 def holidays(text: str) -> frozenset[date]:
-    """Dates with commas between them, or a file with one a line."""
+    """Return dates from a text with commas between them, or from a file with one in each line."""
     lines = Path(text).read_text().split() if Path(text).is_file() else names(text)
     try:
         return frozenset(map(date.fromisoformat, lines))
@@ -87,7 +87,7 @@ def holidays(text: str) -> frozenset[date]:
 
 
 def seconds(text: str) -> int:
-    """A length of time such as "2h", in whole seconds."""
+    """Return a length of time such as 2h in whole seconds."""
     try:
         return to_ms(text, "a length of time") // 1000
     except ValueError as error:
@@ -95,14 +95,14 @@ def seconds(text: str) -> int:
 
 
 def picture(text: str) -> str:
-    """ "forecast.svg", or "forecast.png" """
+    """Return the name of a picture such as forecast.svg or forecast.png, checked."""
     if not text.lower().endswith((".svg", ".png")):
         raise ArgumentTypeError(f"{text!r} is no picture that can be drawn; end the name with .svg or .png.")
     return text
 
 
 def instant(text: str) -> datetime:
-    """A time in UTC, or a length of time: so long ago."""
+    """Return an instant from a time in UTC, or from an age such as 30d."""
     try:
         found = datetime.fromisoformat(text)
         return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""`delayq_spark compact`: the small files of a lake into few."""
+"""`delayq_spark compact`: merge the small files of a lake."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -14,10 +14,12 @@ HELP = "Make one file of those in each directory of a lake. Run again after a ki
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the lake."""
     parser.add_argument("--lake", required=True, metavar="PATH", help="A directory, or the URI of one.")
 
 
 def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
+    """Compact the lake, and write how many files there were. Return the exit code."""
     for table in ARCHIVED:
         done = compact(Lake(options["lake"]), table)
         write(f"{table}: {done.files} files into {done.directories}.")

@@ -1,4 +1,4 @@
-"""The jobs by name, and how one is run."""
+"""The jobs by name, and the function that runs one."""
 
 import sys
 from argparse import ArgumentParser
@@ -18,14 +18,14 @@ from django_delayq.spark.session import build_session
 
 
 class Job(Protocol):
-    """What each module of a job has."""
+    """The interface of the module of a job."""
 
     HELP: str
 
     def add_arguments(self, parser: ArgumentParser) -> None: ...
 
     def run(self, spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
-        """Gives the exit code."""
+        """Run the job, and return the exit code."""
 
 
 JOBS: dict[str, Job] = {
@@ -39,15 +39,15 @@ JOBS: dict[str, Job] = {
 
 
 _LOG_LEVELS = ("OFF", "FATAL", "ERROR", "WARN")
-"""Of Spark, by --verbosity. Its errors are tracebacks; what ends a job is told in a line anyway."""
+"""Spark's log level, by `--verbosity`. Its errors are tracebacks, and a job that fails ends with one line anyway."""
 
 
 def run_job(name: str, options: dict[str, Any], write: Callable[[str], None]) -> int:
-    """Run a job on a session of its own, or on that of `spark-submit`. Gives its exit code; raises `SparkError`.
+    """Run a job on a session of its own, or on that of `spark-submit`. Return its exit code; raises `SparkError`.
 
-    On a terminal Spark shows how far it is. A Ctrl-C stops the session, and so what its processes still do.
+    On a terminal Spark shows its progress. A Ctrl-C stops the session, and with it the work of its processes.
     """
-    get_alias(options["using"])  # an alias that there is not need not wait for Java to start
+    get_alias(options["using"])  # an unknown alias is reported before Java has started
     with without_tracebacks():
         try:
             spark = _session(name, options)

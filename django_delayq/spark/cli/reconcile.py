@@ -1,4 +1,4 @@
-"""`delayq_spark reconcile`: what should be against what is."""
+"""`delayq_spark reconcile`: compare the messages that there should be with those that there are."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -19,13 +19,14 @@ _SHOWN = 20
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the plan, the lake, and the place of the differences."""
     add_plan(parser)
     parser.add_argument("--lake", metavar="PATH", help="What was archived there counts as sent.")
     parser.add_argument("--out", metavar="PATH", help="A directory for the differences, in Parquet.")
 
 
 def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
-    """1 if there are differences."""
+    """Write the differences. Return the exit code: 1 if there are any."""
     using, lake = options["using"], Lake(options["lake"]) if options["lake"] else None
     expected, _ = planned(rows_of(spark, options), messages_of(options), plan_of(options))
     found = differences(expected, known(spark, using, options["key"], tag=options["tag"], lake=lake))

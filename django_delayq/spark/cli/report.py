@@ -1,4 +1,4 @@
-"""`delayq_spark report`: how late and how long, as Parquet and as a page."""
+"""`delayq_spark report`: report how late messages started and how long they took, as Parquet and as a page."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -17,6 +17,7 @@ HELP = "Figures of what has ended: lateness and duration, retries and failures, 
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the lake, the span of time, and the outputs."""
     parser.add_argument("--lake", metavar="PATH", help="Read what was archived there too.")
     parser.add_argument(
         "--since",
@@ -32,6 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
+    """Compute the figures, and write them to each output. Return the exit code."""
     rows = ended(spark, options["using"], Lake(options["lake"]) if options["lake"] else None)
     if options["since"]:
         hour = options["since"].replace(minute=0, second=0, microsecond=0)  # figures are of whole hours

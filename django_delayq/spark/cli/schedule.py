@@ -1,4 +1,4 @@
-"""`delayq_spark schedule`: a message for each row, when the plan says."""
+"""`delayq_spark schedule`: send a message for each row, due by a plan."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -21,7 +21,7 @@ HELP = "Send a message for each row of a file or table, due by an expression and
 
 
 def add_plan(parser: ArgumentParser) -> None:
-    """What the rows become, and when. `reconcile` takes the same."""
+    """Add the options that say which messages the rows become, and when they are due. `reconcile` takes the same."""
     add_rows(parser)
     parser.add_argument("--key", required=True, help="The execute key.")
     parser.add_argument(
@@ -44,6 +44,7 @@ def add_plan(parser: ArgumentParser) -> None:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Add the plan, and the options of the write."""
     add_plan(parser)
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--data", type=names, default=[], metavar="COLUMNS", help="The fields of the data.")
@@ -58,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def plan_of(options: dict[str, Any]) -> Plan:
-    """The plan that the options ask for."""
+    """Return the plan that the options ask for."""
     zone = options["zone_column"] or "'" + options["zone"].replace("'", "") + "'"
     return Plan(
         due=options["due"],
@@ -72,7 +73,7 @@ def plan_of(options: dict[str, Any]) -> Plan:
 
 
 def messages_of(options: dict[str, Any]) -> Messages:
-    """The messages that the options ask for."""
+    """Return the messages that the options ask for."""
     bare = options.get("bare_data")
     return Messages(
         key=options["key"],
@@ -92,11 +93,11 @@ def _of_write(options: dict[str, Any]) -> dict[str, str]:
 
 
 def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
-    """Forecast, then send unless it is a dry run."""
+    """Write the forecast, then send unless it is a dry run. Return the exit code."""
     alias = get_alias(options["using"])
     check_key(alias, options["key"])
     given = _of_write(options)
-    if not options["dry_run"]:  # else it would be found out after the forecast
+    if not options["dry_run"]:  # so that it is not found out after the forecast
         check_sink(alias, WriteOptions.of(given))
     out, forecast = planned(rows_of(spark, options), messages_of(options), plan_of(options))
     for line in forecast.lines():

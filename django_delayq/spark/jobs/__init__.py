@@ -1,1 +1,1 @@
-"""Jobs over DataFrames; `manage.py delayq_spark` is a thin way to call them."""
+"""Jobs over DataFrames. `manage.py delayq_spark` only calls them."""

@@ -1,8 +1,9 @@
-"""What ended long ago, from its table into a lake of Parquet: none lost and none twice, whenever the job is killed.
+"""Move what ended long ago from its table into a lake of Parquet.
 
-Chunk by chunk: the rows are written below `_unfinished`; a note says that they are whole; the files are moved to their
-places; in one transaction the table loses exactly the rows that those files hold, or nothing; the note is removed.
-Whoever runs the job again ends what a killed one began. Two at once on one lake are not meant.
+No row is lost or doubled, whenever the job is killed. It goes chunk by chunk. The rows are written below `_unfinished`.
+A note says that they are whole. The files are moved to their places. In one transaction the table loses exactly the
+rows in those files, or none. The note is removed. The next run of the job ends what a killed one began. Two runs at
+once on one lake are not supported.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What a run has moved, of a killed run before it too, and chunks that it gave back to the tables."""
+    """The rows and chunks that a run moved, the rows of a killed run before it, and the chunks put back into tables."""
 
     rows: int = 0
     chunks: int = 0
@@ -42,7 +43,10 @@ class Archived:
 def archive(
     spark: SparkSession, using: str, lake: Lake, table: str, before: datetime, *, chunk_rows: int = CHUNK_ROWS
 ) -> Archived:
-    """Move rows of "finish" or "error" that ended before then. Raises `SparkError` where that can't be."""
+    """Move rows of "finish" or "error" that ended before the instant `before`.
+
+    Raises `SparkError` if that can't be done.
+    """
     if table not in ARCHIVED:
         raise SparkError(f"table={table!r} has nothing that ended: give 'finish' or 'error'.")
     check_zone(spark)
@@ -63,7 +67,7 @@ def archive(
 
 
 def database_of(using: str) -> Database:
-    """The database of an alias's store. Raises `SparkError` where there is none."""
+    """Return the database of an alias's store. Raises `SparkError` if it has none."""
     broker = get_broker(using)
     if not isinstance(broker, StoredBroker):
         raise SparkError(f"{using!r} has no store, so there are no tables.")
@@ -71,7 +75,7 @@ def database_of(using: str) -> Database:
 
 
 def recover(lake: Lake, database: Database) -> tuple[int, int]:
-    """End what a killed run began. Gives how many rows that moved, and how many chunks were given back."""
+    """End what a killed run began. Return how many rows that moved, and how many chunks were returned to the tables."""
     rows = given_back = 0
     for chunk, note in lake.unfinished():
         if not chunk.startswith(f"{database.alias}-"):
@@ -85,7 +89,7 @@ def recover(lake: Lake, database: Database) -> tuple[int, int]:
 
 
 def _next_span(database: Database, table: str, before: datetime, chunk_rows: int) -> tuple[int, int] | None:
-    """The first and last pk of the next rows to move."""
+    """Return the first and last pk of the next rows to move; None if there are none."""
     ((first, last),) = database.rows(
         "SELECT min(id), max(id) FROM (SELECT r.id FROM"  # noqa: S608  # a table of ours
         f" {table} r WHERE r.alias = %s AND r.ended_at < %s ORDER BY r.id LIMIT {chunk_rows:d}) AS next",
@@ -100,7 +104,10 @@ def _rows(spark: SparkSession, using: str, table: str, before: datetime, first: 
 
 
 def _move_chunk(lake: Lake, database: Database, table: str, rows: DataFrame, chunk: str) -> int:
-    """Gives how many rows were moved; 0 where some have left the table meanwhile, and the rest stays there."""
+    """Return how many rows were moved.
+
+    It is 0 if some have left the table meanwhile: then all the others stay there.
+    """
     _write(lake, rows, chunk)
     note = _note(lake, table, chunk)
     lake.note(chunk, note)
@@ -108,7 +115,7 @@ def _move_chunk(lake: Lake, database: Database, table: str, rows: DataFrame, chu
 
 
 def _write(lake: Lake, rows: DataFrame, chunk: str) -> None:
-    # The columns of the directories are beside those of the rows, so that a key in a file is the text that it was.
+    # The directories have columns of their own beside those of the rows, so that a key in a file stays the text it was.
     placed = rows.withColumn("date", f.to_date("ended_at")).withColumn("of_key", f.col("key"))
     placed = placed.repartition("date", "of_key")
     writer = placed.write.mode("overwrite").option("compression", "zstd")
@@ -124,7 +131,7 @@ def _note(lake: Lake, table: str, chunk: str) -> dict[str, Any]:
 
 
 def _end(lake: Lake, database: Database, chunk: str, note: dict[str, Any]) -> int:
-    """From the note on: every step may have been done already."""
+    """Do the steps that follow the note. Each may have been done already."""
     for start, end in note["moves"].items():
         lake.move(start, end)
     files = list(note["moves"].values())
@@ -138,7 +145,10 @@ def _end(lake: Lake, database: Database, chunk: str, note: dict[str, Any]) -> in
 
 
 def _take(database: Database, table: str, pks: Sequence[int]) -> bool:
-    """Have the table lose just these rows, or have lost them. False where some went elsewhere: nothing is changed."""
+    """Remove exactly these rows from the table, or find that an earlier run has done so.
+
+    Return False, with nothing changed, if some of them have moved elsewhere.
+    """
     with transaction.atomic(database.using):
         removed = remove(database, table, pks)
         if removed == len(pks) or (removed == 0 and not _are_anywhere(database, pks)):
@@ -156,7 +166,7 @@ def _are_anywhere(database: Database, pks: Sequence[int]) -> bool:
 
 
 def read_lake(spark: SparkSession, lake: Lake, table: str) -> DataFrame | None:
-    """What the lake holds of a table, with the columns that the table has; None where it holds nothing."""
+    """Return the rows that the lake holds of a table, with the table's columns; None if there are none."""
     if not lake.files(table):
         return None
     return spark.read.parquet(lake.uri(table)).drop("date", "of_key")

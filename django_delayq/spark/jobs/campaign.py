@@ -1,4 +1,4 @@
-"""How far a schedule has come: its messages by what has become of them, and its forecast end."""
+"""Measure the progress of a schedule: what has become of its messages, and when it is expected to end."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,13 +10,15 @@ from django_delayq.spark.errors import SparkError
 from django_delayq.support.timestamps import from_ms
 
 LATELY = timedelta(minutes=10)
-"""The pace is that of so long before."""
+"""The pace is measured over this time before now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """Messages of a tag, `at` this time. `last_due_at` is None when none is left; `ended_lately` are those that
-    finished or failed in the last `LATELY`."""
+    """The messages of a tag, as they are `at` a time.
+
+    `last_due_at` is None if none is left. `ended_lately` are those that finished or failed in the last `LATELY`.
+    """
 
     at: datetime
     waiting: int
@@ -29,14 +31,15 @@ class Campaign:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return how many messages there are."""
         return self.waiting + self.finished + self.cancelled + self.failed
 
     @property
     def ends_at(self) -> datetime | None:
-        """The forecast end: when the last is due, and not before what is due has ended, at the pace of `LATELY`.
+        """Return the forecast end, or None if there is no forecast.
 
-        None when none is left, and when some are due and none has ended lately.
+        It is when the last is due, but not before the overdue ones have ended at the pace of `LATELY`. It is None if
+        none is left, and if some are overdue and none has ended lately.
         """
         if self.last_due_at is None or not self.overdue:
             return self.last_due_at
@@ -45,7 +48,7 @@ class Campaign:
         return max(self.last_due_at, self.at + self.overdue * LATELY / self.ended_lately)
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """Return the progress in lines for a terminal."""
         if not self.total:
             return ["There is no message of this tag."]
         done = self.total - self.waiting
@@ -71,7 +74,10 @@ def _instant(at: datetime) -> str:
 
 
 def campaign(spark: SparkSession, using: str, tag: str) -> Campaign:
-    """Count the messages of a tag. Needs a store: a broker alone forgets what has ended. Raises `SparkError`."""
+    """Count the messages of a tag.
+
+    It needs a store, because a broker alone forgets what has ended. Raises `SparkError`.
+    """
     if get_alias(using).store is None:
         raise SparkError(f"{using!r} has no store, and a broker alone forgets what has ended.")
     left = _of(spark, using, "ready", tag, "due_at").agg(

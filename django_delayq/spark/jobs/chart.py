@@ -1,4 +1,4 @@
-"""A forecast as a picture with a bar for each hour: an SVG that any browser opens, or a PNG to be mailed."""
+"""Draw a forecast with a bar for each hour, as an SVG that any browser opens, or as a PNG to be mailed."""
 
 from collections.abc import Callable, Iterator, Mapping
 from html import escape
@@ -23,12 +23,15 @@ class _Bar(NamedTuple):
 
 
 def an_hour(number: int) -> str:
-    """How often, in words."""
+    """Return a rate in words."""
     return f"{number} an hour"
 
 
 def svg(hours: Mapping[int, int], title: str, words: Callable[[int], str] = an_hour) -> str:
-    """Numbers by the hour (its begin in epoch ms), those without any too. A bar's tooltip tells its own in `words`."""
+    """Draw numbers by the hour (its begin in epoch ms), also hours without any.
+
+    A bar's tooltip is its number in `words`.
+    """
     bars = [
         f'<rect x="{bar.x:.2f}" y="{_HEIGHT - bar.height:.2f}" width="{bar.width:.2f}" height="{bar.height:.2f}">'
         f"<title>{_at(bar.hour)} UTC: {words(bar.number)}</title></rect>"
@@ -46,7 +49,7 @@ def svg(hours: Mapping[int, int], title: str, words: Callable[[int], str] = an_h
 
 
 def png(hours: Mapping[int, int]) -> bytes:
-    """The same, as dots."""
+    """Draw the same as a PNG."""
     image = Image.new("RGB", (_WIDTH, _HEIGHT + _FOOT), "white")
     draw = ImageDraw.Draw(image)
     for bar in _bars(hours):
@@ -78,7 +81,7 @@ def _highest(hours: Mapping[int, int]) -> int:
 
 
 def _ends(hours: Mapping[int, int]) -> tuple[str, str]:
-    """When the picture begins and ends."""
+    """Return the times where the picture begins and ends."""
     first, last = _span(hours)
     return _at(first), f"{_at(last + HOUR_MS)} UTC"
 

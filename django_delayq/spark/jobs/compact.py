@@ -1,8 +1,8 @@
-"""Many small files of a lake into few: none of their rows lost and none twice, whenever the job is killed.
+"""Merge the small files of a lake. No row is lost or doubled, whenever the job is killed.
 
-A directory at a time: its files are written into one below `_unfinished`; a note names both; the small ones are
-removed; the new one is moved to its place; the note is removed. In between a reader may miss rows of that directory,
-which are not lost.
+It goes directory by directory. The files are written into one below `_unfinished`. A note names both. The small files
+are removed. The new file is moved to its place. The note is removed. In between a reader may miss rows of that
+directory, which are not lost.
 """
 
 import uuid
@@ -18,14 +18,14 @@ from django_delayq.spark.jobs.lake import UNFINISHED, Lake
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """Directories in which several files became one, and how many files there were in them."""
+    """How many directories had several files that became one, and how many files those were."""
 
     directories: int = 0
     files: int = 0
 
 
 def compact(lake: Lake, table: str) -> Compacted:
-    """Make one file of those in each directory of a table that has several."""
+    """Merge the files in each directory of a table that has several."""
     recover(lake)
     by_directory: dict[str, list[str]] = {}
     for path in lake.files(table):
@@ -55,7 +55,10 @@ def recover(lake: Lake) -> None:
 
 
 def _write(lake: Lake, files: list[str], path: str) -> int:
-    """A batch at a time: a directory may hold more than memory."""
+    """Write the rows of the files into one, and return how many there are.
+
+    A batch is in memory at a time, because a directory may hold more than memory.
+    """
     filesystem, root = located(lake.root)
     filesystem.create_dir(f"{root}/{UNFINISHED}", recursive=True)
     rows = 0
@@ -76,7 +79,7 @@ def _write(lake: Lake, files: list[str], path: str) -> int:
 
 
 def _end(lake: Lake, chunk: str, note: dict[str, Any]) -> None:
-    """From the note on: every step may have been done already."""
+    """Do the steps that follow the note. Each may have been done already."""
     for path in note["small"]:
         lake.remove(path)
     lake.move(f"{UNFINISHED}/{chunk}", note["one"])

@@ -1,7 +1,7 @@
-"""When rows are due: local times, moved by the rules of a plan, into instants.
+"""Find when rows are due: their local times, moved by the rules of a plan, as instants.
 
-The session's time zone must be UTC, as `build_session` has it: then Spark keeps a local time as it stands, and a clock
-change of the driver's own zone touches nothing.
+The session's time zone must be UTC, as `build_session` sets it: then Spark keeps a local time as it stands, and a clock
+change in the driver's own zone has no effect.
 """
 
 from collections.abc import Iterator
@@ -28,12 +28,13 @@ _WHY = "_why_"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How rows get their due times.
+    """The rules for due times.
 
-    `due` is an expression of SQL for a local time: a TIMESTAMP_NTZ, or text such as "2026-11-21 09:00". `zone` is one
-    for the name of a time zone. In quiet hours (from, until) nothing is due: it waits until they end. On weekends and
-    `holidays` nothing is due with `business_days`: it waits for the next one, at the same time of day. `spread_s` adds
-    up to so many seconds, the same for a row at each run; `max_per_second` delays what is over the rate.
+    `due` is an SQL expression for a local time: a TIMESTAMP_NTZ, or text such as "2026-11-21 09:00". `zone` is one for
+    the name of a time zone. In the `quiet` hours (from, until) nothing is due: it waits until they end. On `holidays`,
+    and with `business_days` on weekends, nothing is due: it waits for the next business day, at the same time of day.
+    `spread_s` delays a row by at most this many seconds, by the same number at each run. `max_per_second` delays rows
+    over the rate.
     """
 
     due: str
@@ -46,10 +47,10 @@ class Plan:
 
 
 def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
-    """The rows with an instant `due_at`, and in `moved` the reasons why it is not what the plan's `due` says.
+    """Add an instant `due_at`, and in `moved` the reasons why it is not what the plan's `due` says.
 
-    A local time that a clock change skips is due as much later as it skips; of one that comes twice, the first counts.
-    Raises `SparkError` for a wrong expression, a zone that there is not, or a session whose time zone is not UTC.
+    A local time that a clock change skips is due later by the length of the skip. If it comes twice, the first one
+    counts. Raises `SparkError` for a wrong expression, an unknown zone, or a session whose time zone is not UTC.
     """
     check_zone(rows.sparkSession)
     rows = rows.withColumn(_FIRST, f.expr(plan.due)).withColumn(_ZONE, f.expr(plan.zone))
@@ -63,7 +64,7 @@ def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
     rows = rows.withColumn(_FIRST, f.col(_FIRST).try_cast("timestamp_ntz")).withColumn(_LOCAL, f.col(_FIRST))
     reasons: list[Column] = []
     for reason, moved in _local_moves(plan):
-        why = f"{_WHY}{len(reasons)}"  # a column, since the rules that follow change the local time
+        why = f"{_WHY}{len(reasons)}"  # a column, because the rules that follow change the local time
         rows = rows.withColumn(why, _why(reason, moved != f.col(_LOCAL))).withColumn(_LOCAL, moved)
         reasons.append(f.col(why))
     rows = rows.withColumn(_UTC, f.convert_timezone(f.col(_ZONE), f.lit("UTC"), f.col(_LOCAL)))
@@ -79,7 +80,7 @@ def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
 
 
 def in_quiet_hours(plan: Plan) -> Column:
-    """Whether a row with a due time is due in them after all: spreading and a rate delay it further."""
+    """Return whether a row is due in quiet hours after all, because spreading or a rate delays it further."""
     if plan.quiet is None:
         return f.lit(False)
     utc = f.col(DUE).cast("timestamp_ntz")
@@ -87,16 +88,16 @@ def in_quiet_hours(plan: Plan) -> Column:
 
 
 def without_zone(rows: DataFrame) -> DataFrame:
-    """The rows without what `in_quiet_hours` needed."""
+    """Drop the column that `in_quiet_hours` needs."""
     return rows.drop(_ZONE)
 
 
 def _local_moves(plan: Plan) -> Iterator[tuple[str, Column]]:
-    """Each rule that moves a local time, with what it makes of it. A rule never undoes one before it."""
+    """Yield each rule that moves a local time, with the moved time. A rule never undoes one before it."""
     local = f.col(_LOCAL)
     if plan.quiet is not None:
         start, end = plan.quiet
-        # Before midnight they end on the next day.
+        # For a local time before midnight they end on the next day.
         days = f.when(_seconds(local) >= _of_day(start), 1).otherwise(0) if start > end else f.lit(0)
         ends = _at(f.date_add(f.to_date(local), days), end)
         yield QUIET, f.when(_is_quiet(local, plan.quiet), ends).otherwise(local)

@@ -1,4 +1,4 @@
-"""What a schedule will do, before it does it: messages per hour, the peak, what was moved and why."""
+"""Forecast a schedule before it is sent: messages per hour, the peak, and how many were moved and why."""
 
 from dataclasses import dataclass, field
 
@@ -12,9 +12,9 @@ _MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Rows by hour (its begin in epoch ms), and by why they were moved.
+    """Rows by hour (its begin in epoch ms), and by the reason why they were moved.
 
-    `undue` have no due time, `quiet` one in the quiet hours.
+    `undue` rows have no due time, `quiet` rows one in the quiet hours.
     """
 
     rows: int
@@ -26,7 +26,7 @@ class Forecast:
     quiet: int = 0
 
     def lines(self) -> list[str]:
-        """The forecast for a terminal."""
+        """Return the forecast in lines for a terminal."""
         if not self.hours:
             return ["No rows."]
         first, last = min(self.hours), max(self.hours)
@@ -39,7 +39,7 @@ class Forecast:
 
 
 def forecast(rows: DataFrame, quiet: Column) -> Forecast:
-    """Count rows that have a due time and the reasons for it; `quiet` tells those due where nothing may be due."""
+    """Count rows with a due time and the reasons for it. `quiet` says of a row whether it is due in quiet hours."""
     minute = f.floor(f.unix_millis(f.col(DUE)) / _MINUTE_MS) * _MINUTE_MS
     moved = [f.count_if(f.array_contains(MOVED, reason)).alias(reason) for reason in REASONS]
     counts = rows.groupBy(minute.alias("minute")).agg(

@@ -1,7 +1,7 @@
-"""A directory of Parquet files, on any file system that Arrow knows, and what was begun there and not ended.
+"""Handle a directory of Parquet files, on any file system that Arrow knows, and the unfinished work in it.
 
-What is being made is below `_unfinished`, where no reader of Parquet looks. A *note* there says that the files of a
-chunk are whole: whoever finds it ends what was begun. Without one, they are removed.
+Files that are being made are below `_unfinished`, where no reader of Parquet looks. A *note* there says that the files
+of a chunk are whole: the next run ends what was begun. Files without a note are removed.
 """
 
 import json
@@ -18,17 +18,19 @@ UNFINISHED = "_unfinished"
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """`root` is a path, or the URI of one (hdfs://…, s3://…)."""
+    """A directory of Parquet files. `root` is a path, or a URI (hdfs://…, s3://…)."""
 
     root: str
 
     def uri(self, path: str) -> str:
-        """A path below it, as Spark takes it."""
+        """Return a path in the lake in Spark's form."""
         return f"{self.root.rstrip('/')}/{path}"
 
     def files(self, path: str) -> list[str]:
-        """The Parquet files below a directory, if there is one, in order: those that a reader of it would find, not
-        what a speculative task of Spark that came too late left in `_temporary`."""
+        """Return the Parquet files below a directory in order; none if there is no such directory.
+
+        They are those that a reader would find. A late speculative task of Spark may leave others in `_temporary`.
+        """
         filesystem, root = located(self.root)
         selector = fs.FileSelector(f"{root}/{path}", recursive=True, allow_not_found=True)
         found = (each.path for each in filesystem.get_file_info(selector) if each.type == fs.FileType.File)
@@ -36,7 +38,7 @@ class Lake:
         return sorted(f"{path}/{name}" for name in below if "/_" not in f"/{name}")
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether there is such a file."""
         filesystem, root = located(self.root)
         return bool(filesystem.get_file_info(f"{root}/{path}").type == fs.FileType.File)
 
@@ -58,7 +60,7 @@ class Lake:
             filesystem.delete_file(info.path)
 
     def note(self, chunk: str, says: dict[str, Any]) -> None:
-        """Say that the files of a chunk are whole, at once or not at all."""
+        """Write the note that the files of a chunk are whole, at once or not at all."""
         filesystem, root = located(self.root)
         beside = f"{root}/{UNFINISHED}/{chunk}.part"
         with writing(self.root):
@@ -68,12 +70,12 @@ class Lake:
             filesystem.move(beside, f"{root}/{UNFINISHED}/{chunk}.json")
 
     def forget(self, chunk: str) -> None:
-        """Remove a chunk's note and all that is unfinished of it."""
+        """Remove a chunk's note and all its unfinished files."""
         for name in (f"{chunk}.json", f"{chunk}.part", chunk):
             self.remove(f"{UNFINISHED}/{name}")
 
     def unfinished(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
-        """The chunks that were begun and not ended, with their notes; None where there is none."""
+        """Yield the chunks that were begun and not ended, each with its note, or with None if it has none."""
         filesystem, root = located(self.root)
         found = filesystem.get_file_info(fs.FileSelector(f"{root}/{UNFINISHED}", allow_not_found=True))
         names = {each.base_name for each in found}
@@ -85,7 +87,7 @@ class Lake:
                 yield chunk, None
 
     def column(self, files: list[str], name: str) -> list[Any]:
-        """One column of some files, all their rows."""
+        """Return one column of some files, with the values of all rows."""
         filesystem, root = located(self.root)
         values: list[Any] = []
         for path in files:

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: tables, and charts by the hour."""
+"""Render a report as one HTML page that needs nothing else: tables, and charts by the hour."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
@@ -18,7 +18,7 @@ _MOST_KINDS = 50
 
 
 def page(figures: DataFrame, failures: DataFrame, title: str) -> str:
-    """The page of some figures, and of failures."""
+    """Return the page of figures and failures."""
     by_key = merged(figures, "queue", "key").orderBy("queue", "key").collect()
     by_hour = merged(figures.withColumn("at", hour_ms()), "at").orderBy("at").collect()
     quantiles = [f"{name} {rank}" for name in SKETCHES for rank in QUANTILES]
@@ -45,7 +45,7 @@ def _plot(title: str, hours: Mapping[int, int], words: Callable[[int], str] = an
 
 
 def _times(by_hour: Iterable[Row], name: str) -> dict[int, int]:
-    """Of hours in which something started."""
+    """Return a column by hour, of the hours in which something started."""
     return {row.at: max(row[name], 0) for row in by_hour if row[name] is not None}
 
 

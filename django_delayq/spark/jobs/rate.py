@@ -1,4 +1,4 @@
-"""Holding rows to a rate: what is over it is due later, in order, and as little later as can be."""
+"""Hold rows to a rate: rows over the rate are due later, in order, and as little later as possible."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +12,10 @@ _STARTS = StructType([StructField(_SECOND, LongType()), StructField(_START, Long
 
 
 def with_rate(rows: DataFrame, max_per_second: int, id: Column) -> DataFrame:
-    """The rows, with at most so many due in any second of the clock. Those of one due time go in the order of ids."""
+    """Delay rows so that at most `max_per_second` are due in any second of the clock.
+
+    Rows with one due time go in the order of ids.
+    """
     rows = rows.withColumn(_SECOND, f.unix_seconds(f.col(DUE)))
     counts = ((row[0], row[1]) for row in rows.groupBy(_SECOND).count().orderBy(_SECOND).toLocalIterator())
     starts = rows.sparkSession.createDataFrame(list(delayed(counts, max_per_second)), _STARTS)
@@ -25,9 +28,9 @@ def with_rate(rows: DataFrame, max_per_second: int, id: Column) -> DataFrame:
 
 
 def delayed(counts: Iterable[tuple[int, int]], max_per_second: int) -> Iterator[tuple[int, int]]:
-    """Of seconds and how many rows are due in each, in order: those with rows that must wait.
+    """Yield the seconds that have rows which must wait, from all seconds in order with their numbers of rows.
 
-    Gives with each the place in line of its first row, where `max_per_second` places are a second.
+    With each comes the place in line of its first row, where a second is `max_per_second` places.
     """
     free = 0
     for second, count in counts:

@@ -1,4 +1,4 @@
-"""What should be against what is: business tables against messages, tables against broker, lake against tables."""
+"""Compare what should be with what is: business tables with messages, tables with the broker, a lake with tables."""
 
 from functools import reduce
 
@@ -17,9 +17,9 @@ _KNOWN = ("id", "key", "tag", "scheduled_at", "sent_at")
 
 
 def known(spark: SparkSession, using: str, key: str, *, tag: str | None = None, lake: Lake | None = None) -> DataFrame:
-    """Every message of a key, and of a tag when given, wherever it is: `id`, `scheduled_at` and `sent_at`.
+    """Return every message of a key, and of a tag if given, wherever it is: `id`, `scheduled_at` and `sent_at`.
 
-    Without a store that is what waits.
+    Without a store these are the waiting messages.
     """
     sources = [WAITING] if get_alias(using).store is None else list(TABLES)
     reader = spark.read.format("delayq").options(using=using, columns=",".join(_KNOWN))
@@ -36,9 +36,10 @@ def known(spark: SparkSession, using: str, key: str, *, tag: str | None = None, 
 
 
 def differences(expected: DataFrame, actual: DataFrame) -> DataFrame:
-    """`id` and `difference` of what does not agree. Both have `id`; with `due_at` in `expected` times are compared too.
+    """Return the `id` and `difference` of messages that don't agree. Both arguments have `id`.
 
-    What was due before it was sent is scheduled for then: that is no difference.
+    If `expected` has `due_at`, times are compared too. It is no difference that a message which was due before it was
+    sent is scheduled for the time when it was sent.
     """
     at = f.col("due_at") if "due_at" in expected.columns else f.lit(None).cast("timestamp")
     wanted = expected.select("id", at.alias("_wanted"), f.lit(True).alias("_asked"))
@@ -50,7 +51,7 @@ def differences(expected: DataFrame, actual: DataFrame) -> DataFrame:
     )
     both = wanted.join(there, "id", "full")
     wanted_ms = f.ceil(f.unix_micros("_wanted") / 1000)
-    # What was sent for a time before it was sent is scheduled for when it was sent.
+    # A message that was due before it was sent is scheduled for the time when it was sent.
     differs = (wanted_ms != f.unix_millis("_at")) & (f.col("_at") != f.col("_sent_at"))
     found = (
         f.when(f.col("_there").isNull(), MISSING)
@@ -62,7 +63,7 @@ def differences(expected: DataFrame, actual: DataFrame) -> DataFrame:
 
 
 def in_lake_and_table(spark: SparkSession, using: str, lake: Lake) -> DataFrame:
-    """`id` and `difference` of rows of the lake that a table still has."""
+    """Return the `id` and `difference` of rows of the lake that a table still has."""
     reader = spark.read.format("delayq").options(using=using, columns="pk,id")
     tables = reduce(DataFrame.unionByName, (reader.option("table", name).load() for name in TABLES))
     both = tables.limit(0)
@@ -74,6 +75,9 @@ def in_lake_and_table(spark: SparkSession, using: str, lake: Lake) -> DataFrame:
 
 
 def tables_against_broker(spark: SparkSession, using: str) -> DataFrame:
-    """What `delayq audit` finds, as `difference`; its lines are of no one `id`, which is NULL."""
+    """Return the differences that `delayq audit` finds.
+
+    Their `id` is NULL, because a line may be about many messages.
+    """
     lines = get_broker(using).audit().differences
     return spark.createDataFrame([(None, line) for line in lines], "id string, difference string")

@@ -1,4 +1,4 @@
-"""How late and how long: figures for each day, hour, queue and key, from what has ended.
+"""Compute how late messages started and how long they took, for each day, hour, queue and key.
 
 Quantiles are kept as sketches (KLL, of Apache DataSketches), which can be merged: the quantiles of a quarter are those
 of all its messages, not averages of days. Times are UTC.
@@ -20,7 +20,10 @@ _READ = ("queue", "key", "due_at", "started_at", "ended_at", "failures")
 
 
 def ended(spark: SparkSession, using: str, lake: Lake | None = None) -> DataFrame:
-    """What has ended, of the tables and of the lake if given, with its `outcome`; a failure with its `fingerprint`."""
+    """Return the messages that have ended, from the tables, and from the lake if it is given.
+
+    Each has an `outcome` and a `fingerprint`. The fingerprint of a message that did not fail is empty.
+    """
     parts = []
     for table, extra in (("finish", "outcome"), ("error", "fingerprint")):
         reader = spark.read.format("delayq").options(using=using, table=table, columns=",".join([*_READ, extra]))
@@ -39,9 +42,9 @@ def _with_outcome(rows: DataFrame, table: str) -> DataFrame:
 
 
 def figures(rows: DataFrame) -> DataFrame:
-    """A row for each day, hour, queue and key: counts, and the sketches of lateness and duration in ms.
+    """Return a row for each day, hour, queue and key: counts, and the sketches of lateness and duration in ms.
 
-    Lateness is from when the last attempt was due to when its handler started.
+    Lateness is the time from when the last attempt was due until its handler started.
     """
     check_zone(rows.sparkSession)
     outcome = f.col("outcome")
@@ -58,32 +61,32 @@ def figures(rows: DataFrame) -> DataFrame:
 
 
 def merged(figures: DataFrame, *by: str) -> DataFrame:
-    """Figures of any days put together by some of their columns, with quantiles (`lateness_p95`, …) in ms."""
+    """Merge figures of any days by some of their columns, with quantiles (`lateness_p95`, …) in ms."""
     sums = [f.sum(name).alias(name) for name in COUNTS]
     together = figures.groupBy(*by).agg(*sums, *(f.kll_merge_agg_bigint(name).alias(name) for name in SKETCHES))
     return together.select(*by, *COUNTS, *(_quantile(name, rank) for name in SKETCHES for rank in QUANTILES))
 
 
 def _quantile(sketch: str, rank: str) -> Column:
-    # Of no value at all there is no quantile.
+    # A sketch without values has no quantiles.
     value = f.kll_sketch_get_quantile_bigint(f.col(sketch), f.lit(QUANTILES[rank]))
     return f.when(f.kll_sketch_get_n_bigint(f.col(sketch)) > 0, value).alias(f"{sketch}_{rank}")
 
 
 def failures(rows: DataFrame) -> DataFrame:
-    """A row for each day, hour, queue, key and kind of failure (`fingerprint`): how many failed so."""
+    """Count the failures of each day, hour, queue, key and kind of failure (`fingerprint`)."""
     failed = rows.where("outcome = 'failed'")
     return failed.groupBy(*_hour(), "queue", "key", "fingerprint").agg(f.count("*").alias("messages"))
 
 
 def kinds(failures: DataFrame) -> DataFrame:
-    """Failures of any days put together by key and kind, most first."""
+    """Merge failures of any days by key and kind, most frequent first."""
     together = failures.groupBy("key", "fingerprint").agg(f.sum("messages").alias("messages"))
     return together.orderBy(f.desc("messages"), "key", "fingerprint")
 
 
 def hour_ms() -> Column:
-    """When the hour of a row of figures, or of failures, began: epoch ms."""
+    """Return when the hour of a row of figures, or of failures, began, in epoch ms."""
     return (f.unix_date("date").cast("long") * 24 + f.col("hour")) * 3_600_000
 
 

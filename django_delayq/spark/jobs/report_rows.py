@@ -1,4 +1,4 @@
-"""A report as rows of the table `delayq_report`, which the admin shows without Spark."""
+"""Write a report as rows of the table `delayq_report`, which the admin shows without Spark."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _FIGURES = (*COUNTS, *(f"{name}_{rank}" for name in SKETCHES for rank in QUANTIL
 
 
 def show(figures: DataFrame, failures: DataFrame, using: str) -> int:
-    """Put the figures of each hour in the place of the last report, all at once. Gives how many rows that makes.
+    """Replace the last report by the figures of each hour, all at once. Return how many rows there are.
 
     Raises `SparkError` for an alias without a store.
     """

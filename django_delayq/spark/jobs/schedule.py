@@ -1,4 +1,4 @@
-"""A message for each row, when its plan says. What would happen is counted first; then it is sent, each once."""
+"""Send a message for each row, due by a plan. The messages are counted before they are sent, each of them once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from django_delayq.support.validation import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What the rows become: `data_columns` are the fields of the data, or with `bare` one column the data itself.
+    """The messages that rows become: `data_columns` are the fields of the data, or with `bare` one column is the data.
 
     The id is made of the key and `id_columns`.
     """
@@ -32,10 +32,10 @@ class Messages:
 
 
 def planned(rows: DataFrame, messages: Messages, plan: Plan) -> tuple[DataFrame, Forecast]:
-    """The messages as rows that a write takes, and what will be due when. Nothing is sent.
+    """Return the messages as rows for a write, and the forecast of when they are due. Nothing is sent.
 
-    Raises `SparkError` for a column that there is not or that no id can be made of, for rows without a due time, and
-    where spreading or the rate would have messages due in quiet hours.
+    Raises `SparkError` for a missing column, for one that no id can be made of, for rows without a due time, and if
+    spreading or the rate would have messages due in quiet hours.
     """
     _check_columns(rows, messages)
     id = _id(messages)
@@ -57,13 +57,13 @@ def planned(rows: DataFrame, messages: Messages, plan: Plan) -> tuple[DataFrame,
 
 
 def schedule(rows: DataFrame, messages: Messages, plan: Plan, **options: str) -> tuple[WriteSummary, Forecast]:
-    """Send them. `options` are those of a write: `using`, `job`, `onBadRow`, …"""
+    """Plan and send the messages. `options` are those of a write: `using`, `job`, `onBadRow` and so on."""
     out, seen = planned(rows, messages, plan)
     return send(out, **options), seen
 
 
 def send(out: DataFrame, **options: str) -> WriteSummary:
-    """Write messages, and give what the write has counted."""
+    """Write messages, and return the counts of the write."""
     with TemporaryDirectory(prefix="delayq-spark-") as directory:
         path = str(Path(directory) / "summary.json")
         out.write.format("delayq").mode("append").options(**{"summaryPath": path, **options}).save()
@@ -81,7 +81,10 @@ def _columns(messages: Messages, id: Column) -> list[Column]:
 
 
 def _id(messages: Messages) -> Column:
-    """As a write makes it of `idColumns`; null where one of them is null, which is a bad row then."""
+    """Return the id as a write makes it of `idColumns`.
+
+    It is null if one of them is null, which makes the row a bad one.
+    """
     parts = [f.lit(messages.key)]
     for name in messages.id_columns:
         text = f.replace(f.replace(f.col(name).cast("string"), f.lit("%"), f.lit("%25")), f.lit(":"), f.lit("%3A"))

@@ -1,1 +1,1 @@
-"""Reading: waiting messages, and the tables of a store."""
+"""Read waiting messages, and the tables of a store."""

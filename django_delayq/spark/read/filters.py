@@ -1,4 +1,4 @@
-"""Filters that a read does where the messages are, instead of Spark: on names, on instants (to the ms), on pks."""
+"""The filters that a read does itself, where the messages are: on names, on instants (to the ms), and on pks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _NEVER_NULL = ("pk", "id", "key", "queue", "due_at", "ended_at")
 
 @dataclass(slots=True)
 class Wanted:
-    """What rows must have, all of it: one of these names; instants (in ms) and pks from a first to a last one."""
+    """The conditions that rows must meet, all of them: a name out of some, and a span of instants (in ms) or pks."""
 
     names: dict[str, frozenset[str]] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Wanted:
 
     @property
     def narrows(self) -> bool:
-        """Whether anything but a range of pks is wanted."""
+        """Return whether there are other conditions than a span of pks."""
         return bool(self.names) or any(name != "pk" for name in (*self.first, *self.last))
 
     def one_of(self, column: str, names: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ class Wanted:
 
 
 def push(filters: Sequence[Filter], schema: StructType, wanted: Wanted) -> Iterator[Filter]:
-    """Add to `wanted` what it can say. Gives the filters that Spark must do."""
+    """Add to `wanted` the filters that it can express, and yield the others, which Spark must do."""
     types = {each.name: each.dataType for each in schema.fields}
     for one in filters:
         name = one.attribute[0] if hasattr(one, "attribute") and len(one.attribute) == 1 else ""
@@ -96,7 +96,7 @@ def _push_span(one: Filter, name: str, wanted: Wanted) -> bool:
 
 
 def _ends(value: Any) -> tuple[int, int] | None:
-    """The last ms or pk up to a value, and the first from it."""
+    """Return the last ms or pk up to a value, and the first from it; None for a value that is neither."""
     if type(value) is int:
         return value, value
     if not isinstance(value, datetime) or value.tzinfo is None:

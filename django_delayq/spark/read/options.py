@@ -9,21 +9,24 @@ from django_delayq.spark.read.shapes import SOURCES, WAITING
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """See docs/reference/spark.md."""
+    """The options of a read, see docs/reference/spark.md."""
 
     settings: str
     using: str
     source: str
-    """What is read: "waiting", or one of the tables."""
+    """The source of the rows: "waiting", or one of the tables."""
     columns: tuple[str, ...]
-    """None means all."""
+    """The columns to read; none means all."""
     partitions: int
     page_rows: int
     push_filters: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "ReadOptions":
-        """Raises `SparkError` for what is unknown or does not fit, naming the option, the value and the fix."""
+        """Return the options, checked.
+
+        Raises `SparkError` for one that is unknown or does not fit, with its name, value and fix.
+        """
         given = Given(options)
         settings, using = given.site()
         found = cls(

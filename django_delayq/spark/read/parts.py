@@ -1,4 +1,4 @@
-"""What one task reads."""
+"""The parts of a read, one for each task."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from pyspark.sql.datasource import InputPartition
 
 @dataclass
 class Part(InputPartition):
-    """Part of what is read."""
+    """A part of a read."""
 
 
 @dataclass
@@ -20,7 +20,7 @@ class KeyRange(Part):
 
 @dataclass
 class WaitSets(Part):
-    """What waits under these names ("queue:key") in one shard of a broker that carries messages."""
+    """The messages that wait under these names ("queue:key") in one shard of a broker that carries messages."""
 
     shard: int
     names: list[str]
@@ -28,7 +28,7 @@ class WaitSets(Part):
 
 @dataclass
 class EndedBetween(Part):
-    """What transactions from `start` on, up to but not with `end`, have put into a table."""
+    """The rows that transactions have put into a table, from number `start` up to, but not including, `end`."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""The read of one DataFrame. Spark's processes load this module before the site is set up, as with write/writer.py."""
+"""The read of one DataFrame. Like write/writer.py, it is loaded by Spark's processes before the site is set up."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,7 +13,7 @@ from django_delayq.spark.site import enter
 
 
 class Reader(DataSourceReader):
-    """See `pyspark.sql.datasource.DataSourceReader`. Made on the driver; tasks get copies."""
+    """A `pyspark.sql.datasource.DataSourceReader`. It is made on the driver, and tasks get copies."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -30,16 +30,16 @@ class Reader(DataSourceReader):
         alias = enter(self._options.settings, self._options.using)
         from django_delayq.spark.read.task import read
 
-        if not isinstance(partition, Part):  # of no parts Spark makes one
+        if not isinstance(partition, Part):  # if there are no parts, Spark makes one
             return iter(())
         return read(partition, self._options, self._wanted, self._schema, alias)
 
 
 class FilteringReader(Reader):
-    """Does filters where the messages are.
+    """A reader that filters where the messages are.
 
-    Not what a read does by itself: PySpark up to 4.3 keeps what it was told last. Of a DataFrame that is used with a
-    filter and then again without one, it would silently give what the filter keeps.
+    It is not the default, because PySpark up to 4.3 keeps the filters of the last use. A DataFrame that is used with a
+    filter and then again without one would silently give only the rows that the filter keeps.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # the API's name

@@ -1,4 +1,4 @@
-"""What there is to read, as columns."""
+"""The columns of each source of rows."""
 
 from collections.abc import Sequence
 
@@ -55,11 +55,11 @@ _SHAPES: dict[str, dict[str, DataType]] = {
 SOURCES = tuple(_SHAPES)
 
 _NAMES = {"pk": "id", "id": "message_id"}
-"""What a column is called in the table, where that differs."""
+"""The names of columns in the table, where those differ."""
 
 
 def schema_of(source: str, columns: Sequence[str]) -> StructType:
-    """The schema of what is read: those columns, or all. Raises `SparkError` for one that there is not."""
+    """Return the schema of a source: these columns, or all. Raises `SparkError` for a column that it does not have."""
     shape = _SHAPES[source]
     for name in columns:
         if name not in shape:
@@ -68,5 +68,5 @@ def schema_of(source: str, columns: Sequence[str]) -> StructType:
 
 
 def column(name: str) -> str:
-    """The column of the table, as SQL writes it."""
+    """Return the column of the table in SQL."""
     return f'r."{_NAMES.get(name, name)}"'

@@ -1,4 +1,4 @@
-"""The tables of a store, a page of pks at a time: no statement lasts, so none holds back what vacuum may remove."""
+"""Read the tables of a store, a page of pks at a time. No statement takes long, so none holds up vacuum."""
 
 from collections.abc import Iterator, Sequence
 from io import BytesIO
@@ -21,25 +21,28 @@ _WRAPS = 2**31  # transactions: what is older is frozen, and was read long ago
 
 
 class Query(NamedTuple):
-    """What is read of a table."""
+    """The rows of a table that are read."""
 
     table: str
     wanted: Wanted
     only_free: bool
-    """Of the ready table what nobody runs."""
+    """Whether only the rows of the ready table that nobody runs are read."""
     ended: EndedBetween | None = None
-    """Only what these transactions have put there."""
+    """Only rows that these transactions have put there, if given."""
 
 
 def settled(database: Database) -> int:
-    """The number of a transaction before which all have ended, on PostgreSQL."""
+    """Return a transaction number (on PostgreSQL): all transactions with a smaller one have ended."""
     ((xid,),) = database.rows("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
     return int(xid)
 
 
 def key_ranges(database: Database, query: Query, count: int, page_rows: int) -> list[KeyRange]:
-    """The pks that there are now, of those wanted, in at most `count` ranges of one length: in fewer where they are
-    few, or a filter leaves few rows, since a task costs more than some pages. What is sent later is not read."""
+    """Cut the present pks of the wanted rows into at most `count` ranges of equal length.
+
+    There are fewer ranges if there are few pks, or a filter leaves few rows, because a task costs more than some pages.
+    Messages that are sent later are not read.
+    """
     with database.available():
         ((first, last),) = database.rows(
             f"SELECT min(r.id), max(r.id) FROM {query.table} r WHERE r.alias = %s", [database.alias]
@@ -68,7 +71,7 @@ def _found(database: Database, query: Query, most: int) -> int:
 def read(
     database: Database, query: Query, part: KeyRange, page_rows: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in batches of at most `page_rows`."""
+    """Yield the rows of a range, in batches of at most `page_rows`."""
     with database.available():
         fetch = _copy if can_copy(database) else _select
         if fetch is _copy:
@@ -89,19 +92,20 @@ def read(
 
 
 def _page(database: Database, query: Query, after: int, last: int, page_rows: int) -> Sql:
-    """The first rows of a span of pks. It is short, so that any plan that a database makes of it is a fast one."""
+    """Return a query for the first rows of a span of pks. The span is short, so that any plan of a database is fast."""
     conditions, parameters = _conditions(database, query)
     where = " AND ".join(["r.id > %s", "r.id <= %s", *conditions])
     return Sql(f"FROM {query.table} r WHERE {where} ORDER BY r.id LIMIT {page_rows}", [after, last, *parameters])
 
 
 def _conditions(database: Database, query: Query) -> tuple[list[str], list[Any]]:
-    # The indexes begin with the alias. For all rows of a span that of the pks is meant, whatever is known of the table.
+    # The indexes begin with the alias. If all rows of a span are wanted, the index of the pks must be used, whatever
+    # the database knows of the table.
     alias = "r.alias = %s" if query.wanted.narrows else "COALESCE(r.alias, '') = %s"
     conditions: list[str] = [alias]
     parameters: list[Any] = [database.alias]
     if query.ended is not None:
-        # A row knows the lower half of its transaction's number: what it is short of `end` says which one it was.
+        # A row has the lower half of its transaction's number. Its distance to `end` says which transaction it was.
         conditions.append("(r.xmin::text::bigint - %s + 4294967296) %% 4294967296 BETWEEN %s AND 4294967295")
         short = min(query.ended.end - query.ended.start, _WRAPS)
         parameters += [query.ended.end % 2**32, 2**32 - short]
@@ -118,9 +122,9 @@ def _conditions(database: Database, query: Query) -> tuple[list[str], list[Any]]
 
 
 def _copy(database: Database, page: Sql, schema: pa.Schema) -> pa.Table:
-    """On PostgreSQL: the database writes lines, Arrow reads them, and no value is ever one of Python.
+    """Fetch a page on PostgreSQL: the database writes lines and Arrow reads them, so no value becomes a Python object.
 
-    Many lines come as one row: taking the rows of COPY one by one costs the client more than all the rest.
+    Many lines come as one row, because taking the rows of COPY one by one costs the client more than all the rest.
     """
     line = f"SELECT r.id AS pk, ROW(NULL, {_columns(schema)}, NULL)::text AS line"  # in parentheses, hence the nulls
     lines = f"SELECT string_agg(line, E'\\n') FROM ({line} {page.text}) AS lines GROUP BY pk / {_LINES}"
@@ -168,7 +172,7 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _raw(schema: pa.Schema) -> pa.Schema:
-    """The types as tables have them: instants are whole milliseconds."""
+    """Return the schema with the types of tables, in which instants are whole milliseconds."""
     kinds = [pa.int64() if pa.types.is_timestamp(each.type) else each.type for each in schema]
     return pa.schema([*zip(schema.names, kinds, strict=True), (_PK, pa.int64())])
 

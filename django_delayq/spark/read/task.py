@@ -1,4 +1,4 @@
-"""What a read does inside the site: it is cut into parts, and each task reads one."""
+"""Run a read inside the site: cut it into parts, and read one part in each task."""
 
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -21,7 +21,7 @@ from django_delayq.store.database import Database
 
 
 def parts(options: ReadOptions, wanted: Wanted, alias: Alias) -> Sequence[Part]:
-    """A part for each task. Raises `SparkError` for a table of an alias that has none."""
+    """Return a part for each task. Raises `SparkError` for a table of an alias that has none."""
     broker = get_broker(alias.name)
     if isinstance(broker, StoredBroker):
         return tables.key_ranges(broker.database, _query(options, wanted), options.partitions, options.page_rows)
@@ -33,7 +33,7 @@ def parts(options: ReadOptions, wanted: Wanted, alias: Alias) -> Sequence[Part]:
 def read(
     part: Part, options: ReadOptions, wanted: Wanted, schema: StructType, alias: Alias
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, a page at a time."""
+    """Return the rows of a part, a page at a time."""
     # Spark compares the schema with its own, time zone included.
     arrow = to_arrow_schema(schema, timezone="UTC")
     broker = get_broker(alias.name)
@@ -49,7 +49,7 @@ def _query(options: ReadOptions, wanted: Wanted) -> tables.Query:
 
 
 def settled(alias: Alias) -> int:
-    """The number of a transaction before which all have ended. Raises `SparkError` for other databases."""
+    """Return `tables.settled` of the alias. Raises `SparkError` unless its store is on PostgreSQL."""
     database = _followed(alias)
     try:
         with database.available():
@@ -59,7 +59,7 @@ def settled(alias: Alias) -> int:
 
 
 def read_ended(part: Part, options: StreamOptions, schema: StructType, alias: Alias) -> Iterator[pa.RecordBatch]:
-    """The rows that transactions of a span have put into a table."""
+    """Yield the rows that transactions of a span have put into a table."""
     query = tables.Query(TABLES[options.source], Wanted(), only_free=False, ended=cast(EndedBetween, part))
     arrow = to_arrow_schema(schema, timezone="UTC")
     database = _followed(alias)

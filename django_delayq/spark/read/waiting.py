@@ -1,7 +1,7 @@
-"""What waits at a broker that carries messages, in bounded pages.
+"""Read the waiting messages of a broker that carries messages, in bounded pages.
 
-Not one moment's picture: a message that waits unchanged all the while is read exactly once; what comes, goes or is
-given another due time meanwhile may be read or not.
+It is no snapshot. A message that waits unchanged all the while is read exactly once. A message that comes, goes or
+gets another due time meanwhile may be read or not.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ class Scanner(Protocol):
 
 
 def scanner_of(broker: Broker, alias: Alias) -> Scanner:
-    """The broker. Raises `SparkError` for one that can't be read so."""
+    """Return the broker as a scanner. Raises `SparkError` if it can't be read page by page."""
     if not isinstance(broker, Scanner):
         raise SparkError(
             f"The broker of {alias.name!r} ({alias.broker}) can't be read from Spark; use the Redis broker."
@@ -38,7 +38,7 @@ def scanner_of(broker: Broker, alias: Alias) -> Scanner:
 
 
 def parts(scanner: Scanner, wanted: Wanted) -> list[WaitSets]:
-    """One for each shard that has something."""
+    """Return a part for each shard that has wanted messages."""
     wanted_of = ([name for name in names if _is_wanted(name, wanted)] for names in scanner.wait_sets())
     return [WaitSets(shard, names) for shard, names in enumerate(wanted_of) if names]
 
@@ -51,7 +51,7 @@ def _is_wanted(name: str, wanted: Wanted) -> bool:
 def read(
     scanner: Scanner, part: WaitSets, wanted: Wanted, page_rows: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of some wait sets, each in the order of due times."""
+    """Yield the messages of some wait sets, each in the order of due times."""
     first_ms, last_ms = wanted.first.get("due_at", 0), wanted.last.get("due_at", _LAST_MS)
     for name in part.names:
         place: Place | None = Place(first_ms)

@@ -1,1 +1,1 @@
-"""Streams: what ends, as it ends; and messages sent from a stream."""
+"""Streams of messages that end, and streams of rows that are sent."""

@@ -1,4 +1,4 @@
-"""The options of a stream that is read."""
+"""The options of the read of a stream."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from django_delayq.spark.options import Given
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """See docs/reference/spark.md."""
+    """The options of the read of a stream, see docs/reference/spark.md."""
 
     settings: str
     using: str
@@ -20,7 +20,10 @@ class StreamOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "StreamOptions":
-        """Raises `SparkError` for what is unknown or does not fit, naming the option, the value and the fix."""
+        """Return the options, checked.
+
+        Raises `SparkError` for one that is unknown or does not fit, with its name, value and fix.
+        """
         given = Given(options)
         settings, using = given.site()
         if given.text("table") is None:

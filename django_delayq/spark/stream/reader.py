@@ -1,4 +1,4 @@
-"""A stream of what has ended. Spark's processes load this module before the site is set up, as with write/writer.py."""
+"""The read of a stream. Like write/writer.py, it is loaded by Spark's processes before the site is set up."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,10 +13,10 @@ from django_delayq.spark.stream.options import StreamOptions
 
 
 class StreamReader(DataSourceStreamReader):
-    """See `pyspark.sql.datasource.DataSourceStreamReader`.
+    """A `pyspark.sql.datasource.DataSourceStreamReader` of messages that have ended.
 
-    An offset is a transaction's number (xid8): all that has a smaller one has been committed or rolled back. So what
-    commits late is read late, and is never missed, whatever was read meanwhile.
+    An offset is a transaction's number (xid8): all transactions with a smaller one have been committed or rolled back.
+    So a row that is committed late is read late, and is never missed, whatever was read meanwhile.
     """
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:

@@ -1,4 +1,4 @@
-"""Messages from a stream: each batch is a write. A batch that Spark does again after a kill sends nothing twice."""
+"""Send messages from a stream. Each batch is a write, and one that Spark repeats after a kill sends nothing twice."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ from django_delayq.spark.write.writer import Writer
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """See `pyspark.sql.datasource.DataSourceStreamArrowWriter`."""
+    """A `pyspark.sql.datasource.DataSourceStreamArrowWriter`."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         self._batch = Writer(options, schema, overwrite)

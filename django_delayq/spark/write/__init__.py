@@ -1,1 +1,1 @@
-"""Writing: a message per row."""
+"""Write rows: send a message for each."""

@@ -1,4 +1,4 @@
-"""The data of rows as JSON: a whole column at once where Arrow can write it, else a value at a time."""
+"""Turn the data of rows into JSON: a whole column at once where Arrow can do it, else a value at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +10,11 @@ from django_delayq.core import codec
 from django_delayq.support.validation import shown
 
 _ESCAPED = r'["\\\x00-\x1f]'
-"""What JSON text writes otherwise."""
+"""The characters that JSON escapes in a text."""
 
 
 def by_arrow(values: pa.Array) -> list[bytes] | None:
-    """What `codec.encode_data` makes of data of a column; None for what takes Python to read, to write or to refuse."""
+    """Return the same as `codec.encode_data` does for each value; None if Python must read, write or refuse some."""
     texts = None if _is_text(values.type) else _texts(values)
     if texts is None:
         return None
@@ -65,7 +65,7 @@ def _joined(*parts: Any) -> pa.Array:
 
 
 def reader_of(kind: pa.DataType) -> Callable[[Any], Any]:
-    """What makes data of a value of such a column: text is JSON, maps come as pairs."""
+    """Return a function that turns a value of such a column into data: text is JSON, and maps come as pairs."""
     return _from_json if _is_text(kind) else _plain_reader(kind)
 
 

@@ -1,4 +1,4 @@
-"""Which columns a message is made of, and whether a DataFrame has them. Found out before anything runs."""
+"""Check that a DataFrame has the columns that messages are made of, before anything runs."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ _ID_TYPES = (StringType, IntegralType, DateType, TimestampType, DecimalType)
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """Raise `SparkError` for a column that is missing, unknown or of a wrong type, naming it and the fix."""
+    """Raise `SparkError` for a column that is missing, unknown or of a wrong type, with its name and the fix."""
     names = schema.fieldNames()
     if "key" not in names and options.key is None:
         raise SparkError("There is no column 'key'; add one, or give option('key', …) for all rows.")
@@ -68,13 +68,13 @@ def _check_type(name: str, found: DataType) -> None:
 
 
 def check_id_type(path: str, found: DataType) -> None:
-    """Raise `SparkError` for a column of which no id can be made that stays the same."""
+    """Raise `SparkError` for a column whose values can't be made into ids that stay the same."""
     if isinstance(found, FloatType | DoubleType) or not isinstance(found, _ID_TYPES):
         raise SparkError(f"Id column {path!r} is {found.simpleString()}; give text, whole numbers or dates.")
 
 
 def _type_at(schema: StructType, parts: Sequence[str], path: str) -> DataType:
-    """The type of a column, or of a field of one ("data.customer_id")."""
+    """Return the type of a column, or of a field of one ("data.customer_id")."""
     if parts[0] not in schema.fieldNames():
         raise SparkError(f"idColumns: there is no {path!r}: {did_you_mean(parts[0], schema.fieldNames())}")
     found = schema[parts[0]].dataType

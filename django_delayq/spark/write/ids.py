@@ -1,4 +1,4 @@
-"""The ids of rows: given, or made of columns, so that a row has the same whenever a job is run again."""
+"""Find the ids of rows, given or made of columns: a row has the same id whenever a job is run again."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -8,14 +8,14 @@ from django_delayq.support.validation import MAX_NAME, check_name, shown
 
 
 def given(id: str | None) -> str:
-    """The id of a row. Raises `ValueError` or `TypeError` for none, and for what is no id."""
+    """Return the given id of a row. Raises `ValueError` or `TypeError` for None, and for a value that is no id."""
     if id is None:
         raise ValueError("id is null; give each row its own, which stays the same when the job is run again.")
     return check_name(id, "id")
 
 
 def derived(paths: Sequence[str], key: object, *values: Any) -> str:
-    """The id that is made of a key and of the values of some columns. Raises as `given` does."""
+    """Return an id made of a key and of the values of some columns. Raises as `given` does."""
     for path, value in zip(paths, values, strict=True):
         if value is None:
             raise ValueError(f"{path} is null, of which the id is made; fill it in, or leave the row out.")
@@ -26,7 +26,7 @@ def derived(paths: Sequence[str], key: object, *values: Any) -> str:
 
 
 def _part(value: object) -> str:
-    """A value in an id. Colons part values, so those inside are written otherwise: two rows never share an id."""
+    """Escape a value for an id. Colons separate values, so those inside are escaped: two rows never share an id."""
     if isinstance(value, datetime):
         value = value.astimezone(UTC).strftime("%Y-%m-%dT%H.%M.%S.%fZ")
     return str(value).replace("%", "%25").replace(":", "%3A")

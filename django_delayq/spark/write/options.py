@@ -10,26 +10,29 @@ from django_delayq.support.validation import check_name
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """See docs/reference/spark.md. Lengths of time in ms."""
+    """The options of a write, see docs/reference/spark.md. Lengths of time are in ms."""
 
     settings: str
     using: str
     job: str | None
-    """The name of the ledger of what was sent, for an alias without a store."""
+    """The name of the ledger of sent messages, for an alias without a store."""
     ledger_ms: int
     key: str | None
     queue: str | None
     tag: str | None
     id_columns: tuple[str, ...]
     quarantine: str | None
-    """Where bad rows go; None has them fail the job."""
+    """The place of bad rows. If it is None, they fail the job."""
     summary: str | None
     patience_ms: int
-    """For how long a task goes on trying while a broker or a database is away."""
+    """How long a task goes on trying while a broker or a database is away."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "WriteOptions":
-        """Raises `SparkError` for what is unknown or does not fit, naming the option, the value and the fix."""
+        """Return the options, checked.
+
+        Raises `SparkError` for one that is unknown or does not fit, with its name, value and fix.
+        """
         given = Given(options)
         settings, using = given.site()
         on_bad_row = given.one_of("onBadRow", ("fail", "quarantine"), "fail")

@@ -1,4 +1,4 @@
-"""What is left to the relay after a write, and whether it will place it in time."""
+"""Measure how much a write leaves to the relay, and whether the relay will place it in time."""
 
 from collections.abc import Iterable
 from time import perf_counter
@@ -15,7 +15,7 @@ _MINUTE_MS = 60_000
 
 
 def placing(broker: StoredBroker) -> Placing:
-    """Measure the pace by two pages that are placed here: the nearest ones, as the relay would."""
+    """Measure the relay's pace by placing two pages here, the nearest ones first, as the relay does."""
     database = broker.database
     minutes = due_by_minute(broker)
     unplaced = sum(rows for _, rows in minutes)
@@ -27,7 +27,7 @@ def placing(broker: StoredBroker) -> Placing:
 
 
 def due_by_minute(broker: StoredBroker) -> list[tuple[int, int]]:
-    """The minutes (their begin in epoch ms) in which what is not placed falls due, and how many do, in order."""
+    """Return in order the minutes (their begin in epoch ms) in which unplaced messages fall due, with their numbers."""
     rows = broker.database.rows(
         f"SELECT r.due_at - r.due_at %% {_MINUTE_MS} AS minute, count(*) FROM delayq_ready r"  # noqa: S608  # ours
         f" WHERE r.alias = %s AND {UNPLACED} GROUP BY 1 ORDER BY 1",
@@ -47,9 +47,9 @@ def _pace(broker: StoredBroker) -> int | None:
 
 
 def lateness_ms(minutes: Iterable[tuple[int, int]], pace: float, now_ms: int, horizon_ms: int) -> int:
-    """By how much the last message of a minute is placed too late, of all minutes the most, at so many a second.
+    """Return how late the last message of a minute is placed, in the worst minute, at `pace` messages a second.
 
-    A message can be placed from `horizon_ms` before it is due on, and each after those that are due before it.
+    A message can be placed from `horizon_ms` before it is due, and after all those that are due before it.
     """
     done_ms, late_ms = float(now_ms), 0.0
     for minute_ms, rows in minutes:

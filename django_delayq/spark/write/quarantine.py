@@ -1,4 +1,7 @@
-"""Bad rows, kept as Parquet with the reason. A task's file counts once the job is through: a retry writes another."""
+"""Keep bad rows as Parquet, with the reason.
+
+A task's file counts only once the job is through, because a retry writes another.
+"""
 
 import uuid
 from collections.abc import Iterable, Sequence
@@ -10,7 +13,7 @@ from django_delayq.spark.files import located, writing
 from django_delayq.spark.write.rows import Bad
 
 REASON = "reason"
-_UNFINISHED = "_unfinished"  # what begins with "_" no reader of Spark looks at
+_UNFINISHED = "_unfinished"  # no reader of Spark looks at names that begin with "_"
 
 
 class Quarantine:
@@ -23,7 +26,7 @@ class Quarantine:
         self._file: parquet.ParquetWriter | None = None
 
     def add(self, batch: pa.RecordBatch, bad: Sequence[Bad]) -> None:
-        """Keep those rows of a batch, with their reasons."""
+        """Keep the bad rows of a batch, with their reasons."""
         found = batch.take(pa.array([each.row for each in bad]))
         columns = [column.cast(_nullable(column.type)) for column in found.columns]
         reasons = pa.array([each.reason for each in bad], pa.string())
@@ -36,7 +39,7 @@ class Quarantine:
             self._file.write_batch(rows)
 
     def finish(self) -> str | None:
-        """The name of the file, if there is one."""
+        """Close the file, and return its name; None if there were no bad rows."""
         if self._file is None:
             return None
         with writing(self._given):
@@ -45,7 +48,7 @@ class Quarantine:
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:
-    """The type, with null allowed inside too: Parquet refuses a null struct whose fields Spark says are never null."""
+    """Allow null at every level of a type: Parquet refuses a null struct with fields that are never null."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(each.name, _nullable(each.type)) for each in kind])
     if pa.types.is_list(kind):
@@ -56,14 +59,14 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def publish(path: str, names: Iterable[str]) -> None:
-    """Show the files of the tasks that count."""
+    """Move the files of the tasks that count to where they are read."""
     filesystem, directory = located(path)
     for name in names:
         filesystem.move(f"{directory}/{_UNFINISHED}/{name}", f"{directory}/{name}")
 
 
 def discard(path: str, names: Iterable[str]) -> None:
-    """Remove files that don't."""
+    """Delete the files of tasks that don't count."""
     filesystem, directory = located(path)
     for name in names:
         filesystem.delete_file(f"{directory}/{_UNFINISHED}/{name}")

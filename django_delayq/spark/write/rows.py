@@ -1,6 +1,6 @@
-"""Rows of Arrow into messages, a batch at a time. Each row is checked as a send would be; nothing is sent here.
+"""Turn Arrow's rows into messages, a batch at a time. Each row is checked like a send; nothing is sent here.
 
-What most batches have is checked a column at once; where that finds anything unusual, each row tells for itself.
+A column is checked at once where most batches allow it. If that finds anything unusual, each row is checked by itself.
 """
 
 from collections import defaultdict
@@ -28,14 +28,14 @@ T = TypeVar("T")
 
 
 class Bad(NamedTuple):
-    """A row that can't be sent, by its place in the batch, and why."""
+    """A row that can't be sent, by its place in the batch, and the reason."""
 
     row: int
     reason: str
 
 
 def puts_of(batch: pa.RecordBatch, options: WriteOptions, alias: Alias) -> tuple[list[Put], list[Bad]]:
-    """The messages of the good rows, and the bad rows."""
+    """Return the messages of the good rows, and the bad rows."""
     rows = _Rows(batch)
     keys = rows.values("key", options.key)
     kinds = _kinds(rows, [keys, rows.values("queue", options.queue), rows.values("tag", options.tag)], alias)
@@ -50,20 +50,20 @@ def puts_of(batch: pa.RecordBatch, options: WriteOptions, alias: Alias) -> tuple
 
 
 class _Rows:
-    """The columns of a batch, and why rows are bad: of several reasons the first."""
+    """The columns of a batch, and for each bad row the first reason."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
         self.bad: dict[int, str] = {}
 
     def column(self, name: str) -> pa.Array:
-        """A column, or nulls where there is none."""
+        """Return a column, or nulls if there is none."""
         if name in self._batch.schema.names:
             return self._batch.column(name)
         return pa.nulls(self._batch.num_rows)
 
     def at(self, path: str) -> pa.Array:
-        """A column, or a field of one ("data.customer_id")."""
+        """Return a column, or a field of one ("data.customer_id")."""
         name, *fields = path.split(".")
         column = self._batch.column(name)
         for field in fields:
@@ -71,7 +71,7 @@ class _Rows:
         return column
 
     def values(self, name: str, default: Any = None) -> list[Any]:
-        """A column as Python values, with what stands in for null."""
+        """Return a column as Python values, with the default in place of null."""
         column = self.column(name)
         if column.null_count == len(column):
             return [default] * len(column)
@@ -79,7 +79,7 @@ class _Rows:
         return values if default is None else [default if value is None else value for value in values]
 
     def each(self, make: Callable[..., T], default: T, *columns: Sequence[Any]) -> list[T]:
-        """What `make` gives for each row, or the default for a bad one, for which it raises."""
+        """Call `make` for each row and return the results, with `default` for a bad row, for which it raises."""
         made = []
         for row, values in enumerate(zip(*columns, strict=True)):
             try:
@@ -94,7 +94,7 @@ _NO_KIND = Header("", ""), Any
 
 
 def _kinds(rows: _Rows, columns: Sequence[Sequence[Any]], alias: Alias) -> list[tuple[Header, Any]]:
-    """The header of each row, shared by all that ask for the same, and the type of its data."""
+    """Return the header of each row, shared by equal ones, and the type of its data."""
 
     @cache
     def kind(key: Any, queue: Any, tag: Any) -> tuple[Header, Any]:
@@ -112,7 +112,7 @@ def _ids(rows: _Rows, keys: Sequence[Any], options: WriteOptions) -> list[str]:
 
 
 def _dues(rows: _Rows) -> list[tuple[int, int | None]]:
-    """How long to wait, or when each is due, in ms. Instants are rounded up: never early."""
+    """Return the delay, or the due time, of each row in ms. Instants are rounded up, so that nothing is early."""
     latest_ms = wall_clock_ms() + LONGEST_MS
     at, delay = rows.column("due_at"), rows.column("delay")
     if not pa.types.is_null(at.type):

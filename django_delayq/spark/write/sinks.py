@@ -1,4 +1,4 @@
-"""Where messages go: a broker that carries them, or the tables of a store. Each sends what was not sent before."""
+"""Send messages to a broker that carries them, or to the tables of a store, unless they were sent before."""
 
 import itertools
 import time
@@ -27,7 +27,7 @@ _PAUSE_S = 0.5
 
 @dataclass(slots=True)
 class Taken:
-    """Messages that a sink was given: those it has sent, and those that were there, or have ended."""
+    """The messages that a sink was given: how many it has sent, and how many were there already or have ended."""
 
     sent: int = 0
     already_there: int = 0
@@ -39,13 +39,13 @@ class Taken:
 
 
 class Sink(Protocol):
-    """Takes messages in batches."""
+    """A sink of messages, in batches."""
 
     def send(self, puts: Sequence[Put]) -> None:
         """Send those that were not sent before. May return before all have arrived."""
 
     def finish(self) -> "Taken":
-        """Wait for all."""
+        """Wait until all have arrived, and return the counts."""
 
 
 @runtime_checkable
@@ -56,14 +56,14 @@ class Ledgers(Protocol):
 
 
 def check_sink(alias: Alias, options: WriteOptions) -> None:
-    """Raise `SparkError` when messages of this alias can't be sent from Spark. Connects to nothing."""
+    """Raise `SparkError` if messages of this alias can't be sent from Spark. Connects to nothing."""
     if alias.store is None:
         _with_ledgers(get_broker(alias.name), alias)
         _job(alias, options)
 
 
 def sink_of(alias: Alias, options: WriteOptions) -> Sink:
-    """The sink of an alias, for one task."""
+    """Return the sink of an alias, for one task."""
     broker = get_broker(alias.name)
     if isinstance(broker, StoredBroker):
         return _StoreSink(broker.database, options)
@@ -89,7 +89,7 @@ def _job(alias: Alias, options: WriteOptions) -> str:
 
 
 class _LedgerSink:
-    """One batch is on its way while the next is made ready."""
+    """A sink that prepares the next batch while one is on its way."""
 
     def __init__(self, broker: Ledgers, job: str, options: WriteOptions) -> None:
         self._broker = broker
@@ -120,9 +120,9 @@ class _LedgerSink:
 
 
 class _StoreSink:
-    """Each batch is a transaction. The relay puts the alarms.
+    """A sink whose batches are transactions. The relay puts the alarms.
 
-    A batch is taken for new, as most are, unless of the one before it something was there.
+    A batch is taken for new, as most are, unless some messages of the batch before it were there already.
     """
 
     def __init__(self, database: Database, options: WriteOptions) -> None:
@@ -147,7 +147,7 @@ class _StoreSink:
 
 
 def batches(puts: Sequence[Put], most: int) -> Iterator[Sequence[Put]]:
-    """The puts in order, at most so many in a batch; fewer where their data is large."""
+    """Yield the puts in order, at most `most` in a batch, and fewer if their data is large."""
     start, size = 0, 0
     for i, put in enumerate(puts):
         if i - start == most or size > BATCH_BYTES:
@@ -159,9 +159,9 @@ def batches(puts: Sequence[Put], most: int) -> Iterator[Sequence[Put]]:
 
 
 def patiently(act: Callable[[], T], patience_ms: int) -> T:
-    """What `act` gives, again and again while a broker or a database is away, for `patience_ms`.
+    """Call `act` again and again while a broker or a database is away, up to `patience_ms`, and return its result.
 
-    What was done twice is sent once, but counts as there already.
+    A message that this sends a second time exists once, but is counted as there already.
     """
     deadline = time.monotonic() + patience_ms / 1000
     while True:

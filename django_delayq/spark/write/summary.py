@@ -1,4 +1,4 @@
-"""What a write has done, in counts that add up."""
+"""The counts of what a write has done. They add up."""
 
 import json
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.files import write_whole
 
-_LATE_S = 60  # less than a minute is not told from none
+_LATE_S = 60  # less than a minute counts as none
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task has done, as counted where it was done."""
+    """The counts of one task, made in the task."""
 
     read: int
     sent: int
@@ -26,8 +26,11 @@ class Written(WriterCommitMessage):
 
 
 class Placing(NamedTuple):
-    """How many messages are not at the broker yet, how many the relay places in a second, and by how many seconds it
-    will be late with one of them. Of few messages, or without a broker, the pace is not measured: it is None."""
+    """The messages that are not at the broker yet, and the relay's pace.
+
+    `pace` is in messages per second, and `late_s` is by how many seconds the relay will be late. The pace is None if it
+    was not measured, because the messages are few or the broker is away.
+    """
 
     unplaced: int
     pace: int | None = None
@@ -36,10 +39,9 @@ class Placing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteSummary:
-    """Rows read, messages sent, those whose id was there already or has ended, rows put into quarantine.
+    """Rows read, messages sent, those whose id was there already or has ended, and rows put into quarantine.
 
-    With a store, `unplaced` messages are in its table and not at the broker yet, which is the relay's business; see
-    `Placing` for its pace.
+    With a store, `unplaced` messages are in its table and not at the broker yet. The relay places them; see `Placing`.
     """
 
     read: int
@@ -53,7 +55,7 @@ class WriteSummary:
 
     @property
     def warning(self) -> str:
-        """That messages fall due faster than the relay places them; else empty."""
+        """Return a warning if messages fall due faster than the relay places them; else an empty text."""
         if self.relay_late_s < _LATE_S:
             return ""
         return (
@@ -63,7 +65,7 @@ class WriteSummary:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows read in a second of wall clock."""
+        """Return the rows read per second of wall clock."""
         return self.read / self.seconds if self.seconds else 0.0
 
     def save(self, path: str) -> None:
@@ -72,12 +74,12 @@ class WriteSummary:
 
 
 def read_summary(path: str) -> WriteSummary:
-    """What `save` wrote."""
+    """Read what `save` wrote."""
     return WriteSummary(**json.loads(Path(path).read_text()))
 
 
 def total(written: Sequence[Written], seconds: float, placing: Placing) -> WriteSummary:
-    """Of all tasks. Raises `SparkError` when a row is not accounted for."""
+    """Add up the counts of all tasks. Raises `SparkError` if a row is not accounted for."""
     summary = WriteSummary(
         read=sum(each.read for each in written),
         sent=sum(each.sent for each in written),

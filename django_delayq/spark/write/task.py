@@ -1,4 +1,4 @@
-"""What a write does inside the site: checks before it, each task's batches, a look after it."""
+"""Run a write inside the site: the checks before it, the batches of each task, and a look at the relay after it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,14 +20,14 @@ _SHOWN = 3
 
 
 def check_site(alias: Alias, options: WriteOptions) -> None:
-    """Raise when the site can't take what is to be sent. Connects to nothing."""
+    """Raise an error if the site can't take the messages. Connects to nothing."""
     check_sink(alias, options)
     if options.key is not None:
         check_key(alias, options.key)
 
 
 def check_key(alias: Alias, key: str) -> None:
-    """Raise `UnknownKey` where a message of this key would be refused."""
+    """Raise `UnknownKey` if a message of this key would be refused."""
     if alias.options.unknown_keys == "error" and get_handler(alias.name, key) is None:
         raise unknown_key(alias.name, key)
 
@@ -51,7 +51,7 @@ def write(batches: Iterable[pa.RecordBatch], options: WriteOptions, alias: Alias
 
 
 def left_to_relay(alias: Alias) -> Placing:
-    """What of a store's messages is not at the broker yet."""
+    """Measure how many of a store's messages are not at the broker yet."""
     broker = get_broker(alias.name)
     if not isinstance(broker, StoredBroker):
         return Placing(0)

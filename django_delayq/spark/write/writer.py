@@ -1,6 +1,6 @@
 """The write of one DataFrame: tasks check and send, the driver counts.
 
-Spark's processes load this module before the site is set up: what needs the site is imported by those who entered it.
+Spark's processes load this module before the site is set up, so methods import what needs the site once it is.
 """
 
 import time
@@ -20,7 +20,7 @@ from django_delayq.support.logging import logger
 
 
 class Writer(DataSourceArrowWriter):
-    """See `pyspark.sql.datasource.DataSourceArrowWriter`. Made on the driver; tasks get copies."""
+    """A `pyspark.sql.datasource.DataSourceArrowWriter`. It is made on the driver, and tasks get copies."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:

@@ -1,10 +1,10 @@
 -- uses: clock line epoch
--- acquire: which leased messages of one limit may start now. ../limits.py says what is worked out here, and why.
+-- acquire: decide which leased messages of one limit may start now. brokers/limits.py explains the arithmetic.
 -- KEYS  1 slots 2 line 3 turn
 -- ARGV  1 the most slots or nothing 2 lease in ms 3 µs between two starts or nothing 4 1 where they run already; then the
 --       tokens
--- Gives for each token after how many ms to ask again (0: it may start), and 1 where it waits for its turn; at last whose
--- data these are.
+-- Gives for each token after how many ms to ask again (0: it may start), and 1 where it waits for its turn; then, last,
+-- whose data these are.
 local most, lease, interval, runs = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
 local now_us = clock[1] * 1000000 + clock[2]
 local turn = interval and math.min(tonumber(redis.call('GET', KEYS[3]) or '') or 0, now_us + interval) or 0

@@ -1,5 +1,5 @@
 -- uses: clock sets
--- A look: alarms of one wait set, in one atomic look, since they move between its places.
+-- Find alarms of one wait set, in one atomic look, because they move between its places.
 -- KEYS  1 running 2 the wait set
 -- ARGV  members (US pk)
 -- Gives the time, then two values per alarm: its due time and the end of its lease, nil for none.

@@ -1,5 +1,5 @@
 -- uses: guard clock
--- A worker's heartbeat; forgets those that were not heard of for a minute, and pauses that have ended.
+-- Record a worker's heartbeat. Forget the workers not heard of for a minute, and the pauses that have ended.
 -- KEYS  1 meta
 -- ARGV  1 field ('worker:<name>') 2 what it says of itself
 -- Gives now and all fields, one after the other with its value.

@@ -1,5 +1,5 @@
 -- uses: guard clock sets
--- The totals and the sets in one atomic look.
+-- Read the totals and the sizes of the sets in one atomic look.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 error 6 count 7 keys 8.. the wait sets
 -- ARGV  none
 -- Gives now, bodies, states, running, suspects, due suspects, errors, totals (a flat list), pending, ready, and the names

@@ -1,7 +1,7 @@
 -- uses: guard clock record held bury
 -- bury: running -> error, with the reason in one line and the detail (a traceback).
 -- KEYS  1 running 2 msg 3 state 4 error 5 count
--- ARGV  per message: id, token, when its lease ran out ('' where its holder ends it), failures, crashes, error in one line,
+-- ARGV  per message: id, token, when its lease ran out ('' if its holder ends it), failures, crashes, error in one line,
 --       detail
 -- Gives 1 for each lease that was held, 0 for one that was lost (and then nothing was changed).
 probe({ 1, 4 }, { 2, 3, 5 })

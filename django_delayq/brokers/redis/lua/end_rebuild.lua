@@ -1,5 +1,5 @@
 -- uses: epoch
--- Every alarm was put: nothing is lost until this server is started again or flushed.
+-- Note that every alarm was put: nothing is lost until this server is started again or flushed.
 -- The lock stays until it lapses, so that a repeated call gets the same answer.
 -- KEYS  1 epoch 2 rebuild
 -- ARGV  1 token

@@ -1,4 +1,4 @@
--- give_back: slots of one limit are free again.
+-- give_back: free slots of one limit.
 -- KEYS  1 slots
 -- ARGV  the tokens that may hold one
 redis.call('ZREM', KEYS[1], unpack(ARGV))

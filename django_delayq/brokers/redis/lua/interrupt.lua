@@ -1,5 +1,5 @@
 -- uses: guard clock record
--- interrupt: stays running, for a moment: its process is about to end. The lapse that follows counts no crash.
+-- interrupt: stays running, but only for a moment, because its process is about to end. The lapse then counts no crash.
 -- KEYS  1 running 2 state
 -- ARGV  1 how long the lease still lasts, in ms; then per message: id, token
 -- Gives 1 for each lease that was held, 0 for one that was lost or is interrupted already (Transition.is_repeated).

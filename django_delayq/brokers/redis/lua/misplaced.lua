@@ -1,5 +1,5 @@
 -- uses: guard record sets
--- Which of the members of one place are not wholly there: for the audit.
+-- Find the members of one place that are not wholly there, for the audit.
 -- KEYS  1 msg 2 running 3 suspect 4 error 5 the place (one of 2 to 4, or a wait set)
 -- ARGV  members, read from the place or from msg a moment ago
 -- Gives two values per wrong one: the member, and 'no body', 'no place', 'two places' or 'not its wait set'.

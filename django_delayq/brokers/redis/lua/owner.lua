@@ -1,4 +1,4 @@
--- Whose alarms these are: the store that was named first, since a loss.
+-- Say whose alarms these are: those of the store that was named first after the last loss.
 -- KEYS  1 meta
 -- ARGV  1 the store to name where none is, or ''
 -- Gives the store, '' for none.

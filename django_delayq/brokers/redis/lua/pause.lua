@@ -1,5 +1,5 @@
 -- uses: clock
--- pause: a field of meta, "paused US until or nothing US reason"; every worker is told.
+-- pause: write a field of meta, "paused US until or nothing US reason", and notify every worker.
 -- KEYS  1 meta
 -- ARGV  1 field ('pause:<queue>:<key>') 2 until US reason 3 channel 4 what is said there
 redis.call('HDEL', KEYS[1], '') -- a write that needs no memory lets the next one pass when memory is full

@@ -1,13 +1,13 @@
 -- uses: guard clock record sets held trim epoch
--- What time alone does: lists the messages whose leases ran out. What becomes of them core/transitions.py decides, and
--- requeue and bury write it. Alarms need no decision: those whose leases ran out are ready again. Forgets old errors.
+-- Do what time alone asks for. List the messages whose leases ran out: core/transitions.py decides what becomes of them, and
+-- requeue and bury write it. Make alarms ready again whose leases ran out, which needs no decision. Forget old errors.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets of alarms
 -- ARGV  1 lease in ms 2 channel 3 what the caller's clock expects `now` to be, or ''
 --       4 how long errors are kept, in ms 5 how many
 -- Gives now, how many alarms are ready again, the messages (id, end of the lease, wait set or '' for what is not ours, header,
 -- state: one after the other), ids without a body, due suspects, next lease end or -1, errors dropped, whose data these are,
--- were when last seen, and were when their alarms were last rebuilt, and why a write that needs memory was refused, or '';
--- then names of wait sets to call again with: what belongs there was left alone.
+-- whose they were when last seen, and whose when their alarms were last rebuilt, why a write that needs memory was refused,
+-- or ''; then names of wait sets to call again with: what belongs there was left alone.
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
 local sets, missing, rung, lapsed, ghosts = own_wait_sets(10), {}, 0, {}, {}
 local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'rebuilt', 'jumped', 'upkept', 'grace')
@@ -20,8 +20,8 @@ end
 local seen, grace, lease = ARGV[3] ~= '', tonumber(epoch[5] or '') or 0, tonumber(ARGV[1])
 -- 3 s: the call may have been repeated for 2 s since its caller looked at its clock.
 local jumped = seen and now - ARGV[3] > 3000 and now - (tonumber(epoch[3] or '') or 0) > 10000
--- Nobody got through, its caller no more than others: Redis hung, and who is alive could not renew. Or its caller is slow:
--- so a lease lies between two graces.
+-- No worker got through, this caller included: Redis hung, and the living could not renew. Or only this caller is slow, so
+-- there is a lease between two graces.
 local hung = seen and now - (tonumber(epoch[4] or '') or now) > math.max(2000, lease / 3) and now - grace > lease
 if jumped or hung then -- holders may renew first
   grace = now + lease
@@ -50,7 +50,7 @@ for _, id in ipairs(ran_out) do
     for _, part in ipairs({ id, lease_end(id), read_header(message) or '', head, state }) do lapsed[#lapsed + 1] = part end
   end
 end
-local from = #ran_out > 0 and #ran_out < 1000 and now + 1 or '-inf' -- these are the caller's, or not for this version
+local from = #ran_out > 0 and #ran_out < 1000 and now + 1 or '-inf' -- the caller or a later version takes these
 local next_end = redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local dropped = trim(KEYS[5], KEYS[2], KEYS[3], KEYS[8], ARGV[4], ARGV[5])
 return { now, rung, lapsed, ghosts, redis.call('ZCOUNT', KEYS[4], '-inf', now), tonumber(next_end or -1), dropped, here,

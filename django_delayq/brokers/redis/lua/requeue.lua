@@ -7,7 +7,7 @@
 -- Gives 1 for each lease that was held, 0 for one that was lost (and then nothing was changed).
 probe({ 1, 3, 4 }, { 2, 5, 6 })
 local is_ours = own_wait_sets(7)[set_name(KEYS[7])]
-if not is_ours and ARGV[4] == '' then probe({ 7 }, {}) end -- raises. What ran out is nobody's call: it is left alone
+if not is_ours and ARGV[4] == '' then probe({ 7 }, {}) end -- raises for a holder; what ran out is left alone
 local reply, totals, first = {}, {}, nil
 for i = 2, #ARGV, 10 do
   local id, delay, total = ARGV[i], ARGV[i + 6], ARGV[i + 9]

@@ -1,5 +1,5 @@
 -- uses: guard clock record sets call waiting
--- reschedule: pending|ready -> pending, due anew; its expiry moves with it.
+-- reschedule: pending|ready -> pending, with a new due time. Its expiry moves with it.
 -- KEYS  as in cancel.lua
 -- ARGV  1 number 2 due ('+n': n ms from now; else an instant) 3 channel 4.. the ids
 -- Gives per id 1 rescheduled, 0 not waiting, or the name of a wait set to call again with (nothing was changed then).

@@ -1,5 +1,5 @@
 -- uses: guard clock record sets
--- Where messages are, all that there is to know of each, in one atomic look.
+-- Find messages, and all that there is to know of each, in one atomic look.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 error 6.. wait sets
 -- ARGV  ids, or entries (id US token) of buried messages
 -- Gives now, then seven values per id: message, state, running score, suspect score, error score, wait score ('' for none),

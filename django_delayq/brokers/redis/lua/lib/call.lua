@@ -1,4 +1,4 @@
--- Lost replies: a call that comes again under the number that its slot saw last gets the answer of the first time.
+-- Answer a call that was repeated after a lost reply: under the number that its slot saw last, it gets the first answer.
 local function answered(slot, number)
   local last = redis.call('GET', slot)
   if last then

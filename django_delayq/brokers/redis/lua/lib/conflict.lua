@@ -1,4 +1,4 @@
--- An id that is there already: what on_conflict makes of it. Gives an outcome and a due time, as put.lua does.
+-- Apply on_conflict to an id that is there already. Gives an outcome and a due time, as put.lua does.
 -- KEYS as in put.lua.
 local function conflict(mode, sets, id, due, message)
   probe({ 3, 4 }, { 2 })

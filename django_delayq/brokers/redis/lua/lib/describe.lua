@@ -1,4 +1,4 @@
--- What a claim gives of each message, shared by claim and claim_suspect. KEYS  2 msg 3 state
+-- Describe messages for a claim, shared by claim and claim_suspect. KEYS  2 msg 3 state
 
 -- Four values per message, appended to `reply`: member, due, message, state. An alarm's member carries its set: US queue
 -- US key US pk.

@@ -1,5 +1,5 @@
 -- A failing script does not roll back, so keys of a foreign type (someone else's) must fail before the first write.
--- And what a script has emptied it does not touch again: in a slot that moves to another node, a key that is gone fails.
+-- Nor does a script touch a key again that it has emptied: in a slot that moves to another node, that fails.
 local function probe_key(size, key)
   local reply = redis.pcall(size, key)
   if type(reply) == 'table' and reply.err then

@@ -1,13 +1,13 @@
--- Whose lease it is. KEYS  1 running
+-- Tell whose lease it is. KEYS  1 running
 
--- The end of a lease as a caller is told it, nothing for none. Someone else may have written any number.
+-- Gives the end of a lease in the form that callers get, nothing for none. Someone else may have written any number.
 local function lease_end(id)
   local score = redis.call('ZSCORE', KEYS[1], id)
   return score and string.format('%.0f', math.max(tonumber(score), 0))
 end
 
--- Whether it is the one that the token proves. Of one that ran out, `lapsed` is its end ('' otherwise), which it must
--- still have: a renewal keeps the token.
+-- Gives whether it is the lease that the token proves. `lapsed` is the end of one that ran out, '' otherwise. It must still
+-- have that end, because a renewal keeps the token.
 local function is_held(id, state, token, lapsed)
   return state.token == token and (lapsed == '' or lease_end(id) == lapsed)
 end

@@ -5,7 +5,7 @@ local function read_line(key)
   return { last = tonumber(last or 0), since = tonumber(since or 0) }
 end
 
--- One more waits. Gives for how many ms.
+-- Put one more in the line. Gives for how many ms it waits.
 local function wait_in(line)
   if line.since == 0 or line.last + 1000 <= now then line.since = now end
   local none_free = now - line.since

@@ -9,7 +9,7 @@ local function read_header(message)
   if queue then return queue .. ':' .. key, flags end
 end
 
--- Whether it is of a later format: it is left, with its state, to workers that know it.
+-- Gives whether a message is of a later format: it is left, with its state, to workers that know it.
 local function is_newer(message)
   if string.sub(message, 1, 2) == '1\31' then return false end
   return (tonumber(string.match(message, '^(%d+)\31')) or 0) > 1
@@ -28,7 +28,7 @@ local function read_state(state)
            worker = worker or '', error = error or '', interrupted = interrupted or '' }
 end
 
--- Whether a state's lease is the one that the token proves. Not by read_state: it is asked for every message.
+-- Gives whether the token proves a state's lease. Does not use read_state, because it is called for every message.
 local function holds(state, token)
   return state and string.sub(state, 1, #token + 1) == token .. '\31'
 end

@@ -13,7 +13,7 @@ local function wait_sets(first)
   return sets
 end
 
--- As `wait_sets`, but gives false for one of another type: what belongs there is left alone.
+-- Like `wait_sets`, but gives false for one of another type: what belongs there is left alone.
 local function own_wait_sets(first)
   local sets = {}
   for i = first, #KEYS do
@@ -23,7 +23,8 @@ local function own_wait_sets(first)
   return sets
 end
 
--- Something due at `due` was placed in a set. No sleeper's timer is later than the mark, so only what is nearer wakes.
+-- Note that something due at `due` was placed in a set. No sleeper's timer is later than the mark, so only what is nearer
+-- wakes.
 local function placed(keys, timer, channel, name, due)
   redis.call('ZADD', keys, 'LT', due, name)
   local mark = tonumber(redis.call('HGET', timer, name) or '')
@@ -33,7 +34,7 @@ local function placed(keys, timer, channel, name, due)
   end
 end
 
--- Something was taken out of a set: an empty one leaves the list of sets. Not by `call`: lib/guard.lua says why.
+-- Note that something was taken out of a set: an empty one leaves the list of sets. Does not use `call`: see lib/guard.lua.
 local function taken(keys, set)
   if redis.pcall('EXISTS', set) ~= 1 then redis.call('ZREM', keys, set_name(set)) end
 end

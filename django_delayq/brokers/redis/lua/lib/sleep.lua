@@ -1,4 +1,4 @@
--- What a claim that may sleep leaves behind. The rule: no sleeper's timer is later than the mark of a set it waits for.
+-- Leave marks for a claim that may sleep. The rule: no sleeper's timer is later than the mark of a set that it waits for.
 local function sleep_until(timer, names, until_ms)
   if #names == 0 then return end
   local marks, raised = redis.call('HMGET', timer, unpack(names)), {}
