@@ -21,7 +21,7 @@ from benchmarks.admin_rows import COMMON_KEY, COMMON_QUEUE, RARE_KEY, RARE_QUEUE
 from benchmarks.result import Result
 from benchmarks.scale import scaled
 from benchmarks.stored_site import HORIZON_MS, StoredSite, stored_site
-from django_delayq.brokers.base import Alarm, Header, Put, Transition, Want
+from django_delayq.brokers.base import Alarm, ClaimRequest, Header, NewMessage, Transition
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias
 from django_delayq.core import transitions
@@ -29,17 +29,17 @@ from django_delayq.models import ReadyMessage
 from django_delayq.monitor import throughput
 from django_delayq.store import (
     audit,
-    byid,
     claims,
-    feed,
-    figures,
-    looks,
+    operations,
+    polling,
     prune,
     puts,
+    queries,
     reclaims,
     relay,
     rescues,
     settles,
+    statistics,
     story,
 )
 from django_delayq.store.database import Database
@@ -102,13 +102,13 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
     """What the store asks, by name."""
     database, clock = Database("default", using), MemoryBroker(Alias("clock"))
     pairs = [(COMMON_QUEUE, COMMON_KEY), (RARE_QUEUE, RARE_KEY)]
-    wants = [Want(queue, key, BATCH) for queue, key in pairs]
+    wants = [ClaimRequest(queue, key, BATCH) for queue, key in pairs]
     now_ms = database.now_ms()
     due = ReadyMessage.objects.using(using).filter(due_at__lte=now_ms, key=COMMON_KEY, token=None)
     alarms = [Alarm(COMMON_QUEUE, COMMON_KEY, str(pk)) for pk in due.values_list("pk", flat=True)[:BATCH]]
     there = [f"order:{n}:close" for n in range(1000, 1000 + BATCH)]
     header = Header(COMMON_QUEUE, COMMON_KEY)
-    again = [Put(id, header, b"1", delay_ms=60_000) for id in there]
+    again = [NewMessage(id, header, b"1", delay_ms=60_000) for id in there]
 
     def held() -> list[Transition]:
         found = claims.claim(database, alarms, wants, LEASE_MS, "w").messages
@@ -125,22 +125,22 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "settlement": lambda: settles.settle(database, held()),
         "renewal": lambda: settles.renew(database, [(one.id, one.token) for one in held()], LEASE_MS),
         "send of ids that wait": lambda: puts.put(database, again, "replace"),
-        "cancel": lambda: byid.cancel(database, there),
-        "reschedule": lambda: byid.reschedule(database, there, 60_000, None),
+        "cancel": lambda: operations.cancel(database, there),
+        "reschedule": lambda: operations.reschedule(database, there, 60_000, None),
         "rescue": lambda: rescues.rescue(database, there),
-        "purge-errors": lambda: byid.purge_errors(database, there),
-        "cancel by tag": lambda: looks.tagged(database, "customer:42"),
+        "purge-errors": lambda: operations.purge_errors(database, there),
+        "cancel by tag": lambda: queries.tagged(database, "customer:42"),
         "relay": lambda: relay.relay(database, clock, HORIZON_MS),
         "rebuild": lambda: relay.rebuild(database, clock, HORIZON_MS),
-        "degraded mode": lambda: feed.due(database, wants),
+        "degraded mode": lambda: polling.due(database, wants),
         "claim of suspects": lambda: claims.claim_suspect(database, wants, LEASE_MS, "w"),
         "suspects due": lambda: claims.suspects_due(database),
         "upkeep": lambda: reclaims.reclaim_lapsed(database, now_ms),
-        "figures": lambda: figures.waiting(database, now_ms),
+        "figures": lambda: statistics.waiting(database, now_ms),
         "throughput": lambda: throughput.measure(database, now_ms, [60_000, 3_600_000], pairs),
-        "peek": lambda: looks.peek(database, COMMON_QUEUE, 20, None),
-        "peek of a key": lambda: looks.peek(database, RARE_QUEUE, 20, RARE_KEY),
-        "errors": lambda: looks.errors(database, 20, 0),
+        "peek": lambda: queries.peek(database, COMMON_QUEUE, 20, None),
+        "peek of a key": lambda: queries.peek(database, RARE_QUEUE, 20, RARE_KEY),
+        "errors": lambda: queries.errors(database, 20, 0),
         "explain": lambda: story.story(database, "order:4242:close"),
         "prune": lambda: prune.prune_finished(database, now_ms - 29 * 86_400_000),
         "prune of errors": lambda: prune.prune_errors(database, now_ms - 29 * 86_400_000),

@@ -15,11 +15,11 @@ from django_delayq.brokers import get_broker
 from django_delayq.conf import Alias, valid_aliases
 from django_delayq.core.errors import DelayqError, StoreUnavailable
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker, clocks, report
+from django_delayq.store import StoredBroker, clock_skew, report
 from django_delayq.store.database import Database
+from django_delayq.worker.db_pool import pool_warning
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import STORE_CONNECTIONS, database_connections, pooled_connections
-from django_delayq.worker.pools import pool_warning
 
 _MOST_CONNECTIONS = {
     "postgresql": (
@@ -127,6 +127,6 @@ def _check_clocks(alias: Alias) -> Iterator[CheckMessage]:
         now_ms = broker.clock.report().now_ms
     except DelayqError:
         return  # one that is away has no clock to compare, and a deploy need not wait for it
-    skew_ms = 0 if now_ms is None else clocks.skew(now_ms, before_ms, broker.database.now_ms())
-    for text in clocks.warnings(skew_ms):
+    skew_ms = 0 if now_ms is None else clock_skew.skew(now_ms, before_ms, broker.database.now_ms())
+    for text in clock_skew.warnings(skew_ms):
         yield Warning(text, hint="Let both servers follow one source of time (NTP).", id="delayq.W005")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.chaos import faults, judge, ledger
 from tests.chaos.judge import CHECKS, Round
-from tests.chaos.ledger import Ask, Ledger, Run, Span
+from tests.chaos.ledger import Ledger, PermitRequest, Run, Span
 from tests.chaos.places import Place, place
 from tests.chaos.plan import Plan, Step
 from tests.chaos.round import run_round
@@ -18,10 +18,10 @@ WALL = 1_000_000.0
 """The machine's clock at 0 s."""
 
 
-def send(id: str = "a", at: float = 10, key: str = "plain", delay: float = 0, ok: bool | None = True) -> Ask:
+def send(id: str = "a", at: float = 10, key: str = "plain", delay: float = 0, ok: bool | None = True) -> PermitRequest:
     """Return a send that was answered at once."""
     due_ms = int(WALL + 1000 * (at + delay))
-    return Ask(id, "send", at, WALL + 1000 * at, key, delay, ok=ok, counted=True, due_ms=due_ms, answered=at)
+    return PermitRequest(id, "send", at, WALL + 1000 * at, key, delay, ok=ok, counted=True, due_ms=due_ms, answered=at)
 
 
 def run(
@@ -41,7 +41,7 @@ LATER = run(begin=13, until=14, pid=2)
 KILLED = Span("killed", 11.5, 11.5, pids=[1])
 AWAY = Span("kill redis", 10, 17, excuses=[(10, 17)])
 ONCE, EXACT, WRITE = (send(key=key) for key in ("once", "exact", "write"))
-CANCEL = Ask("a", "cancel", at=10.5, ok=True, counted=True, answered=10.5)
+CANCEL = PermitRequest("a", "cancel", at=10.5, ok=True, counted=True, answered=10.5)
 
 WRONG = {
     "early": (judge.early, Round(Ledger([send(delay=2)], [replace(run(), due_ms=0)]), ends=finished("a"))),

@@ -10,7 +10,7 @@ from health_check.views import HealthCheckView
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Header, Put, WorkerInfo
+from django_delayq.brokers.base import Broker, Header, NewMessage, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.health import Delayq
 from django_delayq.testing import VirtualTimeBroker
@@ -42,7 +42,7 @@ def test_a_live_worker_is_health(broker: Broker) -> None:
 
 
 def test_what_is_too_late_is_none(broker: VirtualTimeBroker) -> None:
-    broker.put([Put("a", Header("default", "k"), b"1", at_ms=broker.counts().now_ms)])
+    broker.put([NewMessage("a", Header("default", "k"), b"1", at_ms=broker.counts().now_ms)])
     broker.leap(HOUR_MS)
     serve(broker)
     Delayq().run()

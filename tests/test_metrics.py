@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import HandsInfo, Header, Pause, Put, SettleAction, Want, WorkerInfo
+from django_delayq.brokers.base import ClaimRequest, ExecutorInfo, Header, NewMessage, Pause, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.metrics import DelayqCollector, metrics
-from django_delayq.store import figures
+from django_delayq.store import statistics
 from tests.brokers.rig import claim_some, settlement
 from tests.commands.support import delayq
 
@@ -46,8 +46,8 @@ def scraped() -> dict[tuple[str, ...], float]:
 def run(using: str, id: str, verb: SettleAction) -> None:
     """A message that was sent and run."""
     broker = get_broker(using)
-    broker.put([Put(id, Header("mail", "k"), b"1", at_ms=0)])
-    (claimed,) = claim_some(broker, [Want("mail", "k", 1)])
+    broker.put([NewMessage(id, Header("mail", "k"), b"1", at_ms=0)])
+    (claimed,) = claim_some(broker, [ClaimRequest("mail", "k", 1)])
     assert broker.settle([settlement(claimed, verb)]) == [True]
 
 
@@ -57,7 +57,7 @@ def test_the_figures_of_each_alias(settings: Settings) -> None:
         broker = get_broker(using)
         run(using, "done", SettleAction.FINISH)
         run(using, "buried", SettleAction.BURY)
-        broker.put([Put("a", Header("mail", 'k"\\<b>'), b"1", at_ms=0)])
+        broker.put([NewMessage("a", Header("mail", 'k"\\<b>'), b"1", at_ms=0)])
         broker.pause(Pause("mail", None, "x"))
         broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
     seen = scraped()
@@ -80,11 +80,13 @@ def test_the_figures_of_each_alias(settings: Settings) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_what_was_counted_in_part_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "LEAST", 2)
-    get_broker("default").put([Put(id, Header("mail", id[0]), b"1", delay_ms=60_000) for id in ("a1", "a2", "b1")])
-    monkeypatch.setattr(figures, "MOST", 4)
-    monkeypatch.setattr(figures, "MOST_PENDING", 1)
-    monkeypatch.setattr(figures, "MOST_OF_A_PILE", 1)
+    monkeypatch.setattr(statistics, "LEAST", 2)
+    get_broker("default").put(
+        [NewMessage(id, Header("mail", id[0]), b"1", delay_ms=60_000) for id in ("a1", "a2", "b1")]
+    )
+    monkeypatch.setattr(statistics, "MOST", 4)
+    monkeypatch.setattr(statistics, "MOST_PENDING", 1)
+    monkeypatch.setattr(statistics, "MOST_OF_A_PILE", 1)
     seen = scraped()
     assert [seen["delayq_capped", "default", key, "mail"] for key in "ab"] == [1, 0]
     counted = ("delayq_in_part", "default")
@@ -98,10 +100,10 @@ def test_what_was_counted_in_part_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.django_db(transaction=True)
 def test_more_queues_and_keys_than_have_figures_are_told_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "MOST_PAIRS", 1)
-    get_broker("default").put([Put("a", Header("mail", "a"), b"1", delay_ms=60_000)])
+    monkeypatch.setattr(statistics, "MOST_PAIRS", 1)
+    get_broker("default").put([NewMessage("a", Header("mail", "a"), b"1", delay_ms=60_000)])
     assert scraped()["delayq_in_part", "default", "waiting"] == 0
-    get_broker("default").put([Put("b", Header("mail", "b"), b"1", delay_ms=60_000)])
+    get_broker("default").put([NewMessage("b", Header("mail", "b"), b"1", delay_ms=60_000)])
     seen = scraped()
     assert seen["delayq_in_part", "default", "waiting"] == 1
     assert ("delayq_pending", "default", "b", "mail") not in seen
@@ -111,12 +113,12 @@ def test_more_queues_and_keys_than_have_figures_are_told_to_be_there(monkeypatch
 def test_a_time_to_drain_that_leaves_something_out_is_told_as_a_part() -> None:
     broker = get_broker("default")
     run("default", "done", SettleAction.FINISH)
-    broker.announce(WorkerInfo("w", ["mail"], ["k", "new"], 0, 0, hands=[HandsInfo(1, {"k": 1, "new": 1})]))
-    broker.put([Put("a", Header("mail", "k"), b"1", at_ms=0)])
+    broker.announce(WorkerInfo("w", ["mail"], ["k", "new"], 0, 0, hands=[ExecutorInfo(1, {"k": 1, "new": 1})]))
+    broker.put([NewMessage("a", Header("mail", "k"), b"1", at_ms=0)])
     seen = scraped()
     assert ("delayq_drain_seconds", "default") in seen
     assert seen["delayq_in_part", "default", "drain_seconds"] == 0
-    broker.put([Put("b", Header("mail", "new"), b"1", at_ms=0)])
+    broker.put([NewMessage("b", Header("mail", "new"), b"1", at_ms=0)])
     assert scraped()["delayq_in_part", "default", "drain_seconds"] == 1
 
 

@@ -14,7 +14,7 @@ from django_delayq.brokers import get_broker
 from django_delayq.conf import Alias, get_alias
 from django_delayq.core.errors import SendError, Unsupported
 from django_delayq.core.ids import new_ids
-from django_delayq.core.requests import BATCH, Placed, Put
+from django_delayq.core.requests import BATCH, NewMessage, Placed
 from django_delayq.core.sends import OnConflict, Send, SentMany
 from django_delayq.support.validation import check_count, check_flag, shown
 
@@ -97,7 +97,7 @@ class Batch:
 
     alias: Alias
     on_conflict: OnConflict
-    puts: list[Put] = field(default_factory=list)
+    puts: list[NewMessage] = field(default_factory=list)
     size: int = 0
 
 
@@ -112,7 +112,7 @@ class Batches:
         self._using = using
         self._make_id = new_ids().__next__
         self._batch: Batch | None = None
-        self._in_flight: Sequence[Put] = ()
+        self._in_flight: Sequence[NewMessage] = ()
 
     def of(self, sends: Iterable[Send]) -> Iterator[Batch]:
         """Yield batches of `sends`, which is read as it goes."""
@@ -130,7 +130,7 @@ class Batches:
         if self._batch:
             yield self._batch
 
-    def departs(self, batch: Batch) -> list[Put]:
+    def departs(self, batch: Batch) -> list[NewMessage]:
         """Return the puts of a batch that the broker is about to get. Until it answers, their outcome is unknown."""
         self._in_flight = batch.puts
         return batch.puts

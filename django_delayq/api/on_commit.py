@@ -13,7 +13,7 @@ from django.db import connections
 from django_delayq.api.registry import get_handler
 from django_delayq.brokers import get_broker
 from django_delayq.conf import Alias, get_alias
-from django_delayq.core.requests import BATCH, Placed, Put
+from django_delayq.core.requests import BATCH, NewMessage, Placed
 from django_delayq.core.sends import OnConflict
 from django_delayq.signals import aemit, emit, message_sent, send_failed
 from django_delayq.support.commit_hooks import last_hook
@@ -59,7 +59,7 @@ class WaitingSend:
     """
 
     using: str
-    put: Put
+    put: NewMessage
     on_conflict: OnConflict
     called_ns: int  # by the monotonic clock: a delay counts from the call
     group: list["WaitingSend"]
@@ -108,7 +108,7 @@ def waits_for_commit(alias: Alias, on_commit: bool | None) -> bool:
     return False
 
 
-def wait_for_commit(alias: Alias, put: Put, on_conflict: OnConflict) -> bool:
+def wait_for_commit(alias: Alias, put: NewMessage, on_conflict: OnConflict) -> bool:
     """Send `put` after the commit of the open transaction on the alias's database. Returns False when there is none."""
     if not is_in_transaction(alias):
         warn_of_others(alias)
@@ -154,7 +154,7 @@ def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
     return last.group
 
 
-def tell_sent(alias: Alias, puts: Sequence[Put], placed: Sequence[Placed]) -> None:
+def tell_sent(alias: Alias, puts: Sequence[NewMessage], placed: Sequence[Placed]) -> None:
     """Send `message_sent` for accepted messages; with a store, after the commit that decides about them."""
     if not message_sent.receivers:
         return
@@ -169,7 +169,7 @@ def tell_sent(alias: Alias, puts: Sequence[Put], placed: Sequence[Placed]) -> No
         connections[alias.database].on_commit(tell, robust=True)
 
 
-async def atell_sent(alias: Alias, puts: Sequence[Put], placed: Sequence[Placed]) -> None:
+async def atell_sent(alias: Alias, puts: Sequence[NewMessage], placed: Sequence[Placed]) -> None:
     """Send `message_sent` as `tell_sent` does, from async code."""
     if not message_sent.receivers:
         return
@@ -180,13 +180,13 @@ async def atell_sent(alias: Alias, puts: Sequence[Put], placed: Sequence[Placed]
         await aemit(message_sent, get_handler(alias.name, put.header.key), **_sent(alias.name, put, answer))
 
 
-def tell_failed(using: str, puts: Iterable[Put], error: Exception) -> None:
+def tell_failed(using: str, puts: Iterable[NewMessage], error: Exception) -> None:
     """Send `send_failed` for messages whose transaction was committed, but which the broker may not have taken."""
     for put in puts:
         emit(send_failed, get_handler(using, put.header.key), **_message(using, put), error=error)
 
 
-def _sent(using: str, put: Put, answer: Placed) -> dict[str, object]:
+def _sent(using: str, put: NewMessage, answer: Placed) -> dict[str, object]:
     return {
         **_message(using, put),
         "due_ms": answer.due_ms,
@@ -195,5 +195,5 @@ def _sent(using: str, put: Put, answer: Placed) -> dict[str, object]:
     }
 
 
-def _message(using: str, put: Put) -> dict[str, object]:
+def _message(using: str, put: NewMessage) -> dict[str, object]:
     return {"using": using, "id": put.id, "key": put.header.key, "queue": put.header.queue}

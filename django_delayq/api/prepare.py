@@ -12,7 +12,7 @@ from django_delayq.api.registry import get_handler, unknown_key
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.codec import encode_data
 from django_delayq.core.ids import new_id
-from django_delayq.core.requests import Header, Put
+from django_delayq.core.requests import Header, NewMessage
 from django_delayq.core.sends import OnConflict, Send
 from django_delayq.support.timestamps import EPOCH, wall_clock_ms
 from django_delayq.support.units import LONGEST_MS, Duration, to_ms
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _ON_CONFLICT = get_args(OnConflict)
 
 
-def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> Put:
+def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> NewMessage:
     """Return a checked message, with an id of `make_id` unless it has one. Nothing is sent or read.
 
     Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix.
@@ -42,7 +42,7 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> Pu
         )
     header, data_type = addressed(send, alias)
     delay_ms, at_ms = due_ms(send.delay, send.at)
-    return Put(
+    return NewMessage(
         make_id() if send.id is None else check_name(send.id, "id"),
         header,
         body_of(send.data, data_type, alias),

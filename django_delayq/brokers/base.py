@@ -18,13 +18,13 @@ from django_delayq.brokers.figures import (  # part of this contract
     AlarmInfo as AlarmInfo,
     Audit as Audit,
     Counts as Counts,
-    HandsInfo as HandsInfo,
+    ExecutorInfo as ExecutorInfo,
     Info as Info,
+    MaintenanceResult as MaintenanceResult,
     Pause as Pause,
     RunInfo as RunInfo,
     ServerReport as ServerReport,
     SetCount as SetCount,
-    Upkept as Upkept,
     WorkerInfo as WorkerInfo,
     covering as covering,
 )
@@ -33,17 +33,17 @@ from django_delayq.core.errors import DuplicateMessage, Unsupported
 from django_delayq.core.requests import (  # part of this contract
     BATCH as BATCH,
     Alarm as Alarm,
-    Ask as Ask,
     BuriedInfo as BuriedInfo,
     Claimed as Claimed,
+    ClaimRequest as ClaimRequest,
     Claims as Claims,
     Header as Header,
     LeaseId as LeaseId,
+    NewMessage as NewMessage,
     Pair as Pair,
+    PermitRequest as PermitRequest,
     Placed as Placed,
-    Put as Put,
-    Refusal as Refusal,
-    Want as Want,
+    Throttled as Throttled,
 )
 from django_delayq.core.sends import OnConflict as OnConflict  # part of this contract, and of the public API
 from django_delayq.core.transitions import (  # part of this contract
@@ -134,7 +134,7 @@ class Timer(Protocol):
         `PartlyUnavailable` is raised.
         """
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Lease what is due of each wanted set, at most `BATCH` in all; never blocks.
 
         A leased alarm that is not dropped within `lease_ms`, or whose worker dies, is given again. Without wants
@@ -152,7 +152,7 @@ class Timer(Protocol):
         `PartlyUnavailable` is raised.
         """
 
-    def upkeep(self, *, lease_ms: int) -> Upkept:
+    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
         """Make alarms ready again whose leases have lapsed, which counts nothing.
 
         Bounded, cheap, and safe from any worker at any time.
@@ -161,10 +161,10 @@ class Timer(Protocol):
     def begin_rebuild(self, lock_ms: int) -> bool:
         """Return whether the calling thread may put every alarm again that there should be, for the next `lock_ms`.
 
-        True for one caller at a time, and only while alarms may be lost (`Upkept.alarms_lost`). The caller calls again
-        between its pages, to keep the lock: True means that it held the lock all along. False means that it did not:
-        another may have begun, or the alarms that it had put may be gone again. Then it stops, and starts over when it
-        is asked to.
+        True for one caller at a time, and only while alarms may be lost (`MaintenanceResult.alarms_lost`). The caller
+        calls again between its pages, to keep the lock: True means that it held the lock all along. False means that it
+        did not: another may have begun, or the alarms that it had put may be gone again. Then it stops, and starts over
+        when it is asked to.
         """
 
     def end_rebuild(self) -> bool:
@@ -221,7 +221,7 @@ class Timer(Protocol):
 class Limiter(Protocol):
     """A keeper of limits over all workers."""
 
-    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         """Return None for each leased message that may start now by the limits of its key, a refusal for each other.
 
         A slot is held for `lease_ms` from now. If its holder asks for it again, its time begins again, and no other
@@ -229,7 +229,7 @@ class Limiter(Protocol):
         different times, so that not all ask again at once.
         """
 
-    def give_back(self, asks: Sequence[Ask]) -> None:
+    def give_back(self, asks: Sequence[PermitRequest]) -> None:
         """Free the slots of these tokens, where they hold one."""
 
 
@@ -255,7 +255,7 @@ class Broker(AlarmIndex, Limiter, Protocol):
 
     # Messages in
 
-    def put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+    def put(self, puts: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
         """Take at most `BATCH` messages, each one wholly or not at all, and answer for each in order.
 
         A repeated call after a lost reply takes nothing twice. A running message is never changed. `replace` takes the
@@ -264,14 +264,14 @@ class Broker(AlarmIndex, Limiter, Protocol):
         outcome is not known after 2 s.
         """
 
-    async def aput(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]: ...
+    async def aput(self, puts: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]: ...
 
-    def begin_put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
+    def begin_put(self, puts: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
         """Begin a `put` without waiting. The returned function waits, answers and raises, and must be called."""
 
     # Messages out
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Lease what is due of each wanted set, earliest first, at most `BATCH` in all; never blocks.
 
         If not all that is due fits, the sets that are wanted first come first. Every claim gives its messages a token
@@ -279,7 +279,7 @@ class Broker(AlarmIndex, Limiter, Protocol):
         nothing is given, and `wait` sleeps until `wake` or a pause ends it.
         """
 
-    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim_suspect(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Lease, like `claim`, at most one message that was held by workers that died twice."""
 
     def settle(self, settlements: Sequence[Transition]) -> Sequence[bool | None]:
@@ -294,7 +294,7 @@ class Broker(AlarmIndex, Limiter, Protocol):
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         """Make each lease end `lease_ms` from now. Return False where it was lost, None as for `settle`."""
 
-    def upkeep(self, *, lease_ms: int) -> Upkept:
+    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
         """Reclaim lapsed leases and trim the kept errors. Bounded, cheap, and safe from any worker at any time.
 
         A lapsed lease counts a crash, but never more than two: with two the message is a suspect. Only the worker that

@@ -85,7 +85,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Upkept:
+class MaintenanceResult:
     """The result of one `upkeep`. `dropped` counts errors; `ghosts` are ids whose leases had no message."""
 
     now_ms: int
@@ -111,7 +111,7 @@ class RunInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class HandsInfo:
+class ExecutorInfo:
     """Hands of a worker that are alike: threads, child processes or tasks.
 
     `most` run at once, and of each key at most as many as `keys` says.
@@ -135,7 +135,7 @@ class WorkerInfo:
     started_ms: int
     seen_ms: int = 0
     runs: list[RunInfo] = field(default_factory=list)
-    hands: list[HandsInfo] = field(default_factory=list)
+    hands: list[ExecutorInfo] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from django_delayq.core.requests import Ask, Refusal
+from django_delayq.core.requests import PermitRequest, Throttled
 
 LEAST_STEP_MS, MOST_STEP_MS = 10, 250
 LEAST_LINE_MS, MOST_LINE_MS = 2_000, 60_000
@@ -82,7 +82,7 @@ class Limit:
     held: bool = False
 
 
-def by_limit(asks: Sequence[Ask]) -> dict[Limit, list[int]]:
+def by_limit(asks: Sequence[PermitRequest]) -> dict[Limit, list[int]]:
     """Group asks by their limit, and return the positions of each group."""
     positions: defaultdict[Limit, list[int]] = defaultdict(list)
     for i, ask in enumerate(asks):
@@ -92,7 +92,7 @@ def by_limit(asks: Sequence[Ask]) -> dict[Limit, list[int]]:
 
 def acquire(
     limit: Limit, slots: Slots, turn_us: int, tokens: Sequence[int], lease_ms: int, now_us: int
-) -> tuple[list[Refusal | None], int]:
+) -> tuple[list[Throttled | None], int]:
     """Grant or refuse a slot to each token. Changes `slots`.
 
     Return the answers, and the key's next turn, which was `turn_us`.
@@ -100,7 +100,7 @@ def acquire(
     now_ms, interval_us = now_us // 1000, limit.interval_us or 0
     turn_us = min(turn_us, now_us + interval_us)  # the clock may have gone back
     slots.trim(now_ms, lease_ms)
-    answers: list[Refusal | None] = []
+    answers: list[Throttled | None] = []
     refused = 0
     for token in tokens:
         holds = limit.held or token in slots.ends
@@ -114,6 +114,6 @@ def acquire(
         else:
             until_turn_ms = -((now_us - turn_us - refused * interval_us) // 1000) if turn_us > now_us else 0
             wait_ms = max(until_turn_ms, 0 if is_free else slots.wait_in_line(now_ms))
-            answers.append(Refusal(wait_ms, of_key=until_turn_ms > 0 or not limit.value))
+            answers.append(Throttled(wait_ms, of_key=until_turn_ms > 0 or not limit.value))
             refused += 1
     return answers, turn_us

@@ -47,7 +47,7 @@ class BuriedInfo:
 
 
 @dataclass(slots=True)
-class Put:
+class NewMessage:
     """One message to take. Due after `delay_ms`, or at `at_ms` (the past means now) when that is given.
 
     Many share one header: a broker copies it before it writes into it.
@@ -85,7 +85,7 @@ class Alarm:
 
 
 @dataclass(slots=True)
-class Want:
+class ClaimRequest:
     """A request for one (queue, key): at most `count` messages, of which `at_once` would start at once.
 
     A message whose header says `at_most_once` is given only among those `at_once`: if it were leased to wait, and its
@@ -135,7 +135,7 @@ class Claims:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PermitRequest:
     """A request for the permits that a leased message needs before it starts, by the limits of its key.
 
     It asks for one of the `most` slots of (key, value), and for its turn among the starts of the key, which are
@@ -152,7 +152,7 @@ class Ask:
     """Whether its message runs already. Then it counts even where the keeper of the limits has forgotten it."""
 
 
-class Refusal(NamedTuple):
+class Throttled(NamedTuple):
     """A request that was refused, and is to come again after `wait_ms`.
 
     `of_key`: so is every other request of the key, whatever its value.

@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from django_delayq.brokers.base import HandsInfo, WorkerInfo
+from django_delayq.brokers.base import ExecutorInfo, WorkerInfo
 from django_delayq.core.limits import Limits
-from django_delayq.store.figures import Pair
+from django_delayq.store.statistics import Pair
 
 LEAST_MS = 0.2
 """The cost of a message for its worker, however quick the handler is: it must be claimed and settled."""
@@ -36,7 +36,7 @@ class Team:
     size: int
     queues: frozenset[str]
     keys: frozenset[str]
-    hands: Sequence[HandsInfo]
+    hands: Sequence[ExecutorInfo]
 
     def serves(self, pair: Pair) -> bool:
         """Return whether they run messages of this queue and key."""

@@ -16,7 +16,7 @@ from django_delayq.monitor.forecast import Hour, forecast
 from django_delayq.monitor.patience import within
 from django_delayq.monitor.throughput import Throughput, measure
 from django_delayq.monitor.waiting import WaitingSet, waiting_sets
-from django_delayq.store import StoredBroker, clocks, figures, identity, report
+from django_delayq.store import StoredBroker, clock_skew, identity, report, statistics
 from django_delayq.support.texts import text as _
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS, wall_clock_ms
 from django_delayq.support.units import to_text
@@ -126,7 +126,7 @@ def now_ms(using: str = DEFAULT_ALIAS) -> int:
 def _without_store(broker: Broker) -> Status:
     before_ms = wall_clock_ms()
     counts = broker.counts()
-    skew_ms = clocks.skew(counts.now_ms, before_ms, wall_clock_ms())
+    skew_ms = clock_skew.skew(counts.now_ms, before_ms, wall_clock_ms())
     workers, pauses = broker.workers(), broker.pauses()
     errors_last_hour = _errors_since(broker, counts.now_ms - HOUR_MS, counts.error)
     return Status(
@@ -150,8 +150,8 @@ def _with_store(broker: StoredBroker, patience_s: float | None, zone: tzinfo) ->
     with database.available():
         before_ms, asked_ns = wall_clock_ms(), time.monotonic_ns()
         decides_ms, ours = identity.look(database)
-        skew_ms, told_ns = clocks.skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
-        found = figures.waiting(database, decides_ms, zone)
+        skew_ms, told_ns = clock_skew.skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
+        found = statistics.waiting(database, decides_ms, zone)
         pairs = [(one.queue, one.key) for one in found.counts.waiting]
         (hour, day), ran_ms = measure(database, decides_ms, (HOUR_MS, DAY_MS), pairs)
     pauses, workers, server, broker_skew_ms = broker.pauses(), None, None, None
@@ -161,15 +161,17 @@ def _with_store(broker: StoredBroker, patience_s: float | None, zone: tzinfo) ->
         server.problems += identity.not_ours(get_alias(database.alias), broker.clock, owner, ours)
         if server.now_ms is not None:
             after_ms = decides_ms + -((asked_ns - time.monotonic_ns()) // 1_000_000)
-            broker_skew_ms = clocks.skew(server.now_ms, before_ms, after_ms)
-            server.warnings += clocks.warnings(broker_skew_ms)
+            broker_skew_ms = clock_skew.skew(server.now_ms, before_ms, after_ms)
+            server.warnings += clock_skew.warnings(broker_skew_ms)
     except (BrokerUnavailable, BrokerRefused) as error:
         server = _away(broker, error)
     server.durability = report.durability(database)
     counts = found.counts
     limits = {key: handler.limits for key, handler in handlers_by_key(database.alias).items() if handler.limits}
     capacity = None if workers is None else Capacity(teams_of(workers), ran_ms, limits)
-    in_part = _in_part(figures.MOST, error=counts.error, errors_last_hour=found.errors_last_hour, retried=found.retried)
+    in_part = _in_part(
+        statistics.MOST, error=counts.error, errors_last_hour=found.errors_last_hour, retried=found.retried
+    )
     return Status(
         now_ms=decides_ms,
         clock_skew_ms=skew_ms,

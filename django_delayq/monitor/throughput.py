@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from django_delayq.store import ended, ran
+from django_delayq.store import finish_samples, run_times
 from django_delayq.store.database import Database
-from django_delayq.store.ended import BURST_MS, MINUTE_MS, Finished, Minute, Sample
-from django_delayq.store.figures import Pair
+from django_delayq.store.finish_samples import BURST_MS, MINUTE_MS, Finished, Minute, Sample
+from django_delayq.store.statistics import Pair
 
 MOST_COUNTED = 10_000
 """The most messages that are counted, the latest. What finished before them is estimated from windows of time."""
@@ -71,11 +71,11 @@ def measure(
 
     Spans are whole hours. It takes two statements.
     """
-    newest, ran_of_last = ended.finished(database, now_ms, max(spans_ms), MOST_COUNTED + 1)
-    rare = ran.rare(ran_of_last, pairs)
+    newest, ran_of_last = finish_samples.finished(database, now_ms, max(spans_ms), MOST_COUNTED + 1)
+    rare = run_times.rare(ran_of_last, pairs)
     windows = windows_before(newest.after_ms, [now_ms - span_ms for span_ms in spans_ms], Random(now_ms))
     stepped = [(max(newest.after_ms, now_ms - span_ms), now_ms, _step(newest, span_ms)) for span_ms in spans_ms]
-    some, of_windows, ran_of_rare = ended.samples(
+    some, of_windows, ran_of_rare = finish_samples.samples(
         database, stepped, [(after, until) for after, until, _ in windows], MOST_OF_A_WINDOW, rare
     )
     sampled = list(zip(windows, of_windows, strict=True))
@@ -83,7 +83,7 @@ def measure(
         throughput(now_ms, span_ms, newest, late.late_ms, [one for one in sampled if one[0][0] >= now_ms - span_ms])
         for span_ms, late in zip(spans_ms, some, strict=True)
     ]
-    return spans, ran.means_ms(ran_of_last | ran_of_rare, pairs)
+    return spans, run_times.means_ms(ran_of_last | ran_of_rare, pairs)
 
 
 def throughput(

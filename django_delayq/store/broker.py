@@ -13,26 +13,26 @@ from django_delayq.brokers.base import (
     BATCH,
     Alarm,
     AlarmInfo,
-    Ask,
     Audit,
     BuriedInfo,
     Capability,
     Claimed,
+    ClaimRequest,
     Claims,
     Counts,
     Info,
     LeaseId,
+    MaintenanceResult,
+    NewMessage,
     OnConflict,
     Pair,
     Pause,
+    PermitRequest,
     Placed,
-    Put,
-    Refusal,
     ServerReport,
+    Throttled,
     Timer,
     Transition,
-    Upkept,
-    Want,
     WorkerInfo,
     carries_messages,
     check_batch,
@@ -43,13 +43,25 @@ from django_delayq.brokers.base import (
 from django_delayq.conf import Alias, Store
 from django_delayq.core.errors import BrokerRefused, DelayqError, PartlyUnavailable
 from django_delayq.core.transitions import release
-from django_delayq.store import audit, byid, claims, identity, looks, pauses, puts, reclaims, report, rescues, settles
+from django_delayq.store import (
+    audit,
+    claims,
+    identity,
+    operations,
+    pauses,
+    puts,
+    queries,
+    reclaims,
+    report,
+    rescues,
+    settles,
+)
+from django_delayq.store.commit_notifier import CommitNotifier
 from django_delayq.store.database import Database, T
 from django_delayq.store.degraded import Degraded
-from django_delayq.store.feed import Feed, claim_due, claim_until_none
 from django_delayq.store.limits import Limits
-from django_delayq.store.short_cut import ShortCut
-from django_delayq.store.sweep import Unfed
+from django_delayq.store.polling import Polling, claim_due, claim_until_none
+from django_delayq.store.sweep import Underfilled
 from django_delayq.support.validation import did_you_mean
 
 MANY = 100
@@ -70,9 +82,9 @@ class StoredBroker:
         self.store = store
         self.database = Database(alias.name, alias.database)
         self.degraded = Degraded(store.degraded_after)
-        self._feed = Feed(self.database)
-        self.unfed = Unfed()
-        self._short_cut = ShortCut(clock)
+        self._polling = Polling(self.database)
+        self.underfilled = Underfilled()
+        self._commit_notifier = CommitNotifier(clock)
         self._limits = Limits(self.database, clock, self.degraded)
         self._is_fit = False
         self._looked_to = reclaims.BEGIN
@@ -118,17 +130,17 @@ class StoredBroker:
 
     # Messages in
 
-    def put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+    def put(self, puts_: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
         check_batch(puts_)
         placed, alarms = puts.put(self.database, puts_, on_conflict)
-        self._short_cut.put_after_commit(self.database.connection, alarms)
+        self._commit_notifier.put_after_commit(self.database.connection, alarms)
         return refuse_duplicates(placed, on_conflict)
 
-    def begin_put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
+    def begin_put(self, puts_: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
         placed = self.put(puts_, on_conflict)
         return lambda: placed
 
-    async def aput(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+    async def aput(self, puts_: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
         return await sync_to_async(self.put)(puts_, on_conflict)
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
@@ -136,12 +148,12 @@ class StoredBroker:
 
     # The worker's moves
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         self._met_stale = False
         if self.degraded.on:
             self._clock_left_out = True
             with self.database.available():
-                found = self._feed.claim(wants, lease_ms, worker)
+                found = self._polling.claim(wants, lease_ms, worker)
             # Leased messages must not wait for the clock, nor be lost if it fails. The next claim asks it.
             if found.messages or found.buried or self.degraded.is_alone:
                 return found
@@ -163,13 +175,13 @@ class StoredBroker:
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
         if self.degraded.is_alone:
-            return self._feed.due_pairs(pairs)
+            return self._polling.due_pairs(pairs)
         if not self.degraded.away:  # else the claim tells whether the clock is there: that takes more than a look
             with contextlib.suppress(DelayqError):
                 return {*self.clock.due_pairs(pairs), *self.lost_of.intersection(pairs)}
         return pairs
 
-    def claim_all(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim_all(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Claim as `claim` does, and then from the tables what the clock was not told of, or has lost.
 
         It asks the tables only when the clock has no alarm left. Otherwise alarms of rows that are gone, of which the
@@ -191,7 +203,7 @@ class StoredBroker:
         found.buried, found.ghosts = buried, ghosts
         return found
 
-    def _claim_by_clock(self, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, Set[Pair]]:
+    def _claim_by_clock(self, wants: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, Set[Pair]]:
         """Claim what the clock tells of. Also return the pairs for which it gave only stale alarms.
 
         Very many more stale ones may be ahead of what is due: alarms of messages that were cancelled or moved together,
@@ -211,7 +223,7 @@ class StoredBroker:
             raise
         # An alarm that a clock which can't be asked did not give may be on its way.
         may_be_left = found.left or not lists_alarms(self.clock)
-        self.unfed.note(wants, found.alarms, rows.messages, left=may_be_left)
+        self.underfilled.note(wants, found.alarms, rows.messages, left=may_be_left)
         self._forget(rows.over, rows.again)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
         claimed = Claims(rows.messages, [], rows.now_ms, next_due_ms, found.left, found.ghosts, rows.buried)
@@ -229,7 +241,7 @@ class StoredBroker:
             with contextlib.suppress(DelayqError), self.degraded.asking():
                 self.clock.settle(readable)
 
-    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim_suspect(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():
             rows = claims.claim_suspect(self.database, wants, lease_ms, worker)
         return Claims(rows.messages, [], rows.now_ms, None)
@@ -249,14 +261,14 @@ class StoredBroker:
         with self.database.available():
             return settles.renew(self.database, leases, lease_ms)
 
-    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         return self._limits.acquire(asks, lease_ms)
 
-    def give_back(self, asks: Sequence[Ask]) -> None:
+    def give_back(self, asks: Sequence[PermitRequest]) -> None:
         self._limits.give_back(asks)
 
-    def upkeep(self, *, lease_ms: int) -> Upkept:
-        upkept = Upkept(0) if self.degraded.on else self._upkeep_of_clock(lease_ms)
+    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
+        upkept = MaintenanceResult(0) if self.degraded.on else self._upkeep_of_clock(lease_ms)
         with self.database.available():
             if self.database.clock_monitor.waits_for_writes:
                 self.database.prove_writes()
@@ -283,12 +295,12 @@ class StoredBroker:
             raise PartlyUnavailable(upkept.away)
         self._own_clock()
 
-    def _upkeep_of_clock(self, lease_ms: int) -> Upkept:
+    def _upkeep_of_clock(self, lease_ms: int) -> MaintenanceResult:
         try:
             with self.degraded.asking():
                 upkept = self.clock.upkeep(lease_ms=lease_ms)
         except BrokerRefused as error:  # until somebody mends it; the rows must not wait for that
-            upkept = Upkept(0, away=str(error))
+            upkept = MaintenanceResult(0, away=str(error))
         self.degraded.hear(upkept.away)
         upkept.lost_record, upkept.buried = "", []  # the record is here
         self.alarms_lost = upkept.alarms_lost
@@ -321,16 +333,16 @@ class StoredBroker:
         if self._met_stale:
             return True
         if self.degraded.is_alone:
-            return self._feed.wait(timeout)
+            return self._polling.wait(timeout)
         if self._clock_left_out:
             return True
         if not self.degraded.on:
             return self.clock.wait(timeout)
-        rest_s = self._feed.rest_s
+        rest_s = self._polling.rest_s
         return self.clock.wait(min(timeout, rest_s)) or rest_s <= timeout
 
     def wake(self) -> None:
-        self._feed.wake()
+        self._polling.wake()
         self.clock.wake()
 
     def _forget(self, over: Sequence[Alarm], again: Sequence[Alarm]) -> None:
@@ -350,7 +362,7 @@ class StoredBroker:
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return byid.answers(ids, byid.cancel(self.database, ids))
+        return operations.answers(ids, operations.cancel(self.database, ids))
 
     async def acancel(self, ids: Sequence[str]) -> list[bool]:
         return await sync_to_async(self.cancel)(ids)
@@ -360,9 +372,9 @@ class StoredBroker:
     ) -> list[bool]:
         """Change due times as the protocol says; with `by_ms`, move each due time later by that much."""
         check_batch(ids)
-        found, alarms = byid.reschedule(self.database, ids, delay_ms, at_ms, by_ms)
-        self._short_cut.put_after_commit(self.database.connection, alarms)
-        return byid.answers(ids, found)
+        found, alarms = operations.reschedule(self.database, ids, delay_ms, at_ms, by_ms)
+        self._commit_notifier.put_after_commit(self.database.connection, alarms)
+        return operations.answers(ids, found)
 
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         return await sync_to_async(self.reschedule)(ids, delay_ms=delay_ms, at_ms=at_ms)
@@ -370,16 +382,16 @@ class StoredBroker:
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         found, alarms = rescues.rescue(self.database, ids)
-        self._short_cut.put_after_commit(self.database.connection, alarms)
-        return byid.answers(ids, found)
+        self._commit_notifier.put_after_commit(self.database.connection, alarms)
+        return operations.answers(ids, found)
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return byid.answers(ids, byid.purge(self.database, ids))
+        return operations.answers(ids, operations.purge(self.database, ids))
 
     def purge_errors(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return byid.answers(ids, byid.purge_errors(self.database, ids))
+        return operations.answers(ids, operations.purge_errors(self.database, ids))
 
     # Pauses: the tables keep them, the clock tells of them
 
@@ -412,22 +424,22 @@ class StoredBroker:
         return self.clock.find_alarms(queue, key, pks) if lists_alarms(self.clock) else []
 
     def get(self, id: str) -> Info | None:
-        return looks.get(self.database, id)
+        return queries.get(self.database, id)
 
     async def aget(self, id: str) -> Info | None:
         return await sync_to_async(self.get)(id)
 
     def tagged(self, tag: str) -> list[str]:
-        return looks.tagged(self.database, tag)
+        return queries.tagged(self.database, tag)
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
-        return looks.peek(self.database, queue, count, key)
+        return queries.peek(self.database, queue, count, key)
 
     def errors(self, count: int, offset: int = 0) -> list[Info]:
-        return looks.errors(self.database, count, offset)
+        return queries.errors(self.database, count, offset)
 
     def counts(self) -> Counts:
-        return looks.counts(self.database)
+        return queries.counts(self.database)
 
     def audit(self) -> Audit:
         return audit.audit(self.database, self.clock, self.store.horizon, self._alias.options.lease)
@@ -463,11 +475,11 @@ def _pairs_of(messages: Iterable[Claimed]) -> set[Pair]:
     return {(one.header.queue, one.header.key) for one in messages if one.header}
 
 
-def _those_of(wants: Iterable[Want], pairs: Set[Pair]) -> list[Want]:
+def _those_of(wants: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
     return [want for want in wants if (want.queue, want.key) in pairs]
 
 
-def _many(wants: Iterable[Want], pairs: Set[Pair]) -> list[Want]:
+def _many(wants: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
     """Return the wants of these pairs with a count that clears many stale alarms at a time."""
     return [replace(want, count=max(want.count, MANY // len(pairs))) for want in _those_of(wants, pairs)]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from time import monotonic
 
-from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, Want
+from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, ClaimRequest
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, Row, Sql, marks
 from django_delayq.store.reclaims import reclaim
@@ -40,7 +40,7 @@ class ClaimedRows:
 def claim(
     database: Database,
     alarms: Sequence[Alarm],
-    wants: Sequence[Want],
+    wants: Sequence[ClaimRequest],
     lease_ms: int,
     worker: str,
     *,
@@ -81,7 +81,7 @@ def claim(
         return claimed
 
 
-def _not_at_once(by_pk: Mapping[int, Alarm], wants: Iterable[Want]) -> list[int]:
+def _not_at_once(by_pk: Mapping[int, Alarm], wants: Iterable[ClaimRequest]) -> list[int]:
     """Return the pks whose messages would have to wait for a hand: at-most-once messages among them are not leased."""
     hands: Counter[tuple[str, str]] = Counter()
     for want in wants:
@@ -126,7 +126,13 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
 
 
 def _claim_lapsed(
-    database: Database, claimed: ClaimedRows, wants: Sequence[Want], lease_ms: int, worker: str, *, from_alarms: bool
+    database: Database,
+    claimed: ClaimedRows,
+    wants: Sequence[ClaimRequest],
+    lease_ms: int,
+    worker: str,
+    *,
+    from_alarms: bool,
 ) -> None:
     """Reclaim rows whose lease ran out, and claim them; rows that another transaction holds have to wait."""
     reclaimed = reclaim(database, [int(alarm.pk) for alarm in claimed.lapsed], claimed.now_ms)
@@ -146,7 +152,7 @@ def _wait(claimed: ClaimedRows, alarms: Sequence[Alarm], wait_ms: int) -> None:
     claimed.again += [Alarm(alarm.queue, alarm.key, alarm.pk, wait_ms) for alarm in alarms]
 
 
-def claim_suspect(database: Database, wants: Iterable[Want], lease_ms: int, worker: str) -> ClaimedRows:
+def claim_suspect(database: Database, wants: Iterable[ClaimRequest], lease_ms: int, worker: str) -> ClaimedRows:
     """Lease one suspect that is due, of a wanted (queue, key)."""
     dialect = database.dialect
     sets = [(want.queue, want.key) for want in wants if want.count > 0]

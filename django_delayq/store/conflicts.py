@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django_delayq.brokers.base import Alarm, OnConflict, Placed, Put
+from django_delayq.brokers.base import Alarm, NewMessage, OnConflict, Placed
 from django_delayq.store.database import Database
 from django_delayq.store.dialects import Dialect
-from django_delayq.store.given import LongText
 from django_delayq.store.rows import FREE, OF_GIVEN
 from django_delayq.store.statements import statements
+from django_delayq.store.values_table import LongText
 
 _TIMES = {"of_id": str, "delay_ms": int, "at_ms": int}
 _NEW = _TIMES | {
@@ -25,7 +25,7 @@ _NEW = _TIMES | {
 
 
 def settle_conflicts(
-    database: Database, puts: Sequence[Put], on_conflict: OnConflict
+    database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict
 ) -> tuple[dict[str, Placed], list[Alarm]]:
     """Return the answer, by id, for messages whose ids were there already, and the alarms to put.
 
@@ -48,7 +48,7 @@ def _look(database: Database, ids: Sequence[str]) -> dict[str, Placed]:
     return {id: Placed(id, due_ms, created=False, running=bool(running)) for id, due_ms, running in rows}
 
 
-def _change(database: Database, puts: Sequence[Put], on_conflict: OnConflict) -> list[tuple[Any, ...]]:
+def _change(database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict) -> list[tuple[Any, ...]]:
     """Change the rows that wait under the ids. Returns id, pk, queue, key, due time and wait of those changed."""
     if on_conflict in ("keep", "raise"):
         return []
@@ -85,7 +85,7 @@ def _replacement(dialect: Dialect, due: str) -> str:
     )
 
 
-def _new(put: Put) -> tuple[Any, ...]:
+def _new(put: NewMessage) -> tuple[Any, ...]:
     """Return the columns `_NEW` of a message."""
     header = put.header
     times = put.id, put.delay_ms, put.at_ms

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from django_delayq.models.fields import COLLATIONS
-from django_delayq.store import given
+from django_delayq.store import values_table
 
 STALLED_MS = 15_000
 """How long a transaction of the store's own may do nothing."""
@@ -47,8 +47,8 @@ class Dialect:
     """The end of an insert into `delayq_ready` that does nothing where the id is there."""
     update_held: str
     """An UPDATE of `delayq_ready` from a given table `held`, whose `pk` is the row's."""
-    given: Callable[[str, given.Columns, given.Rows], tuple[str, list[Any]]]
-    """See given.py."""
+    given: Callable[[str, values_table.Columns, values_table.Rows], tuple[str, list[Any]]]
+    """See values_table.py."""
     by_index: str = ""
     """Goes behind a table of FROM, to have it read by an index.
 
@@ -86,7 +86,7 @@ DIALECTS = {
         counted=_COUNTED,
         unless_there=_UNLESS_THERE,
         update_held=_UPDATE_HELD,
-        given=given.on_postgresql,
+        given=values_table.on_postgresql,
     ),
     "sqlite": Dialect(  # its clock counts whole ms, rounded down; it has one writer, so nothing is locked to skip
         now="CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
@@ -100,7 +100,7 @@ DIALECTS = {
         counted=_COUNTED,
         unless_there=_UNLESS_THERE,
         update_held=_UPDATE_HELD,
-        given=given.on_sqlite,
+        given=values_table.on_sqlite,
         most_selects=500,
     ),
     "mysql": Dialect(  # and MariaDB. A time in the zone of the session would be ambiguous for an hour a year
@@ -115,8 +115,8 @@ DIALECTS = {
         counted="ON DUPLICATE KEY UPDATE count = count + VALUES(count)",
         unless_there="ON DUPLICATE KEY UPDATE id = delayq_ready.id",
         update_held="UPDATE delayq_ready JOIN {held} ON id = held.pk SET {changes}",
-        given=partial(given.on_mysql, collation=COLLATIONS["mysql"]),
+        given=partial(values_table.on_mysql, collation=COLLATIONS["mysql"]),
         by_index=" FORCE INDEX ({index})",
     ),
 }
-DIALECTS["mariadb"] = replace(DIALECTS["mysql"], given=partial(given.on_mysql, collation=COLLATIONS["mariadb"]))
+DIALECTS["mariadb"] = replace(DIALECTS["mysql"], given=partial(values_table.on_mysql, collation=COLLATIONS["mariadb"]))

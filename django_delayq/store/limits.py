@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from time import monotonic
 
-from django_delayq.brokers.base import Ask, Refusal, Timer, check_batch, in_order, keeps_limits
+from django_delayq.brokers.base import PermitRequest, Throttled, Timer, check_batch, in_order, keeps_limits
 from django_delayq.brokers.limits import LINGER_MS, Limit, Slots, acquire as work_out, by_limit
 from django_delayq.core import codec
 from django_delayq.core.errors import BrokerUnavailable
@@ -24,7 +24,7 @@ class Limits:
         self._clock = clock if keeps_limits(clock) else None
         self._degraded = degraded
 
-    def acquire(self, asks: Sequence[Ask], lease_ms: int) -> list[Refusal | None]:
+    def acquire(self, asks: Sequence[PermitRequest], lease_ms: int) -> list[Throttled | None]:
         """Acquire as the broker does.
 
         In the tables, each limit is a transaction of its own, so that none waits for two.
@@ -45,7 +45,7 @@ class Limits:
             ]
         return in_order(limits.values(), answers)
 
-    def give_back(self, asks: Sequence[Ask]) -> None:
+    def give_back(self, asks: Sequence[PermitRequest]) -> None:
         """Give back as the broker does. A clock that is away is not asked: its slots lapse."""
         if self._clock is not None:
             if not self._degraded.is_silent:
@@ -64,7 +64,7 @@ class Limits:
             rows.filter(over_ms__lt=now_ms).delete()
 
 
-def _acquire(database: Database, limit: Limit, tokens: Sequence[int], lease_ms: int) -> list[Refusal | None]:
+def _acquire(database: Database, limit: Limit, tokens: Sequence[int], lease_ms: int) -> list[Throttled | None]:
     of_key = _lock(database, limit.key, "")
     of_value = _lock(database, limit.key, limit.value) if limit.value else of_key
     asked_at = monotonic()

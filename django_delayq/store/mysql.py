@@ -5,7 +5,7 @@ from functools import partial
 
 from django.db import IntegrityError
 
-from django_delayq.brokers.base import Put
+from django_delayq.brokers.base import NewMessage
 from django_delayq.store.apply import apply as apply, finish_here as finish_here  # part of `Statements`
 from django_delayq.store.database import Database, Row, Sql, marks
 from django_delayq.store.rows import NEW, OF_GIVEN, Inserted
@@ -15,7 +15,7 @@ TRIES = 5
 """How often an insert is tried again without the ids that were there."""
 
 
-def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
+def insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
     """See `Statements`."""
     return database.transaction(partial(_insert, database, puts))
 
@@ -68,7 +68,7 @@ def _as_set(database: Database, returning: str, of_pks: str, pks: Sequence[int])
     return database.rows(f"SELECT {returning} FROM delayq_ready r WHERE {of_pks}{database.dialect.newest}", pks)
 
 
-def _insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
+def _insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
     """Insert the messages whose ids are new.
 
     An INSERT that meets an id does nothing, and leaves the transaction as it was; IGNORE would hide other errors.
@@ -88,7 +88,7 @@ def _insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
     raise refused
 
 
-def _rows_of(database: Database, puts: Sequence[Put], lock: str) -> list[Row]:
+def _rows_of(database: Database, puts: Sequence[NewMessage], lock: str) -> list[Row]:
     return database.rows(
         f"SELECT r.message_id, r.id, r.due_at, r.sent_at FROM delayq_ready r WHERE r.alias = %s"
         f" AND r.message_id IN ({marks(len(puts))}){lock}",

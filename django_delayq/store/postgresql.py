@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django_delayq.brokers.base import Header, LeaseId, Put
+from django_delayq.brokers.base import Header, LeaseId, NewMessage
 from django_delayq.core import codec
 from django_delayq.core.message import State
 from django_delayq.core.transitions import SettleAction, Transition
@@ -29,7 +29,7 @@ _HEADER = (
 _KIND = f"{_HEADER}, delay_ms bigint, at_ms bigint"
 
 
-def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
+def insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
     """See `Statements`. Most messages of a bulk send share one kind, so each adds only its id and its data.
 
     They go as text to be split, which takes a tenth of what an array costs the client.
@@ -75,7 +75,7 @@ def insert_from(database: Database, given: str, kind: str = _HEADER) -> str:
     )
 
 
-def _kinds_of(puts: Sequence[Put]) -> tuple[list[dict[str, Any]], list[str]]:
+def _kinds_of(puts: Sequence[NewMessage]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the kinds of the messages, and the number of each one's kind. A kind is all but id and data."""
     numbers: dict[tuple[int, int, int | None], int] = {}
     kinds: list[dict[str, Any]] = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from django_delayq.brokers.base import Alarm, OnConflict, Placed, Put
+from django_delayq.brokers.base import Alarm, NewMessage, OnConflict, Placed
 from django_delayq.store.conflicts import settle_conflicts
 from django_delayq.store.database import Database
 from django_delayq.store.statements import statements
@@ -11,7 +11,7 @@ TRIES = 5
 """How often a send looks again for ids that were there and are gone: each time, another ended them meanwhile."""
 
 
-def put(database: Database, puts: Sequence[Put], on_conflict: OnConflict) -> tuple[list[Placed], list[Alarm]]:
+def put(database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict) -> tuple[list[Placed], list[Alarm]]:
     """Insert messages, and do what `on_conflict` says for ids that are there.
 
     Returns the answers, and alarms to put.
@@ -25,7 +25,7 @@ def put(database: Database, puts: Sequence[Put], on_conflict: OnConflict) -> tup
     return [placed[i] for i in range(len(puts))], alarms
 
 
-def _distinct(puts: Sequence[Put]) -> Iterator[dict[int, Put]]:
+def _distinct(puts: Sequence[NewMessage]) -> Iterator[dict[int, NewMessage]]:
     """Yield the messages by their places, no id twice at a time: the first of each id, then the second, and so on."""
     todo = dict(enumerate(puts))
     while todo:
@@ -33,7 +33,9 @@ def _distinct(puts: Sequence[Put]) -> Iterator[dict[int, Put]]:
         yield {i: todo.pop(i) for i in sorted(first.values())}
 
 
-def _put(database: Database, puts: dict[str, Put], on_conflict: OnConflict) -> tuple[dict[str, Placed], list[Alarm]]:
+def _put(
+    database: Database, puts: dict[str, NewMessage], on_conflict: OnConflict
+) -> tuple[dict[str, Placed], list[Alarm]]:
     """Insert as `put` does, by id."""
     placed: dict[str, Placed] = {}
     alarms: list[Alarm] = []

@@ -7,7 +7,7 @@ from django_delayq.api.registry import handlers_by_key
 from django_delayq.brokers.base import ServerReport, Timer
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.models.fields import database_name
-from django_delayq.store import clocks
+from django_delayq.store import clock_skew
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
 from django_delayq.support.texts import text as _
@@ -49,7 +49,7 @@ def _of_clock(clock: Timer, degraded: Degraded, database: Database) -> ServerRep
             raise
         return ServerReport("a broker that is away", "", [f"{error} The tables alone must do."])
     if found.now_ms is not None:
-        found.warnings += clocks.warnings(clocks.skew(found.now_ms, before_ms, database.now_ms()))
+        found.warnings += clock_skew.warnings(clock_skew.skew(found.now_ms, before_ms, database.now_ms()))
     return found
 
 

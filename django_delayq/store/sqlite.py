@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import Put
+from django_delayq.brokers.base import NewMessage
 from django_delayq.store.apply import apply as apply, finish_here as finish_here  # part of `Statements`
 from django_delayq.store.database import Database
 from django_delayq.store.returning import (  # part of `Statements`
@@ -14,7 +14,7 @@ from django_delayq.store.rows import NEW, Inserted
 from django_delayq.store.values import values_of
 
 
-def insert(database: Database, puts: Sequence[Put]) -> list[Inserted]:
+def insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
     """See `Statements`."""
     values, parameters = values_of(database, puts)
     rows = database.rows(

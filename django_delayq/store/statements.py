@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from django_delayq.brokers.base import LeaseId, Put, Transition
+from django_delayq.brokers.base import LeaseId, NewMessage, Transition
 from django_delayq.store import mysql, postgresql, sqlite
 from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.rows import Inserted
@@ -15,7 +15,7 @@ class Statements(Protocol):
     In `changes` no column may be read after it is set: MySQL would read its new value.
     """
 
-    def insert(self, database: Database, puts: Sequence[Put]) -> list[Inserted]:
+    def insert(self, database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
         """Make rows of messages whose ids differ, and return those made. Messages that wait or run stay as they are.
 
         In the order of ids, so that two inserts can't deadlock.

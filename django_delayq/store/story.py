@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from django_delayq.brokers.base import Info
 from django_delayq.core.history import Ended, PastAttempt, read
 from django_delayq.core.message import State
-from django_delayq.store import looks
+from django_delayq.store import queries
 from django_delayq.store.database import Database
 from django_delayq.store.rows import MESSAGE, buried_attempt, info_of
 
@@ -47,7 +47,7 @@ def story(database: Database, id: str) -> Story | None:
 
 
 def _ready(database: Database, id: str, rows: int, now_ms: int) -> Story | None:
-    found = looks.waiting(database, id, "r.id", "r.placed", "r.started_at", "r.history")
+    found = queries.waiting(database, id, "r.id", "r.placed", "r.started_at", "r.history")
     if found is None:
         return None
     info, (pk, placed, claimed_ms, history) = found
@@ -77,7 +77,7 @@ def _buried(database: Database, id: str, rows: int, now_ms: int) -> Story | None
         " FROM delayq_error r WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1",
         [database.alias, id],
     )
-    info = looks.buried(database, id)
+    info = queries.buried(database, id)
     if not found or info is None:
         return None
     ((pk, worker, started_ms, ended_ms, history, fingerprint, failures, error, detail),) = found

@@ -3,20 +3,22 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, AlarmInfo, Claimed, Timer, Want, lists_alarms
+from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, AlarmInfo, Claimed, ClaimRequest, Timer, lists_alarms
 from django_delayq.store.database import Database
-from django_delayq.store.feed import due
+from django_delayq.store.polling import due
 
 LATE_MS = 5_000
 
 
-class Unfed:
+class Underfilled:
     """The (queue, key) pairs whose last claim gave fewer messages than it wanted."""
 
     def __init__(self) -> None:
         self._sets: set[tuple[str, str]] = set()
 
-    def note(self, wants: Sequence[Want], alarms: Iterable[Alarm], messages: Iterable[Claimed], *, left: bool) -> None:
+    def note(
+        self, wants: Sequence[ClaimRequest], alarms: Iterable[Alarm], messages: Iterable[Claimed], *, left: bool
+    ) -> None:
         """Record which pairs got fewer messages than were wanted.
 
         If the clock has more that is due (`left`), a pair that gave any alarm does not count: the rest may be behind
@@ -31,12 +33,12 @@ class Unfed:
         )
         self._sets = {(want.queue, want.key) for want in short}
 
-    def wants(self) -> list[Want]:
+    def wants(self) -> list[ClaimRequest]:
         """Return a want for each pair, of as much as a claim takes."""
-        return [Want(queue, key, BATCH) for queue, key in self._sets]
+        return [ClaimRequest(queue, key, BATCH) for queue, key in self._sets]
 
 
-def sweep(database: Database, clock: Timer, wants: Sequence[Want]) -> int:
+def sweep(database: Database, clock: Timer, wants: Sequence[ClaimRequest]) -> int:
     """Put alarms for rows of the wanted pairs that nobody holds and that are due for over 5 s, at most a thousand.
 
     A clock that can be asked is asked first: then only alarms that it has lost, or would ring far too late, are put.

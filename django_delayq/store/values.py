@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django_delayq.brokers.base import Put
+from django_delayq.brokers.base import NewMessage
 from django_delayq.store.database import Database
 
 
-def values_of(database: Database, puts: Sequence[Put]) -> tuple[str, list[Any]]:
+def values_of(database: Database, puts: Sequence[NewMessage]) -> tuple[str, list[Any]]:
     """Return rows of the columns `NEW` in the order of ids, as SQL and its parameters."""
     rows, parameters = [], []
     for put in sorted(puts, key=lambda put: put.id):
@@ -17,7 +17,7 @@ def values_of(database: Database, puts: Sequence[Put]) -> tuple[str, list[Any]]:
     return ", ".join(rows), parameters
 
 
-def _row(database: Database, put: Put) -> tuple[str, list[Any]]:
+def _row(database: Database, put: NewMessage) -> tuple[str, list[Any]]:
     """Return the row of one message, as SQL and its parameters."""
     header = put.header
     dialect = database.dialect

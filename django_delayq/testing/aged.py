@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 
 from django.db.models import F
 
-from django_delayq.brokers.base import Alarm, Transition, Want
+from django_delayq.brokers.base import Alarm, ClaimRequest, Transition
 from django_delayq.core.history import NOTHING, moved
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
@@ -66,7 +66,7 @@ class AgedRows:
         if leap_ms > within_ms:
             return None
         self.leap(leap_ms)
-        want = Want(row.queue, row.key, 1)
+        want = ClaimRequest(row.queue, row.key, 1)
         claimed = claim(database, [Alarm(row.queue, row.key, str(row.pk))], [want], LEASE_MS, RUN_DUE).messages
         if not claimed:
             raise RuntimeError(

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.test import override_settings
 
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import Claimed, Want
+from django_delayq.brokers.base import Claimed, ClaimRequest
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import DEFAULT_ALIAS, Alias, alias_names
 
@@ -80,7 +80,7 @@ class VirtualTimeBroker(MemoryBroker):
         if leap_ms > within_ms:
             return None
         self.leap(leap_ms)
-        (claimed,) = self.claim([Want(queue, key, 1)], lease_ms=LEASE_MS, worker=RUN_DUE).messages
+        (claimed,) = self.claim([ClaimRequest(queue, key, 1)], lease_ms=LEASE_MS, worker=RUN_DUE).messages
         return Due(claimed, handlers[key], leap_ms)
 
     def _now_ns(self) -> int:

@@ -24,9 +24,9 @@ from django_delayq.support.validation import check_count
 from django_delayq.testing.broker import RUN_DUE, AnyHandler
 from django_delayq.testing.timeline import Timeline, timeline
 from django_delayq.worker import attempt
-from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.left_open import blocks_open, end_left_open
-from django_delayq.worker.outcome import Outcome
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 
 MOST_ATTEMPTS = 10_000
 
@@ -127,8 +127,8 @@ def _is_never_repeated(claimed: Claimed, handler: AnyHandler) -> bool:
 
 def _attempt(time: Timeline, claimed: Claimed, handler: AnyHandler) -> tuple[Transition, Attempt]:
     at, now_ms, started_at = from_ms(time.moved_ms), time.now_ms, monotonic()
-    lease = Lease(claimed, Lane(handler, (), 1), started_at, math.inf, clock_ms=0, started_at=started_at)
-    outcome = Outcome(RUN_DUE)
+    lease = Lease(claimed, PrefetchBuffer(handler, (), 1), started_at, math.inf, clock_ms=0, started_at=started_at)
+    outcome = AttemptEvents(RUN_DUE)
     message: Message[Any] | None = None
     exception = None
     begun = attempt.begin(claimed, handler, now_ms, lease.is_held)

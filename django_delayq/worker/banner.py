@@ -10,6 +10,7 @@ from django_delayq.brokers.base import ServerReport
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.support.units import to_text
 from django_delayq.support.validation import did_you_mean
+from django_delayq.worker.db_pool import pool_warning
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import (
     STORE_CONNECTIONS,
@@ -21,7 +22,6 @@ from django_delayq.worker.plan import (
     queues_of,
     tasks_of,
 )
-from django_delayq.worker.pools import pool_warning
 
 BROKER_CONNECTIONS = 4
 """One each for claims, settlements, renewals and wake-ups."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 from time import monotonic
 
 from django_delayq.core.transitions import Transition, with_history
-from django_delayq.worker.frames import Answer, Handed, Told
-from django_delayq.worker.lanes import RUN_S, Lane, Lease
+from django_delayq.worker.frames import Assign, Job, Report
+from django_delayq.worker.prefetch import RUN_S, Lease, PrefetchBuffer
 from django_delayq.worker.turns import Turns
 
 SLOW_S = 3 * RUN_S
@@ -22,12 +22,12 @@ class Batch:
     `hands` is how many hands with a child there are.
     """
 
-    def __init__(self, lane: Lane, turns: Turns, hands: int) -> None:
+    def __init__(self, buffer: PrefetchBuffer, turns: Turns, hands: int) -> None:
         self.left: deque[Lease] = deque()
         self.ended = 0
         self.seconds = 0.0
         """How long the handlers of the messages that have ended ran."""
-        self._lane = lane
+        self._lane = buffer
         self._turns = turns
         self._hands = hands
         self._low = 0
@@ -54,12 +54,12 @@ class Batch:
         self.left.extend(more)
         return more
 
-    def told(self, leases: Collection[Lease]) -> Told:
+    def told(self, leases: Collection[Lease]) -> Assign:
         """Return the order to the child that is handed `leases`, which are some of its own."""
         self._low = len(leases) // 4
         self._slow_at = monotonic() + SLOW_S
-        handed = [Handed(replace(lease.claimed, history=""), lease.clock_ms) for lease in leases]  # frames stay small
-        return Told(self.held_until(), handed, self._low)
+        handed = [Job(replace(lease.claimed, history=""), lease.clock_ms) for lease in leases]  # frames stay small
+        return Assign(self.held_until(), handed, self._low)
 
     def held_until(self) -> float:
         """Return until when all of them are held."""
@@ -80,7 +80,7 @@ class Batch:
         self._stop = stop
         self._start_first(at)
 
-    def note(self, answer: Answer) -> None:
+    def note(self, answer: Report) -> None:
         """Take in what the child answers."""
         if answer.transition is not None:
             self.left[0].started_at = answer.started_at

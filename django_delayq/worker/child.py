@@ -19,13 +19,13 @@ from django_delayq.brokers.base import Transition
 from django_delayq.conf import get_alias
 from django_delayq.support.logging import logger
 from django_delayq.worker import frames, logs
-from django_delayq.worker.frames import Answer, Handed, Hello, Told
-from django_delayq.worker.hands import Run
-from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.executor import Run
+from django_delayq.worker.frames import Assign, Handshake, Job, Report
 from django_delayq.worker.memory import resident
-from django_delayq.worker.orphans import die_with_parent
-from django_delayq.worker.outcome import Outcome
-from django_delayq.worker.own_signals import taken_signals
+from django_delayq.worker.parent_death import die_with_parent
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.signal_handlers import taken_signals
 
 LEASE_ENDED = 76
 """The exit code of a child whose parent didn't renew the leases in time."""
@@ -43,28 +43,28 @@ def main(fd: int, answers_fd: int, parent: int) -> None:
         os.set_inheritable(answers_fd, False)
         connection, answers = socket.socket(fileno=fd), socket.socket(fileno=answers_fd)
         django.setup()
-        from django_delayq.worker.threads import in_thread  # it imports models, which the apps must be ready for
+        from django_delayq.worker.thread_runner import in_thread  # it imports models, which the apps must be ready for
 
-        hello = frames.receive(connection, Hello)
+        hello = frames.receive(connection, Handshake)
         logs.start(hello.level)
         database = get_alias(hello.using).database
-        with in_thread(database, Outcome(hello.worker)) as run:
-            Serving(connection, answers, hello).serve(run)
+        with in_thread(database, AttemptEvents(hello.worker)) as run:
+            ChildMain(connection, answers, hello).serve(run)
 
 
-class Serving:
+class ChildMain:
     """The messages that the parent wants run, and the time it gives them.
 
     A thread listens to it beside the handlers.
     """
 
-    def __init__(self, connection: socket.socket, answers: socket.socket, hello: Hello) -> None:
+    def __init__(self, connection: socket.socket, answers: socket.socket, hello: Handshake) -> None:
         self._connection = connection
         self._answers = answers
         self._using = hello.using
         self._max_memory = hello.max_memory
         self._look_at = 0.0
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, PrefetchBuffer] = {}
         self._changed = threading.Condition(threading.Lock())  # over the rest
         self._unstarted: deque[Lease] = deque()
         self._current: Lease | None = None
@@ -80,7 +80,7 @@ class Serving:
         """
         threading.Thread(target=self._listen, daemon=True).start()
         with self._changed:
-            self._say(Answer())
+            self._say(Report())
         while (lease := self._next()) is not None:
             transition = run(lease)
             if transition is None:
@@ -102,7 +102,7 @@ class Serving:
         now = monotonic()
         with self._changed:
             self._current = None
-            answer = Answer(transition, lease.started_at, now)
+            answer = Report(transition, lease.started_at, now)
             if self._max_memory is not None and (now >= self._look_at or not self._unstarted):
                 self._look_at = now + LOOK_S
                 answer.resident = resident()
@@ -111,7 +111,7 @@ class Serving:
                     answer.unstarted = self._take_back()
             self._say(answer)
 
-    def _say(self, answer: Answer) -> None:
+    def _say(self, answer: Report) -> None:
         frames.send(self._answers, answer)
         if not self._is_busy() or len(self._unstarted) == self._ring_at:
             self._connection.send(b"\0")
@@ -129,7 +129,7 @@ class Serving:
         try:
             while True:
                 if frames.is_readable(self._connection, self._left_s()):
-                    self._take(frames.receive(self._connection, Told))
+                    self._take(frames.receive(self._connection, Assign))
         except (EOFError, OSError):
             self._end_with_parent()
         except Exception:  # noqa: BLE001 - whatever it is, nothing reaches this process any more
@@ -145,7 +145,7 @@ class Serving:
             self._is_over = True
             self._changed.notify()
 
-    def _take(self, told: Told) -> None:
+    def _take(self, told: Assign) -> None:
         leases = [self._lease_of(handed) for handed in told.batch]
         with self._changed:
             self._unstarted.extend(leases)
@@ -157,7 +157,7 @@ class Serving:
                 self._ring_at = told.ring_at
                 self._changed.notify()
             if (told.give_back or self._is_full) and (ids := self._take_back()):
-                self._say(Answer(unstarted=ids))
+                self._say(Report(unstarted=ids))
 
     def _left_s(self) -> float | None:
         """Return the seconds that the leases have left; None while there are none."""
@@ -169,16 +169,16 @@ class Serving:
         if self._is_busy() and monotonic() >= self._held_until:
             os._exit(LEASE_ENDED)
 
-    def _lease_of(self, handed: Handed) -> Lease:
+    def _lease_of(self, handed: Job) -> Lease:
         header = handed.claimed.header
         key = header.key if header else ""
-        lane = self._lanes.get(key)
-        if lane is None:
+        buffer = self._lanes.get(key)
+        if buffer is None:
             handler = get_handler(self._using, key)
             if handler is None:  # only when parent and child import different code
                 raise LookupError(f"The child process has no handler for {header!r}.")
-            lane = self._lanes[key] = Lane(handler, (), 1)
-        return Lease(handed.claimed, lane, monotonic(), 0.0, handed.clock_ms)
+            buffer = self._lanes[key] = PrefetchBuffer(handler, (), 1)
+        return Lease(handed.claimed, buffer, monotonic(), 0.0, handed.clock_ms)
 
 
 def _leave_to_parent(signum: int) -> None:

@@ -13,8 +13,8 @@ from django_delayq.support.units import to_text
 from django_delayq.worker import frames
 from django_delayq.worker.batches import Batch
 from django_delayq.worker.child import LEASE_ENDED, NOT_STARTED
-from django_delayq.worker.frames import Answer, Hello, Told
-from django_delayq.worker.lanes import RUN_S
+from django_delayq.worker.frames import Assign, Handshake, Report
+from django_delayq.worker.prefetch import RUN_S
 
 START_S = 60.0
 """How long a child may take to load the site's code."""
@@ -60,7 +60,7 @@ class Child:
                 start_new_session=True,  # the terminal's Ctrl-C is for the parent
             )
         try:
-            self._tell(Hello(worker, using, logging.getLogger("django_delayq").level, max_memory))
+            self._tell(Handshake(worker, using, logging.getLogger("django_delayq").level, max_memory))
             self._wait_until_ready()
         except BaseException:
             self.kill()
@@ -123,13 +123,13 @@ class Child:
             # thread wait for it, and then no time-out would end it.
             return
         if batch.held_until() != self._held_until:
-            self._tell_on(Told(batch.held_until()))
+            self._tell_on(Assign(batch.held_until()))
         if batch.is_slow():
-            self._tell_on(Told(batch.held_until(), give_back=True))
+            self._tell_on(Assign(batch.held_until(), give_back=True))
         elif not self.is_full and (more := batch.refill()):
             self._tell_on(batch.told(more))
 
-    def _tell_on(self, told: Told) -> None:
+    def _tell_on(self, told: Assign) -> None:
         self._held_until = told.held_until
         frames.send(self._connection, told)
 
@@ -154,7 +154,7 @@ class Child:
         self._process.wait()
         self._note(batch, self._inbox.read())
 
-    def _note(self, batch: Batch, answers: Iterable[Answer]) -> None:
+    def _note(self, batch: Batch, answers: Iterable[Report]) -> None:
         for answer in answers:
             batch.note(answer)
             self.resident = answer.resident or self.resident
@@ -181,7 +181,7 @@ class Child:
         look_s = LOOK_S if len(batch.left) == 1 else RUN_S
         return min(look_s, until_renewal, first.started_at + first.timeout_s - now)
 
-    def _hear(self, within_s: float) -> list[Answer]:
+    def _hear(self, within_s: float) -> list[Report]:
         """Return its answers when it rings, or after `within_s`. Raises `EOFError` or `OSError` when it is gone."""
         if frames.is_readable(self._connection, max(within_s, 0)):
             if not self._connection.recv(_RINGS):

@@ -5,7 +5,7 @@ from django_delayq.core.retry import is_at_most_once
 from django_delayq.core.transitions import Span, Transition
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt
-from django_delayq.worker.lanes import Lease
+from django_delayq.worker.prefetch import Lease
 
 
 def cut_short(lease: Lease, what: str) -> Transition | None:
@@ -13,7 +13,7 @@ def cut_short(lease: Lease, what: str) -> Transition | None:
 
     None where another worker took it, and where it must not start twice: then it lapses, and upkeep buries it.
     """
-    claimed, handler = lease.claimed, lease.lane.handler
+    claimed, handler = lease.claimed, lease.buffer.handler
     logger.warning(
         "Message %r (%s): %s, and %s.",
         claimed.id, handler.key, _why(lease), what,

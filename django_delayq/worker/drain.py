@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from django_delayq.brokers.base import Broker, Claims, Pause, SetCount, SettleAction, covering
 from django_delayq.store import StoredBroker
-from django_delayq.worker.settling import Settling
+from django_delayq.worker.settler import Settler
 
 EVERY_S = 0.2
 Sets = set[tuple[str, str]]
@@ -18,9 +18,9 @@ def claim_of(broker: Broker) -> Callable[..., Claims]:
     return broker.claim_all if isinstance(broker, StoredBroker) else broker.claim
 
 
-def summary(broker: Broker, settling: Settling, served: Sets) -> str:
+def summary(broker: Broker, settler: Settler, served: Sets) -> str:
     """Return one line on how the messages ended, and how many are left: some due, if the drain was stopped early."""
-    ended = settling.counts
+    ended = settler.counts
     counts, pauses = broker.counts(), broker.pauses()
     waiting = counts.waiting
     not_due = sum(count.pending for count in waiting)
@@ -35,7 +35,7 @@ def summary(broker: Broker, settling: Settling, served: Sets) -> str:
 
 
 @contextmanager
-def progress(broker: Broker, settling: Settling, served: Sets) -> Iterator[None]:
+def progress(broker: Broker, settler: Settler, served: Sets) -> Iterator[None]:
     """Show a progress bar for the block, if standard error is a terminal and tqdm is installed."""
     try:
         from tqdm import tqdm  # type: ignore[import-untyped]
@@ -51,7 +51,7 @@ def progress(broker: Broker, settling: Settling, served: Sets) -> Iterator[None]
 
         def show() -> None:
             while not ended.wait(EVERY_S):
-                bar.update(settling.counts.total() - bar.n)
+                bar.update(settler.counts.total() - bar.n)
 
         thread = threading.Thread(target=show, name="delayq-progress")
         thread.start()
@@ -60,7 +60,7 @@ def progress(broker: Broker, settling: Settling, served: Sets) -> Iterator[None]
         finally:
             ended.set()
             thread.join()
-            bar.update(settling.counts.total() - bar.n)
+            bar.update(settler.counts.total() - bar.n)
 
 
 def _due(waiting: list[SetCount], served: Sets, pauses: Iterable[Pause]) -> int:

@@ -16,7 +16,7 @@ _PART = 1 << 16
 
 
 @dataclass(slots=True)
-class Hello:
+class Handshake:
     """The first frame to a child: its worker's name and alias, the level of its log, and how much memory it may use."""
 
     worker: str
@@ -26,7 +26,7 @@ class Hello:
 
 
 @dataclass(slots=True)
-class Handed:
+class Job:
     """A message to run, and the number to add to monotonic milliseconds to get the broker's time."""
 
     claimed: Claimed
@@ -34,7 +34,7 @@ class Handed:
 
 
 @dataclass(slots=True)
-class Told:
+class Assign:
     """An order to a child: until when its leases are held, and more messages to run, in this order.
 
     `held_until` is a time of the machine's one monotonic clock. The child rings when it has nothing left, and before
@@ -42,13 +42,13 @@ class Told:
     """
 
     held_until: float
-    batch: list[Handed] = field(default_factory=list)
+    batch: list[Job] = field(default_factory=list)
     ring_at: int = 0
     give_back: bool = False
 
 
 @dataclass(slots=True)
-class Answer:
+class Report:
     """A child's answer: how the first of its messages ended, from when until when that ran, and the ids it gives back.
 
     It has not started the messages that it gives back. `resident` is how many bytes of memory it takes, 0 where it has
@@ -97,10 +97,10 @@ class Inbox:
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._connection = connection
-        self._decode = codec.decoder_for(Answer).decode
+        self._decode = codec.decoder_for(Report).decode
         self._received = bytearray()
 
-    def read(self) -> list[Answer]:
+    def read(self) -> list[Report]:
         """Return the answers that have arrived; never waits. Raises `ValueError` for a frame that is no answer."""
         received = self._received
         try:
@@ -112,7 +112,7 @@ class Inbox:
             pass
         return self._take()
 
-    def _take(self) -> list[Answer]:
+    def _take(self) -> list[Report]:
         answers: list[Any] = []
         start, received = 0, self._received
         while len(received) >= start + _LENGTH.size:

@@ -6,9 +6,9 @@ from itertools import chain, compress
 from time import monotonic
 
 from django_delayq.brokers.base import BATCH, Broker, pages
-from django_delayq.worker.guard import guarded
-from django_delayq.worker.lanes import Lease
-from django_delayq.worker.outage import Outage
+from django_delayq.worker.log_exceptions import guarded
+from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.prefetch import Lease
 from django_delayq.worker.slots import renew_slots
 
 HOLD = 0.8
@@ -25,9 +25,9 @@ class Leases:
     is renewed all the same: whoever took it meanwhile has changed its token, so an answer tells whose it is.
     """
 
-    def __init__(self, broker: Broker, lease_ms: int, outage: Outage) -> None:
+    def __init__(self, broker: Broker, lease_ms: int, outage_log: OutageLog) -> None:
         self._broker = broker
-        self._outage = outage
+        self._outage_log = outage_log
         self._lease_ms = lease_ms
         self.hold_s = lease_ms / 1000 * HOLD
         self._held: set[Lease] = set()
@@ -111,7 +111,7 @@ class Leases:
         told = chain.from_iterable(compress(asked, renewed))
         renew_slots(self._broker, [lease for lease in told if not lease.lost], self._lease_ms)
         if all(renewed):
-            self._outage.end("renewing")
+            self._outage_log.end("renewing")
         return all(renewed)
 
     def _renew_page(self, page: Sequence[Lease]) -> bool:
@@ -119,7 +119,7 @@ class Leases:
         try:
             held = self._broker.renew([(lease.claimed.id, lease.claimed.token) for lease in page], self._lease_ms)
         except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
-            self._outage.begin("renewing", error)
+            self._outage_log.begin("renewing", error)
             return False
         for lease, is_held in zip(page, held, strict=True):
             if is_held:

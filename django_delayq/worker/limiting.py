@@ -4,13 +4,13 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 
-from django_delayq.brokers.base import BATCH, Ask, Broker, Refusal
+from django_delayq.brokers.base import BATCH, Broker, PermitRequest, Throttled
 from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch
 from django_delayq.core.limits import Limits
-from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage import Outage
+from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 
 AWAY_MS = 1_000
 """How long a message with limits waits while the broker can't be asked."""
@@ -26,21 +26,21 @@ class Limiting:
     given back, over and over.
     """
 
-    def __init__(self, broker: Broker, leases: Leases, lease_ms: int, outage: Outage) -> None:
+    def __init__(self, broker: Broker, leases: Leases, lease_ms: int, outage_log: OutageLog) -> None:
         self._broker = broker
         self._leases = leases
         self._lease_ms = lease_ms
-        self._outage = outage
-        self._closed_until: dict[Lane, float] = {}
+        self._outage_log = outage_log
+        self._closed_until: dict[PrefetchBuffer, float] = {}
         self._refused: dict[Lease, int] = {}  # and were not settled when last looked at
         self._last_at = 0.0
 
-    def room(self, lane: Lane) -> int:
+    def room(self, buffer: PrefetchBuffer) -> int:
         """Return how many more messages of a lane may be claimed, as far as its limits go."""
-        limits = lane.handler.limits
+        limits = buffer.handler.limits
         if limits is None:
             return BATCH
-        if self.is_closed(lane):
+        if self.is_closed(buffer):
             return 0
         if limits.most_of_all is None:
             return BATCH
@@ -48,13 +48,13 @@ class Limiting:
         holders = [
             lease
             for lease in self._leases.held()
-            if lease.lane.handler is lane.handler and (lease.ask is not None or lease.ended)
+            if lease.buffer.handler is buffer.handler and (lease.ask is not None or lease.ended)
         ]
         return max(limits.most_of_all - len(holders), 0)
 
-    def is_closed(self, lane: Lane) -> bool:
+    def is_closed(self, buffer: PrefetchBuffer) -> bool:
         """Return whether no message of a lane may start for now: until then, what is due there waits for no hand."""
-        return monotonic() < self._closed_until.get(lane, 0.0)
+        return monotonic() < self._closed_until.get(buffer, 0.0)
 
     @property
     def next_at(self) -> float | None:
@@ -67,20 +67,20 @@ class Limiting:
         self._note_settled()
         return bool(self._refused) or monotonic() < self._last_at
 
-    def admit(self, lane: Lane, leases: Sequence[Lease]) -> dict[Lease, int]:
+    def admit(self, buffer: PrefetchBuffer, leases: Sequence[Lease]) -> dict[Lease, int]:
         """Return the leases that may not start now, each with the milliseconds after which to ask again."""
-        limits = lane.handler.limits
+        limits = buffer.handler.limits
         if limits is None or not leases:
             return {}
         asks = {lease: ask for lease in leases if (ask := _ask_of(lease, limits)) is not None}
         refusals = self._ask_for(asks)
-        self._leave_alone(lane, refusals.values())
+        self._leave_alone(buffer, refusals.values())
         refused = {lease: refusal.wait_ms for lease, refusal in refusals.items()}
         self._note_settled()
         self._refused |= refused
         return refused
 
-    def _ask_for(self, asks: Mapping[Lease, Ask]) -> dict[Lease, Refusal]:
+    def _ask_for(self, asks: Mapping[Lease, PermitRequest]) -> dict[Lease, Throttled]:
         """Ask for slots, give them to the leases, and return the refusals."""
         refusals = {}
         for lease, refusal in zip(asks, self._acquire(list(asks.values())) if asks else (), strict=True):
@@ -90,19 +90,19 @@ class Limiting:
                 lease.ask = asks[lease]
         return refusals
 
-    def _acquire(self, asks: Sequence[Ask]) -> Sequence[Refusal | None]:
+    def _acquire(self, asks: Sequence[PermitRequest]) -> Sequence[Throttled | None]:
         try:
             answers = self._broker.acquire(asks, lease_ms=self._lease_ms)
         except Exception as error:  # noqa: BLE001 - whatever it is, what has no limits goes on
-            self._outage.begin("asking for limits", error)
-            return [Refusal(AWAY_MS, of_key=True)] * len(asks)
-        self._outage.end("asking for limits")
+            self._outage_log.begin("asking for limits", error)
+            return [Throttled(AWAY_MS, of_key=True)] * len(asks)
+        self._outage_log.end("asking for limits")
         return answers
 
-    def _leave_alone(self, lane: Lane, refusals: Iterable[Refusal]) -> None:
+    def _leave_alone(self, buffer: PrefetchBuffer, refusals: Iterable[Throttled]) -> None:
         waits_ms = [refusal.wait_ms for refusal in refusals if refusal.of_key]
         if waits_ms:
-            self._closed_until[lane] = monotonic() + min(waits_ms) / 1000
+            self._closed_until[buffer] = monotonic() + min(waits_ms) / 1000
 
     def _note_settled(self) -> None:
         """Start the wait of refused messages that were settled: it begins then, and settling may take a while."""
@@ -113,11 +113,13 @@ class Limiting:
             self._last_at = max([self._last_at, *(monotonic() + wait_s for wait_s in waits_s)])
 
 
-def _ask_of(lease: Lease, limits: Limits) -> Ask | None:
+def _ask_of(lease: Lease, limits: Limits) -> PermitRequest | None:
     """Return what to ask for. None where the data can't tell: that message is buried when it would start."""
     try:
         value = limits.value_of(codec.loads(lease.claimed.body)) if limits.concurrency_key is not None else ""
     except (ValueError, DataMismatch):
         return None
     # A token of its own: all leases of one claim share theirs.
-    return Ask(lease.lane.handler.key, value, secrets.randbits(62), limits.max_concurrency, limits.interval_us)
+    return PermitRequest(
+        lease.buffer.handler.key, value, secrets.randbits(62), limits.max_concurrency, limits.interval_us
+    )

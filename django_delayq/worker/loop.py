@@ -5,10 +5,10 @@ from collections.abc import Callable
 from time import monotonic
 
 from django_delayq.brokers.base import Broker, WorkerInfo
-from django_delayq.worker.claiming import Claiming
-from django_delayq.worker.guard import guarded
+from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.heartbeat import Heartbeat
-from django_delayq.worker.outage import Outage, waits
+from django_delayq.worker.log_exceptions import guarded
+from django_delayq.worker.outage_log import OutageLog, waits
 from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.upkeep import Upkeep
 
@@ -25,11 +25,11 @@ class Loop:
         self,
         broker: Broker,
         *,
-        claiming: Claiming,
-        suspects: Claiming,
+        dispatcher: Dispatcher,
+        suspects: Dispatcher,
         upkeep: Upkeep,
         pauses: Pauses,
-        outage: Outage,
+        outage_log: OutageLog,
         heartbeat: Heartbeat,
         info: WorkerInfo,
         held: Callable[[], int],
@@ -37,11 +37,11 @@ class Loop:
         drain: bool,
     ) -> None:
         self._broker = broker
-        self._claiming = claiming
+        self._dispatcher = dispatcher
         self._suspects = suspects
         self._upkeep = upkeep
         self._pauses = pauses
-        self._outage = outage
+        self._outage_log = outage_log
         self._heartbeat = heartbeat
         self._info = info
         self._held = held
@@ -59,21 +59,21 @@ class Loop:
             if self._woken.is_set():
                 self._woken.clear()  # only here, where a claim follows: a wake-up may come at any time
                 self._may_find = True
-            idle = not self._held() and not self._claiming.busy and not self._suspects.busy
-            if idle and self._claiming.spent:
+            idle = not self._held() and not self._dispatcher.busy and not self._suspects.busy
+            if idle and self._dispatcher.spent:
                 return
             try:
                 found = self._turn()
             except Exception as error:  # noqa: BLE001 - a worker outlives whatever its broker answers
-                self._outage.begin("claiming", error)
+                self._outage_log.begin("claiming", error)
                 self._may_find = True
                 self._stopping.wait(next(backoff))
                 continue
-            self._outage.end("claiming")
+            self._outage_log.end("claiming")
             backoff = waits()
             self._heartbeat.beat()
             # Busy now: what it found may have been refused by a limit, and comes again.
-            if self._drain and idle and not (found or self._claiming.busy or self._upkeep.suspects_due):
+            if self._drain and idle and not (found or self._dispatcher.busy or self._upkeep.suspects_due):
                 return
             if not found:
                 self._sleep()
@@ -94,14 +94,14 @@ class Loop:
         self._upkeep.do_due(self._info)
         self._pauses.read_due()
         self._may_find |= self._pauses.known != paused
-        if self._claiming.has_run and not self._claiming.spent and self._is_full():
-            self._claiming.close()
+        if self._dispatcher.has_run and not self._dispatcher.spent and self._is_full():
+            self._dispatcher.close()
             self._suspects.close()
-        self._claiming.release_paused()
-        for claiming in (self._claiming, self._suspects):
-            claiming.release_unstarted()
-            claiming.start_behind()
-        found = self._may_find and self._claiming.claim()
+        self._dispatcher.release_paused()
+        for dispatcher in (self._dispatcher, self._suspects):
+            dispatcher.release_unstarted()
+            dispatcher.start_behind()
+        found = self._may_find and self._dispatcher.claim()
         if self._upkeep.suspects_due and not self._suspects.busy:
             self._upkeep.suspects_due = self._suspects.claim()
         return found
@@ -109,17 +109,17 @@ class Loop:
     def _sleep(self) -> None:
         self._may_find = True
         timeout = max(self._upkeep.next_at - monotonic(), 0)
-        if self._drain or self._claiming.spent:
+        if self._drain or self._dispatcher.spent:
             timeout = min(timeout, ENDING_LOOK_S)
-        elif self._claiming.busy:
+        elif self._dispatcher.busy:
             timeout = min(timeout, UNSTARTED_LOOK_S)
-        if (next_at := self._claiming.next_at) is not None:  # read once: it is None as soon as it has passed
+        if (next_at := self._dispatcher.next_at) is not None:  # read once: it is None as soon as it has passed
             timeout = min(timeout, max(next_at - monotonic(), 0))
-        if not self._claiming.wanted:
+        if not self._dispatcher.wanted:
             # Every hand is busy. The broker would end its wait for due messages, which can't be claimed now.
             self._woken.wait(timeout)
             return
         self._asleep = True
         if not self._woken.is_set():
-            self._may_find = self._broker.wait(timeout) or self._drain or self._claiming.left_out
+            self._may_find = self._broker.wait(timeout) or self._drain or self._dispatcher.left_out
         self._asleep = False

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import HandsInfo
+from django_delayq.brokers.base import ExecutorInfo
 from django_delayq.conf import DEFAULT_QUEUE
-from django_delayq.worker.async_hands import CONCURRENCY
-from django_delayq.worker.lanes import Lane
+from django_delayq.worker.asyncio_executor import CONCURRENCY
 from django_delayq.worker.options import Options
+from django_delayq.worker.prefetch import PrefetchBuffer
 
 Handlers = Iterable[Handler[Any, Any]]
 
@@ -23,10 +23,10 @@ def queues_of(handlers: Handlers, options: Options) -> list[str]:
     return [queue.name for queue in options.queues] or sorted({DEFAULT_QUEUE} | {handler.queue for handler in handlers})
 
 
-def lanes_of(handlers: Handlers, queues: Sequence[str], options: Options) -> list[Lane]:
+def buffers_of(handlers: Handlers, queues: Sequence[str], options: Options) -> list[PrefetchBuffer]:
     """Return a lane for each handler. Any key may wait in any queue, because `send` takes a queue too."""
     return [
-        Lane(handler, _sets_of(handler, queues), concurrency_of(handler, options))
+        PrefetchBuffer(handler, _sets_of(handler, queues), concurrency_of(handler, options))
         for handler in dict.fromkeys(handlers)
     ]
 
@@ -49,7 +49,7 @@ def tasks_of(handlers: Handlers, options: Options) -> int:
     return sum(concurrency_of(handler, options) for handler in handlers if handler.is_async)
 
 
-def hands_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> list[HandsInfo]:
+def hands_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> list[ExecutorInfo]:
     """Return the heartbeat's facts on the threads or child processes, and on the tasks; `handlers` by key."""
 
     def of(*, is_async: bool) -> dict[str, int]:
@@ -59,8 +59,8 @@ def hands_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> 
 
     each = set(handlers.values())  # one that has former keys once
     return [
-        HandsInfo(hands_of(each, options), of(is_async=False)),
-        HandsInfo(tasks_of(each, options), of(is_async=True)),
+        ExecutorInfo(hands_of(each, options), of(is_async=False)),
+        ExecutorInfo(tasks_of(each, options), of(is_async=True)),
     ]
 
 

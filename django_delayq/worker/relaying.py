@@ -12,7 +12,7 @@ from django_delayq.store.broker import StoredBroker
 from django_delayq.store.relay import REBUILD_LOCK_MS, rebuild, relay
 from django_delayq.store.sweep import sweep
 from django_delayq.support.logging import logger
-from django_delayq.worker.outage import Outage
+from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.pruning import Pruning
 
 EVERY_S = 1.0
@@ -26,10 +26,10 @@ class Relaying:
     sweeps; and it prunes.
     """
 
-    def __init__(self, broker: StoredBroker, lease_ms: int, outage: Outage) -> None:
+    def __init__(self, broker: StoredBroker, lease_ms: int, outage_log: OutageLog) -> None:
         self._broker = broker
         self._lease_ms = lease_ms
-        self._outage = outage
+        self._outage_log = outage_log
         self._pruning = Pruning(broker)
         self._rebuild_lock_ms = REBUILD_LOCK_MS
         self._sweep_at = monotonic() + SWEEP_EVERY_S
@@ -60,10 +60,10 @@ class Relaying:
             with self._broker.database.available():
                 is_full = page()
         except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
-            self._outage.begin(what, error)
+            self._outage_log.begin(what, error)
             self._broker.degraded.begin_if_due()
             return False
-        self._outage.end(what)
+        self._outage_log.end(what)
         return is_full
 
     def _relay_page(self) -> bool:
@@ -82,7 +82,7 @@ class Relaying:
         if monotonic() < self._sweep_at:
             return
         self._sweep_at = monotonic() + SWEEP_EVERY_S
-        wants = self._broker.unfed.wants()
+        wants = self._broker.underfilled.wants()
         found = sweep(self._broker.database, self._broker.clock, wants)
         if found:
             self._broker.lost_of |= {(want.queue, want.key) for want in wants}  # there may be very many more

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from django_delayq.support.logging import logger
-from django_delayq.worker.own_signals import taken_signals
+from django_delayq.worker.signal_handlers import taken_signals
 from django_delayq.worker.worker import LAST_WORDS_S, Worker
 
 LOOK_S = 1.0

@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
 
-from django_delayq.brokers.base import BATCH, Ask, Broker, pages
+from django_delayq.brokers.base import BATCH, Broker, PermitRequest, pages
 from django_delayq.core.errors import DelayqError
-from django_delayq.worker.lanes import Lease
+from django_delayq.worker.prefetch import Lease
 
 
 def renew_slots(broker: Broker, leases: Iterable[Lease], lease_ms: int) -> None:
@@ -31,6 +31,6 @@ def give_back_slots(broker: Broker, leases: Iterable[Lease]) -> bool:
     return bool(asks)
 
 
-def _give_up(lease: Lease) -> Ask | None:
+def _give_up(lease: Lease) -> PermitRequest | None:
     ask, lease.ask = lease.ask, None
     return ask

@@ -8,10 +8,10 @@ from time import monotonic
 from django_delayq.brokers.base import Transition
 from django_delayq.core.retry import is_at_most_once
 from django_delayq.support.logging import logger
-from django_delayq.worker.hands import Run, Work
-from django_delayq.worker.lanes import RUN_S, Lane, Lease
+from django_delayq.worker.executor import Run, Work
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.settling import Settling
+from django_delayq.worker.prefetch import RUN_S, Lease, PrefetchBuffer
+from django_delayq.worker.settler import Settler
 
 MOST_BYTES = 128 * 1024
 """How much data a batch of several messages has at most."""
@@ -26,36 +26,36 @@ class Turns:
     def __init__(
         self,
         leases: Leases,
-        settling: Settling,
+        settler: Settler,
         wake: Callable[[], None],
-        offer: Callable[[Lane], None],
-        may_stay: Callable[[Lane], bool],
+        offer: Callable[[PrefetchBuffer], None],
+        may_stay: Callable[[PrefetchBuffer], bool],
     ) -> None:
         self._leases = leases
-        self._settling = settling
+        self._settler = settler
         self._wake = wake
         self._offer = offer
         self.may_stay = may_stay
         """Returns whether no other lane waits for a hand that is in this one."""
         self._stopping = threading.Event()
 
-    def take(self, lane: Lane) -> Lease | None:
+    def take(self, buffer: PrefetchBuffer) -> Lease | None:
         """Return the next lease of a lane; None where nothing waits.
 
         Leases that may not start any more are given back.
         """
-        leases = lane.leases
+        leases = buffer.leases
         while leases:
             try:
                 lease = leases.popleft()
             except IndexError:  # another hand was faster
                 break
-            if lane.waiting <= lane.low:
-                lane.low = -1
+            if buffer.waiting <= buffer.low:
+                buffer.low = -1
                 self._wake()
             if not lease.lost and lease.held_until > monotonic():
                 return lease
-            self._settling.release([lease])  # another worker's by now, unless none could ask
+            self._settler.release([lease])  # another worker's by now, unless none could ask
         return None
 
     def end(self, lease: Lease, transition: Transition | None, ended_at: float) -> None:
@@ -64,9 +64,9 @@ class Turns:
         if transition is None:
             self._leases.remove([lease])
         else:
-            self._settling.add(lease, transition, urgent=ended_at - lease.started_at >= RUN_S)
+            self._settler.add(lease, transition, urgent=ended_at - lease.started_at >= RUN_S)
 
-    def take_batch(self, lane: Lane, most: int, *, is_alone: bool = True) -> list[Lease]:
+    def take_batch(self, buffer: PrefetchBuffer, most: int, *, is_alone: bool = True) -> list[Lease]:
         """Return up to `most` leases, of little data in all, for a hand that works through them in this order.
 
         An at-most-once message is alone, so that whatever happens to another message, it surely was not started beside
@@ -74,11 +74,11 @@ class Turns:
         """
         batch: list[Lease] = []
         size = 0 if is_alone else MOST_BYTES // 2  # a child at work may not read: it is told what fits without that
-        while len(batch) < most and (lease := self.take(lane)) is not None:
+        while len(batch) < most and (lease := self.take(buffer)) is not None:
             size += len(lease.claimed.body)
-            is_once = is_at_most_once(lease.claimed.header, lane.handler)
+            is_once = is_at_most_once(lease.claimed.header, buffer.handler)
             if (batch or not is_alone) and (is_once or size > MOST_BYTES):
-                lane.leases.appendleft(lease)
+                buffer.leases.appendleft(lease)
                 break
             batch.append(lease)
             if is_once:
@@ -87,17 +87,17 @@ class Turns:
 
     def release(self, leases: Sequence[Lease]) -> None:
         """Give back the leases, which can't be run here."""
-        self._settling.release(list(leases))
+        self._settler.release(list(leases))
         for lease in leases:
             lease.ended = True
 
-    def put_back(self, lane: Lane, leases: Sequence[Lease]) -> None:
+    def put_back(self, buffer: PrefetchBuffer, leases: Sequence[Lease]) -> None:
         """Let other hands run the leases that this one took and did not start; a worker that stops gives them back."""
         if self._stopping.is_set():
             self.release(leases)
         else:
-            lane.leases.extendleft(reversed(leases))
-            self._offer(lane)
+            buffer.leases.extendleft(reversed(leases))
+            self._offer(buffer)
 
     def rest(self, seconds: float) -> None:
         """Let the hand take nothing for a while, unless the worker stops."""
@@ -113,11 +113,11 @@ def one_by_one(make_run: Callable[[], AbstractContextManager[Run]], turns: Turns
     """Yield a way to work for one thread: it runs messages itself, for as long as a turn takes."""
     with make_run() as run:
 
-        def work(lane: Lane) -> tuple[int, float]:
+        def work(buffer: PrefetchBuffer) -> tuple[int, float]:
             now = started_at = monotonic()
             until = now + RUN_S
             count = 0
-            while now < until and (lease := turns.take(lane)) is not None:
+            while now < until and (lease := turns.take(buffer)) is not None:
                 lease.started_at = now
                 transition = _run_guarded(run, lease)
                 now = monotonic()

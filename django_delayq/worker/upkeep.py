@@ -5,16 +5,16 @@ from functools import partial
 from time import monotonic
 
 from django_delayq import signals
-from django_delayq.brokers.base import Broker, HandsInfo, RunInfo, Upkept, WorkerInfo, earliest
+from django_delayq.brokers.base import Broker, ExecutorInfo, MaintenanceResult, RunInfo, WorkerInfo, earliest
 from django_delayq.core.errors import BrokerRefused, DelayqError
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import wall_clock_ms
 from django_delayq.support.units import to_text
-from django_delayq.worker.guard import guarded
-from django_delayq.worker.lanes import Lease
-from django_delayq.worker.outage import Outage
+from django_delayq.worker.log_exceptions import guarded
+from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.pauses import Pauses
-from django_delayq.worker.unrun import Unrun
+from django_delayq.worker.prefetch import Lease
+from django_delayq.worker.unstarted_events import UnstartedEvents
 
 EVERY_S = 1.0
 ANNOUNCE_EVERY_S = 7.0
@@ -34,16 +34,16 @@ class Upkeep:
         lease_ms: int,
         held: Callable[[], Sequence[Lease]],
         pauses: Pauses,
-        unrun: Unrun,
-        outage: Outage,
+        unstarted_events: UnstartedEvents,
+        outage_log: OutageLog,
     ) -> None:
         self._broker = broker
         self._alias = alias
         self._lease_ms = lease_ms
         self._held = held
         self._pauses = pauses
-        self._unrun = unrun
-        self._outage = outage
+        self._unstarted_events = unstarted_events
+        self._outage_log = outage_log
         self._upkeep_at = 0.0
         self._announce_at = 0.0
         self.suspects_due = False
@@ -75,28 +75,28 @@ class Upkeep:
         try:
             self._pauses.take(self._broker.announce(info))
         except DelayqError as error:
-            self._outage.begin("announcing", error)
+            self._outage_log.begin("announcing", error)
         else:
-            self._outage.end("announcing")
+            self._outage_log.end("announcing")
 
     def _keep_up(self) -> None:
         """Have the broker do its part. A refusal, which somebody must mend, ends no turn, and no heartbeat."""
         try:
             upkept = self._broker.upkeep(lease_ms=self._lease_ms)
         except BrokerRefused as error:
-            self._outage.begin("upkeep", error)
+            self._outage_log.begin("upkeep", error)
         else:
-            self._outage.end("upkeep")
+            self._outage_log.end("upkeep")
             self._heed(upkept)
 
-    def _heed(self, upkept: Upkept) -> None:
+    def _heed(self, upkept: MaintenanceResult) -> None:
         self.suspects_due = upkept.suspects_due > 0
         self._pauses.end(upkept.now_ms)
         next_end_ms = earliest(upkept.next_lease_end_ms, self._pauses.next_end_ms)
         if next_end_ms is not None:
             until_end_s = max((next_end_ms - upkept.now_ms) / 1000, LEAST_PAUSE_S)
             self._upkeep_at = min(self._upkeep_at, monotonic() + until_end_s)
-        self._unrun.tell(upkept.buried, upkept.ghosts)
+        self._unstarted_events.tell(upkept.buried, upkept.ghosts)
         if upkept.dropped:
             logger.warning("Upkeep dropped %d old error(s), see error_retention and error_max.", upkept.dropped)
         if upkept.lost_record:
@@ -104,7 +104,7 @@ class Upkeep:
             signals.emit(signals.broker_changed, type(self._broker), using=self._alias, reason=upkept.lost_record)
 
 
-def new_info(name: str, queues: Sequence[str], keys: Sequence[str], hands: Sequence[HandsInfo]) -> WorkerInfo:
+def new_info(name: str, queues: Sequence[str], keys: Sequence[str], hands: Sequence[ExecutorInfo]) -> WorkerInfo:
     """Return the heartbeat of a worker that starts now."""
     return WorkerInfo(name, list(queues), list(keys), 0, wall_clock_ms(), hands=list(hands))
 
@@ -117,7 +117,7 @@ def runs_of(leases: Sequence[Lease]) -> list[RunInfo]:
 
 def _run_of(lease: Lease) -> RunInfo:
     header = lease.claimed.header
-    queue, key = (header.queue, header.key) if header else ("", lease.lane.handler.key)
+    queue, key = (header.queue, header.key) if header else ("", lease.buffer.handler.key)
     return RunInfo(lease.claimed.id, queue, key, lease.ms_of(lease.started_at))
 
 
@@ -134,6 +134,6 @@ def _warn_if_overdue(lease: Lease) -> None:
     lease.overdue = True
     logger.warning(
         "Message %r (%s) is overdue: it runs for over %s, and a thread can't be stopped (--processes can).",
-        lease.claimed.id, lease.lane.handler.key, to_text(lease.timeout_s * 1000),
-        extra={"id": lease.claimed.id, "key": lease.lane.handler.key, "token": lease.claimed.token},
+        lease.claimed.id, lease.buffer.handler.key, to_text(lease.timeout_s * 1000),
+        extra={"id": lease.claimed.id, "key": lease.buffer.handler.key, "token": lease.claimed.token},
     )  # fmt: skip

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_delayq import send_delay_message
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Claimed, SettleAction, Want
+from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import StoredBroker
 from tests.brokers.rig import claim_some, settlement
@@ -37,7 +37,7 @@ def send(id: str, data: Any = None, *, key: str = "order.close", delay: Any = 0,
 
 def claim(broker: StoredBroker, key: str = "order.close", worker: str = "host:1", queue: str = "default") -> Claimed:
     """Lease the one message of a key that is due."""
-    (message,) = claim_some(broker, [Want(queue, key, 1)], worker)
+    (message,) = claim_some(broker, [ClaimRequest(queue, key, 1)], worker)
     return message
 
 

@@ -12,7 +12,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Header, Put, SettleAction, Want, WorkerInfo
+from django_delayq.brokers.base import Broker, ClaimRequest, Header, NewMessage, SettleAction, WorkerInfo
 from django_delayq.core.message import State
 from tests.admin.support import page, text_of, url
 from tests.brokers.rig import settlement
@@ -53,13 +53,13 @@ def superuser(db: None) -> Client:
 
 
 def send(broker: Broker, *ids: str, key: str = "k") -> None:
-    broker.put([Put(id, Header("mail", key), b"1", at_ms=0) for id in ids])
+    broker.put([NewMessage(id, Header("mail", key), b"1", at_ms=0) for id in ids])
 
 
 def end(broker: Broker, id: str, verb: SettleAction, **ending: Any) -> None:
     """A message that was sent, claimed and settled so."""
     send(broker, id)
-    (claimed,) = broker.claim([Want("mail", "k", 1)], lease_ms=60_000, worker="w").messages
+    (claimed,) = broker.claim([ClaimRequest("mail", "k", 1)], lease_ms=60_000, worker="w").messages
     assert broker.settle([settlement(claimed, verb, **ending)]) == [True]
 
 
@@ -242,7 +242,7 @@ def test_what_messages_say_is_text(broker: Broker, superuser: Client, text: str)
 
 
 def test_a_broker_that_is_away_is_told(settings: Settings, superuser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_delayq.brokers.redis.patience.BUDGET", 0.1)
+    monkeypatch.setattr("django_delayq.brokers.redis.retry_budget.BUDGET", 0.1)
     redis = "django_delayq.brokers.redis.RedisBroker"
     settings.DELAYQ = {"default": {"BROKER": redis, "LOCATION": FAR, "STORE": None}}
     moved = superuser.post(MOVE, {"move": "rescue", "id": ["a"], "sure": "yes"}, follow=True)

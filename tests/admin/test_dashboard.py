@@ -17,10 +17,10 @@ from django.utils.formats import date_format
 from pytest_django import Settings
 
 from django_delayq.admin import words
-from django_delayq.brokers.base import HandsInfo, Pause, RunInfo, SettleAction, WorkerInfo
+from django_delayq.brokers.base import ExecutorInfo, Pause, RunInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker, figures
+from django_delayq.store import StoredBroker, statistics
 from tests.admin.support import asked, bury, claim, finish, page, send, settle, text_of, url
 
 INDEX = "/admin/delayq/"
@@ -95,7 +95,7 @@ def working(broker: StoredBroker, database: str, *more_keys: str) -> None:
     finish(broker, "done")
     FinishMessage.objects.using(database).update(started_at=F("ended_at") - 1_000)
     keys = ["order.close", *more_keys]
-    hands = [HandsInfo(1, dict.fromkeys(keys, 1))]
+    hands = [ExecutorInfo(1, dict.fromkeys(keys, 1))]
     broker.announce(WorkerInfo("host:1", ["default"], keys, 0, broker.counts().now_ms, hands=hands))
 
 
@@ -141,8 +141,8 @@ def test_what_takes_the_focus_has_an_id_by_which_an_update_keeps_it(broker: Stor
 def test_only_a_number_that_was_counted_in_part_has_a_plus(
     broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "MOST_PENDING", 3)
-    monkeypatch.setattr(figures, "LEAST", 2)
+    monkeypatch.setattr(statistics, "MOST_PENDING", 3)
+    monkeypatch.setattr(statistics, "LEAST", 2)
     working(broker, database)
     at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
     for i in range(9):
@@ -158,7 +158,7 @@ def test_only_a_number_that_was_counted_in_part_has_a_plus(
 def test_errors_that_were_counted_in_part_are_so_told_to_a_screen_reader_too(
     broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "MOST", 2)
+    monkeypatch.setattr(statistics, "MOST", 2)
     bury(broker, "a", "b", "c")
     shown = superuser.get(INDEX)
     assert tiles(shown)["Errors in the last hour"] == "2+"
@@ -168,7 +168,7 @@ def test_errors_that_were_counted_in_part_are_so_told_to_a_screen_reader_too(
 def test_more_queues_and_keys_than_are_shown_are_told_to_be_there(
     broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "MOST_PAIRS", 1)
+    monkeypatch.setattr(statistics, "MOST_PAIRS", 1)
     send("a", key="a")
     assert "There are more" not in text_of(superuser.get(INDEX))
     send("b", key="b")

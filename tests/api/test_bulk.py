@@ -13,7 +13,7 @@ from django.db.transaction import TransactionManagementError
 from django_delayq import Handler, Send, SendError, SentMany, asend_delay_messages, delay_execute, send_delay_messages
 from django_delayq.api import bulk
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Want
+from django_delayq.brokers.base import ClaimRequest
 from django_delayq.brokers.memory import MemoryBroker
 from tests.api.support import NOW, Noted, waiting
 
@@ -107,7 +107,7 @@ def test_the_answer_counts_what_was_new_and_what_runs(
     send_many: Any, close_order: Handler[int, None], broker: MemoryBroker
 ) -> None:
     close_order.send(1, id="running")
-    broker.claim([Want("default", "order.close", 1)], lease_ms=1_000, worker="w")
+    broker.claim([ClaimRequest("default", "order.close", 1)], lease_ms=1_000, worker="w")
     close_order.send(1, id="waiting")
     sent = send_many(close_order.prepare(2, id=id) for id in ("running", "waiting", "new"))
     assert sent == SentMany(accepted=3, created=1, running=1)

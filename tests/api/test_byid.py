@@ -20,7 +20,7 @@ from django_delayq import (
     reschedule_delay_messages,
     send_delay_messages,
 )
-from django_delayq.brokers.base import Header, Put, SettleAction, Want
+from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, SettleAction
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.core.message import State
 from django_delayq.support.timestamps import from_ms
@@ -52,7 +52,7 @@ either = pytest.mark.parametrize(
 
 
 def claim(broker: MemoryBroker) -> Any:
-    (claimed,) = broker.claim([Want("default", "order.close", 1)], lease_ms=1_000, worker="w").messages
+    (claimed,) = broker.claim([ClaimRequest("default", "order.close", 1)], lease_ms=1_000, worker="w").messages
     return claimed
 
 
@@ -180,7 +180,7 @@ def test_what_waits_for_a_commit_is_not_there_yet(close_order: Handler[int, None
 def test_data_that_fits_no_more_is_shown_as_it_is(
     body: bytes, data: str, close_order: Handler[int, None], broker: MemoryBroker
 ) -> None:
-    broker.put([Put("a", Header("default", "order.close"), body)])
+    broker.put([NewMessage("a", Header("default", "order.close"), body)])
     info = get_delay_message("a")
     assert info is not None
     assert info.data == data

@@ -17,7 +17,7 @@ from django_delayq import (
     get_delay_message,
     send_delay_message,
 )
-from django_delayq.brokers.base import Want
+from django_delayq.brokers.base import ClaimRequest
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.support.timestamps import from_ms
 from tests.api.support import NOW, Noted, waiting
@@ -138,7 +138,7 @@ def test_a_send_to_a_running_message_says_that_it_runs(
     send: Any, close_order: Handler[int, None], broker: MemoryBroker
 ) -> None:
     send("order.close", 1, id="a")
-    broker.claim([Want("default", "order.close", 1)], lease_ms=1_000, worker="w")
+    broker.claim([ClaimRequest("default", "order.close", 1)], lease_ms=1_000, worker="w")
     assert send("order.close", 2, id="a") == Sent("a", NOW, created=False, running=True)
 
 

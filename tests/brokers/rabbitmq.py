@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from amqp import Channel
 
-from django_delayq.brokers.base import BATCH, Alarm, Claims, Want
+from django_delayq.brokers.base import BATCH, Alarm, ClaimRequest, Claims
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.alarms import Envelope, outgoing, pack, unpack
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names
@@ -18,7 +18,7 @@ ROUNDS = 100
 class PatientBroker(RabbitMQBroker):
     """Claims when the server has delivered all that it can."""
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         pairs = [(want.queue, want.key) for want in wants]
         with self._receiving(pairs):
             for _ in range(ROUNDS):
@@ -30,7 +30,7 @@ class PatientBroker(RabbitMQBroker):
                     break
         return super().claim(wants, lease_ms=lease_ms, worker=worker)
 
-    def _is_on_its_way(self, want: Want) -> bool:
+    def _is_on_its_way(self, want: ClaimRequest) -> bool:
         pair = want.queue, want.key
         here = self._consumer.subscriptions[pair]
         return len(here.ready) + len(here.held) < want.count and self._consumer.waiting(pair) > 0

@@ -14,14 +14,14 @@ from django_delayq.brokers.base import (
     Broker,
     Capability,
     Claimed,
+    ClaimRequest,
     Header,
     Info,
+    NewMessage,
     OnConflict,
     Placed,
-    Put,
     SettleAction,
     Transition,
-    Want,
 )
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options, Store
@@ -68,12 +68,12 @@ class Rig:
         """Put messages that are ready at once, or due after `delay_ms`."""
         header = Header(queue, key, **fields)
         at_ms = 0 if delay_ms is None else None
-        puts = [Put(id, header, body, delay_ms=delay_ms or 0, at_ms=at_ms) for id in ids]
+        puts = [NewMessage(id, header, body, delay_ms=delay_ms or 0, at_ms=at_ms) for id in ids]
         return self.broker.put(puts, on_conflict)
 
     def claim(self, count: int = 100, *, key: str = "k", queue: str = "q", worker: str = "w") -> list[Claimed]:
         """The messages that a claim of one set gives."""
-        return self.broker.claim([Want(queue, key, count)], lease_ms=LEASE_MS, worker=worker).messages
+        return self.broker.claim([ClaimRequest(queue, key, count)], lease_ms=LEASE_MS, worker=worker).messages
 
     def claim_all(self, *, key: str = "k", queue: str = "q") -> list[Claimed]:
         """The messages that claims of one set give until there are no more: one may give fewer than are wanted."""
@@ -89,7 +89,7 @@ class Rig:
 
     def claim_suspect(self, key: str = "k", queue: str = "q") -> list[Claimed]:
         """The suspect that is due, if there is one."""
-        return self.broker.claim_suspect([Want(queue, key, 1)], lease_ms=LEASE_MS, worker="w").messages
+        return self.broker.claim_suspect([ClaimRequest(queue, key, 1)], lease_ms=LEASE_MS, worker="w").messages
 
     def settle(self, claimed: Claimed, verb: SettleAction, **fields: Any) -> bool:
         """End the lease of one claimed message."""
@@ -189,7 +189,7 @@ def _after(
             return transitions.bury(claimed, failure, span, failed=failed)
 
 
-def claim_some(broker: Broker, wants: Sequence[Want], worker: str = "w") -> list[Claimed]:
+def claim_some(broker: Broker, wants: Sequence[ClaimRequest], worker: str = "w") -> list[Claimed]:
     """The messages of the first claim that gives some: what is due now may be due, or arrive, in a moment."""
     while not (messages := broker.claim(wants, lease_ms=60_000, worker=worker).messages):
         broker.wait(1)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Alarm, AlarmInfo, Capability, Want
+from django_delayq.brokers.base import BATCH, Alarm, AlarmInfo, Capability, ClaimRequest
 from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig
 
@@ -22,7 +22,7 @@ def put(rig: Rig, *pks: str, wait_ms: int = HOUR, key: str = "k") -> None:
 
 
 def claim(rig: Rig, count: int = BATCH, key: str = "k") -> list[str]:
-    claims = rig.broker.claim([Want("q", key, count)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.claim([ClaimRequest("q", key, count)], lease_ms=LEASE_MS, worker="w")
     return [alarm.pk for alarm in claims.alarms]
 
 

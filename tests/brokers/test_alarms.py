@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Alarm, Capability, Claims, Want, carries_messages, lists_alarms
+from django_delayq.brokers.base import BATCH, Alarm, Capability, ClaimRequest, Claims, carries_messages, lists_alarms
 from tests.brokers.conftest import TIMERS, name
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.parametrize("rig", TIMERS, ids=name, indirect=True)
 
 
 def _claim(rig: Rig, count: int = 100, key: str = "k") -> Claims:
-    return rig.broker.claim([Want("q", key, count)], lease_ms=LEASE_MS, worker="w")
+    return rig.broker.claim([ClaimRequest("q", key, count)], lease_ms=LEASE_MS, worker="w")
 
 
 def _pks(rig: Rig, count: int = 100, key: str = "k") -> list[str]:
@@ -172,7 +172,7 @@ def test_full_batches_of_alarms(rig: Rig) -> None:
 def test_a_full_pair_does_not_starve_another(rig: Rig) -> None:
     _put(rig, *(f"{n}" for n in range(200)), key="flood")
     _put(rig, "other", key="other")
-    wants = [Want("q", "flood", 10), Want("q", "other", 10)]
+    wants = [ClaimRequest("q", "flood", 10), ClaimRequest("q", "other", 10)]
     alarms = rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w").alarms
     assert len(alarms) == 11
     assert "other" in {alarm.pk for alarm in alarms}
@@ -195,7 +195,7 @@ def test_a_leased_alarm_is_not_given_again(rig: Rig) -> None:
 
 def test_a_pair_wanted_twice_gives_each_alarm_once(rig: Rig) -> None:
     _put(rig, "1", "2", "3")
-    claims = rig.broker.claim([Want("q", "k", 1), Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.claim([ClaimRequest("q", "k", 1), ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
     assert len(claims.alarms) == 2
     assert sorted([*(alarm.pk for alarm in claims.alarms), *_pks(rig)]) == ["1", "2", "3"]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_delayq.brokers.base import Ask, Broker, Capability, Timer
+from django_delayq.brokers.base import Broker, Capability, PermitRequest, Timer
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.core.errors import Unsupported
 from tests.brokers.conftest import WITHOUT_STORE, name
@@ -14,7 +14,7 @@ USES: dict[Capability, Callable[[Rig], object]] = {
     Capability.MESSAGES: lambda rig: rig.send("b"),
     Capability.TAGS: lambda rig: rig.broker.tagged("t"),
     Capability.ALARMS: lambda rig: rig.broker.alarms("q", "k"),
-    Capability.LIMITS: lambda rig: rig.broker.acquire([Ask("k", "", 1, 1)], lease_ms=1),
+    Capability.LIMITS: lambda rig: rig.broker.acquire([PermitRequest("k", "", 1, 1)], lease_ms=1),
 }
 NOT_A_VERB = {Capability.MOVES}
 

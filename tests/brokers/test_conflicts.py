@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import Header, OnConflict, Put, SettleAction
+from django_delayq.brokers.base import Header, NewMessage, OnConflict, SettleAction
 from django_delayq.core.errors import DuplicateMessage
 from django_delayq.core.message import State
 from tests.brokers.rig import Rig, ids
@@ -136,7 +136,7 @@ def test_raise_names_the_ids_and_takes_the_others(rig: Rig) -> None:
     rig.send("waits", delay_ms=HOUR)
     rig.send("runs")
     rig.claim_one()
-    batch = [Put(id, Header("q", "k"), b"1", at_ms=0) for id in ("new", "waits", "runs", "new2")]
+    batch = [NewMessage(id, Header("q", "k"), b"1", at_ms=0) for id in ("new", "waits", "runs", "new2")]
     with pytest.raises(DuplicateMessage, match=r"waits.*runs") as raised:
         rig.broker.put(batch, "raise")
     assert "new" not in str(raised.value)
@@ -150,9 +150,9 @@ def test_raise_is_silent_without_a_conflict(rig: Rig) -> None:
 @pytest.mark.parametrize("mode", MODES[:-1])
 def test_a_conflict_within_one_batch_is_one_with_what_stands_before_it(rig: Rig, mode: OnConflict) -> None:
     puts = [
-        Put("a", Header("q", "k"), b"1", delay_ms=2 * HOUR),
-        Put("a", Header("q", "k"), b"2", delay_ms=HOUR),
-        Put("a", Header("q", "k"), b"3", delay_ms=3 * HOUR),
+        NewMessage("a", Header("q", "k"), b"1", delay_ms=2 * HOUR),
+        NewMessage("a", Header("q", "k"), b"2", delay_ms=HOUR),
+        NewMessage("a", Header("q", "k"), b"3", delay_ms=3 * HOUR),
     ]
     placed = rig.broker.put(puts, mode)
     assert [answer.created for answer in placed] == [True, False, False]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from django_delayq.brokers.base import Ask, Refusal
+from django_delayq.brokers.base import PermitRequest, Throttled
 from tests.brokers.rig import LEASE_MS, Rig
 
 MINUTE_US = 60_000_000
@@ -11,22 +11,22 @@ STEPS, STEP_MS = 36, 300
 """No slot is free for 10.8 s. A line is forgotten after 1 s, so a machine may take 0.7 s for a step."""
 
 
-def slot(token: int, *, most: int = 1, value: str = "", key: str = "k") -> Ask:
-    return Ask(key, value, token, most)
+def slot(token: int, *, most: int = 1, value: str = "", key: str = "k") -> PermitRequest:
+    return PermitRequest(key, value, token, most)
 
 
-def turn(token: int, interval_us: int = MINUTE_US) -> Ask:
-    return Ask("k", "", token, None, interval_us)
+def turn(token: int, interval_us: int = MINUTE_US) -> PermitRequest:
+    return PermitRequest("k", "", token, None, interval_us)
 
 
-def granted(rig: Rig, asks: Sequence[Ask], lease_ms: int = LEASE_MS) -> list[int]:
+def granted(rig: Rig, asks: Sequence[PermitRequest], lease_ms: int = LEASE_MS) -> list[int]:
     """The tokens of those that may start."""
     answers = rig.broker.acquire(asks, lease_ms=lease_ms)
     assert all(answer is None or answer.wait_ms > 0 for answer in answers)
     return [ask.token for ask, answer in zip(asks, answers, strict=True) if answer is None]
 
 
-def refusals(rig: Rig, asks: Sequence[Ask]) -> list[Refusal]:
+def refusals(rig: Rig, asks: Sequence[PermitRequest]) -> list[Throttled]:
     answers = rig.broker.acquire(asks, lease_ms=LEASE_MS)
     return [answer for answer in answers if answer is not None]
 
@@ -111,7 +111,7 @@ def test_a_backlog_comes_again_soon_after_a_slot_that_was_held_for_long(rig: Rig
 def test_a_limit_of_the_key_is_told_from_one_of_a_value(rig: Rig) -> None:
     granted(rig, [slot(1), slot(2, value="a")])
     assert [refusal.of_key for refusal in refusals(rig, [slot(3), slot(4, value="a")])] == [True, False]
-    both = [Ask("l", "a", 5, 1, MINUTE_US), Ask("l", "b", 6, 1, MINUTE_US)]
+    both = [PermitRequest("l", "a", 5, 1, MINUTE_US), PermitRequest("l", "b", 6, 1, MINUTE_US)]
     assert [refusal.of_key for refusal in refusals(rig, both)] == [True]
 
 
@@ -133,21 +133,21 @@ def test_those_that_wait_for_their_turn_are_told_theirs(rig: Rig) -> None:
 
 def test_who_finds_no_slot_takes_no_turn_and_who_waits_for_a_turn_takes_no_slot(rig: Rig) -> None:
     granted(rig, [slot(1)])
-    assert granted(rig, [Ask("k", "", 2, 1, MINUTE_US)]) == []
+    assert granted(rig, [PermitRequest("k", "", 2, 1, MINUTE_US)]) == []
     rig.broker.give_back([slot(1)])
-    assert granted(rig, [Ask("k", "", 3, 1, MINUTE_US)]) == [3]
+    assert granted(rig, [PermitRequest("k", "", 3, 1, MINUTE_US)]) == [3]
     rig.broker.give_back([slot(3)])
-    assert granted(rig, [Ask("k", "", 4, 1, MINUTE_US)]) == []
+    assert granted(rig, [PermitRequest("k", "", 4, 1, MINUTE_US)]) == []
     assert granted(rig, [slot(5)]) == [5]
 
 
 def test_a_holder_that_asks_again_takes_no_other_turn(rig: Rig) -> None:
-    ask = Ask("k", "", 1, 2, MINUTE_US)
+    ask = PermitRequest("k", "", 1, 2, MINUTE_US)
     granted(rig, [ask])
     rig.advance(MINUTE_US // 1000 - 50_000)
     assert granted(rig, [ask]) == [1]
     rig.advance(50_000)
-    assert granted(rig, [Ask("k", "", 2, 2, MINUTE_US)]) == [2]
+    assert granted(rig, [PermitRequest("k", "", 2, 2, MINUTE_US)]) == [2]
 
 
 def test_no_asks_are_no_call(rig: Rig) -> None:

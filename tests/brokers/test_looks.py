@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import HandsInfo, RunInfo, SetCount, SettleAction, WorkerInfo
+from django_delayq.brokers.base import ExecutorInfo, RunInfo, SetCount, SettleAction, WorkerInfo
 from django_delayq.core.message import State
 from tests.brokers.conftest import ALL, name
 from tests.brokers.rig import LEASE_MS, Rig, ids
@@ -128,7 +128,7 @@ def test_the_audit_adds_up_in_every_place(rig: Rig) -> None:
 def test_workers_are_seen_while_their_heart_beats(rig: Rig) -> None:
     runs = [RunInfo("ü\x00", "q", "k", 7)]
     worker = WorkerInfo(
-        "host:1:x", ["q"], ["k", "ü"], 3, started_ms=5, runs=runs, hands=[HandsInfo(4, {"k": 4, "ü": 1})]
+        "host:1:x", ["q"], ["k", "ü"], 3, started_ms=5, runs=runs, hands=[ExecutorInfo(4, {"k": 4, "ü": 1})]
     )
     rig.broker.announce(worker)
     rig.broker.announce(WorkerInfo("host:2:y", [], [], 0, started_ms=6))

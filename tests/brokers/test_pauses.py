@@ -83,11 +83,11 @@ def test_a_pause_and_a_resume_each_end_the_wait_and_are_heard(rig: Rig) -> None:
     rig.broker.wait(0)  # where a new connection just woke it
     for change in (lambda: rig.broker.pause(Pause("mail", None, "x")), lambda: rig.broker.resume("mail", None)):
         heard = rig.broker.pauses_heard
-        sleeper = threading.Thread(target=rig.broker.wait, args=(LONG_S,), daemon=True)
-        sleeper.start()
+        waiter = threading.Thread(target=rig.broker.wait, args=(LONG_S,), daemon=True)
+        waiter.start()
         change()
-        sleeper.join(LONG_S / 2)
-        assert not sleeper.is_alive()
+        waiter.join(LONG_S / 2)
+        assert not waiter.is_alive()
         assert rig.broker.pauses_heard > heard
 
 

@@ -24,14 +24,14 @@ from django_delayq.brokers.base import (
     Alarm,
     Broker,
     Claimed,
+    ClaimRequest,
     Claims,
     Header,
     Info,
+    NewMessage,
     OnConflict,
-    Put,
     SettleAction,
     Transition,
-    Want,
 )
 from django_delayq.brokers.figures import TOTALS
 from django_delayq.conf import Options
@@ -56,7 +56,10 @@ verbs = st.sampled_from([verb for verb in SettleAction if verb != SettleAction.I
 alarms = st.builds(lambda name, pk, wait: Alarm(name[0], name[1], pk, wait), sets, st.sampled_from(PKS), steps)
 wants = st.lists(
     st.builds(
-        lambda name, count, at_once: Want(name[0], name[1], count, at_once), sets, st.integers(0, 3), st.integers(0, 3)
+        lambda name, count, at_once: ClaimRequest(name[0], name[1], count, at_once),
+        sets,
+        st.integers(0, 3),
+        st.integers(0, 3),
     ),
     max_size=len(SETS),
     unique_by=lambda want: (want.queue, want.key),
@@ -98,7 +101,7 @@ class MemoryAndRedis(RuleBasedStateMachine):
 
     @rule(id=ids, name=sets, delay_ms=steps, mode=st.sampled_from(ON_CONFLICT), once=st.booleans())
     def put(self, id: str, name: tuple[str, str], delay_ms: int, mode: OnConflict, once: bool) -> None:
-        put = Put(id, Header(*name, once, expires_ms=7, tag=mode), f'"{delay_ms}"'.encode(), delay_ms)
+        put = NewMessage(id, Header(*name, once, expires_ms=7, tag=mode), f'"{delay_ms}"'.encode(), delay_ms)
         self.both(lambda broker: broker.put([put], mode), _placed)
 
     @rule(alarm=alarms)
@@ -106,13 +109,13 @@ class MemoryAndRedis(RuleBasedStateMachine):
         self.both(lambda broker: broker.put_alarms([alarm]))
 
     @rule(target=leases, wants=wants)
-    def claim(self, wants: list[Want]) -> Any:
+    def claim(self, wants: list[ClaimRequest]) -> Any:
         claims = self.both(lambda broker: broker.claim(wants, lease_ms=LEASE_MS, worker="w"), _claims)
         return multiple(*zip(*(given.messages for given in claims), strict=True))
 
     @rule(target=leases)
     def claim_all(self) -> Any:
-        return self.claim([Want(*name, 9) for name in SETS])
+        return self.claim([ClaimRequest(*name, 9) for name in SETS])
 
     @rule(target=spent, verb=verbs, delay_ms=steps)
     def work(self, verb: SettleAction, delay_ms: int) -> Any:
@@ -123,20 +126,22 @@ class MemoryAndRedis(RuleBasedStateMachine):
         return multiple(*claimed)
 
     @rule(target=leases, wants=wants)
-    def claim_suspect(self, wants: list[Want]) -> Any:
+    def claim_suspect(self, wants: list[ClaimRequest]) -> Any:
         claims = self.both(lambda broker: broker.claim_suspect(wants, lease_ms=LEASE_MS, worker="w"), _claims)
         return multiple(*zip(*(given.messages for given in claims), strict=True))
 
     @rule(target=leases)
     def claim_any_suspect(self) -> Any:
-        return self.claim_suspect([Want(*name, 1) for name in SETS])
+        return self.claim_suspect([ClaimRequest(*name, 1) for name in SETS])
 
     @rule(target=rung, name=sets)
     def claim_alarms(self, name: tuple[str, str]) -> Any:
         """Alarms are taken from a set only when no message comes with them: those leases would be lost to the rules."""
         if any(rig.broker.peek(name[0], 9) for rig in self.rigs):
             return multiple()
-        claims, _ = self.both(lambda broker: broker.claim([Want(*name, 1)], lease_ms=LEASE_MS, worker="w"), _claims)
+        claims, _ = self.both(
+            lambda broker: broker.claim([ClaimRequest(*name, 1)], lease_ms=LEASE_MS, worker="w"), _claims
+        )
         return multiple(*claims.alarms)
 
     @rule(alarm=consumes(rung))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Want, carries_messages
+from django_delayq.brokers.base import Alarm, ClaimRequest, carries_messages
 from tests.brokers.conftest import ALL, name
 from tests.brokers.rig import LEASE_MS, Rig, ids, memory_rig
 
@@ -16,9 +16,9 @@ HOUR = 3_600_000
 
 
 @contextmanager
-def _sleeper(rig: Rig, *keys: str) -> Iterator[Callable[[], None]]:
+def _waiter(rig: Rig, *keys: str) -> Iterator[Callable[[], None]]:
     """A worker that found nothing and sleeps; gives what waits until it woke by itself."""
-    wants = [Want("q", key, 10) for key in keys]
+    wants = [ClaimRequest("q", key, 10) for key in keys]
     asleep = threading.Event()
     woke = threading.Event()
 
@@ -43,7 +43,7 @@ def _sleeper(rig: Rig, *keys: str) -> Iterator[Callable[[], None]]:
 
 
 def test_a_message_that_is_ready_ends_the_wait(rig: Rig) -> None:
-    with _sleeper(rig, "k") as awake:
+    with _waiter(rig, "k") as awake:
         rig.send("a")
         awake()
     assert ids(rig.claim()) == ["a"]
@@ -51,7 +51,7 @@ def test_a_message_that_is_ready_ends_the_wait(rig: Rig) -> None:
 
 def test_a_message_nearer_than_the_one_slept_for_ends_the_wait(rig: Rig) -> None:
     rig.send("far", delay_ms=HOUR)
-    with _sleeper(rig, "other", "k") as awake:
+    with _waiter(rig, "other", "k") as awake:
         rig.send("near")
         awake()
     assert ids(rig.claim()) == ["near"]
@@ -59,7 +59,7 @@ def test_a_message_nearer_than_the_one_slept_for_ends_the_wait(rig: Rig) -> None
 
 def test_a_message_moved_nearer_ends_the_wait(rig: Rig) -> None:
     rig.send("a", delay_ms=HOUR)
-    with _sleeper(rig, "k") as awake:
+    with _waiter(rig, "k") as awake:
         rig.broker.reschedule(["a"], at_ms=0)
         awake()
 
@@ -67,28 +67,28 @@ def test_a_message_moved_nearer_ends_the_wait(rig: Rig) -> None:
 @pytest.mark.parametrize("mode", ["replace", "earliest"])
 def test_a_conflict_that_moves_it_nearer_ends_the_wait(rig: Rig, mode: str) -> None:
     rig.send("a", delay_ms=HOUR)
-    with _sleeper(rig, "k") as awake:
+    with _waiter(rig, "k") as awake:
         rig.send("a", on_conflict=mode)  # type: ignore[arg-type]
         awake()
 
 
 def test_a_rescue_ends_the_wait(rig: Rig) -> None:
     rig.bury("a")
-    with _sleeper(rig, "k") as awake:
+    with _waiter(rig, "k") as awake:
         rig.broker.rescue(["a"])
         awake()
 
 
 @pytest.mark.parametrize("rig", ALL, ids=name, indirect=True)
 def test_an_alarm_ends_the_wait(rig: Rig) -> None:
-    with _sleeper(rig, "k") as awake:
+    with _waiter(rig, "k") as awake:
         rig.broker.put_alarms([Alarm("q", "k", "1")])
         awake()
 
 
 @pytest.mark.parametrize("rig", ALL, ids=name, indirect=True)
 def test_wake_ends_the_running_wait(rig: Rig) -> None:
-    with _sleeper(rig, "k") as awake:
+    with _waiter(rig, "k") as awake:
         rig.broker.wake()
         awake()
 
@@ -104,7 +104,7 @@ def test_wake_ends_the_next_wait(rig: Rig) -> None:
 
 @pytest.mark.parametrize("rig", ALL, ids=name, indirect=True)
 def test_close_ends_the_wait_and_the_broker_can_be_used_again(rig: Rig) -> None:
-    with _sleeper(rig, "k") as awake:
+    with _waiter(rig, "k") as awake:
         rig.broker.close()
         awake()
     if carries_messages(rig.broker):
@@ -113,14 +113,14 @@ def test_close_ends_the_wait_and_the_broker_can_be_used_again(rig: Rig) -> None:
     else:
         rig.broker.put_alarms([Alarm("q", "k", "1")])
         rig.advance(1)
-        claims = rig.broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+        claims = rig.broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
         assert [alarm.pk for alarm in claims.alarms] == ["1"]
 
 
 def test_what_was_left_for_want_of_a_hand_does_not_end_the_wait() -> None:
     rig = memory_rig()  # Redis calls other workers then, once a second, and hears that too
     rig.send("once", at_most_once=True)
-    rig.broker.claim([Want("q", "k", 9, at_once=0)], lease_ms=LEASE_MS, worker="w")
+    rig.broker.claim([ClaimRequest("q", "k", 9, at_once=0)], lease_ms=LEASE_MS, worker="w")
     started = time.monotonic()
     rig.broker.wait(0.01)
     assert time.monotonic() - started >= 0.01

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from tests.chaos.ledger import Ask, Ledger, Run
+from tests.chaos.ledger import Ledger, PermitRequest, Run
 
 HEAP = "heap-"
 """Messages with such ids are not in the ledger's asks."""
@@ -71,14 +71,14 @@ class Round:
 class Life:
     """All that is known of one id."""
 
-    asks: list[Ask] = field(default_factory=list)
+    asks: list[PermitRequest] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     ends: Counter[str] = field(default_factory=Counter)
     waiting: int = 0
     effects: int = 0
 
     @property
-    def sends(self) -> list[Ask]:
+    def sends(self) -> list[PermitRequest]:
         """Those that may have made a message."""
         return [ask for ask in self.asks if ask.may_send]
 
@@ -88,7 +88,7 @@ class Life:
         return sum(ask.ok is True for ask in self.sends)
 
     @property
-    def cancels(self) -> list[Ask]:
+    def cancels(self) -> list[PermitRequest]:
         """Those that stopped a message for certain."""
         return [ask for ask in self.asks if ask.verb == "cancel" and ask.ok and ask.counted]
 

@@ -44,7 +44,7 @@ def put_clock(ms: int) -> None:
 
 
 @dataclass(frozen=True)
-class Ask:
+class PermitRequest:
     """A send, reschedule or cancel of one id, and its answer.
 
     `ok` is True where it was accepted (and committed), False where it surely was not, None where nobody knows. `delay`
@@ -100,7 +100,7 @@ class Span:
 class Ledger:
     """All of it."""
 
-    asks: list[Ask] = field(default_factory=list)
+    asks: list[PermitRequest] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     clocks: list[tuple[float, int]] = field(default_factory=list)
@@ -111,14 +111,14 @@ class Ledger:
 
 def read(path: Path) -> Ledger:
     """Read a ledger."""
-    ledger, asks, runs = Ledger(), dict[Any, Ask](), dict[Any, Run]()
+    ledger, asks, runs = Ledger(), dict[Any, PermitRequest](), dict[Any, Run]()
     for line in map(json.loads, path.read_text().splitlines() if path.exists() else ()):
         what, at, wall = line.pop("what"), line.pop("at"), line.pop("wall")
         run = (line.get("id"), line.get("token"), tuple(line.get("pids", ())))
         match what:
             case "ask":
                 number = line.pop("number")
-                asks[number] = Ask(at=at, wall=wall, **line)
+                asks[number] = PermitRequest(at=at, wall=wall, **line)
             case "answer":
                 number = line.pop("number")
                 asks[number] = replace(asks[number], answered=at, **line)

@@ -8,7 +8,16 @@ from typing import Any
 
 from django.core.management import call_command
 
-from django_delayq.brokers.base import BATCH, Broker, Claimed, Header, Put, SettleAction, Want, WorkerInfo
+from django_delayq.brokers.base import (
+    BATCH,
+    Broker,
+    Claimed,
+    ClaimRequest,
+    Header,
+    NewMessage,
+    SettleAction,
+    WorkerInfo,
+)
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias
 from tests.brokers.rig import settlement
@@ -51,20 +60,20 @@ def delayq_json(*args: str) -> Any:
 def send(broker: Broker, *ids: str, delay_ms: int = 0, body: bytes | None = None, **header: Any) -> None:
     """Messages that carry their id, or `body`, as data. Without a delay they are ready on return."""
     made = Header(**{"queue": "default", "key": "order.close"} | header)
-    puts = [Put(id, made, json.dumps(id).encode() if body is None else body, delay_ms) for id in ids]
+    puts = [NewMessage(id, made, json.dumps(id).encode() if body is None else body, delay_ms) for id in ids]
     due_ms = max(placed.due_ms for batch in batched(puts) for placed in broker.put(batch))
     while not delay_ms and broker.counts().now_ms < due_ms:
         pass  # due times are rounded up, so this takes up to 1 ms
 
 
-def batched(puts: Sequence[Put]) -> Iterator[Sequence[Put]]:
+def batched(puts: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
     """`puts` in pieces that one call takes."""
     return (puts[start : start + BATCH] for start in range(0, len(puts), BATCH))
 
 
 def claim(broker: Broker, count: int = 1, *, queue: str = "default", key: str = "order.close") -> Sequence[Claimed]:
     """Lease what is due, as the worker `host:1`."""
-    return broker.claim([Want(queue, key, count)], lease_ms=LEASE_MS, worker="host:1").messages
+    return broker.claim([ClaimRequest(queue, key, count)], lease_ms=LEASE_MS, worker="host:1").messages
 
 
 def bury(broker: Broker, *ids: str, key: str = "order.close", error: str = "ValueError: no", detail: str = "") -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import Broker, HandsInfo, WorkerInfo
+from django_delayq.brokers.base import Broker, ExecutorInfo, WorkerInfo
 from tests.commands.support import Clock, bury, claim, delayq, delayq_json, send, serve
 
 DAY_MS = 86_400_000
@@ -32,7 +32,7 @@ def test_a_key_is_parked_until_a_live_worker_asks_for_it_in_its_queue(broker: Br
 
 
 def test_a_worker_tells_how_many_messages_it_runs_at_once(broker: Broker) -> None:
-    hands = [HandsInfo(32, {"order.close": 4}), HandsInfo(100, {"order.remind": 100})]
+    hands = [ExecutorInfo(32, {"order.close": 4}), ExecutorInfo(100, {"order.remind": 100})]
     broker.announce(WorkerInfo("host:1", ["default"], ["order.close", "order.remind"], 0, 0, hands=hands))
     (worker,) = delayq_json("status")["workers"]
     assert worker["hands"] == [

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import HandsInfo, Header, Pause, Put, RunInfo, WorkerInfo
+from django_delayq.brokers.base import ExecutorInfo, Header, NewMessage, Pause, RunInfo, WorkerInfo
 from tests.docs.tables import codes, tables
 
 QUEUE, KEY, ID = "mail", "order.remind", "one"
@@ -26,8 +26,8 @@ def told() -> dict[str, list[str]]:
 def waiting_message(settings: Settings) -> None:
     """A message, a worker and a pause, on a memory broker of this test."""
     settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
-    get_broker().put([Put(ID, Header(QUEUE, KEY), b"1")])
-    runs, hands = [RunInfo(ID, QUEUE, KEY, 0)], [HandsInfo(1, {KEY: 1})]
+    get_broker().put([NewMessage(ID, Header(QUEUE, KEY), b"1")])
+    runs, hands = [RunInfo(ID, QUEUE, KEY, 0)], [ExecutorInfo(1, {KEY: 1})]
     get_broker().announce(WorkerInfo("w", [QUEUE], [KEY], 1, 0, runs=runs, hands=hands))
     get_broker().pause(Pause(QUEUE, None, "x"))
 

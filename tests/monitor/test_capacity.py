@@ -2,15 +2,15 @@
 
 import pytest
 
-from django_delayq.brokers.base import HandsInfo, WorkerInfo
+from django_delayq.brokers.base import ExecutorInfo, WorkerInfo
 from django_delayq.core.limits import Limits
 from django_delayq.monitor.capacity import LEAST_MS, Capacity, Drain, teams_of
-from django_delayq.store.figures import Pair
+from django_delayq.store.statistics import Pair
 
 HALF_A_MINUTE = 30_000.0
 
 
-def worker(name: str, *hands: HandsInfo, queues: tuple[str, ...] = ("default",)) -> WorkerInfo:
+def worker(name: str, *hands: ExecutorInfo, queues: tuple[str, ...] = ("default",)) -> WorkerInfo:
     return WorkerInfo(name, list(queues), [key for one in hands for key in one.keys], 0, 0, hands=list(hands))
 
 
@@ -22,11 +22,11 @@ def drained(capacity: Capacity, load: dict[Pair, int]) -> Drain:
     return capacity.drain(load, capacity.times_ms(load))
 
 
-FOUR = HandsInfo(32, {"k": 4, "l": 4})
+FOUR = ExecutorInfo(32, {"k": 4, "l": 4})
 
 
 def test_a_few_slow_messages_take_as_long_as_their_key_does() -> None:
-    assert drain({"k": 3}, {"k": HALF_A_MINUTE}, worker("w", HandsInfo(1, {"k": 1}))) == Drain(90_000)
+    assert drain({"k": 3}, {"k": HALF_A_MINUTE}, worker("w", ExecutorInfo(1, {"k": 1}))) == Drain(90_000)
 
 
 def test_a_key_has_the_hands_of_its_concurrency_in_each_live_worker() -> None:
@@ -36,18 +36,18 @@ def test_a_key_has_the_hands_of_its_concurrency_in_each_live_worker() -> None:
 def test_keys_run_beside_one_another_as_far_as_there_are_hands() -> None:
     many, load = {"k": 1_000.0, "l": 1_000.0}, {"k": 40, "l": 40}
     assert drain(load, many, worker("w", FOUR)) == Drain(10_000)
-    assert drain(load, many, worker("w", HandsInfo(5, {"k": 4, "l": 4}))) == Drain(16_000)
-    assert drain(load, many, worker("w", HandsInfo(4, {"k": 4}), HandsInfo(4, {"l": 4}))) == Drain(10_000)
+    assert drain(load, many, worker("w", ExecutorInfo(5, {"k": 4, "l": 4}))) == Drain(16_000)
+    assert drain(load, many, worker("w", ExecutorInfo(4, {"k": 4}), ExecutorInfo(4, {"l": 4}))) == Drain(10_000)
 
 
 def test_workers_of_another_queue_are_no_help() -> None:
-    one_hand = HandsInfo(1, {"k": 1})
+    one_hand = ExecutorInfo(1, {"k": 1})
     others = [worker(f"other {i}", one_hand, queues=("bulk",)) for i in range(9)]
     assert drain({"k": 10}, {"k": 1_000}, worker("w", one_hand), *others) == Drain(10_000)
 
 
 def test_a_queue_takes_as_long_as_the_workers_that_serve_it() -> None:
-    ran_ms, one_hand = {"k": 1_000.0, "l": 1_000.0}, HandsInfo(1, {"k": 1, "l": 1})
+    ran_ms, one_hand = {"k": 1_000.0, "l": 1_000.0}, ExecutorInfo(1, {"k": 1, "l": 1})
     workers = worker("w", one_hand, queues=("bulk",)), worker("other", one_hand)
     assert drain({"k": 10, "l": 10}, ran_ms, *workers, queue="bulk") == Drain(20_000)
     load = {("bulk", "k"): 10, ("bulk", "l"): 10, ("default", "k"): 1}
@@ -55,14 +55,14 @@ def test_a_queue_takes_as_long_as_the_workers_that_serve_it() -> None:
 
 
 def test_a_key_of_one_queue_has_the_hands_of_the_workers_that_serve_that_queue() -> None:
-    hands, ran_ms = HandsInfo(5, {"k": 1, "l": 4}), {"k": 1_000.0, "l": 1_000.0}
+    hands, ran_ms = ExecutorInfo(5, {"k": 1, "l": 4}), {"k": 1_000.0, "l": 1_000.0}
     others = [worker(f"other {i}", hands, queues=("bulk",)) for i in range(9)]
     load = {("default", "k"): 100, ("default", "l"): 1, ("bulk", "k"): 1}
     assert drained(Capacity(teams_of([worker("w", hands), *others]), ran_ms), load) == Drain(100_000)
 
 
 def test_keys_of_several_queues_share_the_hands_of_a_worker() -> None:
-    both = worker("w", HandsInfo(1, {"k": 1, "l": 1}), queues=("bulk", "default"))
+    both = worker("w", ExecutorInfo(1, {"k": 1, "l": 1}), queues=("bulk", "default"))
     load = {("bulk", "k"): 10, ("default", "l"): 10}
     assert drained(Capacity(teams_of([both]), {"k": 1_000, "l": 1_000}), load) == Drain(20_000)
 
@@ -73,8 +73,10 @@ def test_each_message_costs_its_worker_the_least_time_however_quick_its_handler_
 
 
 def test_a_key_of_which_nothing_has_ended_is_left_out_and_said_to_be() -> None:
-    assert drain({"k": 4, "new": 4}, {"k": 1_000}, worker("w", HandsInfo(8, {"k": 4, "new": 4}))) == Drain(1_000, True)
-    assert drain({"new": 4}, {}, worker("w", HandsInfo(8, {"new": 4}))) == Drain(None)
+    assert drain({"k": 4, "new": 4}, {"k": 1_000}, worker("w", ExecutorInfo(8, {"k": 4, "new": 4}))) == Drain(
+        1_000, True
+    )
+    assert drain({"new": 4}, {}, worker("w", ExecutorInfo(8, {"new": 4}))) == Drain(None)
 
 
 def test_what_no_live_worker_asks_for_is_left_out_and_said_to_be() -> None:

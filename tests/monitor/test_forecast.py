@@ -1,15 +1,15 @@
 """What falls due in the next hours, and how long it takes."""
 
-from django_delayq.brokers.base import Counts, HandsInfo, SetCount, WorkerInfo
+from django_delayq.brokers.base import Counts, ExecutorInfo, SetCount, WorkerInfo
 from django_delayq.monitor.capacity import Capacity, Drain, teams_of
 from django_delayq.monitor.forecast import Hour, forecast
-from django_delayq.store.figures import HOURS, Waiting
+from django_delayq.store.statistics import HOURS, Waiting
 from django_delayq.support.timestamps import HOUR_MS
 
 EIGHT = 1_800_000_000_000  # 2027-01-15T08:00:00Z
 MINUTE_MS = 60_000
 PAIR = ("default", "k")
-WORKER = WorkerInfo("w", ["default"], ["k"], 0, 0, hands=[HandsInfo(1, {"k": 1})])
+WORKER = WorkerInfo("w", ["default"], ["k"], 0, 0, hands=[ExecutorInfo(1, {"k": 1})])
 
 
 def taking(ms: float, *workers: WorkerInfo) -> Capacity:
@@ -92,7 +92,7 @@ def of_two_keys(
     by_hour: dict[int, dict[str, int]], ran_ms: dict[str, float], hands: dict[str, int]
 ) -> tuple[Hour, ...]:
     pending = {hour_ms: {("default", key): due for key, due in of.items()} for hour_ms, of in by_hour.items()}
-    worker = WorkerInfo("w", ["default"], list(hands), 0, 0, hands=[HandsInfo(8, hands)])
+    worker = WorkerInfo("w", ["default"], list(hands), 0, 0, hands=[ExecutorInfo(8, hands)])
     return forecast(Waiting(Counts(EIGHT, [], 0, 0, 0), EIGHT, 0, 0, pending), Capacity(teams_of([worker]), ran_ms))
 
 

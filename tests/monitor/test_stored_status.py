@@ -11,7 +11,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from django_delayq import Send, send_delay_message, send_delay_messages
-from django_delayq.brokers.base import HandsInfo, SettleAction, WorkerInfo
+from django_delayq.brokers.base import ExecutorInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.monitor import Drain, Lateness, status, throughput
@@ -78,7 +78,7 @@ def test_many_are_estimated(broker: StoredBroker, database: str, monkeypatch: py
 def test_the_forecast_tells_how_long_the_live_workers_take(broker: StoredBroker, database: str) -> None:
     finish(broker, database, "a", "b")
     FinishMessage.objects.using(database).update(started_at=F("ended_at") - 2_000)
-    broker.announce(WorkerInfo("w", ["default"], ["k"], 0, 0, hands=[HandsInfo(4, {"k": 4})]))
+    broker.announce(WorkerInfo("w", ["default"], ["k"], 0, 0, hands=[ExecutorInfo(4, {"k": 4})]))
     send(database, "ready")
     at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
     send_delay_messages(Send("k", 1, at=at) for _ in range(40))

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from amqp import Channel
 
-from django_delayq.brokers.base import Alarm, Want
+from django_delayq.brokers.base import Alarm, ClaimRequest
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names
 from django_delayq.conf import Alias
 from tests.servers import RabbitMQServer
 
 NAMES = Names("delayq")
-WANT = [Want("q", "k", 10)]
+WANT = [ClaimRequest("q", "k", 10)]
 
 
 @dataclass
@@ -43,7 +43,7 @@ def put(broker: RabbitMQBroker, waits_ms: Mapping[str, int], queue: str = "q", k
     broker.put_alarms([Alarm(queue, key, pk, wait_ms) for pk, wait_ms in waits_ms.items()])
 
 
-def claim(broker: RabbitMQBroker, wants: Sequence[Want] = WANT, lease_ms: int = 60_000) -> list[Alarm]:
+def claim(broker: RabbitMQBroker, wants: Sequence[ClaimRequest] = WANT, lease_ms: int = 60_000) -> list[Alarm]:
     """The alarms of the first claim that gives some."""
     while not (alarms := broker.claim(wants, lease_ms=lease_ms, worker="w").alarms):
         broker.wait(1)

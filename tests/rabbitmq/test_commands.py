@@ -4,7 +4,7 @@ import pytest
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Header, Put, SettleAction, Want
+from django_delayq.brokers.base import Broker, ClaimRequest, Header, NewMessage, SettleAction
 from tests.brokers.rig import claim_some, settlement
 from tests.commands.support import delayq
 from tests.rabbitmq.conftest import delayq_on
@@ -20,13 +20,13 @@ def broker(settings: Settings, rabbitmq_server: RabbitMQServer, database: str) -
 
 def bury(broker: Broker) -> None:
     """Bury what is ready."""
-    claimed = claim_some(broker, [Want("q", "k", 10)])
+    claimed = claim_some(broker, [ClaimRequest("q", "k", 10)])
     broker.settle([settlement(each, SettleAction.BURY, error="no good") for each in claimed])
 
 
 def test_what_is_buried_is_listed_newest_first_whoever_looked_before(broker: Broker) -> None:
     for page in range(5):
-        broker.put([Put(f"{page}-{n}", Header("q", "k"), b"1") for n in range(20)])
+        broker.put([NewMessage(f"{page}-{n}", Header("q", "k"), b"1") for n in range(20)])
         while len(broker.errors(1_000)) < 20 * (page + 1):
             bury(broker)
     pages = [info.id.partition("-")[0] for info in broker.errors(1_000)]
@@ -34,14 +34,14 @@ def test_what_is_buried_is_listed_newest_first_whoever_looked_before(broker: Bro
 
 
 def test_an_audit_of_the_tables_says_that_it_is_of_them_alone(broker: Broker) -> None:
-    broker.put([Put("a", Header("q", "k"), b"1")])
+    broker.put([NewMessage("a", Header("q", "k"), b"1")])
     text = delayq("audit", "--repair")
     assert "ready 1" in text
     assert "note: this broker can't be asked for its alarms" in text
 
 
 def test_what_is_buried_is_listed_rescued_and_purged(broker: Broker) -> None:
-    broker.put([Put("a", Header("q", "k"), b"1"), Put("b", Header("q", "k"), b"1")])
+    broker.put([NewMessage("a", Header("q", "k"), b"1"), NewMessage("b", Header("q", "k"), b"1")])
     while len(broker.errors(10)) < 2:
         bury(broker)
     assert "no good" in delayq("errors")
@@ -51,14 +51,14 @@ def test_what_is_buried_is_listed_rescued_and_purged(broker: Broker) -> None:
 
 
 def test_the_story_of_a_row_says_that_its_alarm_can_t_be_looked_up(broker: Broker) -> None:
-    broker.put([Put("a", Header("q", "k"), b"1", delay_ms=60_000)])
+    broker.put([NewMessage("a", Header("q", "k"), b"1", delay_ms=60_000)])
     text = delayq("explain", "a")
     assert "a: pending, parked" in text  # so its workers were asked for
     assert "alarm: not known, the broker is away or can't be asked" in text
 
 
 def test_status_names_the_server_and_counts_the_rows(broker: Broker) -> None:
-    broker.put([Put("a", Header("q", "k"), b"1", delay_ms=60_000)])
+    broker.put([NewMessage("a", Header("q", "k"), b"1", delay_ms=60_000)])
     text = delayq("status")
     assert f"RabbitMQ {rabbitmq_version()}" in text
     assert "pending 1, ready 0, running 0, error 0" in text

@@ -11,7 +11,7 @@ from django.db import connections
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Alarm, Header, Put, Want, pages
+from django_delayq.brokers.base import Alarm, ClaimRequest, Header, NewMessage, pages
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.alarms import Envelope, Outgoing, outgoing, unpack
 from django_delayq.brokers.rabbitmq.names import LEVELS, address
@@ -91,7 +91,7 @@ def test_a_queue_that_was_deleted_holds_up_nobody_and_is_made_again(
         assert time.monotonic() < until
         broker.upkeep(lease_ms=60_000)
         with broker_on(rabbitmq_server) as looks:
-            found.update(pks(looks.claim([Want("q", "gone", 40)], lease_ms=60_000, worker="w").alarms))
+            found.update(pks(looks.claim([ClaimRequest("q", "gone", 40)], lease_ms=60_000, worker="w").alarms))
 
 
 @pytest.mark.parametrize(("exchange", "wait_ms"), [("entry.04", 20_000), ("direct", 0)])
@@ -192,7 +192,7 @@ def test_what_its_levels_end_long_before_its_time_is_told_and_the_row_has_it_sch
     assert isinstance(broker, StoredBroker)
     timer = broker.clock
     assert isinstance(timer, RabbitMQBroker)
-    broker.put([Put("far", Header("q", "k"), b"1", delay_ms=HOUR)])
+    broker.put([NewMessage("far", Header("q", "k"), b"1", delay_ms=HOUR)])
     with connections[database].cursor() as cursor:
         ((pk,),) = cursor.execute("SELECT id FROM delayq_ready").fetchall()
     end_levels_early(timer, outgoing(NAMES, Alarm("q", "k", str(pk), HOUR), timer._clock))
@@ -251,7 +251,7 @@ def test_a_worker_that_sleeps_hears_of_what_is_due_before_all_that_it_holds(rabb
     with broker_on(rabbitmq_server, wall=Clock(), monotonic=Clock()) as broker:  # time stands still
         put(broker, {f"later {n}": 900 for n in range(3)})
         put(broker, {"soon": 400})
-        broker.claim([Want("q", "k", 1)], lease_ms=60_000, worker="w")
+        broker.claim([ClaimRequest("q", "k", 1)], lease_ms=60_000, worker="w")
         until = time.monotonic() + PATIENCE_S
         while broker._next_ready_in_s() > 0.4:
             assert time.monotonic() < until
@@ -285,7 +285,7 @@ def test_many_shuffled_waits_end_in_due_order(broker: RabbitMQBroker, there: dic
         broker.put_alarms([Alarm("q", "k", f"{first + n}", wait_ms) for n, wait_ms in enumerate(page)])
     claimed: set[int] = set()
     while len(claimed) < size:
-        (want,) = wants = [Want("q", "k", random.choice([1, 10, 100]))]  # as hands free, and handlers are fast
+        (want,) = wants = [ClaimRequest("q", "k", random.choice([1, 10, 100]))]  # as hands free, and handlers are fast
         due = [each for each in there.values() if each.due_s <= time.monotonic()]
         alarms = broker.claim(wants, lease_ms=60_000, worker="w").alarms
         last_ms = max((there[alarm.pk].due_ms for alarm in alarms), default=0)

@@ -11,7 +11,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Header, Put, Want
+from django_delayq.brokers.base import Alarm, ClaimRequest, Header, NewMessage
 from django_delayq.brokers.rabbitmq import RabbitMQBroker, silence
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable
@@ -37,7 +37,7 @@ def send(site: Site, ids: list[str]) -> None:
     header = Header("default", "journal")
     for start in range(0, len(ids), 20):
         site.broker.put(
-            [Put(id, header, b'""', delay_ms=random.randrange(LONGEST_MS)) for id in ids[start : start + 20]]
+            [NewMessage(id, header, b'""', delay_ms=random.randrange(LONGEST_MS)) for id in ids[start : start + 20]]
         )
         sleep(0.05)
 
@@ -130,7 +130,7 @@ def test_a_queue_without_a_leader_holds_up_no_other_and_is_served_when_it_has_on
 ) -> None:
     put(broker, {"mute": 0}, queue="leaderless")
     put(broker, {"other": 0})
-    wants = [Want("leaderless", "k", 1), Want("q", "k", 1)]
+    wants = [ClaimRequest("leaderless", "k", 1), ClaimRequest("q", "k", 1)]
     monkeypatch.setattr(silence, "AGAIN_S", 0.0)  # it is asked at each claim
 
     def claim_one() -> str:

@@ -8,7 +8,7 @@ import pytest
 from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Alarm, Header, Put
+from django_delayq.brokers.base import Alarm, Header, NewMessage
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.store import StoredBroker
@@ -134,18 +134,18 @@ def test_a_forked_process_that_sends_leaves_its_parent_s_connections_alone(
     settings: Settings, rabbitmq_server: RabbitMQServer, database: str
 ) -> None:
     settings.DELAYQ = {"default": delayq_on(rabbitmq_server, database)}
-    get_broker().put([Put("a", Header("q", "k"), b"1")])
+    get_broker().put([NewMessage("a", Header("q", "k"), b"1")])
     connection = _connection()
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            get_broker().put([Put("b", Header("q", "k"), b"1")])
+            get_broker().put([NewMessage("b", Header("q", "k"), b"1")])
             gc.collect()
             code = 0
         finally:
             os._exit(code)  # whatever it raised: the child must not run the other tests
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    get_broker().put([Put("c", Header("q", "k"), b"1")])
+    get_broker().put([NewMessage("c", Header("q", "k"), b"1")])
     assert _connection() is connection
     assert ready(rabbitmq_server) == 3

@@ -1,6 +1,6 @@
 """Real workers on RabbitMQ, which holds the alarms of rows."""
 
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import Header, NewMessage
 from tests.servers import RabbitMQServer
 from tests.worker.processes import Site, kill_and_take_over
 
@@ -15,7 +15,9 @@ def test_messages_run_at_once_and_later(site: Site) -> None:
     site.send("now")
     assert hear(site, 1) == ["now"]
     header = Header("default", "run")
-    site.broker.put([Put("soon", header, b'""', delay_ms=1_500), Put("far", header, b'""', delay_ms=3_600_000)])
+    site.broker.put(
+        [NewMessage("soon", header, b'""', delay_ms=1_500), NewMessage("far", header, b'""', delay_ms=3_600_000)]
+    )
     assert hear(site, 1) == ["soon"]
     assert worker.stop() == 0
     assert site.line.none_waits()
@@ -62,7 +64,7 @@ def test_cut_connections_lose_nothing(site: Site, rabbitmq_server: RabbitMQServe
 
 
 def test_what_was_held_for_later_when_its_worker_died_is_not_early_and_not_lost(site: Site) -> None:
-    site.broker.put([Put("later", Header("default", "run"), b'""', delay_ms=900)])
+    site.broker.put([NewMessage("later", Header("default", "run"), b'""', delay_ms=900)])
     killed = site.worker()
     killed.until_says("Connections at most")
     killed.kill()

@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 from amqp import Message
 
-from django_delayq.brokers.base import Alarm, Want, WorkerInfo
+from django_delayq.brokers.base import Alarm, ClaimRequest, WorkerInfo
 from django_delayq.brokers.rabbitmq import RabbitMQBroker, register
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable
@@ -135,7 +135,7 @@ def test_who_deletes_it_with_the_queues_has_lost_the_alarms(
     assert broker.upkeep(lease_ms=60_000).alarms_lost
     assert broker.begin_rebuild(60_000)
     assert broker.end_rebuild()
-    while not broker.claim([Want("q", "k", 1)], lease_ms=60_000, worker="w").alarms:
+    while not broker.claim([ClaimRequest("q", "k", 1)], lease_ms=60_000, worker="w").alarms:
         broker.wait(1)
     assert not broker.upkeep(lease_ms=60_000).alarms_lost
     with channel_of(rabbitmq_server) as channel:

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Want
+from django_delayq.brokers.base import Alarm, ClaimRequest
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerRefused
@@ -22,7 +22,7 @@ def test_alarms_go_there_and_back(rabbitmq_server: RabbitMQServer) -> None:
         broker.put_alarms([Alarm("q", "k", f"{n}" * 20_000) for n in range(20)])  # more than a record of TLS
         given: list[str] = []
         while len(given) < 20:
-            given += pks(claim(broker, [Want("q", "k", 20)]))
+            given += pks(claim(broker, [ClaimRequest("q", "k", 20)]))
     assert {pk[:2] for pk in given} == {f"{n}" * 2 if n < 10 else f"{n}" for n in range(20)}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from django_delayq.brokers.redis.links import Links
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.locations import parse_location
 from tests.brokers.rig import Rig, redis_rig
 from tests.servers import Server
@@ -20,9 +20,9 @@ def rig(redis_server: Server) -> Iterator[Rig]:
 
 
 @pytest.fixture
-def links(redis_server: Server) -> Iterator[Links]:
+def links(redis_server: Server) -> Iterator[Client]:
     """Connections to the shared server, to run single operations on."""
-    links = Links(parse_location(redis_server.url))
+    links = Client(parse_location(redis_server.url))
     yield links
     links.close()
 

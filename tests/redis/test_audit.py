@@ -2,8 +2,8 @@
 
 from django_delayq.brokers.base import Audit, SettleAction
 from django_delayq.brokers.redis.audit import audit
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.scripts import Operation
 from tests.brokers.rig import Rig
 
@@ -26,7 +26,7 @@ def audit_while_it_comes_and_goes(rig: Rig) -> Operation[Audit]:
             return end.value  # type: ignore[no-any-return]
 
 
-def test_a_set_that_is_gone_whenever_its_name_is_asked_for_is_counted(rig: Rig, links: Links) -> None:
+def test_a_set_that_is_gone_whenever_its_name_is_asked_for_is_counted(rig: Rig, links: Client) -> None:
     rig.send("a")
     rig.advance(0)
     found = links.run(audit_while_it_comes_and_goes(rig))

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from django_delayq.brokers.base import Header, Put, SettleAction, Want
+from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, SettleAction
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.conf import Alias
@@ -75,7 +75,7 @@ class Load:
 
     def _try(self, some: list[str]) -> None:
         try:
-            self._rig.broker.put([Put(id, HEADER, b"1") for id in some])
+            self._rig.broker.put([NewMessage(id, HEADER, b"1") for id in some])
         except SendError as error:
             raise BrokerUnavailable(str(error)) from None
 
@@ -85,7 +85,7 @@ class Load:
 
     def run_some(self) -> bool:
         """Claim and finish some."""
-        claims = self._rig.broker.claim([Want("q", "k", 50)], lease_ms=LEASE_MS, worker="w")
+        claims = self._rig.broker.claim([ClaimRequest("q", "k", 50)], lease_ms=LEASE_MS, worker="w")
         ends = [settlement(claimed, SettleAction.FINISH) for claimed in claims.messages]
         self.ran.update(ids(claims.messages))
         while ends:
@@ -100,14 +100,14 @@ def test_a_replica_that_follows_its_primary_is_found(
     caplog.set_level("INFO")
     own = next(keys for keys in SHARDS.all if cluster.owner(keys.msg) is cluster.primaries[0])
     mine = [id for id in map(str, range(30)) if SHARDS.of(id) is own]
-    rig.broker.put([Put(id, HEADER, b"1") for id in mine])
+    rig.broker.put([NewMessage(id, HEADER, b"1") for id in mine])
     rig.broker.upkeep(lease_ms=LEASE_MS)
     with cluster.primaries[0].client() as client:
         client.set(f"{own.tag}other", 1)  # WAIT waits for what its own connection has written
         assert client.wait(1, 60_000) == 1
     cluster.primaries[0].kill()
     once_it_is_back(lambda: sent_again(rig, mine[0]))
-    assert asyncio.run(rig.broker.aput([Put(mine[1], HEADER, b"1")]))[0].created is False
+    assert asyncio.run(rig.broker.aput([NewMessage(mine[1], HEADER, b"1")]))[0].created is False
     assert sorted(ids(rig.claim_all())) == sorted(mine)
     assert "lost" in rig.broker.upkeep(lease_ms=LEASE_MS).lost_record  # a replica may not have had all: it is said
     assert rig.broker.audit().differences == []
@@ -178,6 +178,6 @@ def test_a_confirmed_send_waits_for_the_replicas_of_all_its_nodes(cluster: Clust
     with closing(RedisBroker(Alias("default", location=cluster.location, options=options))) as broker:
         first = next(id for id in map(str, range(30)) if cluster.owner(SHARDS.of(id).msg) is cluster.primaries[0])
         other = next(id for id in map(str, range(30)) if cluster.owner(SHARDS.of(id).msg) is cluster.primaries[1])
-        assert broker.put([Put(first, HEADER, b"1")])[0].created
+        assert broker.put([NewMessage(first, HEADER, b"1")])[0].created
         with pytest.raises(SendError, match="no replica has it"):
-            broker.put([Put(id, HEADER, b"1") for id in (first, other)])
+            broker.put([NewMessage(id, HEADER, b"1") for id in (first, other)])

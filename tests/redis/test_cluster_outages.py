@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Ask, Header, Put, SettleAction, Want, WorkerInfo
-from django_delayq.brokers.redis import owners
+from django_delayq.brokers.base import Alarm, ClaimRequest, Header, NewMessage, PermitRequest, SettleAction, WorkerInfo
+from django_delayq.brokers.redis import poll_ownership
 from django_delayq.brokers.redis.keys import Keys, LimitKeys
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.core.errors import BrokerUnavailable, PartlyUnavailable, SendError
@@ -75,7 +75,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Soon:
     @contextmanager
     def soon() -> Iterator[None]:
         with monkeypatch.context() as patch:
-            patch.setattr("django_delayq.brokers.redis.patience.BUDGET", 0.4)
+            patch.setattr("django_delayq.brokers.redis.retry_budget.BUDGET", 0.4)
             yield
 
     return soon
@@ -92,7 +92,7 @@ def test_the_others_go_on_and_its_own_run_once_it_is_back(
     rig.broker.pauses()
     node_of(cluster, gone).kill()
     others = [id for id in MANY if id not in of(gone)]
-    claims = rig.broker.claim([Want("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
     assert sorted(ids(claims.messages)) == others
     assert "away" in claims.away
     ends = [settlement(claimed, SettleAction.FINISH) for claimed in claims.messages]
@@ -134,14 +134,14 @@ def test_alarms_of_the_others_are_held_and_dropped(cluster: ClusterServers, rig:
 
 
 def _claim_alarms(rig: Rig) -> list[str]:
-    alarms = rig.broker.claim([Want("q", "k", 100)], lease_ms=LEASE_MS, worker="w").alarms
+    alarms = rig.broker.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w").alarms
     return [alarm.pk for alarm in alarms]
 
 
 def test_one_that_is_known_to_hang_is_not_waited_for_by_alarms_and_slots(
     cluster: ClusterServers, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asks = [Ask("k", value, n, 1) for n, value in enumerate(MANY)]
+    asks = [PermitRequest("k", value, n, 1) for n, value in enumerate(MANY)]
     assert rig.broker.acquire(asks, lease_ms=LEASE_MS) == [None] * len(asks)
     monkeypatch.setattr("django_delayq.brokers.redis.cluster.AWAY_S", 3600)
     for node in cluster.nodes:  # the slots of limits are on any
@@ -163,7 +163,7 @@ def test_one_that_is_known_to_hang_is_not_waited_for_by_alarms_and_slots(
 def test_who_claims_beside_one_that_is_gone_asks_everywhere_at_once(
     cluster: ClusterServers, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owners, "FIRST", 0)  # of several, none looks before long
+    monkeypatch.setattr(poll_ownership, "FIRST", 0)  # of several, none looks before long
     rig.claim()
     until(lambda: rig.broker.pauses_heard > 0)
     assert rig.broker.begin_rebuild(60_000)
@@ -173,14 +173,14 @@ def test_who_claims_beside_one_that_is_gone_asks_everywhere_at_once(
     rig.broker.upkeep(lease_ms=LEASE_MS)
     node_of(cluster, SHARDS.all[0]).freeze()
     assert rig.broker.upkeep(lease_ms=LEASE_MS).away == ""  # it need not look yet
-    until(lambda: bool(rig.broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w").away))
+    until(lambda: bool(rig.broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w").away))
     assert "away" in rig.broker.upkeep(lease_ms=LEASE_MS).away
 
 
 def test_who_can_not_tell_its_heartbeat_asks_everywhere_at_once(
     cluster: ClusterServers, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owners, "FIRST", 0)  # of several, none looks before long
+    monkeypatch.setattr(poll_ownership, "FIRST", 0)  # of several, none looks before long
     rig.claim()
     until(lambda: rig.broker.pauses_heard > 0)
     assert rig.broker.begin_rebuild(60_000)
@@ -239,7 +239,9 @@ def test_async_sends_go_on_and_wait_for_one_that_comes_back(cluster: ClusterServ
     node_of(cluster, gone).kill()
 
     async def send(*ids_: str) -> int:
-        return sum(one.created or 0 for one in await rig.broker.aput([Put(id, Header("q", "k"), b"1") for id in ids_]))
+        return sum(
+            one.created or 0 for one in await rig.broker.aput([NewMessage(id, Header("q", "k"), b"1") for id in ids_])
+        )
 
     others = [id for id in MANY if id not in of(gone)]
     assert asyncio.run(send(*others)) == len(others)
@@ -289,7 +291,7 @@ def test_a_slot_that_moves_keeps_its_own_shard_waiting_only(cluster: ClusterServ
 def test_limits_wait_for_those_that_run_where_a_node_was_away_and_nowhere_else(
     cluster: ClusterServers, rig: Rig, soon: Soon
 ) -> None:
-    here, elsewhere = (Ask(_key_on(cluster, node), "", 1, 9) for node in cluster.primaries[:2])
+    here, elsewhere = (PermitRequest(_key_on(cluster, node), "", 1, 9) for node in cluster.primaries[:2])
     rig.broker.acquire([here, elsewhere], lease_ms=LEASE_MS)
     rig.broker.give_back([here, elsewhere])
     cluster.primaries[0].freeze()

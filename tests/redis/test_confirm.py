@@ -9,7 +9,7 @@ import pytest
 from django.core.checks import run_checks
 from pytest_django import Settings
 
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.conf import Alias
@@ -20,7 +20,7 @@ from tests.servers import ClusterServers, Server, free_port
 
 SHARDS = Shards("delayq", 3)
 IDS = [f"{n}" for n in range(30)]
-MESSAGE = [Put("a", Header("q", "k"), b"1")]
+MESSAGE = [NewMessage("a", Header("q", "k"), b"1")]
 
 
 def broker_on(server: Server, confirm: str, location: str = "") -> RedisBroker:
@@ -144,11 +144,11 @@ def test_of_a_cluster_one_node_that_can_confirm_no_more_is_enough(redis_cluster:
         with first.client() as client:
             client.execute_command("ACL", "SETUSER", "delayq-site", "-wait")
         with pytest.raises(SendError, match="does not answer WAIT any more") as failed:
-            broker.put([Put(id, Header("q", "k"), b"1") for id in own])
+            broker.put([NewMessage(id, Header("q", "k"), b"1") for id in own])
         assert failed.value.unknown == tuple(own)
         assert all(broker.get(id) for id in own)
     with (
         closing(RedisBroker(replace(alias, options=options))) as broker,
         pytest.raises(BrokerRefused, match=r"needs \+wait"),
     ):
-        broker.put([Put("c", Header("q", "k"), b"1")])
+        broker.put([NewMessage("c", Header("q", "k"), b"1")])

@@ -3,15 +3,15 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from django_delayq.brokers.base import BATCH, Header, Put
+from django_delayq.brokers.base import BATCH, Header, NewMessage
 from tests.brokers.rig import Rig
 from tests.servers import Server
 
 MANY = 40
 
 
-def put_of(id: str) -> list[Put]:
-    return [Put(id, Header("q", "k"), b"1")]
+def put_of(id: str) -> list[NewMessage]:
+    return [NewMessage(id, Header("q", "k"), b"1")]
 
 
 def kill_connections(server: Server) -> None:
@@ -53,7 +53,7 @@ def test_a_whole_batch_leaves_over_a_unix_socket_while_the_server_is_at_other_wo
     own_rig: Rig, own_server: Server
 ) -> None:
     own_rig.broker.put(put_of("first"))  # there is an idle connection
-    batch = [Put(f"{n:022}", Header("q", "k"), b'"' + b"x" * 98 + b'"') for n in range(BATCH)]
+    batch = [NewMessage(f"{n:022}", Header("q", "k"), b'"' + b"x" * 98 + b'"') for n in range(BATCH)]
     with own_server.client() as client:
         before = client.info("stats")["total_connections_received"]
         own_server.freeze()

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 import redis
 
-from django_delayq.brokers.base import BuriedInfo, Claimed, Header, Pause, Put, SettleAction, Want, WorkerInfo
+from django_delayq.brokers.base import (
+    BuriedInfo,
+    Claimed,
+    ClaimRequest,
+    Header,
+    NewMessage,
+    Pause,
+    SettleAction,
+    WorkerInfo,
+)
 from django_delayq.core.errors import BrokerRefused
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
@@ -28,14 +37,16 @@ def everything(client: redis.Redis, but: bytes = b":call:") -> dict[Any, Any]:
 def test_a_foreign_wait_set_does_not_stop_the_others(rig: Rig, client: redis.Redis) -> None:
     client.set(f"{TAG}wait:q:foreign", "text")
     rig.send("a")
-    claims = rig.broker.claim([Want("q", "foreign", 1), Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.claim(
+        [ClaimRequest("q", "foreign", 1), ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w"
+    )
     assert [message.id for message in claims.messages] == ["a"]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_send_over_a_foreign_key_names_it_and_the_fix(rig: Rig, client: redis.Redis, is_async: bool) -> None:
     client.lpush(f"{TAG}wait:q:k", "text")
-    puts = [Put("a", Header("q", "k"), b"1")]
+    puts = [NewMessage("a", Header("q", "k"), b"1")]
     with pytest.raises(BrokerRefused, match=r"WRONGTYPE of \{delayq:0\}:wait:q:k; someone else .*Remove or rename it"):
         asyncio.run(rig.broker.aput(puts)) if is_async else rig.broker.put(puts)
 
@@ -118,7 +129,7 @@ def test_a_member_without_a_body_is_dropped_and_not_given(rig: Rig, client: redi
     rig.send("a")
     client.zadd(f"{TAG}wait:q:k", {"ghost": 1})
     client.zadd(f"{TAG}wait:q:k", {b"\xff\xfe": 2})
-    claims = rig.broker.claim([Want("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
     assert ([message.id for message in claims.messages], claims.ghosts) == (["a"], ["ghost", "\ufffd\ufffd"])
     assert client.zcard(f"{TAG}running") == 1
 
@@ -321,7 +332,10 @@ def test_a_due_time_of_a_set_that_is_no_time_stops_no_claim(rig: Rig, client: re
     rig.send("a", "b")
     client.zadd(f"{TAG}keys", {"q:k": due, "q:k2": due})
     client.zadd(f"{TAG}wait:q:k2", {"ghost": due})
-    many = [Want("q", "k", 1), *(Want("q", f"k{n}", 1) for n in range(40))]  # so many are looked at first
+    many = [
+        ClaimRequest("q", "k", 1),
+        *(ClaimRequest("q", f"k{n}", 1) for n in range(40)),
+    ]  # so many are looked at first
     rig.broker.upkeep(lease_ms=LEASE_MS)
     rig.broker.claim(many, lease_ms=LEASE_MS, worker="w")
     rig.advance(1_000)

@@ -7,11 +7,11 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import Claimed, SettleAction
-from django_delayq.brokers.figures import Upkept
+from django_delayq.brokers.figures import MaintenanceResult
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.scripts import Operation
-from django_delayq.brokers.redis.upkeep import Watch
+from django_delayq.brokers.redis.upkeep import ShardMonitor
 from django_delayq.core.message import State
 from django_delayq.core.transitions import LAPSED_AT_MOST_ONCE, UNREADABLE
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig
@@ -40,10 +40,10 @@ def after_the_look(operation: Operation[R], meanwhile: Callable[[], object], cal
         return stop.value  # type: ignore[no-any-return]
 
 
-def upkeep(links: Links, meanwhile: Callable[[], object] = lambda: None) -> tuple[Upkept, list[int]]:
+def upkeep(links: Client, meanwhile: Callable[[], object] = lambda: None) -> tuple[MaintenanceResult, list[int]]:
     """One upkeep of the shard, and how many calls each of its round trips made."""
     calls_of_each: list[int] = []
-    operation = Watch(KEYS, links).upkeep(OPTIONS, LEASE_MS)
+    operation = ShardMonitor(KEYS, links).upkeep(OPTIONS, LEASE_MS)
     return links.run(after_the_look(operation, meanwhile, calls_of_each)), calls_of_each
 
 
@@ -56,7 +56,7 @@ MEANWHILE: dict[str, Callable[[Rig, Claimed], object]] = {
 @pytest.mark.parametrize("move", MEANWHILE)
 @pytest.mark.parametrize("at_most_once", [False, True])
 def test_a_lease_that_its_holder_makes_last_longer_after_the_look_is_left_to_it(
-    rig: Rig, links: Links, move: str, at_most_once: bool
+    rig: Rig, links: Client, move: str, at_most_once: bool
 ) -> None:
     rig.send("a", at_most_once=at_most_once)
     held = rig.claim_one()
@@ -68,7 +68,7 @@ def test_a_lease_that_its_holder_makes_last_longer_after_the_look_is_left_to_it(
     assert rig.settle(held, SettleAction.FINISH)
 
 
-def test_what_its_holder_ends_after_the_look_has_ended(rig: Rig, links: Links) -> None:
+def test_what_its_holder_ends_after_the_look_has_ended(rig: Rig, links: Client) -> None:
     rig.send("a", "b")
     first, second = rig.claim()
     rig.advance(LEASE_MS)
@@ -84,19 +84,19 @@ def test_what_its_holder_ends_after_the_look_has_ended(rig: Rig, links: Links) -
     assert rig.broker.audit().differences == []
 
 
-def test_of_two_workers_that_look_at_once_one_counts_the_crash(rig: Rig, links: Links) -> None:
+def test_of_two_workers_that_look_at_once_one_counts_the_crash(rig: Rig, links: Client) -> None:
     rig.send("a", at_most_once=True)
     rig.send("b")
     rig.claim()
     rig.advance(LEASE_MS)
-    others: list[Upkept] = []
+    others: list[MaintenanceResult] = []
     upkept, _ = upkeep(links, lambda: others.append(upkeep(links)[0]))
     assert [one.reclaimed for one in (upkept, *others)] == [0, 1]
     assert [len(one.buried) for one in (upkept, *others)] == [0, 1]
     assert (rig.get("b").crashes, rig.total("reclaimed"), rig.total("buried")) == (1, 1, 1)
 
 
-def test_what_is_claimed_again_after_the_look_runs_on(rig: Rig, links: Links) -> None:
+def test_what_is_claimed_again_after_the_look_runs_on(rig: Rig, links: Client) -> None:
     rig.send("a")
     rig.claim_one()
     rig.advance(LEASE_MS)
@@ -112,7 +112,7 @@ def test_what_is_claimed_again_after_the_look_runs_on(rig: Rig, links: Links) ->
     assert rig.settle(again[0], SettleAction.FINISH)
 
 
-def test_leases_that_ran_out_cost_one_round_trip_more_whatever_their_sets(rig: Rig, links: Links) -> None:
+def test_leases_that_ran_out_cost_one_round_trip_more_whatever_their_sets(rig: Rig, links: Client) -> None:
     assert upkeep(links)[1] == [1]
     for key in ("k1", "k2", "k3"):
         rig.send(f"of {key}", f"other of {key}", key=key)
@@ -122,7 +122,7 @@ def test_leases_that_ran_out_cost_one_round_trip_more_whatever_their_sets(rig: R
     assert (upkept.reclaimed, calls_of_each) == (6, [1, 3])
 
 
-def test_a_suspect_is_told_by_the_upkeep_that_makes_it_one(rig: Rig, links: Links) -> None:
+def test_a_suspect_is_told_by_the_upkeep_that_makes_it_one(rig: Rig, links: Client) -> None:
     rig.send("a")
     rig.crash(times=1)
     rig.claim_one()
@@ -131,7 +131,7 @@ def test_a_suspect_is_told_by_the_upkeep_that_makes_it_one(rig: Rig, links: Link
     assert upkeep(links)[0].suspects_due == 1
 
 
-def test_what_is_buried_says_what_the_transitions_say(rig: Rig, links: Links, client: redis.Redis) -> None:
+def test_what_is_buried_says_what_the_transitions_say(rig: Rig, links: Client, client: redis.Redis) -> None:
     rig.send("once", at_most_once=True)
     client.hset(KEYS.msg, "odd", b"\x00not ours")
     client.zadd(KEYS.wait("q:k"), {"odd": 1})
@@ -143,7 +143,9 @@ def test_what_is_buried_says_what_the_transitions_say(rig: Rig, links: Links, cl
 
 
 @pytest.mark.parametrize("score", ["-inf", "-7", "1.5"])
-def test_a_lease_whose_end_someone_else_wrote_runs_out(rig: Rig, links: Links, client: redis.Redis, score: str) -> None:
+def test_a_lease_whose_end_someone_else_wrote_runs_out(
+    rig: Rig, links: Client, client: redis.Redis, score: str
+) -> None:
     rig.send("a")
     rig.claim_one()
     client.zadd(KEYS.running, {"a": score})
@@ -153,7 +155,7 @@ def test_a_lease_whose_end_someone_else_wrote_runs_out(rig: Rig, links: Links, c
 
 @pytest.mark.parametrize("state", [None, b"", b"\xff\x1fgarbage", b"9" * 5_000 + b"\x1f0\x1f0\x1f\x1f\x1f"])
 def test_a_state_that_is_not_ours_stops_no_upkeep(
-    rig: Rig, links: Links, client: redis.Redis, state: bytes | None
+    rig: Rig, links: Client, client: redis.Redis, state: bytes | None
 ) -> None:
     rig.send("a", "odd")
     rig.claim()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from django_delayq.brokers.base import Header, Put, Want
+from django_delayq.brokers.base import ClaimRequest, Header, NewMessage
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerRefused
@@ -51,14 +51,14 @@ def process(location: str) -> Iterator[Process]:
 
 
 def send(broker: RedisBroker, *ids: str) -> None:
-    broker.put([Put(id, Header("q", "k"), b"1") for id in ids])
+    broker.put([NewMessage(id, Header("q", "k"), b"1") for id in ids])
 
 
 def claim(broker: RedisBroker) -> list[str]:
     """Claim all that is due, or will be in a moment."""
     claimed: list[str] = []
     while len(claimed) < len(MANY):
-        claims = broker.claim([Want("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
+        claims = broker.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
         claimed += ids(claims.messages)
         if not claims.messages and claims.next_due_ms is None:
             break
@@ -74,7 +74,7 @@ def test_another_number_of_shards_is_refused_by_name_and_loses_nothing(
     for refused in (
         lambda: process(shards=other).open(),
         lambda: send(process(shards=other), "new", MANY[0]),
-        lambda: process(shards=other).claim([Want("q", "k", 9)], lease_ms=LEASE_MS, worker="w"),
+        lambda: process(shards=other).claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w"),
         lambda: process(shards=other).cancel(MANY),
         lambda: process(shards=other).get(MANY[0]),
     ):

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from django_delayq.brokers.base import Ask
+from django_delayq.brokers.base import PermitRequest
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig
 from tests.servers import Server
 
-FIRST, SECOND, THIRD = (Ask("k", "", token, 1) for token in (1, 2, 3))
+FIRST, SECOND, THIRD = (PermitRequest("k", "", token, 1) for token in (1, 2, 3))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def outage(request: pytest.FixtureRequest, own_server: Server, monkeypatch: pyte
     def outage(rig: Rig, *brokers: RedisBroker) -> None:
         with monkeypatch.context() as patch:
             if request.param is hang:  # waited for a tenth of a second, not two
-                patch.setattr("django_delayq.brokers.redis.patience.BUDGET", 0.1)
+                patch.setattr("django_delayq.brokers.redis.retry_budget.BUDGET", 0.1)
             request.param(own_server, *brokers)
         rig.advance(LEASE_MS)
 
@@ -101,4 +101,4 @@ def test_what_is_put_off_keeps_no_slot_and_comes_again_at_different_times(
 
 def test_a_rate_waits_for_nobody(own_server: Server, worker: RedisBroker) -> None:
     lose_all(own_server)
-    assert worker.acquire([Ask("k", "", 1, None, 1_000)], lease_ms=LEASE_MS) == [None]
+    assert worker.acquire([PermitRequest("k", "", 1, None, 1_000)], lease_ms=LEASE_MS) == [None]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from django_delayq.brokers.base import Header, Put, SettleAction, Want
+from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, SettleAction
 from django_delayq.brokers.redis import byid, claims, puts, settles
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.rebuild import Rebuild
 from django_delayq.brokers.redis.scripts import Call, Operation, Replies
 from django_delayq.brokers.redis.shards import Shards
@@ -21,17 +21,17 @@ def ask(calls: list[Call]) -> Operation[Replies]:
 
 
 def put_calls(*ids: str) -> list[Call]:
-    return next(puts.put(KEYS, Slots(), [Put(id, Header("q", "k"), b"1") for id in ids], "keep"))
+    return next(puts.put(KEYS, Slots(), [NewMessage(id, Header("q", "k"), b"1") for id in ids], "keep"))
 
 
-def test_a_send_again_is_answered_as_the_first_time(rig: Rig, links: Links) -> None:
+def test_a_send_again_is_answered_as_the_first_time(rig: Rig, links: Client) -> None:
     calls = put_calls("a", "b")
     first = links.run(ask(calls))
     assert links.run(ask(calls)) == first
     assert rig.total("sent") == 2
 
 
-def test_a_send_again_after_its_message_has_finished_sends_nothing(rig: Rig, links: Links) -> None:
+def test_a_send_again_after_its_message_has_finished_sends_nothing(rig: Rig, links: Client) -> None:
     calls = put_calls("a")
     first = links.run(ask(calls))
     rig.advance(0)
@@ -40,10 +40,10 @@ def test_a_send_again_after_its_message_has_finished_sends_nothing(rig: Rig, lin
     assert rig.broker.get("a") is None
 
 
-def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Links) -> None:
+def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Client) -> None:
     rig.send("a", "b", "c")
     by = claims.Claimant("w", LEASE_MS)
-    calls = next(claims.claim(KEYS, Slots(), [Want("q", "k", 2)], by))
+    calls = next(claims.claim(KEYS, Slots(), [ClaimRequest("q", "k", 2)], by))
     (first,) = links.run(ask(calls))
     (again,) = links.run(ask(calls))
     given = [4, 5, 6, 8, 9, 10]  # id, due time and message of each
@@ -52,9 +52,9 @@ def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Links) -> None:
     assert [message.id for message in rig.claim()] == ["c"]
 
 
-def test_a_claim_again_does_not_give_what_it_settled(rig: Rig, links: Links) -> None:
+def test_a_claim_again_does_not_give_what_it_settled(rig: Rig, links: Client) -> None:
     rig.send("a")
-    calls = next(claims.claim(KEYS, Slots(), [Want("q", "k", 1)], claims.Claimant("w", LEASE_MS)))
+    calls = next(claims.claim(KEYS, Slots(), [ClaimRequest("q", "k", 1)], claims.Claimant("w", LEASE_MS)))
     (first,) = links.run(ask(calls))
     token = calls[0].arguments[0]
     assert isinstance(token, int)
@@ -64,7 +64,7 @@ def test_a_claim_again_does_not_give_what_it_settled(rig: Rig, links: Links) -> 
     assert again[6:7] in ([], [b""])
 
 
-def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: Rig, links: Links) -> None:
+def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: Rig, links: Client) -> None:
     rig.send("a")
     claimed = rig.claim_one()
     operation = settles.settle(KEYS, [settlement(claimed, SettleAction.FINISH)])
@@ -76,7 +76,7 @@ def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: 
     assert stop.value.value == [True]
 
 
-def test_a_cancel_again_tells_what_it_stopped_the_first_time(rig: Rig, links: Links) -> None:
+def test_a_cancel_again_tells_what_it_stopped_the_first_time(rig: Rig, links: Client) -> None:
     rig.send("a", delay_ms=60_000)
     operation = byid.cancel(KEYS, Slots(), ["a", "b"])
     look = next(operation)
@@ -86,7 +86,7 @@ def test_a_cancel_again_tells_what_it_stopped_the_first_time(rig: Rig, links: Li
     assert rig.total("cancelled") == 1
 
 
-def test_a_rebuild_whose_replies_were_lost_is_begun_and_ended_once(rig: Rig, links: Links) -> None:
+def test_a_rebuild_whose_replies_were_lost_is_begun_and_ended_once(rig: Rig, links: Client) -> None:
     rebuild = Rebuild(Shards("delayq", 1))
     begin = rebuild.begin(LEASE_MS)
     calls = next(begin)

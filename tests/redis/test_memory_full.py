@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import redis
 
-from django_delayq.brokers.base import Alarm, Ask, Pause, SettleAction, Want, WorkerInfo
+from django_delayq.brokers.base import Alarm, ClaimRequest, Pause, PermitRequest, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.message import State
 from tests.brokers.rig import LEASE_MS, Rig
@@ -45,7 +45,7 @@ def test_alarms_fail_clearly(own_rig: Rig, full: Full) -> None:
 
 
 def test_a_slot_is_held_on_and_given_back(own_rig: Rig, full: Full) -> None:
-    first, second = Ask("k", "", 1, 1), Ask("k", "", 2, 1)
+    first, second = PermitRequest("k", "", 1, 1), PermitRequest("k", "", 2, 1)
     assert own_rig.broker.acquire([first], lease_ms=LEASE_MS) == [None]
     with full():
         assert own_rig.broker.acquire([first], lease_ms=2 * LEASE_MS) == [None]
@@ -59,7 +59,7 @@ def test_a_slot_is_held_on_and_given_back(own_rig: Rig, full: Full) -> None:
 
 @pytest.mark.parametrize("policy", ["volatile-lru", "volatile-ttl"])
 def test_who_holds_a_slot_or_has_had_a_turn_is_not_evicted(own_server: Server, own_rig: Rig, policy: str) -> None:
-    asks = [Ask("slot", "", 1, 1), Ask("turn", "", 2, None, 60_000_000)]
+    asks = [PermitRequest("slot", "", 1, 1), PermitRequest("turn", "", 2, None, 60_000_000)]
     assert own_rig.broker.acquire(asks, lease_ms=LEASE_MS) == [None, None]
     with own_server.client() as client:
         client.config_set("maxmemory-policy", policy)
@@ -72,7 +72,7 @@ def test_who_holds_a_slot_or_has_had_a_turn_is_not_evicted(own_server: Server, o
 def test_a_claimed_alarm_goes_back(own_rig: Rig, full: Full) -> None:
     own_rig.broker.put_alarms([Alarm("q", "k", "1")])
     own_rig.advance(1)
-    claimed = own_rig.broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w").alarms
+    claimed = own_rig.broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w").alarms
     with full():
         own_rig.broker.drop_alarms(claimed, claimed)
     (alarm,) = own_rig.broker.find_alarms("q", "k", ["1"])

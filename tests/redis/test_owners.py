@@ -9,10 +9,10 @@ from typing import NoReturn
 import pytest
 import redis
 
-from django_delayq.brokers.base import Want, WorkerInfo
+from django_delayq.brokers.base import ClaimRequest, WorkerInfo
 from django_delayq.brokers.meta import HEARTBEAT_MS
-from django_delayq.brokers.redis import owners
-from django_delayq.brokers.redis.owners import Owners
+from django_delayq.brokers.redis import poll_ownership
+from django_delayq.brokers.redis.poll_ownership import PollOwnership
 from django_delayq.brokers.redis.scripts import Replies
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.core.errors import BrokerUnavailable
@@ -49,7 +49,7 @@ class Workers:
     def find_nothing(self) -> None:
         """Each may sleep then."""
         for rig in self.rigs.values():
-            assert rig.broker.claim([Want("q", "k", 9)], lease_ms=LONG_MS, worker="w").messages == []
+            assert rig.broker.claim([ClaimRequest("q", "k", 9)], lease_ms=LONG_MS, worker="w").messages == []
 
     def look(self, *names: str, lease_ms: int = LONG_MS) -> None:
         """Let each do what is due once a second."""
@@ -74,9 +74,9 @@ def workers(
 ) -> Iterator[Workers]:
     """Four, who know of no other yet. At each shard one is first, which looks now and then; the others look again in an
     hour, if nothing has them look before."""
-    monkeypatch.setattr(owners, "FIRST", 1)
-    monkeypatch.setattr(owners, "FIRST_S", 1.0)
-    monkeypatch.setattr(owners, "OTHERS_S", 3_600)
+    monkeypatch.setattr(poll_ownership, "FIRST", 1)
+    monkeypatch.setattr(poll_ownership, "FIRST_S", 1.0)
+    monkeypatch.setattr(poll_ownership, "OTHERS_S", 3_600)
     options = replace(OPTIONS, shards=SHARDS)
     at = dict(zip(redis_cluster.primaries, clients, strict=True))
     with ExitStack() as opened:
@@ -125,7 +125,7 @@ def test_one_that_is_heard_of_no_more_counts_no_more_also_where_no_heartbeat_can
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers.tell(*NAMES)
-    monkeypatch.setattr(owners, "HEARTBEAT_MS", 0)
+    monkeypatch.setattr(poll_ownership, "HEARTBEAT_MS", 0)
     assert workers.looks("a") == {"a": SHARDS}
 
 
@@ -153,7 +153,7 @@ def test_one_that_does_not_look_for_the_same_keys_leaves_them_to_no_other(worker
 )
 def test_the_first_look_before_it_seems_that_nobody_got_through(lease_ms: int, spans_s: set[float]) -> None:
     shards = Shards("delayq", 100).all
-    known = Owners(shards, lambda key: key, lambda: True)
+    known = PollOwnership(shards, lambda key: key, lambda: True)
     said = [(f"worker:{name}", f"1\x1f{json.dumps(asdict(WorkerInfo(name, [], [], 0, 0)))}") for name in NAMES]
     told = known.announce(WorkerInfo("a", [], [], 0, 0))
     next(told)
@@ -180,7 +180,7 @@ def test_the_mark_of_a_shard_is_no_earlier_than_the_next_look_of_any(
     workers.find_nothing()
     at = dict(zip(redis_cluster.primaries, clients, strict=True))
     marks = [int(at[redis_cluster.owner(keys.timer)].hget(keys.timer, "q:k") or 0) for keys in ALL]
-    assert min(marks) > workers.rigs["a"].now_us() / 1000 + owners.OTHERS_S * 1000 - 60_000
+    assert min(marks) > workers.rigs["a"].now_us() / 1000 + poll_ownership.OTHERS_S * 1000 - 60_000
 
 
 def test_a_message_that_nobody_was_told_of_is_found_by_the_first_who_calls_the_others(
@@ -211,7 +211,7 @@ def test_a_shard_that_may_have_lost_its_alarms_is_asked_by_all_who_know(
 def test_a_lease_that_ends_is_seen_by_all_who_knew_of_it(workers: Workers) -> None:
     dying, *others = workers.rigs.values()
     dying.send(*map(str, range(2 * SHARDS)))
-    assert len(dying.broker.claim([Want("q", "k", 100)], lease_ms=300, worker="dying").messages) == 2 * SHARDS
+    assert len(dying.broker.claim([ClaimRequest("q", "k", 100)], lease_ms=300, worker="dying").messages) == 2 * SHARDS
     workers.look("b")
     workers.tell(*NAMES)
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from django_delayq.brokers.redis import patience
-from django_delayq.brokers.redis.patience import Patience
-from django_delayq.brokers.redis.replies import Passing
+from django_delayq.brokers.redis import retry_budget
+from django_delayq.brokers.redis.replies import TransientError
+from django_delayq.brokers.redis.retry_budget import RetryBudget
 from django_delayq.core.errors import BrokerUnavailable
 
 
@@ -14,28 +14,28 @@ from django_delayq.core.errors import BrokerUnavailable
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds of the monotonic clock, to be moved."""
     seconds = [100.0]
-    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr(retry_budget, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
     return seconds
 
 
 def test_a_last_wait_that_its_own_end_cut_off_does_not_hide_what_the_server_said(clock: list[float]) -> None:
-    some = Patience(2.0, BrokerUnavailable)
-    assert some.pause_after(Passing("READONLY")) > 0
+    some = RetryBudget(2.0, BrokerUnavailable)
+    assert some.pause_after(TransientError("READONLY")) > 0
     clock[0] += 2.0
     with pytest.raises(BrokerUnavailable, match="READONLY"):
-        some.pause_after(Passing("Timeout reading"))
+        some.pause_after(TransientError("Timeout reading"))
 
 
 def test_of_two_faults_in_time_the_later_is_told(clock: list[float]) -> None:
-    some = Patience(2.0, BrokerUnavailable)
-    some.pause_after(Passing("LOADING"))
+    some = RetryBudget(2.0, BrokerUnavailable)
+    some.pause_after(TransientError("LOADING"))
     clock[0] += 1.999
     with pytest.raises(BrokerUnavailable, match="READONLY"):
-        some.pause_after(Passing("READONLY"))
+        some.pause_after(TransientError("READONLY"))
 
 
 def test_the_first_wait_tells_its_own_end(clock: list[float]) -> None:
-    some = Patience(2.0, BrokerUnavailable)
+    some = RetryBudget(2.0, BrokerUnavailable)
     clock[0] += 2.0
     with pytest.raises(BrokerUnavailable, match="Timeout reading"):
-        some.pause_after(Passing("Timeout reading"))
+        some.pause_after(TransientError("Timeout reading"))

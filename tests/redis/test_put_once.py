@@ -1,9 +1,9 @@
 """What a job sends, it sends once: its ledger knows ids whose messages have long finished."""
 
-from django_delayq.brokers.base import Header, Put, SettleAction
+from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.brokers.redis.broker import RedisBroker
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.slots import Slots
 from tests.brokers.rig import Rig
@@ -15,7 +15,7 @@ HOUR_MS = 3_600_000
 
 def put(rig: Rig, *ids: str, job: str = "job", key: str = "k") -> int:
     assert isinstance(rig.broker, RedisBroker)
-    puts = [Put(id, Header("q", key), b"1", at_ms=0) for id in ids]
+    puts = [NewMessage(id, Header("q", key), b"1", at_ms=0) for id in ids]
     return rig.broker.begin_put_once(puts, job, HOUR_MS)()
 
 
@@ -50,8 +50,8 @@ def test_what_waits_under_another_key_is_left_as_it_is(rig: Rig) -> None:
     assert rig.claim_one("other").id == "a"
 
 
-def test_a_call_whose_reply_was_lost_is_answered_as_the_first_time(rig: Rig, links: Links) -> None:
-    puts = [Put("a", Header("q", "k"), b"1")]
+def test_a_call_whose_reply_was_lost_is_answered_as_the_first_time(rig: Rig, links: Client) -> None:
+    puts = [NewMessage("a", Header("q", "k"), b"1")]
     calls = next(put_once(Keys("delayq"), Slots(), puts, "job", HOUR_MS))
     assert links.run(ask(calls)) == links.run(ask(calls)) == [[1]]
     assert rig.total("sent") == 1

@@ -5,13 +5,13 @@ from typing import cast
 
 import pytest
 
-from django_delayq.brokers.base import Upkept
+from django_delayq.brokers.base import MaintenanceResult
 from django_delayq.brokers.redis import RedisBroker
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.brokers.redis.scripts import Operation
-from django_delayq.brokers.redis.upkeep import Watch
+from django_delayq.brokers.redis.upkeep import ShardMonitor
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig
@@ -118,12 +118,12 @@ def test_a_server_that_took_another_place_in_its_replication_has_lost_alarms(own
 
 
 def test_an_upkeep_is_one_round_trip_also_the_first(redis_url: str) -> None:
-    links = Links(parse_location(redis_url))
+    links = Client(parse_location(redis_url))
     trips = 0
 
-    def counted() -> Operation[Upkept]:
+    def counted() -> Operation[MaintenanceResult]:
         nonlocal trips
-        upkeep = Watch(KEYS, links).upkeep(OPTIONS, LEASE_MS)
+        upkeep = ShardMonitor(KEYS, links).upkeep(OPTIONS, LEASE_MS)
         calls = next(upkeep)
         while True:
             trips += 1
@@ -131,7 +131,7 @@ def test_an_upkeep_is_one_round_trip_also_the_first(redis_url: str) -> None:
             try:
                 calls = upkeep.send(replies)
             except StopIteration as stop:
-                return cast(Upkept, stop.value)
+                return cast(MaintenanceResult, stop.value)
 
     assert links.run(counted()).alarms_lost
     assert trips == 1

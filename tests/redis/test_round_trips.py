@@ -2,13 +2,13 @@
 
 from typing import TypeVar
 
-from django_delayq.brokers.base import BATCH, Header, Put, Want, pages
+from django_delayq.brokers.base import BATCH, ClaimRequest, Header, NewMessage, pages
 from django_delayq.brokers.redis import RedisBroker, puts
+from django_delayq.brokers.redis.claim_planner import MOST_DUE
 from django_delayq.brokers.redis.claims import Claimant
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.scripts import Operation
-from django_delayq.brokers.redis.searches import MOST_DUE
 from django_delayq.brokers.redis.slots import Slots
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
@@ -26,11 +26,11 @@ def counted(operation: Operation[R], calls_of_each: list[int]) -> Operation[R]:
         return stop.value  # type: ignore[no-any-return]
 
 
-def test_neighbours_whose_ids_wait_in_several_other_sets_are_found_in_one_more(rig: Rig, links: Links) -> None:
+def test_neighbours_whose_ids_wait_in_several_other_sets_are_found_in_one_more(rig: Rig, links: Client) -> None:
     for key in ("one", "two", "three"):
         rig.send(f"in {key}", key=key)
     header = Header("q", "k")
-    batch = [Put(id, header, b"1") for id in ("in one", "in two", "new", "in three")]
+    batch = [NewMessage(id, header, b"1") for id in ("in one", "in two", "new", "in three")]
     round_trips: list[int] = []
     placed = links.run(counted(puts.put(Keys("delayq"), Slots(), batch, "replace"), round_trips))
     assert round_trips == [1, 3]
@@ -38,17 +38,17 @@ def test_neighbours_whose_ids_wait_in_several_other_sets_are_found_in_one_more(r
     assert {rig.get(one.id).header.key for one in batch} == {"k"}
 
 
-def test_a_claim_of_more_sets_than_a_call_names_looks_at_all_of_them_in_one(rig: Rig, links: Links) -> None:
+def test_a_claim_of_more_sets_than_a_call_names_looks_at_all_of_them_in_one(rig: Rig, links: Client) -> None:
     assert isinstance(rig.broker, RedisBroker)
     rig.send("a", key="k7")
-    wants = [Want("q", f"k{n}", 1) for n in range(10 * BATCH)]
+    wants = [ClaimRequest("q", f"k{n}", 1) for n in range(10 * BATCH)]
     round_trips: list[int] = []
     claims = links.run(counted(rig.broker._search.claim(wants, Claimant("w", LEASE_MS)), round_trips))
     assert round_trips == [10, 1]
     assert ids(claims.messages) == ["a"]
 
 
-def test_what_is_due_of_very_many_pairs_is_one_call(rig: Rig, links: Links) -> None:
+def test_what_is_due_of_very_many_pairs_is_one_call(rig: Rig, links: Client) -> None:
     assert isinstance(rig.broker, RedisBroker)
     rig.send("a", key="k7")
     round_trips: list[int] = []
@@ -59,8 +59,8 @@ def test_what_is_due_of_very_many_pairs_is_one_call(rig: Rig, links: Links) -> N
 
 
 def test_where_more_sets_have_something_due_than_a_look_names_any_may(rig: Rig) -> None:
-    puts_ = [Put(f"{n}", Header("other", f"k{n}"), b"1", at_ms=0) for n in range(MOST_DUE)]
-    for page in pages([*puts_, Put("last", Header("q", "k"), b"1")], BATCH):
+    puts_ = [NewMessage(f"{n}", Header("other", f"k{n}"), b"1", at_ms=0) for n in range(MOST_DUE)]
+    for page in pages([*puts_, NewMessage("last", Header("q", "k"), b"1")], BATCH):
         rig.broker.put(page)
     rig.advance(1)  # due times are rounded up
     asked = [("q", "k"), ("q", "none")]

@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from redis.connection import SSLConnection
 
-from django_delayq.brokers.base import Ask, Header, Pause, Put, SettleAction, Want
+from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, Pause, PermitRequest, SettleAction
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.conf import Alias
@@ -47,15 +47,15 @@ def once_it_is_back(call: Callable[[], R]) -> R:
 
 
 def test_all_goes_on_with_the_replica_once_the_primary_is_dead(failover: Failover, broker: RedisBroker) -> None:
-    broker.put([Put(f"{n}", HEADER, b"1") for n in range(9)])
-    assert asyncio.run(broker.aput([Put("9", HEADER, b"1")]))[0].created
-    broker.claim([Want("q", "none", 1)], lease_ms=LEASE_MS, worker="w")  # listens for wake-ups
+    broker.put([NewMessage(f"{n}", HEADER, b"1") for n in range(9)])
+    assert asyncio.run(broker.aput([NewMessage("9", HEADER, b"1")]))[0].created
+    broker.claim([ClaimRequest("q", "none", 1)], lease_ms=LEASE_MS, worker="w")  # listens for wake-ups
     broker.upkeep(lease_ms=LEASE_MS)
     failover.fail_over()
-    (placed,) = once_it_is_back(lambda: broker.put([Put("after", HEADER, b"1")]))
+    (placed,) = once_it_is_back(lambda: broker.put([NewMessage("after", HEADER, b"1")]))
     assert placed.created
-    assert asyncio.run(broker.aput([Put("after", HEADER, b"1")]))[0].created is False
-    claimed = broker.claim([Want("q", "k", 100)], lease_ms=LEASE_MS, worker="w").messages
+    assert asyncio.run(broker.aput([NewMessage("after", HEADER, b"1")]))[0].created is False
+    claimed = broker.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w").messages
     assert sorted(ids(claimed)) == [*(f"{n}" for n in range(10)), "after"]
     assert "lost" in broker.upkeep(lease_ms=LEASE_MS).lost_record  # a replica may not have had all: it is said
     assert broker.audit().differences == []
@@ -75,7 +75,7 @@ def test_what_was_begun_before_a_failover_is_ended_after_it(failover: Failover) 
         rig.send("cancelled", "sooner", "replaced", "waits", delay_ms=HOUR)
         rig.send("due")
         broker.pause(Pause("other", None, "a migration"))
-        assert broker.acquire([Ask("k", "", 1, 1)], lease_ms=HOUR) == [None]
+        assert broker.acquire([PermitRequest("k", "", 1, 1)], lease_ms=HOUR) == [None]
         failover.fail_over()
 
         ends = [settlement(lease, verb, error="x", delay_ms=HOUR) for verb, lease in claimed.items()]
@@ -93,18 +93,18 @@ def test_what_was_begun_before_a_failover_is_ended_after_it(failover: Failover) 
         assert [rig.get(id).failures for id in ("retry", "snooze", "release")] == [1, 0, 0]
         assert rig.get("replaced").body == b"2"
         assert [pause.queue for pause in broker.pauses()] == ["other"]
-        assert broker.acquire([Ask("k", "", 2, 1)], lease_ms=HOUR) != [None]
+        assert broker.acquire([PermitRequest("k", "", 2, 1)], lease_ms=HOUR) != [None]
         assert broker.audit().differences == []
 
 
 def test_a_sender_wakes_who_sleeps_on_the_new_primary(failover: Failover, broker: RedisBroker) -> None:
-    broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+    broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
     failover.primary.kill()
-    once_it_is_back(lambda: broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w"))
+    once_it_is_back(lambda: broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w"))
     with closing(RedisBroker(Alias("default", location=failover.location(), options=OPTIONS))) as sender:
-        sender.put([Put("a", HEADER, b"1")])
+        sender.put([NewMessage("a", HEADER, b"1")])
     broker.wait(30)
-    assert ids(broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w").messages) == ["a"]
+    assert ids(broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w").messages) == ["a"]
 
 
 def test_a_name_that_no_sentinel_knows_is_told(failover: Failover) -> None:

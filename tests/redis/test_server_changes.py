@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.links import Links
-from django_delayq.brokers.redis.upkeep import Watch
+from django_delayq.brokers.redis.upkeep import ShardMonitor
 from django_delayq.core.message import State
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig
 from tests.servers import Server
@@ -16,9 +16,9 @@ KEYS = Keys("delayq")
 DAY = 86_400_000
 
 
-def reclaim_as_if(links: Links, expected_ms: int) -> int:
+def reclaim_as_if(links: Client, expected_ms: int) -> int:
     """One upkeep by a worker whose own clock expects that server time. Gives how many were reclaimed."""
-    watch = Watch(KEYS, links)
+    watch = ShardMonitor(KEYS, links)
     watch._clock = expected_ms, time.monotonic()
     return links.run(watch.upkeep(OPTIONS, LEASE_MS)).reclaimed
 
@@ -30,7 +30,7 @@ def server_ms(server: Server) -> int:
 
 
 def test_after_a_jump_of_the_clock_holders_may_renew_before_anything_is_reclaimed(
-    rig: Rig, redis_server: Server, links: Links
+    rig: Rig, redis_server: Server, links: Client
 ) -> None:
     rig.send("a", "b")
     first, _ = rig.claim()
@@ -43,7 +43,7 @@ def test_after_a_jump_of_the_clock_holders_may_renew_before_anything_is_reclaime
     assert rig.states("a", "b") == [State.RUNNING, State.READY]
 
 
-def test_a_jump_that_another_worker_saw_is_not_waited_for_twice(rig: Rig, redis_server: Server, links: Links) -> None:
+def test_a_jump_that_another_worker_saw_is_not_waited_for_twice(rig: Rig, redis_server: Server, links: Client) -> None:
     expected = server_ms(redis_server) - DAY
     reclaim_as_if(links, expected)
     with redis_server.client() as client:

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import redis
 
-from django_delayq.brokers.base import Alarm, Header, Put, Want
-from django_delayq.brokers.redis import RedisBroker, searches
+from django_delayq.brokers.base import Alarm, ClaimRequest, Header, NewMessage
+from django_delayq.brokers.redis import RedisBroker, claim_planner
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerRefused
@@ -54,7 +54,7 @@ def test_messages_are_spread_over_all_shards(rig: Rig, client: redis.Redis) -> N
 
 def test_a_claim_gives_no_more_than_is_wanted_of_all_shards(rig: Rig) -> None:
     rig.send(*MANY)
-    claims = rig.broker.claim([Want("q", "k", 7)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.claim([ClaimRequest("q", "k", 7)], lease_ms=LEASE_MS, worker="w")
     assert len(claims.messages) == 7
     assert claims.left
 
@@ -84,9 +84,9 @@ def test_a_backlog_costs_few_calls_at_any_number_of_shards(rig: Rig, client: red
 def test_a_backlog_is_looked_at_once_a_second_also_while_other_hands_are_free(
     rig: Rig, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searches, "LONGEST_S", 3_600)
+    monkeypatch.setattr(claim_planner, "LONGEST_S", 3_600)
     rig.send(*MANY)
-    wants = [Want("q", "k", 2), Want("q", "other", 1)]
+    wants = [ClaimRequest("q", "k", 2), ClaimRequest("q", "other", 1)]
     rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")  # it has looked, and the scripts are there now
     client.config_resetstat()
     for _ in range(20):
@@ -98,11 +98,11 @@ def test_a_backlog_is_looked_at_once_a_second_also_while_other_hands_are_free(
 def test_what_falls_due_beside_a_backlog_is_seen_before_that_is_done(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, delay_ms: int
 ) -> None:
-    monkeypatch.setattr(searches, "FRESH_S", 0)
-    monkeypatch.setattr(searches, "LONGEST_S", 3_600)
+    monkeypatch.setattr(claim_planner, "FRESH_S", 0)
+    monkeypatch.setattr(claim_planner, "LONGEST_S", 3_600)
     for part in range(5):
         rig.send(*(f"{part}-{id}" for id in MANY))
-    wants = [Want("q", "k", 1), Want("q", "other", 1)]
+    wants = [ClaimRequest("q", "k", 1), ClaimRequest("q", "other", 1)]
 
     def claim() -> list[str]:
         return ids(rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages)
@@ -133,7 +133,7 @@ def test_no_message_is_given_to_two_that_claim_at_once(rig: Rig) -> None:
 def test_one_sleeps_until_the_earliest_of_all_shards(rig: Rig) -> None:
     placed = rig.send(*MANY, delay_ms=60_000)
     (first,) = rig.send("first", delay_ms=30_000)
-    claims = rig.broker.claim([Want("q", "k", 9)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w")
     assert placed[0].due_ms > first.due_ms
     assert claims.next_due_ms == first.due_ms
 
@@ -146,7 +146,7 @@ def test_what_a_shard_told_of_serves_the_next_claim_too(rig: Rig) -> None:
         rig.send(id)
         rig.advance(1)
     (placed,) = rig.send(later, delay_ms=60_000)
-    claimed = [rig.broker.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w") for _ in range(2)]
+    claimed = [rig.broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w") for _ in range(2)]
     assert [ids(claims.messages) for claims in claimed] == [[first], [second]]
     assert [claims.next_due_ms for claims in claimed][1] == placed.due_ms
 
@@ -181,7 +181,7 @@ def test_a_process_that_knows_another_number_of_shards_is_refused(rig: Rig, redi
         with pytest.raises(BrokerRefused, match=r'OPTIONS\["shards"\] is 4, but this Redis is used with 16'):
             other.open()
         with pytest.raises(BrokerRefused, match="is 4"):
-            other.put([Put("b", Header("q", "k"), b"1")])
+            other.put([NewMessage("b", Header("q", "k"), b"1")])
     assert rig.broker.get("b") is None
 
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError
 
-from django_delayq.brokers.base import Header, Pause, Put, SettleAction, Want, WorkerInfo
+from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, Pause, SettleAction, WorkerInfo
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias, Options
 from django_delayq.core.errors import BrokerRefused
@@ -64,7 +64,7 @@ def test_a_site_runs_and_rescues_nothing(rig_of: Callable[[str], Rig]) -> None:
 def test_a_user_for_other_keys_is_told_the_fix(redis_server: Server) -> None:
     alias = Alias("default", location=location_of(redis_server, "worker"), options=Options(prefix="other"))
     with closing(RedisBroker(alias)) as broker, pytest.raises(BrokerRefused) as refused:
-        broker.put([Put("a", Header("q", "k"), b"1")])
+        broker.put([NewMessage("a", Header("q", "k"), b"1")])
     assert_tells_the_fix(refused.value, "agree.lua")
 
 
@@ -98,8 +98,8 @@ def test_a_dashboard_looks_and_changes_nothing(rig_of: Callable[[str], Rig]) -> 
     assert look.report().problems == []
     assert look.get("a") is not None
     for forbidden in (
-        lambda: look.put([Put("c", Header("q", "k"), b"1")]),
-        lambda: look.claim([Want("q", "k", 1)], lease_ms=LEASE_MS, worker="w"),
+        lambda: look.put([NewMessage("c", Header("q", "k"), b"1")]),
+        lambda: look.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w"),
         lambda: look.cancel(["a"]),
         lambda: look.rescue(["b"]),
         lambda: look.purge_errors(["b"]),

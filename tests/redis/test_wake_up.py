@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from django_delayq.brokers.base import Want
+from django_delayq.brokers.base import ClaimRequest
 from django_delayq.brokers.redis.claims import Claimant, claim
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.slots import Slots
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
@@ -89,17 +89,17 @@ def test_due_messages_left_behind_call_others_once_a_second(rig: Rig, published:
     assert len(published()) == 1
 
 
-def test_a_worker_sleeps_over_what_was_left_for_want_of_a_hand(rig: Rig, links: Links) -> None:
+def test_a_worker_sleeps_over_what_was_left_for_want_of_a_hand(rig: Rig, links: Client) -> None:
     rig.send("a", at_most_once=True)
     by = Claimant("w", LEASE_MS)
-    wants = [Want("q", "k", 9, at_once=0)]
+    wants = [ClaimRequest("q", "k", 9, at_once=0)]
     claimed, sleep_until_ms = links.run(claim(Keys("delayq"), Slots(), wants, by))
     assert (claimed.messages, claimed.left) == ([], True)
     assert sleep_until_ms > claimed.now_ms
 
 
 def test_a_claim_over_many_sets_raises_all_their_marks(rig: Rig, published: Published) -> None:
-    wants = [Want("q", f"k{n}", 1) for n in range(100)]
+    wants = [ClaimRequest("q", f"k{n}", 1) for n in range(100)]
     rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")
     rig.send("a", key="k77")
     assert len(published()) == 1
@@ -109,7 +109,7 @@ def test_a_claim_over_many_sets_starves_none(rig: Rig) -> None:
     names = {f"k{n}" for n in range(100)}
     for name in names:
         rig.send(*(f"{name}-{n}" for n in range(3)), key=name)
-    wants = [Want("q", name, 1) for name in names]
+    wants = [ClaimRequest("q", name, 1) for name in names]
     seen: set[str] = set()
     for _ in range(30):
         claims = rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")
@@ -119,7 +119,7 @@ def test_a_claim_over_many_sets_starves_none(rig: Rig) -> None:
 
 def test_a_claim_over_many_sets_knows_the_next_due_time(rig: Rig) -> None:
     (placed,) = rig.send("a", key="k50", delay_ms=MINUTE)
-    claims = rig.broker.claim([Want("q", f"k{n}", 1) for n in range(100)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.claim([ClaimRequest("q", f"k{n}", 1) for n in range(100)], lease_ms=LEASE_MS, worker="w")
     assert claims.next_due_ms == placed.due_ms
 
 

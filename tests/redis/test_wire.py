@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, Ask, HandsInfo, Header, Pause, RunInfo, SettleAction, Want, WorkerInfo
+from django_delayq.brokers.base import (
+    Alarm,
+    ClaimRequest,
+    ExecutorInfo,
+    Header,
+    Pause,
+    PermitRequest,
+    RunInfo,
+    SettleAction,
+    WorkerInfo,
+)
 from django_delayq.brokers.redis import claims
 from django_delayq.core.message import State
 from tests.brokers.rig import LEASE_MS, Rig, end_of
@@ -58,7 +68,7 @@ def write_one_of_each(rig: Rig) -> None:
                 rig.crash_child(rig.claim_one(key))
     broker = rig.broker
     broker.put_alarms([Alarm("q", "alarm", "7", LATER), Alarm("q", "ringing", "8", -5)])
-    assert broker.claim([Want("q", "ringing", 1)], lease_ms=LEASE_MS, worker="w").alarms
+    assert broker.claim([ClaimRequest("q", "ringing", 1)], lease_ms=LEASE_MS, worker="w").alarms
     broker.announce(
         WorkerInfo(
             "w",
@@ -67,12 +77,12 @@ def write_one_of_each(rig: Rig) -> None:
             2,
             1_700_000_000_000,
             runs=[RunInfo("a", "q", "k", 1_700_000_000_000)],
-            hands=[HandsInfo(4, {"k": 4})],
+            hands=[ExecutorInfo(4, {"k": 4})],
         )
     )
     broker.pause(Pause("q", "k", "why", 4_000_000_000_000))
     for token in (2**61, 2**61 + 1):  # the second finds no slot
-        broker.acquire([Ask("limited", "value", token, 1, 60_000_000)], lease_ms=LEASE_MS)
+        broker.acquire([PermitRequest("limited", "value", token, 1, 60_000_000)], lease_ms=LEASE_MS)
 
 
 def contents(client: Any) -> dict[str, Any]:
@@ -141,8 +151,13 @@ def test_what_other_versions_wrote_is_read(rig: Rig, client: Any, written: Path)
     assert (retried.failures, retried.body) == (1, b"{}")
     assert [worker.name for worker in broker.workers()] == ["w"]
     assert [pause.reason for pause in broker.pauses()] == ["why"]
-    assert [refusal is None for refusal in broker.acquire([Ask("limited", "value", 5, 1, 1_000)], lease_ms=LEASE_MS)]
-    assert [alarm.pk for alarm in broker.claim([Want("q", "alarm", 1)], lease_ms=LEASE_MS, worker="w").alarms] == ["7"]
+    assert [
+        refusal is None
+        for refusal in broker.acquire([PermitRequest("limited", "value", 5, 1, 1_000)], lease_ms=LEASE_MS)
+    ]
+    assert [
+        alarm.pk for alarm in broker.claim([ClaimRequest("q", "alarm", 1)], lease_ms=LEASE_MS, worker="w").alarms
+    ] == ["7"]
 
 
 @pytest.mark.parametrize("written", [GOLDEN, MARKED], ids=lambda path: path.stem)

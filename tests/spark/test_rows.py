@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from django_delayq import Message, delay_execute
-from django_delayq.brokers.base import Put
+from django_delayq.brokers.base import NewMessage
 from django_delayq.conf import Alias, Options
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.spark.write.rows import Bad, puts_of
@@ -17,7 +17,7 @@ ALIAS = Alias("default", options=Options(unknown_keys="allow", max_data=100))
 OPTIONS = WriteOptions.of({"settings": "tests.settings", "job": "test"})
 
 
-def read(columns: dict[str, Any], **options: Any) -> tuple[list[Put], list[Bad]]:
+def read(columns: dict[str, Any], **options: Any) -> tuple[list[NewMessage], list[Bad]]:
     """What becomes of rows, each with a key and an id unless they are given."""
     count = len(next(iter(columns.values())))
     given = {"key": ["k"] * count, "id": [f"id{i}" for i in range(count)], **columns}

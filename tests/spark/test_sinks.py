@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import SendError
 from django_delayq.spark.errors import SparkError
@@ -16,9 +16,9 @@ HEADER = Header("q", "k")
 
 
 def test_a_batch_ends_at_its_count_and_where_its_data_is_large() -> None:
-    small = [Put(str(i), HEADER, b"1") for i in range(5)]
+    small = [NewMessage(str(i), HEADER, b"1") for i in range(5)]
     assert [len(batch) for batch in batches(small, 2)] == [2, 2, 1]
-    large = [Put(str(i), HEADER, b"x" * (BATCH_BYTES // 2)) for i in range(5)]
+    large = [NewMessage(str(i), HEADER, b"x" * (BATCH_BYTES // 2)) for i in range(5)]
     assert [len(batch) for batch in batches(large, 1000)] == [3, 2]
     assert list(batches([], 2)) == []
 
@@ -43,6 +43,6 @@ def test_a_broker_that_stays_away_ends_the_task_with_its_address(settings: Setti
         }
     }
     sink = sink_of(get_alias(), WriteOptions.of({"settings": "tests.settings", "job": "j", "patience": "1ms"}))
-    sink.send([Put("a", HEADER, b"1")])
+    sink.send([NewMessage("a", HEADER, b"1")])
     with pytest.raises(SparkError, match=r"Given up after 1 ms .*none\.sock"):
         sink.finish()

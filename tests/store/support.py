@@ -8,13 +8,13 @@ from typing import Any
 from django.db import transaction
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Claimed, Want, carries_messages
+from django_delayq.brokers.base import Broker, Claimed, ClaimRequest, carries_messages
 from django_delayq.store import StoredBroker
 from tests.servers.process import PrivateServer
 from tests.worker.processes import Site, site_with
 
 LEASE_MS = 60_000
-WANT = [Want("default", "k", 100)]
+WANT = [ClaimRequest("default", "k", 100)]
 MOMENT_MS = 5
 """What was sent for now is due a little later, and not all at once: the database and Redis round up to a whole ms."""
 

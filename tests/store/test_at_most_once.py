@@ -13,7 +13,7 @@ from django_delayq.core.message import State
 from django_delayq.core.sends import OnConflict
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.store.feed import Feed
+from django_delayq.store.polling import Polling
 from tests.store.support import LEASE_MS, WANT, claim
 
 
@@ -69,5 +69,5 @@ def test_upkeep_finds_it_behind_more_than_it_looks_at_in_one_call(broker: Stored
 
 def test_a_worker_that_goes_on_from_the_tables_alone_comes_upon_it(broker: StoredBroker, database: str) -> None:
     _lapse(broker, database)
-    assert Feed(broker.database).claim(WANT, LEASE_MS, "w").messages == []
+    assert Polling(broker.database).claim(WANT, LEASE_MS, "w").messages == []
     _must_be_buried(database)

@@ -25,7 +25,7 @@ from django_delayq.core.message import State
 from django_delayq.core.sends import OnConflict
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.store.clocks import LEAST_GAP_S
+from django_delayq.store.clock_skew import LEAST_GAP_S
 from django_delayq.store.relay import rebuild
 from django_delayq.worker.options import Options
 from django_delayq.worker.worker import Worker

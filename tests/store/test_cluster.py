@@ -13,7 +13,7 @@ from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.relay import rebuild
-from django_delayq.worker.outage import Outage
+from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.relaying import Relaying
 from tests.brokers.rig import ids
 from tests.servers import ClusterServers, Server
@@ -106,7 +106,7 @@ def test_of_a_node_that_is_gone_or_full_the_tables_tell_and_of_the_others_their_
     fault: Callable[[ClusterServers, Server], AbstractContextManager[None]],
 ) -> None:
     clock = [1_000.0]
-    monkeypatch.setattr("django_delayq.store.feed.monotonic", lambda: clock[0])
+    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: clock[0])
     gone = SHARDS.all[0]
     with _degraded(broker, fault(cluster, cluster.owner(gone.msg))):
         assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # the tables were asked just now
@@ -142,7 +142,7 @@ def test_a_commit_whose_node_is_full_keeps_no_later_one_from_its_own(
 
 def test_the_relay_goes_on_with_the_nodes_that_answer(broker: StoredBroker, cluster: ClusterServers) -> None:
     gone = SHARDS.all[0]
-    thread = Relaying(broker, LEASE_MS, Outage())
+    thread = Relaying(broker, LEASE_MS, OutageLog())
     with _degraded(broker, cluster.owner(gone.msg).memory_full()):
         for n in range(20):
             send_delay_message("k", 1, id=f"{n}", delay="30m")

@@ -131,7 +131,7 @@ def test_a_hung_broker_is_asked_by_one_commit_in_five_seconds_and_for_250_ms(
         put_alarms(*args, within_s=within_s)
 
     monkeypatch.setattr(broker.clock, "put_alarms", note)
-    monkeypatch.setattr("django_delayq.store.short_cut.monotonic", lambda: passed)
+    monkeypatch.setattr("django_delayq.store.commit_notifier.monotonic", lambda: passed)
     own_server.freeze()
     for _ in range(3):
         with transaction.atomic(using=database):

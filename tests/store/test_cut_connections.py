@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from django_delayq import send_delay_message
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Alarm, Claims, Want
+from django_delayq.brokers.base import Alarm, ClaimRequest, Claims
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import StoreUnavailable
 from django_delayq.models import ErrorMessage, ReadyMessage
@@ -75,7 +75,7 @@ def test_what_a_claim_has_leased_before_the_cut_is_kept(broker: StoredBroker) ->
     send_delay_message("other", 1, id="leased before")
     wait_until_due(broker)
     with _cut_amid_claims(broker, but_for_first=1):
-        found = broker.claim([Want("default", key, 1) for key in ("other", "k")], lease_ms=LEASE_MS, worker="w")
+        found = broker.claim([ClaimRequest("default", key, 1) for key in ("other", "k")], lease_ms=LEASE_MS, worker="w")
     assert [message.id for message in found.messages] == ["leased before"]
     assert alarms(broker) == 4, "what was behind the stale one"
 

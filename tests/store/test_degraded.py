@@ -12,11 +12,11 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_delayq import Send, reschedule_delay_messages, send_delay_message, send_delay_messages
-from django_delayq.brokers.base import BATCH, Alarm, Claimed, SettleAction, Want, WorkerInfo
+from django_delayq.brokers.base import BATCH, Alarm, Claimed, ClaimRequest, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.store.feed import SETS, Feed, due
+from django_delayq.store.polling import SETS, Polling, due
 from tests.brokers.rig import settlement
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, claim
@@ -43,7 +43,7 @@ def _send(database: str, *ids: str, key: str = "k", **options: Any) -> None:
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - 1)
 
 
-def _found(broker: StoredBroker, *wants: Want) -> list[str]:
+def _found(broker: StoredBroker, *wants: ClaimRequest) -> list[str]:
     alarms, _ = due(broker.database, wants)
     ids = dict(ReadyMessage.objects.using(broker.database.using).values_list("pk", "message_id"))
     return [ids[int(alarm.pk)] for alarm in alarms]
@@ -56,11 +56,13 @@ def test_the_feed_gives_what_is_due_of_each_wanted_set_and_no_more_than_wanted(
     _send(database, "other", key="other")
     _send(database, "unwanted", key="unwanted")
     send_delay_message("k", 1, id="later", delay="1h")
-    assert _found(broker, Want("default", "k", 2), Want("default", "other", 5), Want("mail", "k", 5)) == [
+    assert _found(
+        broker, ClaimRequest("default", "k", 2), ClaimRequest("default", "other", 5), ClaimRequest("mail", "k", 5)
+    ) == [
         *("a", "b"),
         "other",
     ]
-    assert _found(broker, Want("default", "k", 0)) == _found(broker) == []
+    assert _found(broker, ClaimRequest("default", "k", 0)) == _found(broker) == []
 
 
 def test_of_very_many_sets_it_asks_for_no_more_than_it_gives_and_tells_which_it_has_not_asked_for(
@@ -68,7 +70,7 @@ def test_of_very_many_sets_it_asks_for_no_more_than_it_gives_and_tells_which_it_
 ) -> None:
     send_delay_messages(Send(f"k{n}", 1, id=f"{n:04}") for n in range(2 * BATCH))
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - 1)
-    wants = [Want("default", f"k{n}", 2) for n in range(2 * BATCH)]
+    wants = [ClaimRequest("default", f"k{n}", 2) for n in range(2 * BATCH)]
     with CaptureQueriesContext(connections[database]) as asked:
         alarms, full = due(broker.database, wants)
     assert [alarm.key for alarm in alarms] == [want.key for want in wants[:BATCH]]
@@ -89,7 +91,7 @@ def test_a_claim_from_the_tables_does_not_say_that_the_broker_knows(broker: Stor
     _send(database, "a")
     rows = ReadyMessage.objects.using(database)
     rows.update(placed=False)
-    (claimed,) = Feed(broker.database).claim(WANT, LEASE_MS, "w").messages
+    (claimed,) = Polling(broker.database).claim(WANT, LEASE_MS, "w").messages
     assert claimed.id == "a"
     assert not rows.get().placed
 
@@ -98,9 +100,9 @@ def test_the_tables_are_asked_at_once_after_a_full_batch_and_else_after_a_second
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1_000.0]
-    monkeypatch.setattr("django_delayq.store.feed.monotonic", lambda: clock[0])
-    feed = Feed(broker.database)
-    one = [Want("default", "k", 1)]
+    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: clock[0])
+    feed = Polling(broker.database)
+    one = [ClaimRequest("default", "k", 1)]
     _send(database, "a", "b")
     assert [each.id for each in feed.claim(one, LEASE_MS, "w").messages] == ["a"]
     assert [each.id for each in feed.claim(WANT, LEASE_MS, "w").messages] == ["b"]
@@ -114,16 +116,16 @@ def test_the_tables_are_asked_at_once_after_a_full_batch_and_else_after_a_second
 def test_keys_without_work_keep_none_from_the_tables(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_delayq.store.feed.monotonic", lambda: 1_000.0)
-    feed = Feed(broker.database)
+    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: 1_000.0)
+    feed = Polling(broker.database)
     keys = [f"k{n}" for n in range(12)]
     for key in keys:
         _send(database, *(f"{key}-{n}" for n in range(10)), key=key)
     found: list[str] = []
     for claimed in range(11):  # of each what four hands take, while some hand is free for keys that have nothing
-        feed.claim([Want("default", f"idle{claimed}", 4)], LEASE_MS, "w")
+        feed.claim([ClaimRequest("default", f"idle{claimed}", 4)], LEASE_MS, "w")
         for key in keys:
-            wants = [Want("default", key, 1), Want("default", "idle", 4)]
+            wants = [ClaimRequest("default", key, 1), ClaimRequest("default", "idle", 4)]
             found += [each.id for each in feed.claim(wants, LEASE_MS, "w").messages]
     assert len(found) == len(set(found)) == 120
 
@@ -133,11 +135,11 @@ def test_a_sleep_lasts_until_the_first_of_what_was_wanted_last_is_asked_again(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1_000.0]
-    monkeypatch.setattr("django_delayq.store.feed.monotonic", lambda: clock[0])
-    feed = Feed(broker.database)
-    early, late = Want("default", "early", 1), Want("default", "late", 1)
+    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: clock[0])
+    feed = Polling(broker.database)
+    early, late = ClaimRequest("default", "early", 1), ClaimRequest("default", "late", 1)
     _send(database, "a", key="full")
-    feed.claim([Want("default", "full", 1)], LEASE_MS, "w")
+    feed.claim([ClaimRequest("default", "full", 1)], LEASE_MS, "w")
     assert feed.rest_s == 0, "there may be more"
     feed.claim([early], LEASE_MS, "w")
     clock[0] += 0.75
@@ -154,7 +156,7 @@ def test_a_sleep_lasts_until_the_first_of_what_was_wanted_last_is_asked_again(
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 def test_of_very_many_wanted_sets_only_those_are_asked_that_have_rows(broker: StoredBroker, database: str) -> None:
     _send(database, "a")
-    wants = [Want(f"q{n}", "k", 1) for n in range(2 * BATCH)]
+    wants = [ClaimRequest(f"q{n}", "k", 1) for n in range(2 * BATCH)]
     with CaptureQueriesContext(connections[database]) as asked:
         alarms, _ = due(broker.database, [*wants, *WANT])
     assert [alarm.queue for alarm in alarms] == ["default"]
@@ -169,7 +171,7 @@ def test_the_feed_looks_past_rows_that_another_transaction_holds(
     with transaction.atomic(using=database):
         reschedule_delay_messages("held", delay="1h")
         found: list[str] = []
-        other = _in_thread(lambda: found.extend(_found(broker, Want("default", "k", 1))))
+        other = _in_thread(lambda: found.extend(_found(broker, ClaimRequest("default", "k", 1))))
         other()
     assert found == ["free"]
 
@@ -257,7 +259,7 @@ def test_a_redis_without_memory_is_away_until_it_has_some(broker: StoredBroker, 
 def test_a_redis_without_memory_still_tells_of_what_it_has(
     broker: StoredBroker, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_delayq.store.feed.monotonic", lambda: 1_000.0)
+    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: 1_000.0)
     with server.memory_full():
         assert _begin(broker)
         assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # the tables are not asked again

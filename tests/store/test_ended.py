@@ -8,9 +8,9 @@ from django.db.models import F
 from django_delayq import send_delay_message
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker, ran
-from django_delayq.store.ended import Finished, Minute, Sample, finished, samples
-from django_delayq.store.ran import Ran
+from django_delayq.store import StoredBroker, run_times
+from django_delayq.store.finish_samples import Finished, Minute, Sample, finished, samples
+from django_delayq.store.run_times import Ran
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 
@@ -30,14 +30,14 @@ def end(broker: StoredBroker, verb: SettleAction, **settled: Any) -> None:
 def ran_ms(broker: StoredBroker, *pairs: tuple[str, str]) -> dict[str, float]:
     """As the dashboard asks: by the last that ended of all, and of what is rare among them by queue and key."""
     of_last = finished(broker.database, 0, 0, 1)[1]
-    of_rare = samples(broker.database, [], [], 1, ran.rare(of_last, pairs))[2]
-    return ran.means_ms(of_last | of_rare, pairs)
+    of_rare = samples(broker.database, [], [], 1, run_times.rare(of_last, pairs))[2]
+    return run_times.means_ms(of_last | of_rare, pairs)
 
 
-@pytest.fixture(params=[1, ran.ENOUGH], ids=["common", "rare"])
+@pytest.fixture(params=[1, run_times.ENOUGH], ids=["common", "rare"])
 def enough(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How long messages ran is told by the last that ended of all, or by a look of each queue and key."""
-    monkeypatch.setattr(ran, "ENOUGH", request.param)
+    monkeypatch.setattr(run_times, "ENOUGH", request.param)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_what_never_ran_does_not_count(broker: StoredBroker, database: str) -> N
 def test_the_last_ones_tell_how_long_messages_run(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ran, "MOST", 2)
+    monkeypatch.setattr(run_times, "MOST", 2)
     send(database, "a", "b", "c", "d")
     end(broker, SettleAction.FINISH)
     rows = FinishMessage.objects.using(database)
@@ -137,8 +137,8 @@ def test_the_last_ones_tell_how_long_messages_run(
 def test_what_is_common_is_told_by_the_last_that_ended_and_the_rest_by_its_own_last(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ran, "LAST", 3)
-    monkeypatch.setattr(ran, "ENOUGH", 2)
+    monkeypatch.setattr(run_times, "LAST", 3)
+    monkeypatch.setattr(run_times, "ENOUGH", 2)
     send(database, "a", "b", "c", "d")
     end(broker, SettleAction.FINISH)
     send(database, "buried")
@@ -160,8 +160,8 @@ def test_what_is_common_is_told_by_the_last_that_ended_and_the_rest_by_its_own_l
 def test_a_key_of_which_its_own_last_were_all_cancelled_is_told_by_those_that_ran_among_the_last_of_all(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ran, "LOOKED", 2)
-    monkeypatch.setattr(ran, "MOST", 2)
+    monkeypatch.setattr(run_times, "LOOKED", 2)
+    monkeypatch.setattr(run_times, "MOST", 2)
     send(database, "ran")
     end(broker, SettleAction.FINISH)
     FinishMessage.objects.using(database).update(started_at=F("ended_at") - 4_000, ended_at=F("ended_at") - 1_000)

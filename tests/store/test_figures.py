@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import SetCount, SettleAction
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker, figures
-from django_delayq.store.figures import HOURS, Waiting, hour_began_ms, waiting
+from django_delayq.store import StoredBroker, statistics
+from django_delayq.store.statistics import HOURS, Waiting, hour_began_ms, waiting
 from django_delayq.support.timestamps import HOUR_MS, to_epoch_ms
 from tests.brokers.rig import settlement
 from tests.store.support import claim
@@ -108,9 +108,9 @@ def test_what_is_due_after_the_hours_is_told_as_one(broker: StoredBroker, databa
 def test_large_sets_are_counted_in_part_and_say_so(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "MOST_PENDING", 20)
-    monkeypatch.setattr(figures, "MOST_DUE", 16)
-    monkeypatch.setattr(figures, "LEAST", 5)
+    monkeypatch.setattr(statistics, "MOST_PENDING", 20)
+    monkeypatch.setattr(statistics, "MOST_DUE", 16)
+    monkeypatch.setattr(statistics, "LEAST", 5)
     send_delay_messages(Send("k", 1, id=f"{i:02}", delay=3600 + i) for i in range(30))
     send_delay_messages(Send("l", 1, delay=7200) for _ in range(4))
     many, few = look(broker).counts.waiting
@@ -124,8 +124,8 @@ def test_large_sets_are_counted_in_part_and_say_so(
 def test_a_large_set_is_told_by_the_hour_beside_small_ones(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "MOST_PENDING", 50)
-    monkeypatch.setattr(figures, "LEAST", 2)
+    monkeypatch.setattr(statistics, "MOST_PENDING", 50)
+    monkeypatch.setattr(statistics, "LEAST", 2)
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
     send_delay_messages(Send("many", 1, at=hour + timedelta(seconds=i)) for i in range(41))
     send_delay_messages(Send(f"few {i}", 1, at=hour + timedelta(minutes=i)) for i in range(9))
@@ -147,9 +147,9 @@ def test_what_is_due_at_the_instant_at_which_counting_ends_is_counted_of_each_qu
     most_of_a_pile: int,
     expected: list[tuple[int, bool]],
 ) -> None:
-    monkeypatch.setattr(figures, "MOST_PENDING", 50)
-    monkeypatch.setattr(figures, "MOST_OF_A_PILE", most_of_a_pile * 3 // 2)
-    monkeypatch.setattr(figures, "LEAST", 2)
+    monkeypatch.setattr(statistics, "MOST_PENDING", 50)
+    monkeypatch.setattr(statistics, "MOST_OF_A_PILE", most_of_a_pile * 3 // 2)
+    monkeypatch.setattr(statistics, "LEAST", 2)
     at = datetime.now(UTC).replace(minute=30, second=0, microsecond=0) + timedelta(hours=2)
     for key, number in (("few", 1), ("many", 60), ("most", 90)):
         send_delay_messages(Send(key, 1, at=at) for _ in range(number))
@@ -165,7 +165,7 @@ def test_what_is_due_at_the_instant_at_which_counting_ends_is_counted_of_each_qu
 def test_more_queues_and_keys_than_are_told_are_told_to_be_there(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "MOST_PAIRS", 2)
+    monkeypatch.setattr(statistics, "MOST_PAIRS", 2)
     for key in ("a", "b"):
         send(database, key, key=key, delay="1h")
     assert not look(broker).more_sets
@@ -178,8 +178,8 @@ def test_more_queues_and_keys_than_are_told_are_told_to_be_there(
 def test_hours_are_known_as_far_as_was_counted(
     broker: StoredBroker, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
-    monkeypatch.setattr(figures, "MOST_PENDING", 5)
-    monkeypatch.setattr(figures, "LEAST", 2)
+    monkeypatch.setattr(statistics, "MOST_PENDING", 5)
+    monkeypatch.setattr(statistics, "LEAST", 2)
     send_delay_messages(Send("k", 1, id=str(i), delay=3600 + i) for i in range(9))
     assert look(broker).known_until_ms == sorted(ms for ms in _due_ms(database).values())[5]
 
@@ -187,10 +187,10 @@ def test_hours_are_known_as_far_as_was_counted(
 def test_more_queues_and_keys_are_counted_than_a_database_takes_in_one_statement(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "MOST_PENDING", 1)
-    monkeypatch.setattr(figures, "LEAST", 1)
-    send_delay_messages(Send(f"key {i}", 1, delay="1h") for i in range(figures.MOST_PAIRS))
-    assert [one.pending for one in look(broker).counts.waiting] == [1] * figures.MOST_PAIRS
+    monkeypatch.setattr(statistics, "MOST_PENDING", 1)
+    monkeypatch.setattr(statistics, "LEAST", 1)
+    send_delay_messages(Send(f"key {i}", 1, delay="1h") for i in range(statistics.MOST_PAIRS))
+    assert [one.pending for one in look(broker).counts.waiting] == [1] * statistics.MOST_PAIRS
 
 
 def test_the_number_of_statements_does_not_grow_with_the_number_of_keys(broker: StoredBroker, database: str) -> None:

@@ -17,7 +17,7 @@ from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.models import StoreIdentity
 from django_delayq.store import StoredBroker
 from django_delayq.store.degraded import Degraded
-from django_delayq.worker.outage import Outage
+from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.relaying import Relaying
 from tests import databases
 from tests.servers import Server, SqliteFiles
@@ -148,7 +148,7 @@ def test_a_worker_that_was_degraded_puts_no_alarms_into_the_redis_of_another_sto
     with pytest.raises(BrokerUnavailable), other.degraded.asking():
         raise BrokerUnavailable("it is away")
     other.degraded.begin_if_due()
-    relaying = Relaying(other, LEASE_MS, Outage())
+    relaying = Relaying(other, LEASE_MS, OutageLog())
     relaying.start()
     try:
         until = monotonic() + PATIENCE_S

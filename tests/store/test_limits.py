@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_delayq.brokers.base import Ask
+from django_delayq.brokers.base import PermitRequest
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Store, get_alias
 from django_delayq.core.errors import BrokerUnavailable
@@ -18,7 +18,7 @@ from tests.store.skewed import DatabaseClock
 from tests.store.support import clock_of
 from tests.worker.rig import PATIENCE_S
 
-ASK = Ask("k", "account:1", 1, 1, 1_000)
+ASK = PermitRequest("k", "account:1", 1, 1, 1_000)
 OTHER_ASK = replace(ASK, token=2)
 LEASE_MS = 1_000
 
@@ -68,9 +68,9 @@ def other(without_limits: StoredBroker) -> StoredBroker:
 
 def test_a_clock_that_can_keeps_them(broker: StoredBroker) -> None:
     assert broker.acquire([ASK], lease_ms=LEASE_MS) == [None]
-    assert clock_of(broker).acquire([Ask("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
+    assert clock_of(broker).acquire([PermitRequest("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
     broker.give_back([ASK])
-    assert clock_of(broker).acquire([Ask("k", "account:1", 2, 1)], lease_ms=LEASE_MS) == [None]
+    assert clock_of(broker).acquire([PermitRequest("k", "account:1", 2, 1)], lease_ms=LEASE_MS) == [None]
 
 
 def test_what_has_limits_waits_for_a_clock_that_is_away_and_nobody_asks_it(broker: StoredBroker) -> None:
@@ -86,12 +86,12 @@ def test_what_runs_holds_its_slot_at_a_clock_that_is_back_before_anything_is_cla
 ) -> None:
     broker.degraded.on = True
     assert broker.acquire([replace(ASK, held=True)], lease_ms=LEASE_MS) == [None]
-    assert clock_of(broker).acquire([Ask("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
+    assert clock_of(broker).acquire([PermitRequest("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
 
 
 def test_rows_of_what_counts_no_more_are_removed(without_limits: StoredBroker, database: str) -> None:
     rows = LimitRow.objects.using(database)
-    without_limits.acquire([ASK, Ask("l", "", 2, 1)], lease_ms=60_000)
+    without_limits.acquire([ASK, PermitRequest("l", "", 2, 1)], lease_ms=60_000)
     without_limits.give_back([ASK])
     rows.filter(key="k").update(over_ms=0)
     without_limits.upkeep(lease_ms=60_000)

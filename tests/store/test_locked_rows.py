@@ -13,10 +13,10 @@ from django_delayq import Message, send_delay_message
 from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage import Outage
-from django_delayq.worker.settling import Settling
+from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.settler import Settler
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, WANT, claim
 from tests.worker.rig import PATIENCE_S, make_handler
@@ -76,10 +76,10 @@ def test_a_worker_settles_it_when_it_is_free(
 
     send_delay_message("k", 1, id="a")
     (claimed,) = claim(broker)
-    outage = Outage()
+    outage = OutageLog()
     leases = Leases(broker, LEASE_MS, outage)
-    settling = Settling(broker, leases, outage)
-    lease = Lease(claimed, Lane(make_handler(nothing), [("default", "k")], 1), 0.0, math.inf, 0.0)
+    settling = Settler(broker, leases, outage)
+    lease = Lease(claimed, PrefetchBuffer(make_handler(nothing), [("default", "k")], 1), 0.0, math.inf, 0.0)
     leases.add([lease])
     asked, settle = threading.Semaphore(0), broker.settle
 

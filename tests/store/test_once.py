@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connections, transaction
 
-from django_delayq.brokers.base import Header, Put, SettleAction
+from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.core.errors import BrokerRefused, StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.store.copied import can_copy, copy_new, copy_once
+from django_delayq.store.bulk_copy import can_copy, copy_new, copy_once
 from django_delayq.store.database import Database
-from django_delayq.store.once import put_once
+from django_delayq.store.insert_new import put_once
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 
-PutOnce = Callable[[Database, Sequence[Put]], int]
+PutOnce = Callable[[Database, Sequence[NewMessage]], int]
 POSTGRES = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 
 
@@ -32,8 +32,8 @@ def once(request: pytest.FixtureRequest, broker: StoredBroker) -> PutOnce:
     return put
 
 
-def puts(*ids: str, body: bytes = b"1") -> list[Put]:
-    return [Put(id, Header("default", "k", tag="t"), body, at_ms=0) for id in ids]
+def puts(*ids: str, body: bytes = b"1") -> list[NewMessage]:
+    return [NewMessage(id, Header("default", "k", tag="t"), body, at_ms=0) for id in ids]
 
 
 def test_a_job_run_again_sends_nothing_of_what_waits_runs_or_has_ended(broker: StoredBroker, once: PutOnce) -> None:
@@ -50,7 +50,7 @@ def test_a_job_run_again_sends_nothing_of_what_waits_runs_or_has_ended(broker: S
 
 
 def test_a_row_is_what_a_send_would_have_made(broker: StoredBroker, once: PutOnce) -> None:
-    given = Put(
+    given = NewMessage(
         "a\\t", Header("q", "k", tag="t", expires_ms=5000, max_attempts=2), b'"back\\\\slash \\t \xc3\xa9"', 7000
     )
     broker.put([given])

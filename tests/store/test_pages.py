@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq import Send, send_delay_messages
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.store.pairs import waiting_pairs
+from django_delayq.store.distinct_pairs import waiting_pairs
 from django_delayq.store.reclaims import BEGIN, reclaim_lapsed
 from django_delayq.store.relay import rebuild
 

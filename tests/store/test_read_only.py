@@ -21,13 +21,13 @@ from django_delayq.conf import get_alias
 from django_delayq.core.errors import StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.options import Options
-from django_delayq.worker.outage import Outage
-from django_delayq.worker.outcome import Outcome
-from django_delayq.worker.settling import Settling
-from django_delayq.worker.threads import in_thread
+from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.settler import Settler
+from django_delayq.worker.thread_runner import in_thread
 from django_delayq.worker.worker import Worker
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, WANT, claim, wait_until_due
@@ -100,11 +100,11 @@ def test_what_has_ended_waits_for_longer_than_its_lease_and_has_ended_then(
     ids = {"a", "b", "c"}
     for id in ids:
         send_delay_message("k", 1, id=id)
-    lane = Lane(make_handler(nothing), [("default", "k")], 1)
+    lane = PrefetchBuffer(make_handler(nothing), [("default", "k")], 1)
     ended = [Lease(each, lane, 0.0, monotonic(), 0.0) for each in claim(broker)]
     ReadyMessage.objects.using(database).update(lease_until=1)
-    outage = Outage()
-    settling = Settling(broker, Leases(broker, LEASE_MS, outage), outage)
+    outage = OutageLog()
+    settling = Settler(broker, Leases(broker, LEASE_MS, outage), outage)
     with read_only(database):
         settling.start()
         for lease in ended:
@@ -165,8 +165,8 @@ def test_a_handler_that_meets_it_fails_and_its_thread_connects_anew(
         Group.objects.using(database).create(name="written")
 
     send_delay_message("k", 1, id="a")
-    lane = Lane(make_handler(write, atomic=atomic, backoff=0), [("default", "k")], 1)
-    with in_thread(database, Outcome("w")) as run:
+    lane = PrefetchBuffer(make_handler(write, atomic=atomic, backoff=0), [("default", "k")], 1)
+    with in_thread(database, AttemptEvents("w")) as run:
         (claimed,) = claim(broker)
         make_read_only(connections[database])
         failed = run(Lease(claimed, lane, 0.0, math.inf, 0.0))

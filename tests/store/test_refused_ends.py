@@ -19,14 +19,14 @@ from django_delayq.core.history import read
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.support.timestamps import to_epoch_ms
-from django_delayq.worker import settling as settling_module
-from django_delayq.worker.guard import guarded
-from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker import settler as settling_module
+from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage import Outage
-from django_delayq.worker.outcome import Outcome
-from django_delayq.worker.settling import Settling
-from django_delayq.worker.threads import in_thread
+from django_delayq.worker.log_exceptions import guarded
+from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.settler import Settler
+from django_delayq.worker.thread_runner import in_thread
 from tests import databases
 from tests.servers import PostgresServer
 from tests.store.support import LEASE_MS, WANT, claim
@@ -49,12 +49,12 @@ def own_log_level(caplog: pytest.LogCaptureFixture) -> None:
 
 def work(broker: StoredBroker, handler: Handler[Any, Any]) -> int:
     """Run what waits, once, as a worker does, and tell how it ended. Gives for how many ms it waits then."""
-    outage = Outage()
-    settling = Settling(broker, Leases(broker, LEASE_MS, outage), outage)
-    lane = Lane(handler, [("default", "k")], 1)
+    outage = OutageLog()
+    settling = Settler(broker, Leases(broker, LEASE_MS, outage), outage)
+    lane = PrefetchBuffer(handler, [("default", "k")], 1)
     ReadyMessage.objects.using(broker.database.using).update(due_at=broker.database.now_ms(), placed=False)
     settling.start()
-    with in_thread(broker.database.using, Outcome("w")) as run:
+    with in_thread(broker.database.using, AttemptEvents("w")) as run:
         for claimed in broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages:
             lease = Lease(claimed, lane, 0.0, math.inf, 0.0)
             settlement = run(lease)

@@ -16,7 +16,7 @@ from django_delayq.conf import Options
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker, claims
 from django_delayq.store.relay import rebuild, relay
-from django_delayq.worker.outage import Outage
+from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.relaying import Relaying
 from tests.brokers.rig import settlement
 from tests.servers import Server
@@ -84,7 +84,7 @@ def test_a_worker_looks_once_a_second_at_rows_that_another_transaction_holds(
 ) -> None:
     send_delay_messages(Send("k", 1, id=id, delay="20m") for id in HELD)
     send_delay_message("k", 1, id="free", delay="30m")
-    thread = Relaying(broker, LEASE_MS, Outage())
+    thread = Relaying(broker, LEASE_MS, OutageLog())
     with locked(database, *HELD), redis_server.client() as client:
         thread.start()
         while not alarms(broker):

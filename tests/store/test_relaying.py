@@ -13,12 +13,12 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_message, send_delay_messages
-from django_delayq.brokers.base import SettleAction, Want
+from django_delayq.brokers.base import ClaimRequest, SettleAction
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.sweep import LATE_MS
 from django_delayq.worker import relaying
-from django_delayq.worker.outage import Outage
+from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.relaying import Relaying
 from tests.brokers.rig import settlement
 from tests.servers import Server
@@ -50,7 +50,7 @@ def redis_url(server: Server) -> str:
 def thread(broker: StoredBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relaying]:
     """A thread that sweeps at once; ended with the test."""
     monkeypatch.setattr(relaying, "SWEEP_EVERY_S", 0.0)
-    thread = Relaying(broker, LEASE_MS, Outage())
+    thread = Relaying(broker, LEASE_MS, OutageLog())
     yield thread
     thread.close(PATIENCE_S)
 
@@ -86,7 +86,7 @@ def test_one_sweep_has_all_claimed_of_which_the_broker_has_lost_very_many(
     broker: StoredBroker, thread: Relaying, monkeypatch: pytest.MonkeyPatch, keys: int
 ) -> None:
     monkeypatch.setattr(relaying, "SWEEP_EVERY_S", 3_600.0)  # the first is due at once
-    wants = [Want("default", f"k{n}", 100 // keys) for n in range(keys)]
+    wants = [ClaimRequest("default", f"k{n}", 100 // keys) for n in range(keys)]
     ids = {f"{n}" for n in range(2_500)}
     send_delay_messages(Send(f"k{n % keys}", 1, id=id, delay="30m") for n, id in enumerate(ids))
     rows = ReadyMessage.objects.using(broker.database.using)
@@ -123,7 +123,7 @@ def test_a_rebuild_ends_though_its_pages_take_longer_than_its_lock(
     send_delay_message("k", 1, id="a", delay="30m")
     broker.upkeep(lease_ms=LEASE_MS)
     assert broker.alarms_lost
-    thread = Relaying(broker, LEASE_MS, Outage())
+    thread = Relaying(broker, LEASE_MS, OutageLog())
     with _slow(database, "coalesce(r.lease_until, 0)", 0.3):
         thread.start()
         try:

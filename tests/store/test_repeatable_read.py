@@ -14,11 +14,11 @@ from django_delayq import (
     reschedule_delay_messages,
     send_delay_message,
 )
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.core.sends import OnConflict, Sent
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.store.once import put_once
+from django_delayq.store.insert_new import put_once
 from tests.worker.rig import PATIENCE_S
 
 pytestmark = pytest.mark.parametrize("database", ["mariadb_database"], ids=["mariadb"], indirect=True)
@@ -97,7 +97,7 @@ def test_a_cancel_finds_it(broker: StoredBroker, database: str) -> None:
 
 
 def test_what_ends_while_a_job_puts_it_once_is_not_sent_again(broker: StoredBroker, database: str) -> None:
-    puts = [Put(id, Header("default", "k"), b"1", at_ms=0) for id in "ab"]
+    puts = [NewMessage(id, Header("default", "k"), b"1", at_ms=0) for id in "ab"]
     put_once(broker.database, puts[:1])
     row = ReadyMessage.objects.using(database).get()
     created: list[int] = []

@@ -210,7 +210,7 @@ def test_what_came_near_while_its_transaction_was_open_is_put_at_the_commit(
     broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch, open_s: float, placed: int
 ) -> None:
     passed = 0.0
-    monkeypatch.setattr("django_delayq.store.short_cut.monotonic", lambda: passed)
+    monkeypatch.setattr("django_delayq.store.commit_notifier.monotonic", lambda: passed)
     with transaction.atomic(using=database):
         send_delay_message("k", 1, delay="30s")
         passed = open_s

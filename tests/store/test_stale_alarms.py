@@ -8,16 +8,16 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import send_delay_message
-from django_delayq.brokers.base import Alarm, Claims, Want, pages
+from django_delayq.brokers.base import Alarm, ClaimRequest, Claims, pages
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.store import StoredBroker
 from tests.store.support import LEASE_MS, alarms, wait_until_due
 
-HAND = [Want("default", "k", 1)]
+HAND = [ClaimRequest("default", "k", 1)]
 GONE = [Alarm("default", "k", f"{10**12 + n}") for n in range(5)]
 MANY_GONE = [Alarm("default", "k", f"{10**12 + n}") for n in range(150)]
 VERY_MANY_GONE = [Alarm("default", "k", f"{10**12 + n}") for n in range(2_000)]
-MANY_KEYS = [*(Want("default", f"other{n}", 1) for n in range(111)), *HAND]
+MANY_KEYS = [*(ClaimRequest("default", f"other{n}", 1) for n in range(111)), *HAND]
 
 
 def _sleep_until_nothing_wakes(broker: StoredBroker) -> None:
@@ -61,7 +61,7 @@ def test_many_stale_alarms_are_gone_after_a_few_claims(broker: StoredBroker) -> 
 
 
 def test_many_stale_alarms_of_one_key_hold_up_no_other(broker: StoredBroker) -> None:
-    wants = [*HAND, Want("default", "other", 1)]
+    wants = [*HAND, ClaimRequest("default", "other", 1)]
     _put_very_many(broker)
     send_delay_message("other", 1, id="a")
     wait_until_due(broker)
@@ -82,7 +82,7 @@ def test_what_is_behind_very_many_stale_alarms_is_claimed_at_once_beside_many_ke
 
 
 def test_what_is_behind_very_many_stale_alarms_is_claimed_while_other_keys_have_messages(broker: StoredBroker) -> None:
-    wants = [Want("default", "other", 1), *HAND]
+    wants = [ClaimRequest("default", "other", 1), *HAND]
     _put_very_many(broker)
     for n in range(5):
         send_delay_message("other", 1, id=f"other{n}")
@@ -128,5 +128,5 @@ def test_what_was_claimed_beside_stale_alarms_is_kept_when_the_broker_fails_then
         raise BrokerUnavailable("gone")
 
     monkeypatch.setattr(broker.clock, "claim", claim_once)
-    found = broker.claim([Want("default", "other", 1), *HAND], lease_ms=LEASE_MS, worker="w")
+    found = broker.claim([ClaimRequest("default", "other", 1), *HAND], lease_ms=LEASE_MS, worker="w")
     assert [message.id for message in found.messages] == ["a"]

@@ -4,10 +4,10 @@ import pytest
 from django.db.models import F
 
 from django_delayq import send_delay_message
-from django_delayq.brokers.base import Alarm, Claimed, Header, Want
+from django_delayq.brokers.base import Alarm, Claimed, ClaimRequest, Header
 from django_delayq.models import ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.store.sweep import LATE_MS, Unfed, sweep
+from django_delayq.store.sweep import LATE_MS, Underfilled, sweep
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, alarms, claim
 
@@ -25,7 +25,7 @@ def _lose(redis_server: Server, broker: StoredBroker, *ids: str, key: str = "k")
 def test_an_overdue_row_without_an_alarm_gets_one(broker: StoredBroker, redis_server: Server) -> None:
     _lose(redis_server, broker, "a", "b")
     assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
-    assert sweep(broker.database, broker.clock, broker.unfed.wants()) == 2
+    assert sweep(broker.database, broker.clock, broker.underfilled.wants()) == 2
     assert {each.id for each in claim(broker)} == {"a", "b"}
 
 
@@ -68,16 +68,18 @@ def test_without_a_hungry_key_nothing_is_looked_for(broker: StoredBroker, redis_
 
 @pytest.mark.parametrize(("left", "short"), [(False, ["b", "some", "stale"]), (True, ["b"])])
 def test_a_key_is_unfed_from_a_claim_that_came_short_until_one_that_fills_it(left: bool, short: list[str]) -> None:
-    unfed = Unfed()
-    wants = [Want("default", key, count) for key, count in {"a": 1, "b": 1, "some": 2, "stale": 1, "busy": 0}.items()]
+    underfilled = Underfilled()
+    wants = [
+        ClaimRequest("default", key, count) for key, count in {"a": 1, "b": 1, "some": 2, "stale": 1, "busy": 0}.items()
+    ]
     heard = [Alarm("default", key, "1") for key in ("a", "some", "stale")]
     given = [Claimed("id", 1, 0, Header("default", key), b"1") for key in ("a", "some")]
-    unfed.note(wants, heard, given, left=left)
-    assert sorted(want.key for want in unfed.wants()) == short
-    unfed.note(wants, [], [], left=left)
-    assert sorted(want.key for want in unfed.wants()) == ["a", "b", "some", "stale"]
-    unfed.note(wants[:1], [], [], left=left)
-    assert [want.key for want in unfed.wants()] == ["a"], "the others are paused, or have no hand free"
+    underfilled.note(wants, heard, given, left=left)
+    assert sorted(want.key for want in underfilled.wants()) == short
+    underfilled.note(wants, [], [], left=left)
+    assert sorted(want.key for want in underfilled.wants()) == ["a", "b", "some", "stale"]
+    underfilled.note(wants[:1], [], [], left=left)
+    assert [want.key for want in underfilled.wants()] == ["a"], "the others are paused, or have no hand free"
 
 
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
@@ -86,4 +88,4 @@ def test_a_sweep_is_bounded(broker: StoredBroker, redis_server: Server, database
     row = ReadyMessage.objects.using(database).values().get()
     rows = [ReadyMessage(**row | {"id": None, "message_id": f"{n}"}) for n in range(1_500)]
     ReadyMessage.objects.using(database).bulk_create(rows)
-    assert sweep(broker.database, broker.clock, [Want("default", "k", 5_000)]) == 1_000
+    assert sweep(broker.database, broker.clock, [ClaimRequest("default", "k", 5_000)]) == 1_000

@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError, connections, transaction
 
 from django_delayq import cancel_delay_messages, reschedule_delay_messages, send_delay_message
-from django_delayq.brokers.base import Header, Pause, Put, SettleAction
+from django_delayq.brokers.base import Header, NewMessage, Pause, SettleAction
 from django_delayq.core.errors import StoreUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, PauseRow, ReadyMessage, Tally
 from django_delayq.store import StoredBroker
@@ -144,7 +144,7 @@ def test_ids_differ_by_the_case_of_a_letter(broker: StoredBroker, database: str)
 
 def test_a_transaction_managed_by_hand_takes_back_whatever_was_done_first(broker: StoredBroker, database: str) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
-    broker.put([Put("buried", Header("default", "k"), b"1")])
+    broker.put([NewMessage("buried", Header("default", "k"), b"1")])
     broker.settle([settlement(one, SettleAction.BURY) for one in claim(broker)])
     broker.pause(Pause("paused", None, "why"))
     before = _rows(database)

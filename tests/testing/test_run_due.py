@@ -16,7 +16,7 @@ from django_delayq import (
     send_delay_message,
 )
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Header, Put, SettleAction
+from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.core.message import State
 from django_delayq.signals import message_finished, message_started
 from django_delayq.testing import arun_due, run_due, sent_messages
@@ -145,7 +145,7 @@ def test_an_expired_message_is_buried_unrun() -> None:
 
 
 def test_a_message_without_a_handler_stays_parked() -> None:
-    get_broker().put([Put("parked", Header("default", "testing.nobody"), b"1")])
+    get_broker().put([NewMessage("parked", Header("default", "testing.nobody"), b"1")])
     assert run_due(until="1d") == []
     assert [info.id for info in sent_messages()] == ["parked"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
-from django_delayq.worker import lanes
+from django_delayq.worker import prefetch
 from tests import servers
 from tests.servers import Server
 from tests.worker.processes import Site, site_with
@@ -44,7 +44,7 @@ def rig() -> Iterator[Rig]:
 @pytest.fixture
 def known_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler is known as fast once it has run, though the machine is slow: what waits behind it is claimed along."""
-    monkeypatch.setattr(lanes, "RUN_S", PATIENCE_S)
+    monkeypatch.setattr(prefetch, "RUN_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import psutil
 
-from django_delayq.brokers.base import BATCH, Header, Put, pages
+from django_delayq.brokers.base import BATCH, Header, NewMessage, pages
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias
 from django_delayq.worker.leases import HOLD
@@ -35,15 +35,15 @@ LEAST_GAP_S = (1 - HOLD) * LEASE_S
 HELD = [f"held-{n}" for n in range(4)]
 
 
-class Hands(NamedTuple):
+class Executor(NamedTuple):
     """What a worker runs its handlers with, and what it says when one ends after its lease."""
 
     options: Sequence[str]
     late: str
 
 
-THREADS = Hands(("--threads", "2"), "overrun")
-PROCESSES = Hands(("--processes", "2"), "the process that ran it ended")
+THREADS = Executor(("--threads", "2"), "overrun")
+PROCESSES = Executor(("--processes", "2"), "the process that ran it ended")
 MIXES = {
     "threads": [THREADS] * 4,
     "processes": [PROCESSES] * 4,
@@ -79,7 +79,7 @@ def site_on(location: str, env: Mapping[str, str], directory: Path) -> AbstractC
     return site_with(alias, broker, env, directory)
 
 
-def burn(site: Site, load: int, mix: Sequence[Hands]) -> Account:
+def burn(site: Site, load: int, mix: Sequence[Executor]) -> Account:
     """All of it, with `load` messages beside those that the faults hit. Raises `AssertionError` if it stands still."""
     workers = [site.worker(*hands.options) for hands in mix]
     first, second, frozen, healthy = workers
@@ -130,7 +130,7 @@ def _send_load(site: Site, numbers: Sequence[int]) -> None:
     """What is due in nearly the same moment, once all is sent: more than the workers run at once."""
     chance, header = random.Random(1), Header("default", "trace")
     due_ms = int(time.time() * 1000) + 200 + len(numbers) // 10
-    puts = [Put(f"{n}", header, b'""', at_ms=due_ms + chance.randrange(SPREAD_MS)) for n in numbers]
+    puts = [NewMessage(f"{n}", header, b'""', at_ms=due_ms + chance.randrange(SPREAD_MS)) for n in numbers]
     for page in pages(puts, BATCH):
         site.broker.put(page)
 

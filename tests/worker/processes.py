@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from django_delayq.brokers.base import Broker, Header, Info, Put
+from django_delayq.brokers.base import Broker, Header, Info, NewMessage
 from django_delayq.core import codec
 from tests.servers.process import DIES_WITH_US
 
@@ -178,7 +178,7 @@ class Site:
         """Send messages that are due now."""
         header.setdefault("queue", "default")
         body = codec.dumps(data)
-        self.broker.put([Put(id, Header(key=key, **header), body) for id in ids])
+        self.broker.put([NewMessage(id, Header(key=key, **header), body) for id in ids])
 
     def worker(self, *arguments: str) -> WorkerProcess:
         """A worker process, ended with the test at the latest."""

@@ -6,7 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import Ask, Claims, Header, Info, LeaseId, Pause, Put, Refusal, Transition, Upkept, Want
+from django_delayq.brokers.base import (
+    ClaimRequest,
+    Claims,
+    Header,
+    Info,
+    LeaseId,
+    MaintenanceResult,
+    NewMessage,
+    Pause,
+    PermitRequest,
+    Throttled,
+    Transition,
+)
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options as AliasOptions
 from django_delayq.core import codec
@@ -76,7 +88,7 @@ class WatchedBroker(MemoryBroker):
         with self._moved:
             self._moved.notify_all()
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         claims = super().claim(wants, lease_ms=lease_ms, worker=worker)
         self.claims += 1
         self.tell()
@@ -92,7 +104,7 @@ class WatchedBroker(MemoryBroker):
         self.tell()
         return held
 
-    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         answers = super().acquire(asks, lease_ms=lease_ms)
         self.acquires += 1
         self.tell()
@@ -104,7 +116,7 @@ class WatchedBroker(MemoryBroker):
         self.tell()
         return pauses
 
-    def upkeep(self, *, lease_ms: int) -> Upkept:
+    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
         upkept = super().upkeep(lease_ms=lease_ms)
         self.upkeeps += 1
         self.tell()
@@ -124,12 +136,12 @@ class Rig:
         """Send messages of one key."""
         queue = header.pop("queue", "default")
         body = codec.dumps(data)
-        self.broker.put([Put(id, Header(queue, key, **header), body, delay_ms) for id in ids])
+        self.broker.put([NewMessage(id, Header(queue, key, **header), body, delay_ms) for id in ids])
 
     def send_together(self, *ids: str, once: Sequence[str] = ()) -> None:
         """Send messages that are all due at one instant, soon; those named in `once` must not start twice."""
         at_ms = self.broker.counts().now_ms + 50
-        self.broker.put([Put(id, Header("default", "k", id in once), b"null", at_ms=at_ms) for id in ids])
+        self.broker.put([NewMessage(id, Header("default", "k", id in once), b"null", at_ms=at_ms) for id in ids])
 
     def make(self, *handlers: Handler[Any, Any], **options: Any) -> Worker:
         """A worker that does not run yet."""

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import HandsInfo, RunInfo, WorkerInfo
+from django_delayq.brokers.base import ExecutorInfo, RunInfo, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.worker import upkeep
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
@@ -50,7 +50,7 @@ def test_a_heartbeat_tells_how_many_messages_run_at_once_of_each_key(rig: Rig) -
     )
     rig.broker.until(rig.broker.workers)
     (worker,) = rig.broker.workers()
-    assert worker.hands == [HandsInfo(4, {"k": 3, "was k": 3, "l": 1}), HandsInfo(7, {"m": 7})]
+    assert worker.hands == [ExecutorInfo(4, {"k": 3, "was k": 3, "l": 1}), ExecutorInfo(7, {"m": 7})]
 
 
 @pytest.mark.usefixtures("often")

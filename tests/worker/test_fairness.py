@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import Claimed, Header, Put, Transition, Want
+from django_delayq.brokers.base import Claimed, ClaimRequest, Header, NewMessage, Transition
 from django_delayq.core.message import State
-from django_delayq.worker import lanes, loop, upkeep, worker
-from django_delayq.worker.claiming import Claiming
-from django_delayq.worker.hands import Work
-from django_delayq.worker.lanes import MOST_PER_HAND, Lane, Lease
+from django_delayq.worker import loop, prefetch, upkeep, worker
+from django_delayq.worker.dispatcher import Dispatcher
+from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.executor import Work
 from django_delayq.worker.options import Options
-from django_delayq.worker.outcome import Outcome
-from django_delayq.worker.plan import lanes_of
-from django_delayq.worker.threads import in_thread
+from django_delayq.worker.plan import buffers_of
+from django_delayq.worker.prefetch import MOST_PER_HAND, Lease, PrefetchBuffer
+from django_delayq.worker.thread_runner import in_thread
 from django_delayq.worker.turns import one_by_one
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
@@ -28,108 +28,108 @@ from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 def nothing(message: Message[Any]) -> None: ...
 
 
-def make_lane(mean_s: float | None = None, *, concurrency: int = 4, at_most_once: bool = False) -> Lane:
-    lane = Lane(make_handler(nothing, at_most_once=at_most_once), [("default", "k")], concurrency)
-    lane.mean_s = mean_s
-    return lane
+def make_buffer(mean_s: float | None = None, *, concurrency: int = 4, at_most_once: bool = False) -> PrefetchBuffer:
+    buffer = PrefetchBuffer(make_handler(nothing, at_most_once=at_most_once), [("default", "k")], concurrency)
+    buffer.mean_s = mean_s
+    return buffer
 
 
 @pytest.mark.parametrize(
     ("mean_s", "wanted"), [(None, 4), (1.0, 4), (0.020, 4), (0.010, 8), (0.001, 80), (1e-9, 4 * MOST_PER_HAND)]
 )
 def test_a_lane_wants_twenty_milliseconds_of_work_for_each_hand(mean_s: float | None, wanted: int) -> None:
-    assert make_lane(mean_s).want(free=32, most=32) == wanted
+    assert make_buffer(mean_s).want(free=32, most=32) == wanted
 
 
 def test_a_lane_wants_no_more_than_there_are_hands_free() -> None:
-    assert make_lane().want(free=3, most=3) == 3
-    assert make_lane().want(free=0, most=0) == 0
+    assert make_buffer().want(free=3, most=3) == 3
+    assert make_buffer().want(free=0, most=0) == 0
 
 
 def test_nothing_is_heaped_up_behind_a_handler_that_stalls() -> None:
-    lane = make_lane(0.001)
-    lane.active = lane.concurrency
-    lane.note_claim(filled=True, left=False, once=False)
-    assert lane.want(free=28, most=28) == 0
-    lane.note_run(10, 0.01)
-    assert lane.want(free=28, most=28) == 80
+    buffer = make_buffer(0.001)
+    buffer.active = buffer.concurrency
+    buffer.note_claim(filled=True, left=False, once=False)
+    assert buffer.want(free=28, most=28) == 0
+    buffer.note_run(10, 0.01)
+    assert buffer.want(free=28, most=28) == 80
 
 
 def test_after_what_was_given_back_nothing_is_claimed_for_busy_hands_until_one_gets_on() -> None:
-    lane = make_lane()
-    lane.active = 1
-    lane.note_run(100, 0.1)
-    assert lane.want(0, most=4) > 0
-    lane.note_stall()
-    assert lane.want(0, most=4) == 0
-    lane.note_run(1, 0.001)
-    assert lane.want(0, most=4) > 0
+    buffer = make_buffer()
+    buffer.active = 1
+    buffer.note_run(100, 0.1)
+    assert buffer.want(0, most=4) > 0
+    buffer.note_stall()
+    assert buffer.want(0, most=4) == 0
+    buffer.note_run(1, 0.001)
+    assert buffer.want(0, most=4) > 0
 
 
 def test_what_is_given_back_since_no_hand_came_is_not_claimed_again_at_once(rig: Rig) -> None:
     worker = rig.make(make_handler(nothing))
-    (lane,) = worker._hands[0].lanes
+    (buffer,) = worker._hands[0].buffers
     rig.send("a")
     rig.broker.advance(1)  # due times are rounded up
-    (claimed,) = rig.broker.claim([Want("default", "k", 1)], lease_ms=15_000, worker="w").messages
-    lane.active, now = 1, monotonic()
-    lane.note_run(100, 0.1)
-    lane.leases.append(Lease(claimed, lane, now - 1, now + 60, 0))
-    worker._claiming.release_unstarted()
-    assert not lane.leases
-    assert lane.want(0, most=4) == 0
+    (claimed,) = rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=15_000, worker="w").messages
+    buffer.active, now = 1, monotonic()
+    buffer.note_run(100, 0.1)
+    buffer.leases.append(Lease(claimed, buffer, now - 1, now + 60, 0))
+    worker._dispatcher.release_unstarted()
+    assert not buffer.leases
+    assert buffer.want(0, most=4) == 0
 
 
 def test_nothing_is_claimed_for_busy_hands_of_a_slow_handler() -> None:
-    lane = make_lane(1.0)
-    lane.active = lane.concurrency
-    lane.note_claim(filled=True, left=False, once=False)
-    lane.note_run(1, 1.0)
-    assert lane.want(free=28, most=28) == 0
+    buffer = make_buffer(1.0)
+    buffer.active = buffer.concurrency
+    buffer.note_claim(filled=True, left=False, once=False)
+    buffer.note_run(1, 1.0)
+    assert buffer.want(free=28, most=28) == 0
 
 
 def test_a_slow_message_ends_the_prefetch_of_a_fast_handler() -> None:
-    lane = make_lane(0.0001)
-    lane.note_run(1, 0.03)
-    assert lane.want(free=32, most=32) == 4
+    buffer = make_buffer(0.0001)
+    buffer.note_run(1, 0.03)
+    assert buffer.want(free=32, most=32) == 4
 
 
 def test_at_most_once_is_claimed_one_for_each_free_hand() -> None:
-    lane = make_lane(0.0001, at_most_once=True)
-    assert lane.want(free=32, most=32) == 4
-    lane.active = 3
-    assert lane.want(free=29, most=29) == 1
+    buffer = make_buffer(0.0001, at_most_once=True)
+    assert buffer.want(free=32, most=32) == 4
+    buffer.active = 3
+    assert buffer.want(free=29, most=29) == 1
 
 
 def test_after_what_must_not_start_twice_nothing_is_claimed_ahead_until_a_claim_gives_none() -> None:
-    lane = make_lane(0.0001)
-    lane.note_claim(filled=True, left=False, once=True)
-    assert lane.want(free=32, most=32) == 4
-    lane.note_claim(filled=True, left=False, once=False)
-    assert lane.want(free=32, most=32) == 4 * MOST_PER_HAND
+    buffer = make_buffer(0.0001)
+    buffer.note_claim(filled=True, left=False, once=True)
+    assert buffer.want(free=32, most=32) == 4
+    buffer.note_claim(filled=True, left=False, once=False)
+    assert buffer.want(free=32, most=32) == 4 * MOST_PER_HAND
 
 
 def test_what_would_start_at_once_are_the_hands_that_nothing_waits_for() -> None:
-    lane = make_lane(0.0001)
-    assert lane.at_once(free=32) == 4
-    assert lane.at_once(free=3) == 3
-    lane.active = 1
-    assert lane.at_once(free=32) == 3
-    lane.leases.extend(make_leases(lane, 2))
-    assert lane.at_once(free=32) == 1
-    lane.leases.extend(make_leases(lane, 50))
-    assert lane.at_once(free=32) == 0
+    buffer = make_buffer(0.0001)
+    assert buffer.at_once(free=32) == 4
+    assert buffer.at_once(free=3) == 3
+    buffer.active = 1
+    assert buffer.at_once(free=32) == 3
+    buffer.leases.extend(make_leases(buffer, 2))
+    assert buffer.at_once(free=32) == 1
+    buffer.leases.extend(make_leases(buffer, 50))
+    assert buffer.at_once(free=32) == 0
 
 
-def make_leases(lane: Lane, count: int) -> list[Lease]:
-    return [Lease(Claimed(f"{n}", 1, 0, None, b""), lane, 0.0, 0.0, 0.0) for n in range(count)]
+def make_leases(buffer: PrefetchBuffer, count: int) -> list[Lease]:
+    return [Lease(Claimed(f"{n}", 1, 0, None, b""), buffer, 0.0, 0.0, 0.0) for n in range(count)]
 
 
 def test_a_handler_with_two_keys_has_one_lane_with_one_concurrency() -> None:
     handler = make_handler(nothing, "new", former_keys=("old",), concurrency=2)
-    (lane,) = lanes_of([handler, handler], ["a", "b"], Options())
-    assert lane.sets == [("a", "new"), ("a", "old"), ("b", "new"), ("b", "old")]
-    assert lane.concurrency == 2
+    (buffer,) = buffers_of([handler, handler], ["a", "b"], Options())
+    assert buffer.sets == [("a", "new"), ("a", "old"), ("b", "new"), ("b", "old")]
+    assert buffer.concurrency == 2
 
 
 def test_a_slow_key_starves_no_other(rig: Rig, gate: threading.Event) -> None:
@@ -200,7 +200,7 @@ def test_lanes_that_share_a_hand_keep_one_message_that_must_not_start_twice(
     rig: Rig, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Else what is kept and not started would be given back too, a second later.
-    monkeypatch.setattr(Claiming, "release_unstarted", lambda self, older_than_s=0: None)
+    monkeypatch.setattr(Dispatcher, "release_unstarted", lambda self, older_than_s=0: None)
     for key in ("one", "two"):
         rig.send(key, key=key, at_most_once=True)
     rig.broker.advance(1)
@@ -223,7 +223,7 @@ class SlowToSettle(WatchedBroker):
 def test_a_backlog_of_another_key_takes_not_every_hand_from_what_must_not_start_twice(
     monkeypatch: pytest.MonkeyPatch, broker_class: type[WatchedBroker]
 ) -> None:
-    monkeypatch.setattr(lanes, "RUN_S", 0)  # a handler is slow: each claim is for a hand that is free
+    monkeypatch.setattr(prefetch, "RUN_S", 0)  # a handler is slow: each claim is for a hand that is free
     started: list[str] = []
     once = {"once-1", "once-2"}
     rig = Rig(broker_class=broker_class)
@@ -250,8 +250,10 @@ def test_a_lane_that_is_claimed_ahead_for_takes_no_hand_from_what_must_not_start
     rig.start(make_handler(nothing, "fast"), make_handler(nothing, "once"), max_threads=8)
     rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 50)
     at_ms = rig.broker.counts().now_ms + 50
-    fast = [Put(f"fast-{n}", Header("default", "fast"), b"null", at_ms=at_ms) for n in range(300)]
-    once = [Put(f"once-{n}", Header("default", "once", at_most_once=True), b"null", at_ms=at_ms) for n in range(2)]
+    fast = [NewMessage(f"fast-{n}", Header("default", "fast"), b"null", at_ms=at_ms) for n in range(300)]
+    once = [
+        NewMessage(f"once-{n}", Header("default", "once", at_most_once=True), b"null", at_ms=at_ms) for n in range(2)
+    ]
     rig.broker.put([*fast, *once])
     rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 352)
     assert rig.broker.counts().totals["released"] == 0
@@ -302,7 +304,7 @@ def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPa
 def test_the_hand_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "EVERY_S", 3_600)  # nothing else looks for suspects
 
-    def in_child(name: str, using: str, outcome: Outcome, *rest: Any) -> AbstractContextManager[Work]:
+    def in_child(name: str, using: str, outcome: AttemptEvents, *rest: Any) -> AbstractContextManager[Work]:
         return one_by_one(partial(in_thread, "default", outcome), rest[-1])
 
     monkeypatch.setattr(worker, "in_child", in_child)
@@ -310,7 +312,7 @@ def test_the_hand_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monke
     rig.send(*ids)
     rig.broker.advance(1)
     for _ in range(2):
-        assert rig.broker.claim([Want("default", "k", 10)], lease_ms=10, worker="dies").messages
+        assert rig.broker.claim([ClaimRequest("default", "k", 10)], lease_ms=10, worker="dies").messages
         rig.broker.advance(11)
         rig.broker.upkeep(lease_ms=10)
     rig.start(make_handler(nothing))

@@ -11,12 +11,21 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerUnavailable, LeaseLost, Message
-from django_delayq.brokers.base import BATCH, Claimed, Claims, LeaseId, SettleAction, Transition, Upkept, Want
+from django_delayq.brokers.base import (
+    BATCH,
+    Claimed,
+    ClaimRequest,
+    Claims,
+    LeaseId,
+    MaintenanceResult,
+    SettleAction,
+    Transition,
+)
 from django_delayq.core.message import State
 from django_delayq.worker import leases as leases_module
-from django_delayq.worker.lanes import Lane, Lease
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage import Outage
+from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from tests.brokers.rig import settlement
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
@@ -40,14 +49,14 @@ class FaultyBroker(WatchedBroker):
         self.tell()
         return held
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         if self.hung:
             self.until(lambda: not self.hung)
         claims = super().claim(wants, lease_ms=lease_ms, worker=worker)
         self.crashes += sum(claimed.crashes for claimed in claims.messages)
         return claims
 
-    def upkeep(self, *, lease_ms: int) -> Upkept:
+    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
         if self.stalled:
             raise BrokerUnavailable("The broker hangs.")
         return super().upkeep(lease_ms=lease_ms)
@@ -112,9 +121,9 @@ def test_the_lease_of_a_long_handler_is_renewed(faulty: Rig, held: Held) -> None
 def test_a_long_lease_is_renewed_as_often_as_a_connection_needs_to_be_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases_module, "LONGEST_PAUSE_S", 0.01)
     rig = Rig(3_600_000, FaultyBroker)
-    leases = Leases(rig.broker, 3_600_000, Outage())
-    lane = Lane(make_handler(lambda message: None), [("default", "k")], 1)
-    leases.add([Lease(Claimed("a", 1, 0, None, b""), lane, 0.0, math.inf, 0.0)])
+    leases = Leases(rig.broker, 3_600_000, OutageLog())
+    buffer = PrefetchBuffer(make_handler(lambda message: None), [("default", "k")], 1)
+    leases.add([Lease(Claimed("a", 1, 0, None, b""), buffer, 0.0, math.inf, 0.0)])
     leases.start()
     broker = broker_of(rig)
     broker.until(lambda: broker.renewals >= 1)
@@ -132,9 +141,9 @@ class FullPagesRefused(FaultyBroker):
 
 def test_a_page_that_cannot_be_renewed_keeps_no_other_from_it() -> None:
     rig = Rig(LEASE_MS, FullPagesRefused)
-    leases = Leases(rig.broker, LEASE_MS, Outage())
-    lane = Lane(make_handler(lambda message: None), [("default", "k")], 1)
-    leases.add(Lease(Claimed(f"{n}", 1, 0, None, b""), lane, 0.0, math.inf, 0.0) for n in range(BATCH + 1))
+    leases = Leases(rig.broker, LEASE_MS, OutageLog())
+    buffer = PrefetchBuffer(make_handler(lambda message: None), [("default", "k")], 1)
+    leases.add(Lease(Claimed(f"{n}", 1, 0, None, b""), buffer, 0.0, math.inf, 0.0) for n in range(BATCH + 1))
     leases.start()
     broker = broker_of(rig)
     broker.until(lambda: broker.renewals == 1)
@@ -142,7 +151,7 @@ def test_a_page_that_cannot_be_renewed_keeps_no_other_from_it() -> None:
 
 
 def test_a_close_waits_for_the_renewal_that_is_under_way(faulty: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    leases = Leases(faulty.broker, LEASE_MS, Outage())
+    leases = Leases(faulty.broker, LEASE_MS, OutageLog())
     begun, renew = threading.Event(), faulty.broker.renew
 
     def until_closed(held: Sequence[LeaseId], lease_ms: int) -> list[bool]:
@@ -151,9 +160,9 @@ def test_a_close_waits_for_the_renewal_that_is_under_way(faulty: Rig, monkeypatc
         return renew(held, lease_ms)
 
     monkeypatch.setattr(faulty.broker, "renew", until_closed)
-    lane = Lane(make_handler(lambda message: None), [("default", "k")], 1)
+    buffer = PrefetchBuffer(make_handler(lambda message: None), [("default", "k")], 1)
     leases.start()
-    leases.add([Lease(Claimed("a", 1, 0, None, b""), lane, 0.0, math.inf, 0.0)])
+    leases.add([Lease(Claimed("a", 1, 0, None, b""), buffer, 0.0, math.inf, 0.0)])
     assert begun.wait(PATIENCE_S)
     leases.close(PATIENCE_S)
     assert broker_of(faulty).renewals == 1
@@ -205,7 +214,7 @@ def take_over(rig: Rig, id: str) -> Transition:
     """Let the lease lapse on the broker's clock and claim the message as another worker; gives its finish."""
     rig.broker.advance(LEASE_MS * 2)
     rig.broker.upkeep(lease_ms=LEASE_MS)
-    claims = rig.broker.claim([Want("default", "k", 1)], lease_ms=60_000, worker="other")
+    claims = rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=60_000, worker="other")
     (claimed,) = claims.messages
     assert claimed.id == id
     return settlement(claimed, SettleAction.FINISH)
@@ -247,7 +256,7 @@ def test_a_stop_gives_back_a_suspect_that_a_thread_of_the_worker_still_runs(faul
     assert held.started.wait(PATIENCE_S)
     broker = broker_of(faulty)
     while not faulty.see("a").suspect:
-        broker.claim([Want("default", "k", 1)], lease_ms=LEASE_MS, worker="dies")
+        broker.claim([ClaimRequest("default", "k", 1)], lease_ms=LEASE_MS, worker="dies")
         broker.advance(LEASE_MS * 2)
         broker.upkeep(lease_ms=LEASE_MS)
     broker.until(lambda: faulty.see("a").state is State.RUNNING)
@@ -294,7 +303,7 @@ def test_a_handler_that_stops_since_its_lease_could_not_be_renewed_is_charged_no
     broker = broker_of(faulty)
     (lease,) = worker._leases.held()
     broker.stall(until=lambda: lease.abandoned)
-    broker.until(lambda: worker.settling.counts[SettleAction.INTERRUPT] == 1)
+    broker.until(lambda: worker.settler.counts[SettleAction.INTERRUPT] == 1)
     broker.advance(LEASE_MS * 12)
     faulty.until_gone("a")
     assert [message.attempt for message in message_of] == [1, 1]
@@ -337,7 +346,7 @@ def test_what_waits_in_a_lane_while_its_lease_is_lost_does_not_start(faulty: Rig
     with faulty.broker._changed:  # no renewal comes between
         faulty.broker.advance(LEASE_MS * 2)
         faulty.broker.upkeep(lease_ms=LEASE_MS)
-        claims = faulty.broker.claim([Want("default", "k", 9)], lease_ms=60_000, worker="other")
+        claims = faulty.broker.claim([ClaimRequest("default", "k", 9)], lease_ms=60_000, worker="other")
     assert {claimed.id for claimed in claims.messages} == {"a-slow", "b"}
     faulty.broker.until(lambda: not worker._leases.held())
     gate.set()
@@ -355,13 +364,13 @@ def test_the_threads_of_leases_outlive_a_stop_of_a_handler_that_raises(faulty: R
 
     faulty.send("a", "b")
     faulty.broker.advance(1)
-    claims = faulty.broker.claim([Want("default", "k", 2)], lease_ms=LEASE_MS, worker="w")
-    lane = Lane(make_handler(lambda message: None), [("default", "k")], 1)
+    claims = faulty.broker.claim([ClaimRequest("default", "k", 2)], lease_ms=LEASE_MS, worker="w")
+    buffer = PrefetchBuffer(make_handler(lambda message: None), [("default", "k")], 1)
     ending, lasting = (
-        Lease(claimed, lane, 0.0, until, 0.0) for claimed, until in zip(claims.messages, (0.0, math.inf), strict=True)
+        Lease(claimed, buffer, 0.0, until, 0.0) for claimed, until in zip(claims.messages, (0.0, math.inf), strict=True)
     )
     ending.abandon = abandon
-    leases = Leases(faulty.broker, LEASE_MS, Outage())
+    leases = Leases(faulty.broker, LEASE_MS, OutageLog())
     leases.start()
     leases.add([ending, lasting])
     assert stopped.wait(PATIENCE_S)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerUnavailable, Message
-from django_delayq.brokers.base import Ask, Refusal
+from django_delayq.brokers.base import PermitRequest, Throttled
 from django_delayq.conf import Alias
 from django_delayq.core.limits import Limits
 from django_delayq.core.message import State
 from django_delayq.worker import leases, upkeep
-from django_delayq.worker.claiming import Claiming
+from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.queues import served_queues
-from django_delayq.worker.settling import Settling
+from django_delayq.worker.settler import Settler
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 ONE = Limits(max_concurrency=1)
@@ -69,7 +69,7 @@ def test_one_worker_claims_nothing_that_would_find_no_slot(rig: Rig) -> None:
 class SlowToGiveBack(WatchedBroker):
     """A broker that is slow to take slots back."""
 
-    def give_back(self, asks: Sequence[Ask]) -> None:
+    def give_back(self, asks: Sequence[PermitRequest]) -> None:
         time.sleep(0.01)
         super().give_back(asks)
 
@@ -144,7 +144,7 @@ def test_a_slot_is_held_for_as_long_as_its_handler_runs(gate: threading.Event) -
         renewals = rig.broker.acquires
         rig.broker.until(lambda renewals=renewals: rig.broker.acquires > renewals)  # type: ignore[misc]
         rig.broker.advance(150)
-    assert rig.broker.acquire([Ask("k", "", 99, 1)], lease_ms=600) != [None]
+    assert rig.broker.acquire([PermitRequest("k", "", 99, 1)], lease_ms=600) != [None]
     gate.set()
     rig.until_gone("held", "next")
     rig.stop()
@@ -154,11 +154,13 @@ def test_what_runs_counts_also_where_the_broker_has_forgotten_its_slot(gate: thr
     rig = Rig(lease_ms=600)
     hold(rig, gate, ONE)
     tokens = list(rig.broker._limits._slots["k", ""].ends)
-    assert rig.broker.acquire([Ask("k", "", 99, 1, held=True)], lease_ms=600_000) == [None]  # another got it meanwhile
-    rig.broker.give_back([Ask("k", "", token, 1) for token in tokens])
+    assert rig.broker.acquire([PermitRequest("k", "", 99, 1, held=True)], lease_ms=600_000) == [
+        None
+    ]  # another got it meanwhile
+    rig.broker.give_back([PermitRequest("k", "", token, 1) for token in tokens])
     renewals = rig.broker.acquires
     rig.broker.until(lambda: rig.broker.acquires > renewals)
-    assert rig.broker.acquire([Ask("k", "", 98, 2)], lease_ms=600) != [None]
+    assert rig.broker.acquire([PermitRequest("k", "", 98, 2)], lease_ms=600) != [None]
     gate.set()
     rig.until_gone("held")
     rig.stop()
@@ -171,13 +173,13 @@ class LateRenewals(WatchedBroker):
         super().__init__(alias)
         self.renewed, self.given_back = threading.Event(), threading.Event()
 
-    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         if any(ask.held for ask in asks):
             self.renewed.set()
             assert self.given_back.wait(PATIENCE_S)
         return super().acquire(asks, lease_ms=lease_ms)
 
-    def give_back(self, asks: Sequence[Ask]) -> None:
+    def give_back(self, asks: Sequence[PermitRequest]) -> None:
         super().give_back(asks)
         self.given_back.set()
         self.tell()
@@ -199,7 +201,7 @@ def test_an_interrupted_handler_leaves_its_slot_to_others_at_once(rig: Rig, gate
     worker.hurry()
     worker.stop()
     thread.join(PATIENCE_S)
-    assert rig.broker.acquire([Ask("k", "", 99, 1)], lease_ms=600) == [None]
+    assert rig.broker.acquire([PermitRequest("k", "", 99, 1)], lease_ms=600) == [None]
 
 
 def test_data_without_the_field_is_buried_with_the_reason(rig: Rig) -> None:
@@ -215,7 +217,7 @@ class NobodyToAsk(WatchedBroker):
 
     broken = True
 
-    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         if self.broken:
             raise BrokerUnavailable("The limits are away.")
         return super().acquire(asks, lease_ms=lease_ms)
@@ -229,7 +231,7 @@ def test_a_queue_keeps_no_hands_for_what_a_limit_does_not_let_start(rig: Rig) ->
     rig.send("a", "b", "c", key="hourly", queue="critical")
     worker = rig.start(*handlers, queues=served_queues("critical,bulk"), threads=1, max_threads=1)
     rig.broker.until(lambda: rig.broker.acquires >= 2)
-    closed = next(lane for lane in worker._hands[0].lanes if lane.handler.key == "hourly")
+    closed = next(buffer for buffer in worker._hands[0].buffers if buffer.handler.key == "hourly")
     rig.send("other", key="other", queue="bulk")
     rig.until_gone("other")
     rig.broker.until(lambda: not closed.backlog)
@@ -251,20 +253,20 @@ def test_while_limits_cannot_be_asked_for_their_keys_wait_and_others_run() -> No
 
 def test_a_drain_runs_also_what_has_to_wait_for_its_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     got: list[str] = []
-    settle = Settling._settle_ended
+    settle = Settler._settle_ended
 
-    def settle_late(settling: Settling) -> None:
+    def settle_late(settler: Settler) -> None:
         time.sleep(0.02)
-        settle(settling)
+        settle(settler)
 
-    monkeypatch.setattr(Settling, "_settle_ended", settle_late)
+    monkeypatch.setattr(Settler, "_settle_ended", settle_late)
     rig.send("a", "b", "c")
     rig.drain(make_handler(lambda message: got.append(message.id), limits=Limits(interval_us=50_000)))
     assert sorted(got) == ["a", "b", "c"]
 
 
 def test_a_drain_waits_for_a_slot_that_another_holds(rig: Rig) -> None:
-    rig.broker.acquire([Ask("k", "", 99, 1)], lease_ms=100)
+    rig.broker.acquire([PermitRequest("k", "", 99, 1)], lease_ms=100)
     got: list[str] = []
     rig.send("a")
     rig.drain(make_handler(lambda message: got.append(message.id), limits=ONE))
@@ -301,7 +303,7 @@ def test_a_wait_for_a_limit_that_ends_while_it_is_read_ends_no_worker(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = cycle([time.monotonic(), None])
-    monkeypatch.setattr(Claiming, "next_at", property(lambda claiming: next(read)))
+    monkeypatch.setattr(Dispatcher, "next_at", property(lambda dispatcher: next(read)))
     rig.start(make_handler(lambda message: None))
     rig.send("a")
     rig.until_gone("a")

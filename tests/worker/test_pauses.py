@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerUnavailable, Message
-from django_delayq.brokers.base import Claims, Pause, Want
+from django_delayq.brokers.base import ClaimRequest, Claims, Pause
 from django_delayq.core.message import State
-from django_delayq.worker import claiming, pauses, upkeep
+from django_delayq.worker import dispatcher, pauses, upkeep
 from django_delayq.worker.drain import summary
-from django_delayq.worker.outage import Outage
+from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.queues import served_queues
-from django_delayq.worker.unrun import Unrun
+from django_delayq.worker.unstarted_events import UnstartedEvents
 from tests.worker.processes import Site
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
@@ -68,7 +68,7 @@ def test_what_runs_ends_and_what_was_not_started_is_given_back(
             started.set()
             gate.wait(PATIENCE_S)
 
-    monkeypatch.setattr(claiming, "take_unstarted", lambda *_: [])  # would give it back a second later
+    monkeypatch.setattr(dispatcher, "take_unstarted", lambda *_: [])  # would give it back a second later
     rig.send(*(f"fast-{n:02}" for n in range(20)))
     rig.start(make_handler(handler), threads=1)
     rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 20)
@@ -135,7 +135,7 @@ def test_a_worker_looks_again_when_the_first_pause_ends(rig: Rig, monkeypatch: p
         rig.broker.pause(Pause(None, key, "x", rig.broker.counts().now_ms + seconds * 1_000))
     known = pauses.Pauses(rig.broker)
     known.read_due()
-    chores = upkeep.Upkeep(rig.broker, "default", 15_000, list, known, Unrun("default", "w", {}), Outage())
+    chores = upkeep.Upkeep(rig.broker, "default", 15_000, list, known, UnstartedEvents("default", "w", {}), OutageLog())
     chores.do_due(upkeep.new_info("w", [], [], []))
     assert chores.next_at <= monotonic() + 60
 
@@ -156,7 +156,7 @@ def test_a_paused_suspect_is_left_where_it_is(rig: Rig) -> None:
     rig.send("a")
     rig.broker.advance(1)
     for _ in range(2):
-        assert rig.broker.claim([Want("default", "k", 1)], lease_ms=10, worker="dies").messages
+        assert rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=10, worker="dies").messages
         rig.broker.advance(11)
         rig.broker.upkeep(lease_ms=10)
     assert rig.see("a").suspect
@@ -172,7 +172,7 @@ def test_a_drain_leaves_what_is_paused_and_counts_it(rig: Rig) -> None:
     rig.send("later", delay_ms=HOUR)
     rig.broker.pause(Pause("default", None, "x"))
     worker = rig.drain(make_handler(lambda message: None), queues=served_queues("default,mail"))
-    assert summary(rig.broker, worker.settling, worker.served).endswith(
+    assert summary(rig.broker, worker.settler, worker.served).endswith(
         "Left: 0 due, 1 not due, 1 parked, 3 paused, 0 running elsewhere."
     )
     assert rig.broker.counts().totals["finished"] == 1
@@ -190,7 +190,7 @@ class UnreadableBroker(WatchedBroker):
             raise BrokerUnavailable("away")
         return super().pauses()
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         self.claimed_before_read |= self.reads == 0
         return super().claim(wants, lease_ms=lease_ms, worker=worker)
 

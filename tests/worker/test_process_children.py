@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.core.message import State
 from tests.worker.processes import Site
 
@@ -135,7 +135,7 @@ def test_a_child_hears_that_its_lease_is_renewed(site: Site) -> None:
     worker = site.worker("--processes", "2")
     site.send("a", key="hold")
     held = site.line.next()
-    site.broker.put([Put("later", Header("default", "run"), b'""', delay_ms=3_000)])  # a lease is 2 s long
+    site.broker.put([NewMessage("later", Header("default", "run"), b'""', delay_ms=3_000)])  # a lease is 2 s long
     site.line.next_of("later")
     held.release()
     assert site.line.next_of("a").pid == held.pid

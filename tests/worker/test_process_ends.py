@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from django_delayq.brokers.base import Want
+from django_delayq.brokers.base import ClaimRequest
 from django_delayq.core.message import State
 from tests.servers.cluster import until
 from tests.worker.processes import Site
@@ -178,7 +178,7 @@ def test_max_messages_ends_a_worker_in_good_order(site: Site) -> None:
     worker = site.worker("--max-messages", "2")
     assert worker.wait() == 0
     assert site.totals()["finished"] == 2
-    assert not site.broker.claim([Want("default", "hold", 1)], lease_ms=1_000, worker="x").messages
+    assert not site.broker.claim([ClaimRequest("default", "hold", 1)], lease_ms=1_000, worker="x").messages
 
 
 def test_a_worker_over_its_memory_finishes_what_runs_and_claims_no_more(site: Site) -> None:

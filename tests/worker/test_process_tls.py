@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias, parse_alias
 from django_delayq.core.errors import BrokerRefused
@@ -65,7 +65,7 @@ def test_messages_are_sent_and_run_over_tls(site: Site) -> None:
     worker = site.worker()
     site.send("a")
     assert site.line.next_of("a").what == "ran"
-    asyncio.run(site.broker.aput([Put("b", Header("default", "arun"), b'""')]))
+    asyncio.run(site.broker.aput([NewMessage("b", Header("default", "arun"), b'""')]))
     assert site.line.next_of("b").what == "ran"
     assert worker.stop() == 0
     assert site.totals()["finished"] == 2

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import BATCH, Claims, Header, Put, Want, pages
+from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Header, NewMessage, pages
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
-from django_delayq.worker import lanes
-from django_delayq.worker.lanes import MOST_PER_HAND
+from django_delayq.worker import prefetch
 from django_delayq.worker.options import Options
+from django_delayq.worker.prefetch import MOST_PER_HAND
 from django_delayq.worker.queues import served_queues
 from django_delayq.worker.worker import Worker
 from tests.worker.processes import Site
@@ -69,7 +69,7 @@ def test_an_earlier_queue_comes_first_also_where_its_lane_takes_few_at_a_time(
 
 
 def test_handlers_share_by_the_weights_of_their_queues(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "RUN_S", 0)  # claims are small: hundreds of choices
+    monkeypatch.setattr(prefetch, "RUN_S", 0)  # claims are small: hundreds of choices
     send(rig, COUNT, "critical", "default", "bulk")
     got = ran(rig, "critical,default:3,bulk:1", 4)
     assert len(got) == 3 * COUNT
@@ -130,7 +130,7 @@ class CountingBroker(WatchedBroker):
     asked = 0
     asked_in_vain = 0
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         claims = super().claim(wants, lease_ms=lease_ms, worker=worker)
         self.fruitful += bool(claims.messages)
         self.asked_in_vain += len(wants)
@@ -183,9 +183,9 @@ def test_what_handlers_leave_to_each_other_is_worked_out_once_for_all(rig: Rig) 
     for queue, key in zip(queues, (handler.key for handler in handlers), strict=True):
         rig.send(queue, queue=queue, key=key)
     rig.broker.advance(1)
-    for lane, _ in worker._claiming._lanes:
-        lane.backlog = WatchedSet()
-    worker._claiming.claim()
+    for buffer, _ in worker._dispatcher._lanes:
+        buffer.backlog = WatchedSet()
+    worker._dispatcher.claim()
     for hands in worker._hands:
         hands.close(PATIENCE_S)
     assert 0 < WatchedSet.looks <= 2 * len(handlers) * rig.broker.claims
@@ -208,7 +208,7 @@ def test_queues_of_one_handler_keep_their_order_where_hands_are_free_and_a_claim
     queues = ("bulk", "default", "critical")
     for queue in queues:
         for ids in pages([f"{queue}-{n:04}" for n in range(COUNT)], BATCH):
-            broker.put([Put(id, Header(queue, "k"), b"null", at_ms=at_ms) for id in ids])
+            broker.put([NewMessage(id, Header(queue, "k"), b"null", at_ms=at_ms) for id in ids])
     idle = {key: make_handler(note, key) for key in ("idle", "idle, too")}  # their threads are hands that are free
     options = Options(queues=served_queues("critical,default,bulk"), drain=True)
     Worker(get_alias(), broker, idle | {"k": make_handler(anote if is_async else note)}, options).run()

@@ -12,13 +12,13 @@ import pytest
 
 from django_delayq import Message
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import Claims, Header, Put, Want
+from django_delayq.brokers.base import ClaimRequest, Claims, Header, NewMessage
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.claims import MOST
 from django_delayq.conf import Alias, get_alias
 from django_delayq.worker import upkeep
-from django_delayq.worker.lanes import RUN_S
 from django_delayq.worker.options import Options
+from django_delayq.worker.prefetch import RUN_S
 from django_delayq.worker.queues import ServedQueue, claim_order, served_queues
 from django_delayq.worker.worker import Worker
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
@@ -126,7 +126,7 @@ def drained(rig: Rig, queues: str, *handlers: Handler[Any, Any], **options: Any)
 
 def slow_then_noted(got: list[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[Message[Any]], None]:
     """A handler of whose messages none is claimed ahead."""
-    monkeypatch.setattr("django_delayq.worker.lanes.MOST_PER_HAND", 1)
+    monkeypatch.setattr("django_delayq.worker.prefetch.MOST_PER_HAND", 1)
     return noting(got)
 
 
@@ -177,7 +177,7 @@ def test_what_becomes_due_in_all_queues_at_once_goes_by_their_order(rig: Rig, mo
     rig.broker.until(lambda: rig.broker.claims >= 2)  # both queues were asked: it knows that nothing is left behind
     at_ms = rig.broker.counts().now_ms + 50
     queues = ["bulk"] * 3 + ["critical"] * 3
-    rig.broker.put([Put(f"{n}", Header(queue, "k"), b"null", at_ms=at_ms) for n, queue in enumerate(queues)])
+    rig.broker.put([NewMessage(f"{n}", Header(queue, "k"), b"null", at_ms=at_ms) for n, queue in enumerate(queues)])
     rig.until_gone(*map(str, range(6)))
     assert got == ["critical"] * 3 + ["bulk"] * 3
 
@@ -190,7 +190,7 @@ class RecordingBroker(WatchedBroker):
         self.asked: list[str] = []
         self.keys: list[list[str]] = []
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         self.asked.append("".join(sorted({want.queue for want in wants})))
         self.keys.append([want.key for want in wants])
         return super().claim(wants, lease_ms=lease_ms, worker=worker)
@@ -252,7 +252,7 @@ def test_redis_gives_queues_in_order_and_by_weight(
     at_ms = broker.counts().now_ms - 1_000  # due already, all at one instant
     broker.put(
         [
-            Put(f"{queue}-{n}", Header(queue, "k"), b"null", at_ms=at_ms)
+            NewMessage(f"{queue}-{n}", Header(queue, "k"), b"null", at_ms=at_ms)
             for queue in ("bulk", "critical", "default")
             for n in range(6)
         ]
@@ -272,7 +272,9 @@ def test_an_earlier_queue_comes_first_where_one_claim_can_not_give_all(redis_del
     broker = RedisBroker(get_alias())
     at_ms = broker.counts().now_ms + 300  # when the worker is idle, and asks for both in one call
     headers = [Header("bulk", "b"), Header("critical", "c")]
-    broker.put([Put(f"{header.key}{n}", header, b"null", at_ms=at_ms) for header in headers for n in range(MOST)])
+    broker.put(
+        [NewMessage(f"{header.key}{n}", header, b"null", at_ms=at_ms) for header in headers for n in range(MOST)]
+    )
     handlers = {header.key: make_handler(note, header.key) for header in headers}
     options = Options(queues=served_queues("critical,bulk"), max_messages=2 * MOST)
     Worker(get_alias(), broker, handlers, options).run()

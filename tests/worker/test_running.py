@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerUnavailable, Bury, Message, Retry, Snooze
-from django_delayq.brokers.base import Want
+from django_delayq.brokers.base import ClaimRequest
 from django_delayq.core.message import State
 from django_delayq.worker.queues import served_queues
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
@@ -280,7 +280,7 @@ def test_at_most_once_of_the_handler_alone_never_starts_what_was_handed_out_befo
     ran: list[str] = []
     rig.send("a")
     rig.broker.advance(1)
-    assert rig.broker.claim([Want("default", "k", 1)], lease_ms=10, worker="dies").messages
+    assert rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=10, worker="dies").messages
     rig.broker.advance(11)
     rig.drain(make_handler(lambda message: ran.append(message.id), at_most_once=True))
     info = rig.see("a")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import Want
+from django_delayq.brokers.base import ClaimRequest
 from django_delayq.core.message import State
 from django_delayq.worker.drain import summary
 from django_delayq.worker.queues import served_queues
@@ -165,10 +165,10 @@ def test_a_worker_that_stopped_has_no_heartbeat(rig: Rig) -> None:
 def test_a_drain_that_ends_early_counts_what_is_due_and_what_others_run(rig: Rig) -> None:
     rig.send("elsewhere")
     rig.broker.advance(1)
-    assert rig.broker.claim([Want("default", "k", 1)], lease_ms=60_000, worker="another").messages
+    assert rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=60_000, worker="another").messages
     rig.send(*map(str, range(10)))
     worker = rig.drain(make_handler(lambda message: None), max_messages=3)
-    assert summary(rig.broker, worker.settling, worker.served) == (
+    assert summary(rig.broker, worker.settler, worker.served) == (
         "Drained: 3 finished, 0 to retry, 0 snoozed, 0 buried. "
         "Left: 7 due, 0 not due, 0 parked, 0 paused, 1 running elsewhere."
     )

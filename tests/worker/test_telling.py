@@ -12,7 +12,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_delayq import Message, Snooze, signals
-from django_delayq.brokers.base import Claims, Want
+from django_delayq.brokers.base import ClaimRequest, Claims
 from django_delayq.worker import heartbeat
 from django_delayq.worker.heartbeat import Heartbeat
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
@@ -115,7 +115,7 @@ def test_what_is_buried_without_an_end_of_its_handler_is_told_once(
     match case:
         case "its lease ran out":
             rig.broker.advance(1)
-            claim([Want("default", "k", 1)], lease_ms=0, worker="dead")
+            claim([ClaimRequest("default", "k", 1)], lease_ms=0, worker="dead")
         case "someone else wrote it":
             rig.broker.claim = lambda *args, **kwargs: garbled(claim(*args, **kwargs))  # type: ignore[method-assign]
         case _:

@@ -11,8 +11,8 @@ import pytest
 from django_delayq import Message
 from django_delayq.brokers.base import Claimed
 from django_delayq.core.message import State
-from django_delayq.worker import async_hands
-from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker import asyncio_executor
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.upkeep import warn_overdue
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
@@ -60,7 +60,7 @@ def test_at_most_once_is_buried_by_a_timeout(rig: Rig) -> None:
 def test_a_handler_that_ignores_its_cancellation_loses_its_lease(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(async_hands, "GRACE_S", 0.05)
+    monkeypatch.setattr(asyncio_executor, "GRACE_S", 0.05)
     lost = threading.Event()
 
     async def handler(message: Message[Any]) -> None:
@@ -98,9 +98,9 @@ def test_a_handler_in_a_thread_over_its_timeout_is_overdue_and_runs_on(
 
 
 def test_only_what_nothing_can_stop_is_told_overdue(caplog: pytest.LogCaptureFixture) -> None:
-    lane = Lane(make_handler(lambda message: None, timeout_ms=1), [("default", "k")], 1)
+    buffer = PrefetchBuffer(make_handler(lambda message: None, timeout_ms=1), [("default", "k")], 1)
     thread, task, over = (
-        Lease(Claimed(id, 1, 0, None, b""), lane, 0.0, math.inf, 0.0, started_at=1.0)
+        Lease(Claimed(id, 1, 0, None, b""), buffer, 0.0, math.inf, 0.0, started_at=1.0)
         for id in ("thread", "task", "over")
     )
     task.abandon = lambda: None

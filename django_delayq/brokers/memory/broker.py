@@ -12,25 +12,25 @@ from django_delayq.brokers.base import (
     BATCH,
     Alarm,
     AlarmInfo,
-    Ask,
     Audit,
     Capability,
     Claimed,
+    ClaimRequest,
     Claims,
     Counts,
     Info,
     LeaseId,
+    MaintenanceResult,
+    NewMessage,
     OnConflict,
     Pair,
     Pause,
+    PermitRequest,
     Placed,
-    Put,
-    Refusal,
     ServerReport,
     T,
+    Throttled,
     Transition,
-    Upkept,
-    Want,
     WorkerInfo,
     check_batch,
     earliest,
@@ -85,7 +85,7 @@ class MemoryBroker:
 
     # Messages in
 
-    def put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+    def put(self, puts: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
         check_batch(puts)
         with self._changed:
             now_ms = self._now_ms()
@@ -95,10 +95,10 @@ class MemoryBroker:
             self._changed.notify_all()
         return refuse_duplicates(placed, on_conflict)
 
-    async def aput(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+    async def aput(self, puts: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
         return self.put(puts, on_conflict)
 
-    def begin_put(self, puts: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
+    def begin_put(self, puts: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
         return partial(self.put, puts, on_conflict)
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
@@ -106,7 +106,7 @@ class MemoryBroker:
 
     # Messages out
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         with self._changed:
             claims = Claims([], [], self._now_ms(), None)
             wants = [want for want in wants if want.count > 0]
@@ -118,7 +118,7 @@ class MemoryBroker:
             self._wanted = [(want.queue, want.key) for want, full in zip(wants, filled, strict=True) if not full]
             return claims
 
-    def _claim_set(self, want: Want, claims: Claims, token: int, lease_ms: int, worker: str) -> bool:
+    def _claim_set(self, want: ClaimRequest, claims: Claims, token: int, lease_ms: int, worker: str) -> bool:
         """Lease what is due of one set. Return whether it gave all that hands are free for."""
         name = (want.queue, want.key)
         room = BATCH - len(claims.messages) - len(claims.alarms)
@@ -139,7 +139,7 @@ class MemoryBroker:
             now_ms = self._now_ms()
             return [pair for pair in pairs if (at_ms := self._places.next_due(pair)) is not None and at_ms <= now_ms]
 
-    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim_suspect(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         with self._changed:
             claims = Claims([], [], self._now_ms(), None)
             wanted = {(want.queue, want.key) for want in wants if want.count > 0}
@@ -183,17 +183,17 @@ class MemoryBroker:
                     self._places.running.put(entry.id, self._now_ms() + lease_ms)
             return [entry is not None for entry in held]
 
-    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         check_batch(asks)
         with self._changed:
             return self._limits.acquire(asks, lease_ms, int(self._clock_ms() * 1000))
 
-    def give_back(self, asks: Sequence[Ask]) -> None:
+    def give_back(self, asks: Sequence[PermitRequest]) -> None:
         check_batch(asks)
         with self._changed:
             self._limits.give_back(asks)
 
-    def upkeep(self, *, lease_ms: int) -> Upkept:
+    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
         with self._changed:
             self._limits.forget_over(self._now_ms())
             upkept = keep_up(self._places, self._options, self._now_ms())

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import Ask, Refusal, in_order
+from django_delayq.brokers.base import PermitRequest, Throttled, in_order
 from django_delayq.brokers.limits import Limit, Slots, acquire, by_limit
 
 
@@ -14,7 +14,7 @@ class Limits:
         self._slots: defaultdict[tuple[str, str], Slots] = defaultdict(Slots)
         self._turns_us: dict[str, int] = {}
 
-    def acquire(self, asks: Sequence[Ask], lease_ms: int, now_us: int) -> list[Refusal | None]:
+    def acquire(self, asks: Sequence[PermitRequest], lease_ms: int, now_us: int) -> list[Throttled | None]:
         """Return None for each ask that is granted, a refusal for each other."""
         limits = by_limit(asks)
         answers = [
@@ -22,12 +22,12 @@ class Limits:
         ]
         return in_order(limits.values(), answers)
 
-    def _acquire(self, limit: Limit, tokens: Sequence[int], lease_ms: int, now_us: int) -> list[Refusal | None]:
+    def _acquire(self, limit: Limit, tokens: Sequence[int], lease_ms: int, now_us: int) -> list[Throttled | None]:
         slots, turn_us = self._slots[limit.key, limit.value], self._turns_us.get(limit.key, 0)
         answers, self._turns_us[limit.key] = acquire(limit, slots, turn_us, tokens, lease_ms, now_us)
         return answers
 
-    def give_back(self, asks: Sequence[Ask]) -> None:
+    def give_back(self, asks: Sequence[PermitRequest]) -> None:
         """Free the slots of these asks."""
         for ask in asks:
             self._slots[ask.key, ask.value].give_back([ask.token])

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from django_delayq.brokers.base import OnConflict, Placed, Put
+from django_delayq.brokers.base import NewMessage, OnConflict, Placed
 from django_delayq.brokers.memory import byid
 from django_delayq.brokers.memory.places import Entry, Places
 
 
-def place(places: Places, put: Put, on_conflict: OnConflict, now_ms: int, due_ms: int) -> Placed:
+def place(places: Places, put: NewMessage, on_conflict: OnConflict, now_ms: int, due_ms: int) -> Placed:
     """Put one message, due at `due_ms`. If its id waits or runs already, do what `on_conflict` says."""
     entry = places.entries.get(put.id)
     if entry is None:
@@ -25,6 +25,6 @@ def place(places: Places, put: Put, on_conflict: OnConflict, now_ms: int, due_ms
     return Placed(put.id, entry.due_ms, created=False)
 
 
-def _place_new(places: Places, put: Put, now_ms: int, due_ms: int) -> None:
+def _place_new(places: Places, put: NewMessage, now_ms: int, due_ms: int) -> None:
     header = replace(put.header, sent_ms=now_ms, scheduled_ms=due_ms)
     places.put_waiting(Entry(put.id, header, put.body), due_ms)

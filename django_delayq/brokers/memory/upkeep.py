@@ -1,6 +1,6 @@
 """The work that the passing of time alone asks for: reclaim lapsed leases, and drop outdated errors."""
 
-from django_delayq.brokers.base import BATCH, Claimed, Upkept, earliest
+from django_delayq.brokers.base import BATCH, Claimed, MaintenanceResult, earliest
 from django_delayq.brokers.memory.places import AlarmName, Entry, Places
 from django_delayq.brokers.memory.settling import write
 from django_delayq.conf import Options
@@ -8,9 +8,9 @@ from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse
 
 
-def keep_up(places: Places, options: Options, now_ms: int) -> Upkept:
+def keep_up(places: Places, options: Options, now_ms: int) -> MaintenanceResult:
     """Reclaim lapsed leases and trim the errors, at most `BATCH` of each."""
-    upkept = Upkept(now_ms)
+    upkept = MaintenanceResult(now_ms)
     for _, id in places.running.due(now_ms, BATCH):
         _lapse(places, places.entries[id], upkept)
     for _, alarm in places.running_alarms.due(now_ms, BATCH):
@@ -21,7 +21,7 @@ def keep_up(places: Places, options: Options, now_ms: int) -> Upkept:
     return upkept
 
 
-def _lapse(places: Places, entry: Entry, upkept: Upkept) -> None:
+def _lapse(places: Places, entry: Entry, upkept: MaintenanceResult) -> None:
     lost = Claimed(entry.id, entry.token, entry.due_ms, entry.header, entry.body, entry.failures, entry.crashes)
     transition = lapse(lost, upkept.now_ms, at_most_once=entry.header.at_most_once, interrupted=entry.interrupted)
     write(places, entry, transition, upkept.now_ms, entry.due_ms)
@@ -31,7 +31,7 @@ def _lapse(places: Places, entry: Entry, upkept: Upkept) -> None:
         upkept.reclaimed += 1
 
 
-def _lapse_alarm(places: Places, alarm: AlarmName, upkept: Upkept) -> None:
+def _lapse_alarm(places: Places, alarm: AlarmName, upkept: MaintenanceResult) -> None:
     queue, key, pk = alarm
     places.running_alarms.drop(alarm)
     places.alarms[queue, key].put_earlier(pk, upkept.now_ms)

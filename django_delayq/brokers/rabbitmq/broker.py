@@ -12,12 +12,12 @@ from django_delayq.brokers.base import (
     BATCH,
     Alarm,
     Capability,
+    ClaimRequest,
     Claims,
+    MaintenanceResult,
     Pair,
     Pause,
     ServerReport,
-    Upkept,
-    Want,
     WorkerInfo,
     check_batch,
 )
@@ -94,7 +94,7 @@ class RabbitMQBroker:
         check_batch(alarms)
         self._publisher.publish([outgoing(self._names, alarm, self._clock) for alarm in alarms], within_s)
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         wants = [want for want in wants if want.count > 0 and not self._silence.covers((want.queue, want.key))]
         pairs = [(want.queue, want.key) for want in wants]
         with self._receiving(pairs):
@@ -141,7 +141,7 @@ class RabbitMQBroker:
             self.put_alarms(again)  # first: if this process dies between the two, an alarm is there twice, never lost
             self._consumer.acknowledge(self._leases.end(alarms))
 
-    def upkeep(self, *, lease_ms: int) -> Upkept:
+    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
         with self._receiving(self._consumer.subscriptions) as connection:
             connection.heartbeat_tick()
             self._take_in()
@@ -150,7 +150,7 @@ class RabbitMQBroker:
             self._consumer.give_back_unwanted(UNWANTED_S)
             if self._consumer.has_strays():
                 self._publisher.reroute_strays()
-            upkept = Upkept(self._clock.now_ms(), len(lapsed))
+            upkept = MaintenanceResult(self._clock.now_ms(), len(lapsed))
             next_end = self._leases.next_end()
             if next_end is not None:
                 upkept.next_lease_end_ms = upkept.now_ms + self._clock.ms_until(next_end)

@@ -11,23 +11,23 @@ from django_delayq.brokers.base import (
     BATCH,
     Alarm,
     AlarmInfo,
-    Ask,
     Audit,
     Capability,
+    ClaimRequest,
     Claims,
     Counts,
     Info,
     LeaseId,
+    MaintenanceResult,
+    NewMessage,
     OnConflict,
     Pair,
     Pause,
+    PermitRequest,
     Placed,
-    Put,
-    Refusal,
     ServerReport,
+    Throttled,
     Transition,
-    Upkept,
-    Want,
     WorkerInfo,
     check_batch,
     refuse_duplicates,
@@ -45,22 +45,22 @@ from django_delayq.brokers.redis import (
     settles,
 )
 from django_delayq.brokers.redis.audit import audit
+from django_delayq.brokers.redis.claim_planner import ClaimPlanner
+from django_delayq.brokers.redis.client import BUDGET, Client, Lost
 from django_delayq.brokers.redis.confirm import Confirming
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.layout import Layout
-from django_delayq.brokers.redis.links import BUDGET, Links, Lost
 from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merge_reports
 from django_delayq.brokers.redis.once import put_once
-from django_delayq.brokers.redis.owners import Owners
+from django_delayq.brokers.redis.poll_ownership import PollOwnership
 from django_delayq.brokers.redis.rebuild import Rebuild, owner
 from django_delayq.brokers.redis.report import leftover_warnings, on_each_server, report_on
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, plain
-from django_delayq.brokers.redis.searches import Search
 from django_delayq.brokers.redis.shards import Shards, if_there, together
 from django_delayq.brokers.redis.slots import Slots
-from django_delayq.brokers.redis.upkeep import Rounds
-from django_delayq.brokers.redis.wake import Sleeper
+from django_delayq.brokers.redis.upkeep import MaintenanceSchedule
+from django_delayq.brokers.redis.waiter import Waiter
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable, PartlyUnavailable, SendError
 from django_delayq.support.texts import text as _
@@ -84,14 +84,14 @@ class RedisBroker:
         self._confirming = Confirming(alias.options.confirm, self._shards)
         self._slots = Slots()
         self._rebuild = Rebuild(self._shards)
-        self._untold = settles.Untold()
+        self._unconfirmed = settles.Unconfirmed()
         self._pauses: list[Pause] = []  # as last read
         self._location = parse_location(alias.location)
-        self._links = Links(self._location)
-        self._sleeper = Sleeper(self._links, [keys.channel for keys in self._shards.all])
-        self._owners = Owners(self._shards.all, self._links.place_of, self._sleeper.hears)
-        self._search = Search(self._shards, self._slots, self._sleeper, self._owners)
-        self._rounds = Rounds(alias, self._shards.all, self._search, self._owners, self._links)
+        self._links = Client(self._location)
+        self._waiter = Waiter(self._links, [keys.channel for keys in self._shards.all])
+        self._owners = PollOwnership(self._shards.all, self._links.place_of, self._waiter.hears)
+        self._search = ClaimPlanner(self._shards, self._slots, self._waiter, self._owners)
+        self._maintenance = MaintenanceSchedule(alias, self._shards.all, self._search, self._owners, self._links)
 
     @classmethod
     def check(cls, alias: Alias) -> None:
@@ -105,20 +105,20 @@ class RedisBroker:
         self._links.run(together([self._layout.agree(), self._confirming.ask()]))
 
     def close(self) -> None:
-        self._sleeper.close()
+        self._waiter.close()
         self._links.close()
 
     def _run(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
         try:
             return self._links.run(self._layout.agreed(operation), budget, lost)
         except BrokerUnavailable:
-            self._rounds.ask_all()
+            self._maintenance.ask_all()
             raise
 
     def _hear(self, away: str) -> None:
         """Raise why some shards were not reached, if there are such. Then the next upkeep asks all shards."""
         if away:
-            self._rounds.ask_all()
+            self._maintenance.ask_all()
             raise PartlyUnavailable(away)
 
     async def _arun(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
@@ -126,16 +126,16 @@ class RedisBroker:
 
     # Messages in
 
-    def put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+    def put(self, puts_: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
         return self.begin_put(puts_, on_conflict)()
 
-    def begin_put(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
+    def begin_put(self, puts_: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
         check_batch(puts_)
         operation = self._layout.agreed(self._put(puts_, on_conflict))
         end = self._links.begin(operation, lost=partial(_unknown, puts_))
         return lambda: refuse_duplicates(end(), on_conflict)
 
-    def begin_put_once(self, puts_: Sequence[Put], job: str, keep_ms: int) -> Callable[[], int]:
+    def begin_put_once(self, puts_: Sequence[NewMessage], job: str, keep_ms: int) -> Callable[[], int]:
         """Begin to put the messages that the job has not sent before. The returned function returns how many these are.
 
         A message that the job has sent is not put again, whatever became of it. What it has sent is in its ledger,
@@ -147,12 +147,12 @@ class RedisBroker:
         end = self._links.begin(operation, lost=partial(_unknown, puts_))
         return lambda: sum(end())
 
-    async def aput(self, puts_: Sequence[Put], on_conflict: OnConflict = "keep") -> list[Placed]:
+    async def aput(self, puts_: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
         check_batch(puts_)
         placed = await self._arun(self._put(puts_, on_conflict), lost=partial(_unknown, puts_))
         return refuse_duplicates(placed, on_conflict)
 
-    def _put(self, puts_: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
+    def _put(self, puts_: Sequence[NewMessage], on_conflict: OnConflict) -> Operation[list[Placed]]:
         put = self._shards.by_id(puts_, _id, lambda keys, own: puts.put(keys, self._slots, own, on_conflict))
         return self._confirming.confirmed(put)
 
@@ -162,23 +162,23 @@ class RedisBroker:
 
     # Messages out
 
-    def claim(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         found = self._run(self._search.claim(wants, claims.Claimant(worker, lease_ms)))
         if found.away:
-            self._rounds.ask_all()
+            self._maintenance.ask_all()
         return found
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
         return self._run(self._search.due_pairs(pairs))
 
-    def claim_suspect(self, wants: Sequence[Want], *, lease_ms: int, worker: str) -> Claims:
+    def claim_suspect(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         return self._run(self._search.claim_suspect(wants, claims.Claimant(worker, lease_ms)))
 
     def settle(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(transitions)
         # Not `agreed`: a process whose layout is refused may still end what it runs, as its token proves.
         held = self._links.run(self._shards.by_id_reached(transitions, _id, settles.settle))
-        return self._untold.heard(transitions, held)
+        return self._unconfirmed.heard(transitions, held)
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
@@ -193,19 +193,19 @@ class RedisBroker:
         )
         return self._links.run(renewed)
 
-    def acquire(self, asks: Sequence[Ask], *, lease_ms: int) -> list[Refusal | None]:
+    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         check_batch(asks)
         if not asks:
             return []
         return self._run(limits.acquire(self._options.prefix, asks, lease_ms, self._links.hear, self._links.unbroken_s))
 
-    def give_back(self, asks: Sequence[Ask]) -> None:
+    def give_back(self, asks: Sequence[PermitRequest]) -> None:
         check_batch(asks)
         if asks:
             self._run(limits.give_back(self._options.prefix, asks))
 
-    def upkeep(self, *, lease_ms: int) -> Upkept:
-        return self._run(self._rounds.upkeep(lease_ms))
+    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
+        return self._run(self._maintenance.upkeep(lease_ms))
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         return self._run(self._rebuild.begin(lock_ms))
@@ -221,10 +221,10 @@ class RedisBroker:
         return _("the field 'store' in Redis: HDEL %(key)s store", key=self._shards.first.meta)
 
     def wait(self, timeout: float) -> bool:
-        return self._sleeper.sleep(timeout)
+        return self._waiter.sleep(timeout)
 
     def wake(self) -> None:
-        self._sleeper.wake()
+        self._waiter.wake()
 
     # Operations by id
 
@@ -280,7 +280,7 @@ class RedisBroker:
 
     @property
     def pauses_heard(self) -> int:
-        return self._sleeper.pauses_heard
+        return self._waiter.pauses_heard
 
     # Queries
 
@@ -330,7 +330,7 @@ class RedisBroker:
         nothing: list[list[Pause] | None] = [None, None]
         told, _agreed = self._links.run(if_there(together(said), nothing))
         if told is None:  # the next heartbeat repeats it: a node that is away must not keep a worker from the others
-            self._rounds.ask_all()
+            self._maintenance.ask_all()
         else:
             self._pauses = told
         return self._pauses
@@ -363,7 +363,7 @@ def _drop_alarms(keys: Keys, alarms: Sequence[tuple[Alarm, bool]]) -> Operation[
     return puts.drop_alarms(keys, dropped, [alarm for alarm, is_again in alarms if is_again])
 
 
-def _unknown(puts_: Sequence[Put], reason: str) -> SendError:
+def _unknown(puts_: Sequence[NewMessage], reason: str) -> SendError:
     """Return the error of a send that ran out of time: what was sent before may have arrived."""
     ids = tuple(put.id for put in puts_)
     what = f"Message {ids[0]!r}" if len(ids) == 1 else f"These {len(ids)} messages"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from django_delayq.brokers.base import Alarm, Claimed, Claims, Want
+from django_delayq.brokers.base import Alarm, Claimed, ClaimRequest, Claims
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, is_newer, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, load
@@ -32,7 +32,7 @@ class Claimant:
         return self.worker.ljust(40)
 
 
-def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Operation[tuple[Claims, int]]:
+def claim(keys: Keys, slots: Slots, wants: Sequence[ClaimRequest], by: Claimant) -> Operation[tuple[Claims, int]]:
     """Claim from one shard, of at most `MOST_SETS` sets, each named once.
 
     Return the claims, and until when (server time) a worker that has hands left may sleep.
@@ -56,7 +56,7 @@ def claim(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Oper
     return claimed, sleep
 
 
-def claim_suspect(keys: Keys, slots: Slots, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
+def claim_suspect(keys: Keys, slots: Slots, wants: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
     """Claim one suspect of the wanted sets, if one is due."""
     token = secrets.randbits(62) + 1
     names = [set_name(want.queue, want.key) for want in wants if want.count > 0]

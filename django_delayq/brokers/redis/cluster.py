@@ -1,9 +1,9 @@
 """The exchange with a cluster: each node is sent the calls of its slots, and the replies are put back in order.
 
-A node that is away fails its own calls only. Callers that can do without it say so (`Hasty`, see `shards.reached`), and
-wait for it once; others wait as for a single server. MOVED is followed. What a node can't do now (ASK and TRYAGAIN
-while a slot moves, CLUSTERDOWN, LOADING) is asked for again: our calls name many keys of a slot, and no node has all of
-them while the slot moves.
+A node that is away fails its own calls only. Callers that can do without it say so (`SkipUnavailable`, see
+`shards.reached`), and wait for it once; others wait as for a single server. MOVED is followed. What a node can't do now
+(ASK and TRYAGAIN while a slot moves, CLUSTERDOWN, LOADING) is asked for again: our calls name many keys of a slot,
+and no node has all of them while the slot moves.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from redis import TimeoutError as RedisTimeoutError
 from redis.connection import AbstractConnection
 from redis.exceptions import MovedError, ResponseError
 
+from django_delayq.brokers.redis.cluster_pipeline import ClusterPipeline
 from django_delayq.brokers.redis.locations import Address, Location
 from django_delayq.brokers.redis.nodes import Nodes
-from django_delayq.brokers.redis.patience import BUDGET, Patience
-from django_delayq.brokers.redis.replies import Passing, as_ours
+from django_delayq.brokers.redis.replies import TransientError, as_ours
+from django_delayq.brokers.redis.retry_budget import BUDGET, RetryBudget
 from django_delayq.brokers.redis.scripts import Call, Replies, Reply
 from django_delayq.brokers.redis.server import FAULTS, Sent, Server
-from django_delayq.brokers.redis.trips import Trip
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 
@@ -82,7 +82,7 @@ class Cluster:
         self._nodes.learn(timeout)
         nodes = [self._node(address) for address in self._nodes.primaries()]
         random.shuffle(nodes)
-        error: Exception = Passing(f"Redis at {self._location.shown} has no node")
+        error: Exception = TransientError(f"Redis at {self._location.shown} has no node")
         for node in sorted(nodes, key=lambda node: node.away is not None):
             try:
                 return node.server.connect(timeout)
@@ -93,7 +93,7 @@ class Cluster:
     def place_of(self, key: str) -> Address | None:
         try:
             return self._nodes.of(key)
-        except Passing:
+        except TransientError:
             return None
 
     def shown_at(self, key: str) -> str:
@@ -112,8 +112,8 @@ class Cluster:
         for node in list(self._known.values()):
             node.server.close()
 
-    def begin(self, calls: Sequence[Call], patience: Patience) -> Callable[[], Replies]:
-        trip = Trip(calls)
+    def begin(self, calls: Sequence[Call], patience: RetryBudget) -> Callable[[], Replies]:
+        trip = ClusterPipeline(calls)
         patience.begin()
         if not self._nodes.known:
             self._learn(patience)
@@ -124,7 +124,9 @@ class Cluster:
         ]
         return partial(self._end, trip, sent, patience)
 
-    def _end(self, trip: Trip, sent: Sequence[tuple[list[int], Node, Sent]], patience: Patience) -> Replies:
+    def _end(
+        self, trip: ClusterPipeline, sent: Sequence[tuple[list[int], Node, Sent]], patience: RetryBudget
+    ) -> Replies:
         for part, node, on in sent:
             try:
                 self._take(trip, part, node, node.server.receive(trip.calls_of(part), on, patience))
@@ -145,8 +147,8 @@ class Cluster:
             time.sleep(pause)
         return trip.replies()
 
-    async def ask(self, calls: Sequence[Call], patience: Patience) -> Replies:
-        trip = Trip(calls)
+    async def ask(self, calls: Sequence[Call], patience: RetryBudget) -> Replies:
+        trip = ClusterPipeline(calls)
         patience.begin()
         if not self._nodes.known:
             await asyncio.to_thread(self._learn, patience)
@@ -162,13 +164,13 @@ class Cluster:
             await asyncio.sleep(pause)
         return trip.replies()
 
-    async def _ask_first(self, trip: Trip, part: list[int], node: Node) -> None:
+    async def _ask_first(self, trip: ClusterPipeline, part: list[int], node: Node) -> None:
         try:
             self._take(trip, part, node, await node.server.attempt(trip.calls_of(part)))
         except FAULTS as error:
             self._lose(trip, part, node, error, is_new=False)
 
-    async def _ask_again(self, trip: Trip, part: list[int], node: Node, patience: Patience) -> None:
+    async def _ask_again(self, trip: ClusterPipeline, part: list[int], node: Node, patience: RetryBudget) -> None:
         try:
             timeout = patience.at_most(self._timeout(trip, node))
             self._take(trip, part, node, await node.server.arepeat(trip.calls_of(part), timeout))
@@ -180,22 +182,22 @@ class Cluster:
             self._known.setdefault(address, Node(address, self._location.at(address)))
         return self._known[address]
 
-    def _learn(self, patience: Patience) -> None:
-        with suppress(Passing):  # a call for a slot that no node has gets the error
+    def _learn(self, patience: RetryBudget) -> None:
+        with suppress(TransientError):  # a call for a slot that no node has gets the error
             self._nodes.learn(min(patience.left, BUDGET))
             primaries = set(self._nodes.primaries())
             for address, node in list(self._known.items()):
                 if address not in primaries:
                     node.is_replaced()
 
-    def _parts(self, trip: Trip) -> list[tuple[Node, list[int]]]:
+    def _parts(self, trip: ClusterPipeline) -> list[tuple[Node, list[int]]]:
         """Return the calls that are left to make, by node. Those that need not be waited for are given up here."""
         parts: dict[Node, list[int]] = {}
         for i in sorted(trip.left):
             if trip.calls[i].keys:
                 try:
                     parts.setdefault(self._node(self._nodes.of(trip.calls[i].keys[0])), []).append(i)
-                except Passing as error:
+                except TransientError as error:
                     trip.fail([i], error, must_learn=True)
         everywhere = [i for i, call in enumerate(trip.calls) if not call.keys]
         for node, part in list(parts.items()):
@@ -207,10 +209,10 @@ class Cluster:
                     del parts[node]
         return list(parts.items())
 
-    def _timeout(self, trip: Trip, node: Node) -> float:
+    def _timeout(self, trip: ClusterPipeline, node: Node) -> float:
         return PROBE_S if trip.is_hasty and node.away is not None else BUDGET
 
-    def _take(self, trip: Trip, part: list[int], node: Node, replies: Sequence[Reply]) -> None:
+    def _take(self, trip: ClusterPipeline, part: list[int], node: Node, replies: Sequence[Reply]) -> None:
         """Take in what a node has answered."""
         node.answers()
         answers = list(zip(part, replies, strict=True))
@@ -220,18 +222,18 @@ class Cluster:
         for i, reply in answers:
             if isinstance(reply, MovedError):
                 self._nodes.moved(reply)
-                trip.fail([i], Passing(f"Redis at {node.server.shown} says that its slot moved: {reply}"))
+                trip.fail([i], TransientError(f"Redis at {node.server.shown} says that its slot moved: {reply}"))
             elif isinstance(reply, ResponseError) and not trip.calls[i].keys:
                 if is_done:
                     trip.answer(i, reply)
                 else:  # it waited for calls that failed, and waits again with their repeats
-                    trip.give_up([i], Passing(str(reply)))
+                    trip.give_up([i], TransientError(str(reply)))
             elif isinstance(reply, ResponseError):
                 trip.refuse(i, as_ours(reply, node.server.shown, trip.calls[i].name))
             else:
                 trip.answer(i, reply)
 
-    def _lose(self, trip: Trip, part: list[int], node: Node, fault: Exception, *, is_new: bool) -> None:
+    def _lose(self, trip: ClusterPipeline, part: list[int], node: Node, fault: Exception, *, is_new: bool) -> None:
         """Note that a node has not answered; `is_new` where it was asked over a connection of its own."""
         error = as_ours(fault, node.server.shown)
         if not isinstance(error, BrokerUnavailable):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from django_delayq.brokers.redis.replies import Passing
+from django_delayq.brokers.redis.replies import TransientError
 from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside
 from django_delayq.brokers.redis.shards import Shards, reached
 
@@ -54,13 +54,13 @@ class Confirming:
         if self._wait is None or self._is_able:
             return
         told = yield from reached([_ask_beside(keys.msg, self._wait.probe) for keys in self._shards.all])
-        self._is_able = not any(isinstance(each, Passing) for each in told)
+        self._is_able = not any(isinstance(each, TransientError) for each in told)
 
     def confirmed(self, operation: Operation[R]) -> Operation[R]:
         """Run the operation, and confirm each of its round trips.
 
-        Raises `Passing` for one that is not confirmed: what it wrote may stay. A repeated put writes its slot again, so
-        a wait after it has something to wait for, too.
+        Raises `TransientError` for one that is not confirmed: what it wrote may stay. A repeated put writes its slot
+        again, so a wait after it has something to wait for, too.
         """
         return operation if self._wait is None else self._confirmed(operation, self._wait)
 
@@ -83,8 +83,8 @@ def _ask_beside(key: str, probe: tuple[str | int, ...]) -> Operation[None]:
 
 
 def _check(told: Reply, wait: _Wait) -> None:
-    """Raise `Passing` if a write is not confirmed. It was made, so no error here may be taken for a refusal."""
+    """Raise `TransientError` if a write is not confirmed. It was made, so no error here may be taken for a refusal."""
     if isinstance(told, Exception):
-        raise Passing(f"Redis took it, but does not answer {wait.command[0]} any more: {told}")
+        raise TransientError(f"Redis took it, but does not answer {wait.command[0]} any more: {told}")
     if not wait.is_confirmed(told):
-        raise Passing(f"Redis took it, but after {wait.within_ms / 1000:g} s {wait.what}")
+        raise TransientError(f"Redis took it, but after {wait.within_ms / 1000:g} s {wait.what}")

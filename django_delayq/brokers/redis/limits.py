@@ -9,19 +9,19 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from django_delayq.brokers.base import Ask, Refusal, in_order
+from django_delayq.brokers.base import PermitRequest, Throttled, in_order
 from django_delayq.brokers.limits import Limit, by_limit
 from django_delayq.brokers.redis.keys import LimitKeys
-from django_delayq.brokers.redis.scripts import Call, Hasty, Operation, load
+from django_delayq.brokers.redis.scripts import Call, Operation, SkipUnavailable, load
 
 
 def acquire(
     prefix: str,
-    asks: Sequence[Ask],
+    asks: Sequence[PermitRequest],
     lease_ms: int,
     hear: Callable[[str, bytes], None],
     unbroken_s: Callable[[str], float],
-) -> Operation[list[Refusal | None]]:
+) -> Operation[list[Throttled | None]]:
     """Return None for each ask that is granted, a refusal for each other.
 
     `hear` is called with a key and the identity of the data that its server has. `unbroken_s` returns for how long this
@@ -29,7 +29,7 @@ def acquire(
     """
     limits = by_limit(asks)
     # Hasty: a worker that waited for a node that is away would claim nothing of the others.
-    replies = yield Hasty(
+    replies = yield SkipUnavailable(
         _acquire(prefix, limit, [asks[i].token for i in own], lease_ms) for limit, own in limits.items()
     )
     told = []
@@ -45,18 +45,18 @@ def acquire(
 
 def _too_soon(
     prefix: str,
-    asks: Sequence[Ask],
-    answers: Sequence[Refusal | None],
+    asks: Sequence[PermitRequest],
+    answers: Sequence[Throttled | None],
     lease_ms: int,
     unbroken_s: Callable[[str], float],
-) -> dict[int, Refusal]:
+) -> dict[int, Throttled]:
     """Return refusals, by position, for the asks that got a slot which another worker may still hold."""
-    refusals: dict[int, Refusal] = {}
+    refusals: dict[int, Throttled] = {}
     for i, (ask, answer) in enumerate(zip(asks, answers, strict=True)):
         if answer is None and ask.most is not None and not ask.held:
             left_ms = lease_ms - 1000 * unbroken_s(LimitKeys(prefix, ask.key, ask.value).slots)
             if left_ms > 0:
-                refusals[i] = Refusal(math.ceil(left_ms) + len(refusals), of_key=True)
+                refusals[i] = Throttled(math.ceil(left_ms) + len(refusals), of_key=True)
     return refusals
 
 
@@ -67,17 +67,17 @@ def _acquire(prefix: str, limit: Limit, tokens: Sequence[int], lease_ms: int) ->
     return Call(load("acquire"), (keys.slots, keys.line, keys.turn), arguments)
 
 
-def _read(limit: Limit, reply: Sequence[int]) -> list[Refusal | None]:
+def _read(limit: Limit, reply: Sequence[int]) -> list[Throttled | None]:
     return [
-        Refusal(wait_ms, bool(is_for_turn) or not limit.value) if wait_ms else None
+        Throttled(wait_ms, bool(is_for_turn) or not limit.value) if wait_ms else None
         for wait_ms, is_for_turn in zip(reply[::2], reply[1::2], strict=True)
     ]
 
 
-def give_back(prefix: str, asks: Sequence[Ask]) -> Operation[None]:
+def give_back(prefix: str, asks: Sequence[PermitRequest]) -> Operation[None]:
     """Free the slots of these asks."""
     tokens: defaultdict[str, list[int]] = defaultdict(list)
     for ask in asks:
         tokens[LimitKeys(prefix, ask.key, ask.value).slots].append(ask.token)
     # Hasty as above: what can't be given back lapses.
-    yield Hasty(Call(load("give_back"), (slots,), own) for slots, own in tokens.items())
+    yield SkipUnavailable(Call(load("give_back"), (slots,), own) for slots, own in tokens.items())

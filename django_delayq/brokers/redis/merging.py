@@ -3,15 +3,15 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from django_delayq.brokers.base import Audit, Counts, ServerReport, SetCount, Upkept, earliest
+from django_delayq.brokers.base import Audit, Counts, MaintenanceResult, ServerReport, SetCount, earliest
 
 
-def merge_upkept(shards: Sequence[Upkept], away: str) -> Upkept:
+def merge_upkept(shards: Sequence[MaintenanceResult], away: str) -> MaintenanceResult:
     """Merge the results of upkeep; `away` is why some shards could not be asked.
 
     If it is "", the first shard that tells what is away counts.
     """
-    return Upkept(
+    return MaintenanceResult(
         now_ms=max(one.now_ms for one in shards),
         reclaimed=sum(one.reclaimed for one in shards),
         buried=[info for one in shards for info in one.buried],

@@ -13,7 +13,7 @@ from redis.crc import key_slot
 from redis.exceptions import MovedError, RedisClusterException, ResponseError
 
 from django_delayq.brokers.redis.locations import Address, Location
-from django_delayq.brokers.redis.replies import Passing, as_ours
+from django_delayq.brokers.redis.replies import TransientError, as_ours
 
 ASK_S = 0.5
 """How many seconds one node may take to tell of the others before the next one is asked."""
@@ -35,11 +35,11 @@ class Nodes:
         return self._manager is not None
 
     def of(self, key: str) -> Address:
-        """Return the node that has the slot of a key, as far as is known. Raises `Passing` where none has."""
+        """Return the node that has the slot of a key, as far as is known. Raises `TransientError` where none has."""
         try:
             node = self._told().get_node_from_slot(key_slot(key.encode()))
         except RedisClusterException:
-            raise Passing(f"Redis at {self._location.shown} has no node for {key!r} now") from None
+            raise TransientError(f"Redis at {self._location.shown} has no node for {key!r} now") from None
         return node.host, int(node.port)
 
     def primaries(self) -> list[Address]:
@@ -48,7 +48,7 @@ class Nodes:
 
     def _told(self) -> NodesManager:
         if self._manager is None:
-            raise Passing(f"Redis at {self._location.shown} is away: no node of the cluster has answered yet")
+            raise TransientError(f"Redis at {self._location.shown} is away: no node of the cluster has answered yet")
         return self._manager
 
     def moved(self, error: MovedError) -> None:
@@ -72,7 +72,9 @@ class Nodes:
         except TimeoutError:
             with self._lock:
                 self._learning = None  # after a fork its thread is not there
-            raise Passing(f"Redis at {self._location.shown} is away: no node tells in time of its slots") from None
+            raise TransientError(
+                f"Redis at {self._location.shown} is away: no node tells in time of its slots"
+            ) from None
 
     def ask(self) -> None:
         """Have one of the known nodes tell of all; those of LOCATION stay known, whatever moves."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import Put, in_order
+from django_delayq.brokers.base import NewMessage, in_order
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.puts import grouped, packed
 from django_delayq.brokers.redis.scripts import Call, Operation, load
 from django_delayq.brokers.redis.slots import Slots
 
 
-def put_once(keys: Keys, slots: Slots, puts: Sequence[Put], job: str, keep_ms: int) -> Operation[list[int]]:
+def put_once(keys: Keys, slots: Slots, puts: Sequence[NewMessage], job: str, keep_ms: int) -> Operation[list[int]]:
     """Put the messages whose id neither waits nor runs, nor is in the job's ledger.
 
     Return 1 for each that was taken, 0 for each other.
@@ -28,7 +28,7 @@ def put_once(keys: Keys, slots: Slots, puts: Sequence[Put], job: str, keep_ms: i
     return in_order(groups, replies)
 
 
-def _call(keys: Keys, slot: str, number: int, puts: list[Put], job: str, keep_ms: int) -> Call:
+def _call(keys: Keys, slot: str, number: int, puts: list[NewMessage], job: str, keep_ms: int) -> Call:
     wait = keys.wait(set_name(puts[0].header.queue, puts[0].header.key))
     names = [keys.msg, keys.sets, keys.timer, keys.count, keys.call(slot), wait, keys.job(job)]
     return Call(load("put_once"), names, [number, keys.channel, keep_ms, *packed(puts)])

@@ -5,7 +5,7 @@ from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.looks import clock_ms, pairs
 from django_delayq.brokers.redis.records import US
 from django_delayq.brokers.redis.scripts import Call, Operation, beside, load, plain
-from django_delayq.brokers.redis.wake import PAUSES
+from django_delayq.brokers.redis.waiter import PAUSES
 
 _FIELD = "pause:"
 

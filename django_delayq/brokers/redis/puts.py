@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from django_delayq.brokers.base import Alarm, Header, OnConflict, Placed, Put, pages
+from django_delayq.brokers.base import Alarm, Header, NewMessage, OnConflict, Placed, pages
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, flags_of, names_of_sets, pack_options
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load, plain
@@ -16,7 +16,7 @@ CALL = 100
 _CREATED, _RUNNING = 1, 2
 
 
-def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) -> Operation[list[Placed]]:
+def put(keys: Keys, slots: Slots, puts: Sequence[NewMessage], on_conflict: OnConflict) -> Operation[list[Placed]]:
     """Put messages, a call for each `CALL` of a wait set; again for those whose id waits in another wait set."""
     placed: dict[int, Placed] = {}
     groups = grouped(puts, range(len(puts)), {})
@@ -44,7 +44,7 @@ def put(keys: Keys, slots: Slots, puts: Sequence[Put], on_conflict: OnConflict) 
     return [placed[i] for i in range(len(puts))]
 
 
-def grouped(puts: Sequence[Put], todo: Iterable[int], elsewhere: Mapping[int, str]) -> list[Sequence[int]]:
+def grouped(puts: Sequence[NewMessage], todo: Iterable[int], elsewhere: Mapping[int, str]) -> list[Sequence[int]]:
     """Group the positions in `todo` by wait set and by where their id waits, in order, at most `CALL` in each."""
     if len(puts) == 1:  # a send of one message costs little more than its round trip
         return [[0]]
@@ -71,7 +71,7 @@ def _own_name(id: str, name: bytes) -> str:
 
 
 def _put_call(
-    keys: Keys, slot: str, number: int, on_conflict: OnConflict, puts: list[Put], elsewhere: str | None
+    keys: Keys, slot: str, number: int, on_conflict: OnConflict, puts: list[NewMessage], elsewhere: str | None
 ) -> Call:
     header = puts[0].header
     wait = keys.wait(set_name(header.queue, header.key))
@@ -81,7 +81,7 @@ def _put_call(
     return Call(load("put"), names, [number, on_conflict, keys.channel, *packed(puts)])
 
 
-def packed(puts: Sequence[Put]) -> list[Argument]:
+def packed(puts: Sequence[NewMessage]) -> list[Argument]:
     """Return messages as arguments of a script: id, flags and due time, options and body of each."""
     arguments: list[Argument] = []
     header = puts[0].header

@@ -66,7 +66,7 @@ _HINTS = (
 )
 
 
-class Passing(BrokerUnavailable):
+class TransientError(BrokerUnavailable):
     """A transient error: the same call may be made again."""
 
 
@@ -86,9 +86,9 @@ def as_ours(error: Exception, shown: str, asked: str = "") -> Exception:
         )
     for kind, what in _OF_A_CLUSTER.items():  # redis-py takes their codes out of the text
         if isinstance(error, kind):
-            return Passing(_("%(server)s can't do that now: %(said)s", server=at, said=f"{what}. {text}"))
+            return TransientError(_("%(server)s can't do that now: %(said)s", server=at, said=f"{what}. {text}"))
     if isinstance(error, BusyLoadingError) or _PASSES.search(text) or _READ_ONLY in text:
-        return Passing(_("%(server)s can't do that now: %(said)s", server=at, said=text))
+        return TransientError(_("%(server)s can't do that now: %(said)s", server=at, said=text))
     if isinstance(error, ResponseError) and _FULL.search(text):
         said = _OF_A_SCRIPT.sub("", text).strip("-. \r\n").removeprefix("OOM ")  # one text for all scripts: told once
         return PartlyUnavailable(
@@ -106,7 +106,7 @@ def as_ours(error: Exception, shown: str, asked: str = "") -> Exception:
             )
         )
     if isinstance(error, ConnectionError | TimeoutError | OSError):
-        return Passing(_("%(server)s is away: %(said)s", server=at, said=text))
+        return TransientError(_("%(server)s is away: %(said)s", server=at, said=text))
     return BrokerRefused(_("%(server)s does not answer as Redis does: %(said)s", server=at, said=text))
 
 

@@ -1,7 +1,7 @@
 """The Lua scripts, and the calls that operations make of them.
 
 Operations are generators: they yield the calls of one round trip and are sent their replies, so that the same code runs
-on a blocking and on an async connection (`links.py`).
+on a blocking and on an async connection (`client.py`).
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
-from django_delayq.brokers.redis.replies import Passing
+from django_delayq.brokers.redis.replies import TransientError
 from django_delayq.core.errors import BrokerUnavailable
 
 R = TypeVar("R")
@@ -85,7 +85,7 @@ class Replies(list[Reply]):
 Operation = Generator[list[Call], Replies, R]
 
 
-class PartlyAway(Passing):
+class PartialFailure(TransientError):
     """Thrown into an operation when only some of its calls were answered: `replies` has errors for the others."""
 
     def __init__(self, replies: Replies) -> None:
@@ -93,13 +93,13 @@ class PartlyAway(Passing):
         self.replies = replies
 
 
-class Hasty(list[Call]):
+class SkipUnavailable(list[Call]):
     """The calls of one round trip that waits for no server of a cluster that is known to be away."""
 
 
 def proceed(operation: Operation[R], replies: Replies) -> list[Call]:
     """Give an operation its replies, and return the calls that it makes next."""
-    return operation.throw(PartlyAway(replies)) if replies.is_partial else operation.send(replies)
+    return operation.throw(PartialFailure(replies)) if replies.is_partial else operation.send(replies)
 
 
 def plain(*arguments: Argument) -> Call:

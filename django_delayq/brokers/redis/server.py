@@ -19,7 +19,7 @@ from redis.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ResponseError
 
 from django_delayq.brokers.redis.locations import Location
-from django_delayq.brokers.redis.patience import BUDGET, Patience
+from django_delayq.brokers.redis.retry_budget import BUDGET, RetryBudget
 from django_delayq.brokers.redis.scripts import Call, Reply
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 
@@ -86,7 +86,7 @@ class Server:
             while True:
                 self._idle.pop().disconnect()
 
-    def send(self, calls: Sequence[Call], patience: Patience) -> Sent:
+    def send(self, calls: Sequence[Call], patience: RetryBudget) -> Sent:
         """Send calls over an idle connection, or a new one. A fault is raised by `receive`."""
         connection = None
         try:
@@ -99,13 +99,13 @@ class Server:
             return error
         return connection
 
-    def _take(self, patience: Patience) -> AbstractConnection:
+    def _take(self, patience: RetryBudget) -> AbstractConnection:
         try:
             return self._idle.pop()
         except IndexError:
             return self.connect(patience.longest_wait)
 
-    def receive(self, calls: Sequence[Call], sent: Sent, patience: Patience) -> list[Reply]:
+    def receive(self, calls: Sequence[Call], sent: Sent, patience: RetryBudget) -> list[Reply]:
         """Wait for the replies of calls that were sent."""
         if isinstance(sent, Exception):
             raise sent
@@ -121,7 +121,7 @@ class Server:
             self._idle.append(sent)
         return replies
 
-    def repeat(self, calls: Sequence[Call], patience: Patience, timeout: float = BUDGET) -> list[Reply]:
+    def repeat(self, calls: Sequence[Call], patience: RetryBudget, timeout: float = BUDGET) -> list[Reply]:
         """Make calls over a new connection, for this once: an idle one may be as dead as the last.
 
         No wait lasts longer than `timeout` seconds, or than the time that is left.
@@ -133,7 +133,7 @@ class Server:
             connection.disconnect()
 
     def _complete(
-        self, connection: AbstractConnection, calls: Sequence[Call], replies: list[Reply], patience: Patience
+        self, connection: AbstractConnection, calls: Sequence[Call], replies: list[Reply], patience: RetryBudget
     ) -> list[Reply]:
         if not _has_error(replies):
             return replies
@@ -217,7 +217,7 @@ def _fill(replies: list[Reply], positions: list[int], repeats: list[Reply]) -> N
         replies[i] = reply
 
 
-def _ask(connection: AbstractConnection, commands: list[bytes], patience: Patience) -> list[Reply]:
+def _ask(connection: AbstractConnection, commands: list[bytes], patience: RetryBudget) -> list[Reply]:
     patience.limit(connection)
     connection.send_packed_command(commands)
     return [_reply(connection, patience) for _ in commands]
@@ -228,7 +228,7 @@ async def _aask(connection: AsyncConnection, commands: list[bytes]) -> list[Repl
     return [await _areply(connection) for _ in commands]
 
 
-def _reply(connection: AbstractConnection, patience: Patience) -> Reply:
+def _reply(connection: AbstractConnection, patience: RetryBudget) -> Reply:
     patience.limit(connection)
     try:
         return connection.read_response()

@@ -35,7 +35,7 @@ def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool
     return held
 
 
-class Untold:
+class Unconfirmed:
     """The leases whose end was sent to a node that did not answer: it is not known whether the node has ended them."""
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ from typing import TypeVar, cast
 
 from django_delayq.brokers.base import in_order
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.replies import Passing
-from django_delayq.brokers.redis.scripts import Call, Hasty, Operation, PartlyAway, Replies, proceed
+from django_delayq.brokers.redis.replies import TransientError
+from django_delayq.brokers.redis.scripts import Call, Operation, PartialFailure, Replies, SkipUnavailable, proceed
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -58,12 +58,12 @@ class Shards:
         items: Sequence[T],
         id_of: Callable[[T], str],
         operate: Callable[[Keys, Sequence[T]], Operation[list[R]]],
-        join: Callable[[Sequence[Operation[list[R]]]], Operation[Sequence[list[R] | Passing]]],
+        join: Callable[[Sequence[Operation[list[R]]]], Operation[Sequence[list[R] | TransientError]]],
     ) -> Operation[list[R | None]]:
         positions = self._parted(range(len(items)), lambda i: id_of(items[i]))
         answers = yield from join([operate(keys, [items[i] for i in own]) for keys, own in positions])
         told: list[Sequence[R | None]] = [
-            [None] * len(own) if isinstance(answer, Passing) else answer
+            [None] * len(own) if isinstance(answer, TransientError) else answer
             for (_, own), answer in zip(positions, answers, strict=True)
         ]
         return in_order([own for _, own in positions], told)
@@ -79,7 +79,7 @@ class Shards:
     ) -> Operation[str]:
         """Run the operation like `parted`, where it can be. Return why some shards were not reached, or ''."""
         ended = yield from reached([operate(keys, own) for keys, own in self._parted(items, id_of)])
-        return next((str(result) for result in ended if isinstance(result, Passing)), "")
+        return next((str(result) for result in ended if isinstance(result, TransientError)), "")
 
     def _parted(self, items: Iterable[T], id_of: Callable[[T], str]) -> list[tuple[Keys, list[T]]]:
         parts: dict[int, list[T]] = {}
@@ -96,20 +96,20 @@ def together(operations: Sequence[Operation[R]]) -> Operation[list[R]]:
     """
     ended = yield from _side_by_side(operations, list)
     for result in ended:
-        if isinstance(result, Passing):
+        if isinstance(result, TransientError):
             raise result
     return cast(list[R], ended)
 
 
-def reached(operations: Sequence[Operation[R]]) -> Operation[list[R | Passing]]:
+def reached(operations: Sequence[Operation[R]]) -> Operation[list[R | TransientError]]:
     """Run operations like `together`, but return the error of one whose node is away, and don't wait for it."""
-    return _side_by_side(operations, Hasty)
+    return _side_by_side(operations, SkipUnavailable)
 
 
-def there(ended: Sequence[R | Passing]) -> tuple[list[R], str]:
+def there(ended: Sequence[R | TransientError]) -> tuple[list[R], str]:
     """Return the results that were reached, and why the rest was not, or ''. Raises that error if none was."""
-    results = [result for result in ended if not isinstance(result, Passing)]
-    errors = [result for result in ended if isinstance(result, Passing)]
+    results = [result for result in ended if not isinstance(result, TransientError)]
+    errors = [result for result in ended if isinstance(result, TransientError)]
     if errors and not results:
         raise errors[0]
     return results, str(errors[0]) if errors else ""
@@ -118,13 +118,13 @@ def there(ended: Sequence[R | Passing]) -> tuple[list[R], str]:
 def if_there(operation: Operation[R], otherwise: R) -> Operation[R]:
     """Return the operation's answer, or `otherwise` while the node that it asks is away. Does not wait for it."""
     (result,) = yield from reached([operation])
-    return otherwise if isinstance(result, Passing) else result
+    return otherwise if isinstance(result, TransientError) else result
 
 
 def _side_by_side(
     operations: Sequence[Operation[R]], round_trip: Callable[[Iterable[Call]], list[Call]]
-) -> Operation[list[R | Passing]]:
-    ended: dict[int, R | Passing] = {}
+) -> Operation[list[R | TransientError]]:
+    ended: dict[int, R | TransientError] = {}
     asking: dict[int, list[Call]] = {}
 
     def go_on(i: int, replies: Replies | None) -> None:
@@ -133,7 +133,7 @@ def _side_by_side(
         except StopIteration as stop:
             asking.pop(i, None)
             ended[i] = stop.value
-        except Passing as error:
+        except TransientError as error:
             asking.pop(i, None)
             ended[i] = error
 
@@ -143,7 +143,7 @@ def _side_by_side(
         while asking:
             try:
                 replies = yield round_trip(call for calls in asking.values() for call in calls)
-            except PartlyAway as partly:
+            except PartialFailure as partly:
                 replies = partly.replies
             start = 0
             for i, calls in list(asking.items()):

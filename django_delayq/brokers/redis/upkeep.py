@@ -11,15 +11,15 @@ from itertools import compress
 
 from redis.exceptions import ResponseError
 
-from django_delayq.brokers.base import Claimed, Transition, Upkept
+from django_delayq.brokers.base import Claimed, MaintenanceResult, Transition
+from django_delayq.brokers.redis.claim_planner import ClaimPlanner
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.links import Links
 from django_delayq.brokers.redis.merging import merge_upkept
-from django_delayq.brokers.redis.owners import ALONE_S, Owners
+from django_delayq.brokers.redis.poll_ownership import ALONE_S, PollOwnership
 from django_delayq.brokers.redis.records import as_int, names_of_sets, unpack_message, unpack_state
-from django_delayq.brokers.redis.replies import Passing, as_ours
+from django_delayq.brokers.redis.replies import TransientError, as_ours
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply, load
-from django_delayq.brokers.redis.searches import Search
 from django_delayq.brokers.redis.settles import settle
 from django_delayq.brokers.redis.shards import reached, there
 from django_delayq.conf import Alias, Options
@@ -27,16 +27,18 @@ from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse
 
 
-class Rounds:
+class MaintenanceSchedule:
     """The upkeep of all shards, each in its turn, and a look at each along with it."""
 
-    def __init__(self, alias: Alias, shards: Sequence[Keys], search: Search, owners: Owners, links: Links) -> None:
+    def __init__(
+        self, alias: Alias, shards: Sequence[Keys], search: ClaimPlanner, owners: PollOwnership, links: Client
+    ) -> None:
         self._alias = alias
-        self._watches = [Watch(keys, links) for keys in shards]
+        self._watches = [ShardMonitor(keys, links) for keys in shards]
         self._search = search
         self._owners = owners
 
-    def upkeep(self, lease_ms: int) -> Operation[Upkept]:
+    def upkeep(self, lease_ms: int) -> Operation[MaintenanceResult]:
         """Do the upkeep of the shards whose turn it is.
 
         Of each other shard the result tells when the next lease ends there, or that its node was away.
@@ -60,18 +62,18 @@ class Rounds:
             watch.told = None
 
 
-class Watch:
+class ShardMonitor:
     """One process's knowledge of a shard.
 
     That is whether it has seen the epoch, how the server's clock goes, and what it was `told` when it last asked.
     """
 
-    def __init__(self, keys: Keys, links: Links) -> None:
+    def __init__(self, keys: Keys, links: Client) -> None:
         self._keys = keys
         self._links = links
         self._has_seen = False
         self._clock: tuple[int, float] | None = None  # server ms, our monotonic seconds when it was asked
-        self.told: Upkept | Passing | None = None
+        self.told: MaintenanceResult | TransientError | None = None
 
     def is_due(self, span_s: float, *, has_alarms: bool) -> bool:
         """Return whether to ask the shard now, for a worker that may leave it alone for `span_s`.
@@ -79,7 +81,7 @@ class Watch:
         It must also be asked where a lease has ended in the meantime, and while its node is away, has no memory left or
         has lost its alarms.
         """
-        if self._clock is None or not isinstance(self.told, Upkept):
+        if self._clock is None or not isinstance(self.told, MaintenanceResult):
             return True
         if span_s <= ALONE_S or (has_alarms and (self.told.alarms_lost or self.told.away)):
             return True
@@ -87,13 +89,13 @@ class Watch:
         return age_s >= span_s - ALONE_S / 2 or (end_ms is not None and end_ms <= self._now_ms())
 
     @property
-    def still(self) -> Upkept | Passing:
+    def still(self) -> MaintenanceResult | TransientError:
         """Return what is still true of the last answer."""
-        if isinstance(self.told, Passing):
+        if isinstance(self.told, TransientError):
             return self.told
-        return Upkept(self._now_ms(), next_lease_end_ms=self.told.next_lease_end_ms if self.told else None)
+        return MaintenanceResult(self._now_ms(), next_lease_end_ms=self.told.next_lease_end_ms if self.told else None)
 
-    def upkeep(self, options: Options, lease_ms: int) -> Operation[Upkept]:
+    def upkeep(self, options: Options, lease_ms: int) -> Operation[MaintenanceResult]:
         """Do the upkeep of the shard in one round trip.
 
         More are needed where the wait set of a lapsed alarm must be named first, or messages have lapsed.
@@ -102,7 +104,7 @@ class Watch:
         expected = "" if self._clock is None else str(self._now_ms())
         kept = options.error_retention, _own_share(options)
         arguments = lease_ms, self._keys.channel, expected, *kept
-        upkept = Upkept(0)
+        upkept = MaintenanceResult(0)
         missing: list[str] = []
         while True:
             (reply,) = yield [_reclaim_call(self._keys, arguments, missing)]
@@ -142,7 +144,7 @@ class Watch:
         return "Redis was flushed: every waiting message is lost" if has_seen else ""
 
 
-def _end_lapsed(keys: Keys, transitions: Sequence[Transition], upkept: Upkept) -> Operation[None]:
+def _end_lapsed(keys: Keys, transitions: Sequence[Transition], upkept: MaintenanceResult) -> Operation[None]:
     """Write the outcome of messages whose leases ran out, unless a lease was renewed or ended meanwhile."""
     held = yield from settle(keys, transitions)
     for transition in compress(transitions, held):

@@ -24,10 +24,10 @@ from django_delayq.worker.drain import progress, summary
 from django_delayq.worker.heartbeat import check_path
 from django_delayq.worker.memory import check_limit
 from django_delayq.worker.options import Options
+from django_delayq.worker.preflight import ask_report
 from django_delayq.worker.queues import served_queues
 from django_delayq.worker.reloading import run_reloading
 from django_delayq.worker.shutdown import run_until_signalled
-from django_delayq.worker.start import ask_report
 from django_delayq.worker.worker import Worker
 
 
@@ -105,9 +105,9 @@ class Command(BaseCommand):
         return Worker(alias, broker, handlers, options)
 
     def _drain(self, broker: Broker, worker: Worker) -> bool:
-        with progress(broker, worker.settling, worker.served):
+        with progress(broker, worker.settler, worker.served):
             ended_well = worker.run()
-        self.stdout.write(summary(broker, worker.settling, worker.served))
+        self.stdout.write(summary(broker, worker.settler, worker.served))
         return ended_well
 
 

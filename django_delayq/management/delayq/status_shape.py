@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django_delayq.brokers.base import HandsInfo, RunInfo, WorkerInfo
+from django_delayq.brokers.base import ExecutorInfo, RunInfo, WorkerInfo
 from django_delayq.management.delayq.shapes import pause_shape
 from django_delayq.management.delayq.times import instant
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet
@@ -92,7 +92,7 @@ def _worker_shape(worker: WorkerInfo) -> dict[str, Any]:
     }
 
 
-def _hands_shape(hands: HandsInfo) -> dict[str, Any]:
+def _hands_shape(hands: ExecutorInfo) -> dict[str, Any]:
     return {"most": hands.most, "keys": hands.keys}
 
 

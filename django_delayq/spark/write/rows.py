@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import compute as pc
 
 from django_delayq.api.prepare import addressed, body_of
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.conf import Alias
 from django_delayq.core import codec
 from django_delayq.core.errors import DelayqError
@@ -34,7 +34,7 @@ class Bad(NamedTuple):
     reason: str
 
 
-def puts_of(batch: pa.RecordBatch, options: WriteOptions, alias: Alias) -> tuple[list[Put], list[Bad]]:
+def puts_of(batch: pa.RecordBatch, options: WriteOptions, alias: Alias) -> tuple[list[NewMessage], list[Bad]]:
     """Return the messages of the good rows, and the bad rows."""
     rows = _Rows(batch)
     keys = rows.values("key", options.key)
@@ -43,7 +43,7 @@ def puts_of(batch: pa.RecordBatch, options: WriteOptions, alias: Alias) -> tuple
     dues = _dues(rows)
     bodies = _bodies(rows, [data_type for _, data_type in kinds], alias)
     each = zip(ids, kinds, bodies, dues, strict=True)
-    puts = [Put(id, header, body, delay_ms, at_ms) for id, (header, _), body, (delay_ms, at_ms) in each]
+    puts = [NewMessage(id, header, body, delay_ms, at_ms) for id, (header, _), body, (delay_ms, at_ms) in each]
     if rows.bad:
         puts = [put for row, put in enumerate(puts) if row not in rows.bad]
     return puts, [Bad(row, rows.bad[row]) for row in sorted(rows.bad)]

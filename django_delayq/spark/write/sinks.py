@@ -8,15 +8,15 @@ from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
 from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import BATCH, Broker, Put
+from django_delayq.brokers.base import BATCH, Broker, NewMessage
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable, SendError
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.store import StoredBroker
-from django_delayq.store.copied import can_copy, copy_new, copy_once
+from django_delayq.store.bulk_copy import can_copy, copy_new, copy_once
 from django_delayq.store.database import Database
-from django_delayq.store.once import put_once
+from django_delayq.store.insert_new import put_once
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Taken:
 class Sink(Protocol):
     """A sink of messages, in batches."""
 
-    def send(self, puts: Sequence[Put]) -> None:
+    def send(self, puts: Sequence[NewMessage]) -> None:
         """Send those that were not sent before. May return before all have arrived."""
 
     def finish(self) -> "Taken":
@@ -52,7 +52,7 @@ class Sink(Protocol):
 class Ledgers(Protocol):
     """A broker that keeps the ledgers of jobs."""
 
-    def begin_put_once(self, puts_: Sequence[Put], job: str, keep_ms: int) -> Callable[[], int]: ...
+    def begin_put_once(self, puts_: Sequence[NewMessage], job: str, keep_ms: int) -> Callable[[], int]: ...
 
 
 def check_sink(alias: Alias, options: WriteOptions) -> None:
@@ -96,9 +96,9 @@ class _LedgerSink:
         self._job = job
         self._options = options
         self._taken = Taken()
-        self._on_its_way: tuple[Sequence[Put], Callable[[], int]] | None = None
+        self._on_its_way: tuple[Sequence[NewMessage], Callable[[], int]] | None = None
 
-    def send(self, puts: Sequence[Put]) -> None:
+    def send(self, puts: Sequence[NewMessage]) -> None:
         for batch in batches(puts, BATCH):
             self._arrive()
             self._on_its_way = (batch, self._begin(batch))
@@ -115,7 +115,7 @@ class _LedgerSink:
             tries = itertools.chain([wait], again)
             self._taken.count(len(batch), patiently(lambda: next(tries)(), self._options.patience_ms))
 
-    def _begin(self, batch: Sequence[Put]) -> Callable[[], int]:
+    def _begin(self, batch: Sequence[NewMessage]) -> Callable[[], int]:
         return self._broker.begin_put_once(batch, self._job, self._options.ledger_ms)
 
 
@@ -131,7 +131,7 @@ class _StoreSink:
         self._taken = Taken()
         self._copy = copy_new
 
-    def send(self, puts: Sequence[Put]) -> None:
+    def send(self, puts: Sequence[NewMessage]) -> None:
         for batch in batches(puts, COPY_BATCH):
             sent = patiently(partial(self._put, batch), self._patience_ms)
             self._taken.count(len(batch), sent)
@@ -141,12 +141,12 @@ class _StoreSink:
         self._database.connection.close()
         return self._taken
 
-    def _put(self, puts: Sequence[Put]) -> int:
+    def _put(self, puts: Sequence[NewMessage]) -> int:
         with self._database.available():
             return self._copy(self._database, puts) if can_copy(self._database) else put_once(self._database, puts)
 
 
-def batches(puts: Sequence[Put], most: int) -> Iterator[Sequence[Put]]:
+def batches(puts: Sequence[NewMessage], most: int) -> Iterator[Sequence[NewMessage]]:
     """Yield the puts in order, at most `most` in a batch, and fewer if their data is large."""
     start, size = 0, 0
     for i, put in enumerate(puts):

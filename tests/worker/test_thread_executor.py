@@ -11,12 +11,12 @@ import pytest
 from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import Claimed, Transition
 from django_delayq.conf import Alias
-from django_delayq.worker.hands import Run
-from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.executor import Run
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage import Outage
-from django_delayq.worker.settling import Settling
-from django_delayq.worker.sync_hands import SyncHands
+from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.settler import Settler
+from django_delayq.worker.thread_executor import ThreadExecutor
 from django_delayq.worker.turns import one_by_one
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
@@ -36,33 +36,33 @@ class WaitingTold(threading.Condition):
 def nothing(message: Message[Any]) -> None: ...
 
 
-def make_lane(key: str, concurrency: int = 1) -> Lane:
-    return Lane(make_handler(nothing, key), [("default", key)], concurrency)
+def make_buffer(key: str, concurrency: int = 1) -> PrefetchBuffer:
+    return PrefetchBuffer(make_handler(nothing, key), [("default", key)], concurrency)
 
 
-def fill(lane: Lane) -> None:
-    lane.leases.append(Lease(Claimed(lane.handler.key, 1, 0, None, b""), lane, 0.0, float("inf"), 0.0))
+def fill(buffer: PrefetchBuffer) -> None:
+    buffer.leases.append(Lease(Claimed(buffer.handler.key, 1, 0, None, b""), buffer, 0.0, float("inf"), 0.0))
 
 
 def hands_of(
-    rig: Rig, lanes: list[Lane], make_run: Callable[[], AbstractContextManager[Run]], most: int = 32
-) -> tuple[SyncHands, WaitingTold]:
-    outage = Outage()
-    leases = Leases(rig.broker, 15_000, outage)
-    settling = Settling(rig.broker, leases, outage)
-    hands = SyncHands(lanes, most, partial(one_by_one, make_run), leases, settling, lambda: None)
+    rig: Rig, buffers: list[PrefetchBuffer], make_run: Callable[[], AbstractContextManager[Run]], most: int = 32
+) -> tuple[ThreadExecutor, WaitingTold]:
+    outage_log = OutageLog()
+    leases = Leases(rig.broker, 15_000, outage_log)
+    settler = Settler(rig.broker, leases, outage_log)
+    hands = ThreadExecutor(buffers, most, partial(one_by_one, make_run), leases, settler, lambda: None)
     hands._changed = told = WaitingTold()
     return hands, told
 
 
 def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: threading.Event) -> None:
-    slow, fast = make_lane("slow"), make_lane("fast")
-    warm, ended = make_lane("warm"), threading.Event()
+    slow, fast = make_buffer("slow"), make_buffer("fast")
+    warm, ended = make_buffer("warm"), threading.Event()
 
     def run(lease: Lease) -> Transition | None:
-        if lease.lane is slow:
+        if lease.buffer is slow:
             gate.wait(PATIENCE_S)
-        elif lease.lane is fast:
+        elif lease.buffer is fast:
             ended.set()
         return None
 
@@ -71,9 +71,9 @@ def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: thre
     hands.offer(warm)
     assert told.waiting.acquire(timeout=PATIENCE_S)
     with told:  # both are offered before the hand that was called first wakes
-        for lane in (slow, fast):
-            fill(lane)
-            hands.offer(lane)
+        for buffer in (slow, fast):
+            fill(buffer)
+            hands.offer(buffer)
     assert ended.wait(PATIENCE_S), "the second lane waits behind the first"
     gate.set()
     hands.close(PATIENCE_S)
@@ -87,13 +87,13 @@ def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: t
         gate.wait(PATIENCE_S)
         return None
 
-    lane = make_lane("k", concurrency=3)
-    hands, told = hands_of(rig, [lane], lambda: nullcontext(run))
+    buffer = make_buffer("k", concurrency=3)
+    hands, told = hands_of(rig, [buffer], lambda: nullcontext(run))
     assert hands.free == 32
     with told:
         for _ in range(3):
-            fill(lane)
-        hands.offer(lane)
+            fill(buffer)
+        hands.offer(buffer)
         free = [hands.free]  # one hand was called, and none is in the lane
     for _ in range(3):
         assert started.acquire(timeout=PATIENCE_S)
@@ -105,7 +105,7 @@ def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: t
 
 
 def test_a_hand_on_its_way_has_its_message_and_one_beside_it_is_for_the_next_of_the_lane(rig: Rig) -> None:
-    first, later = make_lane("first", concurrency=2), make_lane("later", concurrency=2)
+    first, later = make_buffer("first", concurrency=2), make_buffer("later", concurrency=2)
     hands, told = hands_of(rig, [first, later], lambda: nullcontext(lambda lease: None), most=2)
     with told:  # the hand that is called gets nowhere
         fill(first)
@@ -117,11 +117,11 @@ def test_a_hand_on_its_way_has_its_message_and_one_beside_it_is_for_the_next_of_
 
 
 def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig: Rig, gate: threading.Event) -> None:
-    fast, other = make_lane("fast"), make_lane("other")
+    fast, other = make_buffer("fast"), make_buffer("other")
     ended = threading.Event()
 
     def run(lease: Lease) -> Transition | None:
-        if lease.lane is other:
+        if lease.buffer is other:
             ended.set()
         elif not gate.is_set() and not ended.is_set():
             fill(fast)  # its backlog has no end
@@ -138,7 +138,7 @@ def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig:
 
 
 def test_a_hand_on_its_way_to_a_fast_lane_comes_round_to_another(rig: Rig) -> None:
-    fast, other = make_lane("fast"), make_lane("other")
+    fast, other = make_buffer("fast"), make_buffer("other")
     fast.note_run(100, 0.1)
     hands, told = hands_of(rig, [fast, other], lambda: nullcontext(lambda lease: None), most=1)
     with told:  # the hand that is called gets nowhere
@@ -150,7 +150,7 @@ def test_a_hand_on_its_way_to_a_fast_lane_comes_round_to_another(rig: Rig) -> No
 
 
 def test_a_hand_that_frees_counts_as_free_when_it_calls_for_a_lane_that_found_none(rig: Rig) -> None:
-    left, other = make_lane("left"), make_lane("other")
+    left, other = make_buffer("left"), make_buffer("other")
     wanted: list[int] = []
 
     def run(lease: Lease) -> Transition | None:
@@ -168,7 +168,7 @@ def test_a_hand_that_frees_counts_as_free_when_it_calls_for_a_lane_that_found_no
 
 
 def test_nothing_is_claimed_behind_a_hand_that_stalls(rig: Rig, gate: threading.Event) -> None:
-    slow, other = make_lane("slow"), make_lane("other")
+    slow, other = make_buffer("slow"), make_buffer("other")
     started = threading.Event()
 
     def run(lease: Lease) -> Transition | None:
@@ -195,11 +195,11 @@ def test_a_close_waits_for_what_idle_threads_do_at_their_end(rig: Rig) -> None:
         yield lambda lease: None
         ended.append(threading.current_thread())  # here connections are closed
 
-    lanes = [make_lane("a"), make_lane("b")]
-    hands, told = hands_of(rig, lanes, make_run)
-    for lane in lanes:
-        fill(lane)
-        hands.offer(lane)
+    buffers = [make_buffer("a"), make_buffer("b")]
+    hands, told = hands_of(rig, buffers, make_run)
+    for buffer in buffers:
+        fill(buffer)
+        hands.offer(buffer)
     assert told.waiting.acquire(timeout=PATIENCE_S)
     hands.close(PATIENCE_S)
     assert set(ended) == set(hands._threads) != set()

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from django_delayq.store import ran
+from django_delayq.store import run_times
 from django_delayq.store.database import Database
-from django_delayq.store.figures import Pair
-from django_delayq.store.ran import Ran
-from django_delayq.store.unions import for_each
+from django_delayq.store.run_times import Ran
+from django_delayq.store.statistics import Pair
+from django_delayq.store.union_all import for_each
 
 MINUTE_MS = 60_000
 BURST_MS = 10_000
@@ -54,7 +54,7 @@ def finished(database: Database, now_ms: int, span_ms: int, most: int) -> tuple[
         f"SELECT {_MINUTE}, '', '', ago - ago %% {MINUTE_MS}, sum(finished), max(finished), sum(looked), min(oldest)"
         f" FROM ({bursts}) AS bursts GROUP BY ago - ago %% {MINUTE_MS}"
     )
-    last, of_last = ran.of_the_last(database)
+    last, of_last = run_times.of_the_last(database)
     looks = (
         (by_minute, [(database.alias, now_ms - span_ms, now_ms, most)]),
         (f"SELECT {_RAN}, ran.*, 0, 0, 0 FROM ({last}) AS ran", of_last),
@@ -84,7 +84,7 @@ def samples(
     nth = f"SELECT {_NTH}, {{i}}, 0, started_at - due_at FROM {ended} AND id %% %s = 0"
     late = f"count(*) OVER () AS number, started_at - due_at AS late FROM {ended} ORDER BY ended_at DESC LIMIT %s"
     last = f"SELECT {_LAST}, {{i}}, number, late FROM (SELECT {late}) AS last"
-    ran_each, of_each = ran.of_each(database, pairs)
+    ran_each, of_each = run_times.of_each(database, pairs)
     ran_look = f"SELECT {_RAN}, ran.* FROM ({ran_each}) AS ran", of_each
     each_nth = [(database.alias, *each) for each in stepped]
     each_window = [(database.alias, *each, most) for each in windows]

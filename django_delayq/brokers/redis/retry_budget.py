@@ -8,7 +8,7 @@ from typing import cast
 import redis
 from redis.connection import AbstractConnection
 
-from django_delayq.brokers.redis.replies import Passing
+from django_delayq.brokers.redis.replies import TransientError
 
 BUDGET = 2.0
 """Seconds that one round trip may take in all, repeats included; and an operation that has no other budget."""
@@ -17,7 +17,7 @@ Lost = Callable[[str], Exception]
 """Returns the error, given the reason, for a call without an answer in time; it may have been done all the same."""
 
 
-class Patience:
+class RetryBudget:
     """The retry budget of one operation, in seconds."""
 
     def __init__(self, budget: float, lost: Lost) -> None:
@@ -65,7 +65,7 @@ class Patience:
 
     def pause_after(self, error: Exception) -> float:
         """Return the seconds to wait before the call is repeated. Raises if that can't help, or the time is over."""
-        if not isinstance(error, Passing):
+        if not isinstance(error, TransientError):
             raise error from None
         if self._reason is None or self.left > 0:  # the end of our own time is no new reason
             self._reason = str(error)

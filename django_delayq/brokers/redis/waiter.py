@@ -8,7 +8,7 @@ from typing import NamedTuple
 import redis
 from redis.connection import AbstractConnection
 
-from django_delayq.brokers.redis.links import Links
+from django_delayq.brokers.redis.client import Client
 from django_delayq.core.errors import DelayqError
 
 PAUSES = b"pauses"
@@ -21,7 +21,7 @@ _LAST_WORDS = 1.0
 """Seconds that the listener has to end when it is stopped; one that is just connecting again is left."""
 
 
-class Rest(NamedTuple):
+class SleepHint(NamedTuple):
     """A promise that nothing need be looked for in one shard before `sleep_ms` by its server's clock.
 
     The reply that says so came at `told_at` by the monotonic clock, when it was `now_ms` at the server.
@@ -37,10 +37,10 @@ class Rest(NamedTuple):
         return self.told_at + (self.sleep_ms - self.now_ms) / 1000
 
 
-class Sleeper:
+class Waiter:
     """One worker's sleep: a local timer (a server-side time-out overshoots), ended early by a published due time."""
 
-    def __init__(self, links: Links, channels: Sequence[str]) -> None:
+    def __init__(self, links: Client, channels: Sequence[str]) -> None:
         self._links = links
         self._shards = {channel.encode(): shard for shard, channel in enumerate(channels)}
         self._changed = threading.Condition()
@@ -71,7 +71,7 @@ class Sleeper:
             for shard in shards:
                 self._dues[shard] = float("inf")
 
-    def rest(self, rests: Mapping[int, Rest]) -> None:
+    def rest(self, rests: Mapping[int, SleepHint]) -> None:
         """Take in what a claim or a look at each of these shards has found."""
         with self._changed:
             for shard, rest in rests.items():
@@ -153,8 +153,8 @@ class Sleeper:
 class _Listener:
     """The thread that hears what is published. Without its connection a worker polls once a second."""
 
-    def __init__(self, sleeper: Sleeper) -> None:
-        self._sleeper = sleeper
+    def __init__(self, waiter: Waiter) -> None:
+        self._waiter = waiter
         self.hears = False
         self._stopping = threading.Event()
         self._subscribed = threading.Event()
@@ -173,10 +173,10 @@ class _Listener:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._connection = self._sleeper.subscribe()
+                self._connection = self._waiter.subscribe()
                 self.hears = True
                 self._subscribed.set()
-                self._sleeper.hear_anew()
+                self._waiter.hear_anew()
                 self._listen(self._connection)
             except (redis.RedisError, OSError, DelayqError, ValueError):
                 self.hears = False
@@ -195,4 +195,4 @@ class _Listener:
                 continue
             asked = False
             if reply[0] == b"message":
-                self._sleeper.published(*reply[1:])
+                self._waiter.published(*reply[1:])

@@ -15,13 +15,13 @@ import pytest
 
 from django_delayq import Message
 from django_delayq.brokers.base import Claimed, Header, SettleAction, Transition
-from django_delayq.worker import child_hand, children
-from django_delayq.worker.child_hand import ChildHand
-from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker import children, process_runner
+from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage import Outage
-from django_delayq.worker.outcome import Outcome
-from django_delayq.worker.settling import Settling
+from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.process_runner import ProcessRunner
+from django_delayq.worker.settler import Settler
 from django_delayq.worker.turns import Turns
 from tests.servers.cluster import until
 from tests.worker.processes import PATIENCE_S, Site
@@ -31,11 +31,11 @@ MIB = 1024**2
 FD_SETSIZE = 1024
 
 
-class Told(Settling):
+class Assign(Settler):
     """Keeps what it is told."""
 
     def __init__(self, leases: Leases, rig: Rig) -> None:
-        super().__init__(rig.broker, leases, Outage())
+        super().__init__(rig.broker, leases, OutageLog())
         self.ends: dict[str, Transition] = {}
 
     def add(self, lease: Lease, settlement: Transition, *, urgent: bool = True) -> None:
@@ -52,13 +52,13 @@ class Bench:
     """A hand, the lane that it works in, and what becomes of the messages there."""
 
     def __init__(self, rig: Rig, max_memory: int | None = None) -> None:
-        self.leases = Leases(rig.broker, 15_000, Outage())
-        self.told = Told(self.leases, rig)
-        self.offered: queue.SimpleQueue[Lane] = queue.SimpleQueue()
-        self.turns = Turns(self.leases, self.told, lambda: None, self.offered.put, lambda lane: self.may_stay)
+        self.leases = Leases(rig.broker, 15_000, OutageLog())
+        self.told = Assign(self.leases, rig)
+        self.offered: queue.SimpleQueue[PrefetchBuffer] = queue.SimpleQueue()
+        self.turns = Turns(self.leases, self.told, lambda: None, self.offered.put, lambda buffer: self.may_stay)
         self.may_stay = True
-        self.hand = ChildHand("worker", "default", Outcome("worker"), max_memory, 1, self.turns)
-        self.lane = make_lane()
+        self.hand = ProcessRunner("worker", "default", AttemptEvents("worker"), max_memory, 1, self.turns)
+        self.buffer = make_buffer()
 
     def start(self) -> None:
         """Have a child: without one a hand takes no more than one message."""
@@ -71,15 +71,15 @@ class Bench:
 
         def lease_of(id: str, key: str) -> Lease:
             claimed = Claimed(id, 1, 0, Header("default", key, timeout_ms=timeout_ms), b'""')
-            return Lease(claimed, self.lane, now, now + held_s, 0.0)
+            return Lease(claimed, self.buffer, now, now + held_s, 0.0)
 
         leases = {id: lease_of(id, key) for id, key in keys.items()}
-        self.lane.leases.extend(leases.values())
+        self.buffer.leases.extend(leases.values())
         return leases
 
     def work(self) -> int:
         """A turn of the hand. How many messages it ended."""
-        count, _ = self.hand.work(self.lane)
+        count, _ = self.hand.work(self.buffer)
         return count
 
     def work_on(self) -> None:
@@ -98,7 +98,7 @@ class Bench:
 
     def run_one(self, key: str, *, at_most_once: bool = False) -> tuple[SettleAction, str]:
         """How the lease of a message for a handler ends, and why."""
-        self.lane = make_lane(at_most_once=at_most_once)
+        self.buffer = make_buffer(at_most_once=at_most_once)
         self.told.ends.clear()
         self.fill(a=key)
         self.work()
@@ -108,16 +108,16 @@ class Bench:
     @property
     def waiting(self) -> list[str]:
         """What waits in the lane."""
-        return [lease.claimed.id for lease in self.lane.leases]
+        return [lease.claimed.id for lease in self.buffer.leases]
 
 
-def make_lane(*, at_most_once: bool = False) -> Lane:
+def make_buffer(*, at_most_once: bool = False) -> PrefetchBuffer:
     """A lane whose handler is known as fast."""
 
     def func(message: Message[str]) -> None:
         """Never called: the child has its own."""
 
-    return Lane(make_handler(func, at_most_once=at_most_once), (), 1, active=1, mean_s=0.000_1)
+    return PrefetchBuffer(make_handler(func, at_most_once=at_most_once), (), 1, active=1, mean_s=0.000_1)
 
 
 MakeBench = Callable[..., Bench]
@@ -128,7 +128,7 @@ def make_bench(site: Site, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """Hands whose children know the handlers of the site."""
     for name, value in site.env.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(child_hand, "RESTART_PAUSE_S", 0)
+    monkeypatch.setattr(process_runner, "RESTART_PAUSE_S", 0)
     made: list[Bench] = []
 
     def make(max_memory: int | None = None) -> Bench:
@@ -192,7 +192,7 @@ def test_a_child_that_can_not_take_a_message_costs_it_nothing(bench: Bench) -> N
 def test_what_a_child_can_not_take_is_given_back_before_its_hand_rests_and_a_stop_ends_the_rest(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child_hand, "RESTART_PAUSE_S", 10 * PATIENCE_S)
+    monkeypatch.setattr(process_runner, "RESTART_PAUSE_S", 10 * PATIENCE_S)
     bench.fill(a="only the parent knows it")
     with bench.working():
         until(lambda: bench.told.verbs == {"a": SettleAction.RELEASE})
@@ -247,7 +247,7 @@ def test_what_waits_behind_a_slow_message_of_its_batch_is_given_to_other_hands(b
     bench.start()
     bench.fill(a="run", slow="hold", b="run", c="run")
     with bench.working():
-        assert bench.offered.get(timeout=PATIENCE_S) is bench.lane
+        assert bench.offered.get(timeout=PATIENCE_S) is bench.buffer
         assert bench.told.verbs == {"a": SettleAction.FINISH}  # nor does it hold up what ended before it
         assert bench.waiting == ["b", "c"]
         site.line.next_of("slow").release()

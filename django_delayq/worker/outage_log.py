@@ -8,7 +8,7 @@ from django_delayq.core.errors import DelayqError, StoreUnavailable
 from django_delayq.support.logging import logger
 
 
-class Outage:
+class OutageLog:
     """An outage as all threads of a worker share it, so that it is said once and not by each.
 
     `who` is the thread's work ("claiming"): an outage is over when the work of all of them goes on.

@@ -14,17 +14,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
-from django_delayq.brokers.base import BATCH, Claims, Pair, Want, earliest, pages
+from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Pair, earliest, pages
 from django_delayq.brokers.redis.claims import MOST_SETS, Claimant, claim, claim_suspect
-from django_delayq.brokers.redis.hands import Hands
+from django_delayq.brokers.redis.demand import Demand
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.owners import Owners
+from django_delayq.brokers.redis.poll_ownership import PollOwnership
 from django_delayq.brokers.redis.records import as_int
-from django_delayq.brokers.redis.replies import Passing
+from django_delayq.brokers.redis.replies import TransientError
 from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load
 from django_delayq.brokers.redis.shards import Shards, reached, there
 from django_delayq.brokers.redis.slots import Slots
-from django_delayq.brokers.redis.wake import Rest, Sleeper
+from django_delayq.brokers.redis.waiter import SleepHint, Waiter
 
 FRESH_S = 0.001
 """How long a look at one shard serves at least. A look at n shards serves n times as long, so that where something
@@ -55,7 +55,7 @@ class _Look(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _DueSnapshot:
     """The sets with something due, and the due time of each one's oldest, as a look saw it and claims left it."""
 
     names: frozenset[str]
@@ -63,7 +63,7 @@ class _Seen:
     now_ms: int
     next_due_ms: int | None  # of what is not due yet
     due: dict[_Place, int]
-    rests: dict[int, Rest]  # of each shard
+    rests: dict[int, SleepHint]  # of each shard
     away: str = ""  # why some shards did not answer
 
     def falls_due(self, shard: int, at_ms: int | None) -> None:
@@ -75,31 +75,31 @@ class _Seen:
 
 
 @dataclass(slots=True)
-class Search:
+class ClaimPlanner:
     """The claims of one broker."""
 
     shards: Shards
     slots: Slots
-    sleeper: Sleeper
-    owners: Owners
-    _seen: _Seen | None = field(default=None, init=False)
+    waiter: Waiter
+    owners: PollOwnership
+    _seen: _DueSnapshot | None = field(default=None, init=False)
     _names: frozenset[str] = field(default=frozenset(), init=False)
 
-    def claim(self, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
+    def claim(self, wants: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
         """Claim from all shards, at most as many as one call gives.
 
         The sleeper is told how long a worker that has hands left may sleep.
         """
-        hands = Hands(wants)
+        hands = Demand(wants)
         self._names = hands.names
-        self.sleeper.before_claim(hands.names)
+        self.waiter.before_claim(hands.names)
         if len(self.shards.all) == 1 and len(hands.names) <= MOST_SETS:
             return self._claim_in(self.shards.first, hands.wants(), by)
         return self._search(hands, by)
 
-    def _claim_in(self, keys: Keys, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
+    def _claim_in(self, keys: Keys, wants: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
         claims, sleep_ms = yield from claim(keys, self.slots, wants, by)
-        self.sleeper.rest({keys.shard: Rest(time.monotonic(), claims.now_ms, sleep_ms)})
+        self.waiter.rest({keys.shard: SleepHint(time.monotonic(), claims.now_ms, sleep_ms)})
         return claims
 
     def due_pairs(self, pairs: Collection[Pair]) -> Operation[Collection[Pair]]:
@@ -115,7 +115,7 @@ class Search:
 
     def look_along(self, spans_s: Mapping[int, float]) -> Operation[None]:
         """Look at some shards for the sets last wanted, for a worker that looks there again after these spans."""
-        self.sleeper.before_look(spans_s)
+        self.waiter.before_look(spans_s)
         names, calls = self._names, self.owners.are_several
         looks = yield from reached(
             [_look_at(self.shards.all[shard], names, span_s, calls=calls) for shard, span_s in spans_s.items()]
@@ -123,13 +123,13 @@ class Search:
         rests = {}
         for (shard, span_s), look in zip(spans_s.items(), looks, strict=True):
             rest = _rest(look, span_s)
-            has_due = not isinstance(look, Passing) and look.due
+            has_due = not isinstance(look, TransientError) and look.due
             rests[shard] = rest._replace(sleep_ms=rest.now_ms) if has_due else rest
-        self.sleeper.rest(rests)
+        self.waiter.rest(rests)
 
-    def claim_suspect(self, wants: Sequence[Want], by: Claimant) -> Operation[Claims]:
+    def claim_suspect(self, wants: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
         """Claim one suspect, like `claims.claim_suspect`, from the first shard that has one due."""
-        ended: list[Claims | Passing] = []
+        ended: list[Claims | TransientError] = []
         for keys in self.shards.all:
             ended += yield from reached([claim_suspect(keys, self.slots, wants, by)])
             if isinstance(ended[-1], Claims) and ended[-1].messages:
@@ -137,7 +137,7 @@ class Search:
         found, _ = there(ended)
         return found[-1]
 
-    def _search(self, hands: Hands, by: Claimant) -> Operation[Claims]:
+    def _search(self, hands: Demand, by: Claimant) -> Operation[Claims]:
         seen = self._remembered(hands.names)
         has_looked = seen is None
         if seen is None:
@@ -157,7 +157,7 @@ class Search:
                 [self._claim_in(self.shards.all[shard], some, by) for shard, some in asked.items()]
             )
             for (shard, some), result in zip(asked.items(), claimed, strict=True):
-                if isinstance(result, Passing):
+                if isinstance(result, TransientError):
                     _leave_out(seen, shard, result)
                     continue
                 _take(seen, hands, shard, some, result)
@@ -165,14 +165,14 @@ class Search:
                 (behind.add if result.left else behind.discard)(shard)
             most *= 2
         self._seen = seen
-        self.sleeper.rest(seen.rests)
+        self.waiter.rest(seen.rests)
         left = [at for (_, name), at in seen.due.items() if name in hands.names]
         given.messages.sort(key=lambda message: (message.due_ms, message.id))
         given.next_due_ms = earliest(given.next_due_ms, *left)
         given.left, given.away = bool(behind or left), seen.away
         return given
 
-    def _remembered(self, names: frozenset[str]) -> _Seen | None:
+    def _remembered(self, names: frozenset[str]) -> _DueSnapshot | None:
         """Return what was seen, if it still serves: as a copy, because several threads may claim."""
         seen = self._seen
         if seen is None or not names <= seen.names:
@@ -181,7 +181,7 @@ class Search:
         is_fresh = time.monotonic() < seen.looked_at + FRESH_S * len(self.shards.all)
         return seen if is_fresh or self._is_all(seen, names) else None
 
-    def _is_all(self, seen: _Seen, names: frozenset[str]) -> bool:
+    def _is_all(self, seen: _DueSnapshot, names: frozenset[str]) -> bool:
         """Return whether nothing can have fallen due after the look in sets where nothing was due."""
         age_s = time.monotonic() - seen.looked_at
         if age_s >= LONGEST_S or seen.away:
@@ -189,19 +189,19 @@ class Search:
         if seen.next_due_ms is not None and seen.next_due_ms <= seen.now_ms + age_s * 1000:
             return False
         quiet = names.difference(name for _, name in seen.due)
-        return all(self.sleeper.heard_at(name) < seen.looked_at for name in quiet)
+        return all(self.waiter.heard_at(name) < seen.looked_at for name in quiet)
 
-    def _look(self, names: frozenset[str], lease_ms: int) -> Operation[_Seen]:
+    def _look(self, names: frozenset[str], lease_ms: int) -> Operation[_DueSnapshot]:
         looked_at = time.monotonic()
         spans_s = self.owners.spans_s(lease_ms)
         looks = yield from reached(
             [_look_at(keys, names, span_s) for keys, span_s in zip(self.shards.all, spans_s, strict=True)]
         )
         _, away = there(looks)
-        seen = _Seen(names, looked_at, 0, None, {}, {}, away)
+        seen = _DueSnapshot(names, looked_at, 0, None, {}, {}, away)
         for shard, (look, span_s) in enumerate(zip(looks, spans_s, strict=True)):
             seen.rests[shard] = _rest(look, span_s)
-            if isinstance(look, Passing):
+            if isinstance(look, TransientError):
                 continue
             seen.now_ms = max(seen.now_ms, look.now_ms)
             seen.falls_due(shard, look.next_due_ms)
@@ -232,19 +232,19 @@ def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = F
     return look
 
 
-def _rest(look: _Look | Passing, span_s: float) -> Rest:
+def _rest(look: _Look | TransientError, span_s: float) -> SleepHint:
     """Return how long a worker may sleep that has no hand for what is due. A node that was away is asked again soon."""
-    if isinstance(look, Passing):
-        return Rest(time.monotonic(), 0, round(LONGEST_S * 1000))
+    if isinstance(look, TransientError):
+        return SleepHint(time.monotonic(), 0, round(LONGEST_S * 1000))
     until_ms = look.now_ms + _longest_ms(span_s)
-    return Rest(time.monotonic(), look.now_ms, min(until_ms, look.next_due_ms or until_ms))
+    return SleepHint(time.monotonic(), look.now_ms, min(until_ms, look.next_due_ms or until_ms))
 
 
 def _longest_ms(span_s: float) -> int:
     return round((span_s + SLACK_S) * 1000)
 
 
-def _most_due(seen: _Seen, hands: Hands, most: int) -> dict[int, list[Want]]:
+def _most_due(seen: _DueSnapshot, hands: Demand, most: int) -> dict[int, list[ClaimRequest]]:
     """Return what to want of each of at most `most` shards: in all no more than there are hands.
 
     The sets wanted first come first, and of each set the shards with its oldest.
@@ -257,7 +257,7 @@ def _most_due(seen: _Seen, hands: Hands, most: int) -> dict[int, list[Want]]:
     sharing = Counter(name for names in asked.values() for name in names)
     nth: Counter[str] = Counter()
     left = hands.left
-    wants: dict[int, list[Want]] = {}
+    wants: dict[int, list[ClaimRequest]] = {}
     for shard, names in asked.items():
         for name in names:
             want = hands.share(name, nth[name], sharing[name])
@@ -269,7 +269,7 @@ def _most_due(seen: _Seen, hands: Hands, most: int) -> dict[int, list[Want]]:
     return wants
 
 
-def _take(seen: _Seen, hands: Hands, shard: int, asked: Sequence[Want], claims: Claims) -> None:
+def _take(seen: _DueSnapshot, hands: Demand, shard: int, asked: Sequence[ClaimRequest], claims: Claims) -> None:
     """Fill hands with what a shard gave. A set that gave all that was asked may have more."""
     given = Counter(set_name(alarm.queue, alarm.key) for alarm in claims.alarms)
     for message in claims.messages:  # a message that can't be read does not say where it was
@@ -288,7 +288,7 @@ def _take(seen: _Seen, hands: Hands, shard: int, asked: Sequence[Want], claims: 
             seen.due[shard, name] = max(seen.due[shard, name], claims.next_due_ms)
 
 
-def _leave_out(seen: _Seen, shard: int, error: Passing) -> None:
+def _leave_out(seen: _DueSnapshot, shard: int, error: TransientError) -> None:
     """Leave out a shard whose node is away."""
     seen.away = str(error)
     seen.due = {place: at for place, at in seen.due.items() if place[0] != shard}

@@ -11,7 +11,7 @@ from django_delayq.core.errors import Retry
 from django_delayq.core.message import Message, State
 from django_delayq.core.transitions import SettleAction, Transition, describe
 from django_delayq.support.logging import logger
-from django_delayq.worker.lanes import Lease
+from django_delayq.worker.prefetch import Lease
 
 _LEVELS = {
     SettleAction.FINISH: logging.DEBUG,
@@ -22,7 +22,7 @@ _LEVELS = {
 }
 
 
-class Outcome:
+class AttemptEvents:
     """Reports how the attempts of one worker begin and end. Costs next to nothing while nobody listens."""
 
     def __init__(self, worker: str) -> None:
@@ -31,12 +31,12 @@ class Outcome:
     def begun(self, lease: Lease, message: Message[Any]) -> None:
         """Report that a handler is about to start."""
         if signals.message_started.receivers:
-            signals.emit(signals.message_started, lease.lane.handler, **_start_facts(lease, message))
+            signals.emit(signals.message_started, lease.buffer.handler, **_start_facts(lease, message))
 
     async def abegun(self, lease: Lease, message: Message[Any]) -> None:
         """Report as `begun` does, on an event loop."""
         if signals.message_started.receivers:
-            await signals.aemit(signals.message_started, lease.lane.handler, **_start_facts(lease, message))
+            await signals.aemit(signals.message_started, lease.buffer.handler, **_start_facts(lease, message))
 
     def ended(
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
@@ -45,7 +45,7 @@ class Outcome:
         self._log_end(lease, transition, message, exception)
         signal = _signal_of(transition)
         if signal.receivers:
-            signals.emit(signal, lease.lane.handler, **_end_facts(lease, transition, exception))
+            signals.emit(signal, lease.buffer.handler, **_end_facts(lease, transition, exception))
 
     async def aended(
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
@@ -54,7 +54,7 @@ class Outcome:
         self._log_end(lease, transition, message, exception)
         signal = _signal_of(transition)
         if signal.receivers:
-            await signals.aemit(signal, lease.lane.handler, **_end_facts(lease, transition, exception))
+            await signals.aemit(signal, lease.buffer.handler, **_end_facts(lease, transition, exception))
 
     def _log_end(
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
@@ -96,13 +96,13 @@ def _signal_of(transition: Transition) -> Signal:
 
 def _start_facts(lease: Lease, message: Message[Any]) -> dict[str, Any]:
     return _identity(lease) | {
-        "using": lease.lane.handler.using,
+        "using": lease.buffer.handler.using,
         "lateness_ms": message.started_ms - message.due_ms,
     }
 
 
 def _end_facts(lease: Lease, transition: Transition, exception: BaseException | None) -> dict[str, Any]:
-    facts = _identity(lease) | {"using": lease.lane.handler.using}
+    facts = _identity(lease) | {"using": lease.buffer.handler.using}
     if transition.state is State.ERROR:
         return facts | {"error": transition.error, "exception": exception}
     facts["duration_ms"] = _duration_ms(lease)

@@ -2,17 +2,17 @@
 
 from collections.abc import Collection, Sequence
 
-from django_delayq.brokers.redis.replies import Passing
-from django_delayq.brokers.redis.scripts import Call, Hasty, Replies, Reply
+from django_delayq.brokers.redis.replies import TransientError
+from django_delayq.brokers.redis.scripts import Call, Replies, Reply, SkipUnavailable
 from django_delayq.core.errors import BrokerUnavailable
 
 
-class Trip:
+class ClusterPipeline:
     """The calls of one round trip, by their positions, and the outcome of each."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = calls
-        self.is_hasty = isinstance(calls, Hasty)
+        self.is_hasty = isinstance(calls, SkipUnavailable)
         self.left = set(range(len(calls)))
         self.must_learn = False
         self._told: dict[int, Reply] = {}
@@ -33,7 +33,7 @@ class Trip:
         """Take an error reply to a call. Raises it if somebody must mend something."""
         if not isinstance(error, BrokerUnavailable):
             raise error from None
-        if self.is_hasty or not isinstance(error, Passing):
+        if self.is_hasty or not isinstance(error, TransientError):
             self.give_up([i], error)
         else:
             self.fail([i], error)
@@ -56,7 +56,7 @@ class Trip:
     def replies(self) -> Replies:
         """Return the outcome of each call: its reply, or the error that it was left with."""
         errors = {i: error for i, error in self._errors.items() if i not in self._told}
-        if len(errors) == len(self.calls) and not isinstance(errors[0], Passing):
+        if len(errors) == len(self.calls) and not isinstance(errors[0], TransientError):
             raise errors[0] from None
         found = (self._told[i] if i in self._told else errors[i] for i in range(len(self.calls)))
         return Replies(found, repeated=self._lost & self._told.keys(), is_partial=bool(errors))

@@ -6,12 +6,12 @@ from django_delayq.brokers.base import Broker, ServerReport
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.store import StoredBroker
 from django_delayq.store.report import missing_grants
-from django_delayq.worker.outage import Outage, waits
+from django_delayq.worker.outage_log import OutageLog, waits
 
 
 def ask_report(broker: Broker) -> ServerReport:
     """Wait for the broker, and return its report on itself. Raises `BrokerRefused` when it must not be used."""
-    outage = Outage()
+    outage_log = OutageLog()
     backoff = waits()
     while True:
         try:
@@ -19,10 +19,10 @@ def ask_report(broker: Broker) -> ServerReport:
             if isinstance(broker, StoredBroker) and not report.problems:
                 report.problems += missing_grants(broker.database)
         except BrokerUnavailable as error:
-            outage.begin("starting", error)
+            outage_log.begin("starting", error)
             sleep(next(backoff))
             continue
-        outage.end("starting")
+        outage_log.end("starting")
         if report.problems:
             raise BrokerRefused(" ".join(report.problems))
         return report

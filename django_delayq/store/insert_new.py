@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import BATCH, Put, pages
+from django_delayq.brokers.base import BATCH, NewMessage, pages
 from django_delayq.store import puts
 from django_delayq.store.database import Database, marks
 
 _ENDED = ("delayq_finish", "delayq_error")
 
 
-def put_once(database: Database, given: Sequence[Put]) -> int:
+def put_once(database: Database, given: Sequence[NewMessage]) -> int:
     """Insert the messages whose id is in none of the three tables, in one transaction. Returns how many."""
     return database.transaction(lambda: sum(_put_page(database, page) for page in pages(given, BATCH)))
 
 
-def _put_page(database: Database, given: Sequence[Put]) -> int:
+def _put_page(database: Database, given: Sequence[NewMessage]) -> int:
     ended = _ended(database, [put.id for put in given])
     placed, _ = puts.put(database, [put for put in given if put.id not in ended], "keep")
     created = [one.id for one in placed if one.created]

@@ -4,19 +4,19 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from django_delayq.brokers.base import Transition
-from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 
 Run = Callable[[Lease], Transition | None]
 """Runs one message and says how its lease ends; None leaves the lease to lapse."""
 
-Work = Callable[[Lane], tuple[int, float]]
+Work = Callable[[PrefetchBuffer], tuple[int, float]]
 """A hand's turn in a lane: takes leases, runs their messages, ends them. Returns how many, and how long they ran."""
 
 
-class Hands(Protocol):
+class Executor(Protocol):
     """The hands that run the messages of some lanes."""
 
-    lanes: Sequence[Lane]
+    buffers: Sequence[PrefetchBuffer]
 
     @property
     def running(self) -> int:
@@ -30,10 +30,10 @@ class Hands(Protocol):
     def free(self) -> int:
         """Return how many hands have no message waiting for them: as many more would start at once."""
 
-    def want(self, lane: Lane, most: int) -> int:
+    def want(self, buffer: PrefetchBuffer, most: int) -> int:
         """Return how many messages to claim now for a lane, which may have at most `most` hands."""
 
-    def offer(self, lane: Lane) -> None:
+    def offer(self, buffer: PrefetchBuffer) -> None:
         """Tell the hands that leases were put into a lane."""
 
     def close(self, timeout: float) -> None:

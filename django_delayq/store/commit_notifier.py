@@ -21,7 +21,7 @@ SKIP_S = 5.0
 """How long this process leaves everything to the relay after a failure: a hung broker must not cost each commit."""
 
 
-class ShortCut:
+class CommitNotifier:
     """Puts alarms after the commit of the transaction that wrote their rows. It never raises."""
 
     def __init__(self, clock: Timer) -> None:
@@ -42,7 +42,7 @@ class ShortCut:
         if not near:
             return
         hook = last_hook(connection, _Hook)
-        if hook is not None and hook.short_cut is self and len(hook.near) + len(near) <= BATCH:
+        if hook is not None and hook.commit_notifier is self and len(hook.near) + len(near) <= BATCH:
             hook.near += near
             return
         connection.on_commit(_Hook(self, near).after_commit, robust=True)
@@ -76,14 +76,14 @@ class _NearAlarm(NamedTuple):
 class _Hook:
     """The alarms that one transaction, or one savepoint of it, may have to put."""
 
-    def __init__(self, short_cut: ShortCut, near: list[_NearAlarm]) -> None:
-        self.short_cut = short_cut
+    def __init__(self, commit_notifier: CommitNotifier, near: list[_NearAlarm]) -> None:
+        self.commit_notifier = commit_notifier
         self.near = near
 
     def after_commit(self) -> None:
         """Put the alarms that are due soon, as an `on_commit` callback."""
         now = monotonic()
-        self.short_cut.put(_soon([_waited(alarm, now - since) for alarm, since in self.near]))
+        self.commit_notifier.put(_soon([_waited(alarm, now - since) for alarm, since in self.near]))
 
 
 def _waited(alarm: Alarm, seconds: float) -> Alarm:

@@ -21,12 +21,12 @@ from django_delayq.worker.connections import (
     health_checks_are_on,
 )
 from django_delayq.worker.cut_short import cut_short
-from django_delayq.worker.guard import guarded
-from django_delayq.worker.lanes import RUN_S, Lane, Lease
+from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.left_open import SyncThread
-from django_delayq.worker.outcome import Outcome
-from django_delayq.worker.settling import Settling
+from django_delayq.worker.log_exceptions import guarded
+from django_delayq.worker.prefetch import RUN_S, Lease, PrefetchBuffer
+from django_delayq.worker.settler import Settler
 
 CONCURRENCY = 100
 """How many messages of a key run at once where its handler doesn't say."""
@@ -34,15 +34,20 @@ GRACE_S = 5.0
 """How long a cancelled handler may take to end before its lease is given up."""
 
 
-class AsyncHands:
+class AsyncioExecutor:
     """Runs the messages of all its lanes as tasks; a time-out or a lost lease cancels the task."""
 
     def __init__(
-        self, lanes: Sequence[Lane], leases: Leases, settling: Settling, outcome: Outcome, wake: Callable[[], None]
+        self,
+        buffers: Sequence[PrefetchBuffer],
+        leases: Leases,
+        settler: Settler,
+        outcome: AttemptEvents,
+        wake: Callable[[], None],
     ) -> None:
-        self.lanes = lanes
+        self.buffers = buffers
         self._leases = leases
-        self._settling = settling
+        self._settler = settler
         self._outcome = outcome
         self._wake = wake
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,29 +62,29 @@ class AsyncHands:
     @property
     def running(self) -> int:
         """Return how many messages run."""
-        return sum(lane.active for lane in self.lanes)
+        return sum(buffer.active for buffer in self.buffers)
 
     @property
     def most(self) -> int:
         """Return how many messages run at most: no lane takes anything from another."""
-        return sum(lane.concurrency for lane in self.lanes)
+        return sum(buffer.concurrency for buffer in self.buffers)
 
     @property
     def free(self) -> int:
         """Return more tasks than a claim gives: only the concurrency of its lane limits a message."""
         return BATCH
 
-    def want(self, lane: Lane, most: int) -> int:
+    def want(self, buffer: PrefetchBuffer, most: int) -> int:
         """Return how many messages to claim now for a lane, which may have at most `most` tasks."""
-        lane.unmet = True  # until the claim has answered: a task that ends meanwhile asks for another
-        return lane.want(BATCH, most)
+        buffer.unmet = True  # until the claim has answered: a task that ends meanwhile asks for another
+        return buffer.want(BATCH, most)
 
-    def offer(self, lane: Lane) -> None:
+    def offer(self, buffer: PrefetchBuffer) -> None:
         """Start the leases that were put into a lane."""
         if self._loop is None:
             self._loop = self._start_loop()
         if self._loop is not None:  # else what is not started is given back within a second
-            self._loop.call_soon_threadsafe(self._fill, self._loop, lane)
+            self._loop.call_soon_threadsafe(self._fill, self._loop, buffer)
 
     def close(self, timeout: float) -> None:
         """End the event loop."""
@@ -101,47 +106,47 @@ class AsyncHands:
         self._thread = thread
         return loop
 
-    def _fill(self, loop: asyncio.AbstractEventLoop, lane: Lane) -> None:
-        while lane.active < lane.concurrency:
+    def _fill(self, loop: asyncio.AbstractEventLoop, buffer: PrefetchBuffer) -> None:
+        while buffer.active < buffer.concurrency:
             try:
-                lease = lane.leases.popleft()
+                lease = buffer.leases.popleft()
             except IndexError:
                 return
-            if lane.waiting <= lane.low:
-                lane.low = -1
+            if buffer.waiting <= buffer.low:
+                buffer.low = -1
                 self._wake()
             if not lease.is_held():
-                self._settling.release([lease])  # another worker's by now, unless none could ask
+                self._settler.release([lease])  # another worker's by now, unless none could ask
                 continue
-            lane.active += 1
-            task = loop.create_task(self._run(loop, lane, lease))
+            buffer.active += 1
+            task = loop.create_task(self._run(loop, buffer, lease))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, loop: asyncio.AbstractEventLoop, lane: Lane, lease: Lease) -> None:
+    async def _run(self, loop: asyncio.AbstractEventLoop, buffer: PrefetchBuffer, lease: Lease) -> None:
         lease.started_at = monotonic()
         try:
             transition = await self._attempt(loop, lease)
             seconds = monotonic() - lease.started_at
-            lane.note_run(1, seconds)
+            buffer.note_run(1, seconds)
             lease.ended = True
             if transition is None:
                 self._leases.remove([lease])
             else:
-                self._settling.add(lease, transition, urgent=seconds >= RUN_S)
+                self._settler.add(lease, transition, urgent=seconds >= RUN_S)
         except BaseException:  # what a handler raises is caught where it runs; this is for the code around it
             logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
             self._leases.remove([lease])
         finally:
             lease.ended = True
-            lane.active -= 1
-            self._fill(loop, lane)
-            if lane.unmet:
+            buffer.active -= 1
+            self._fill(loop, buffer)
+            if buffer.unmet:
                 self._wake()
 
     async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Transition | None:
         """Run a message, and return how its lease ends; None lets it lapse."""
-        claimed, handler = lease.claimed, lease.lane.handler
+        claimed, handler = lease.claimed, lease.buffer.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.tell_held)
         if not isinstance(begun, Message):
             await self._outcome.aended(lease, begun, None, None)
@@ -169,7 +174,7 @@ class AsyncHands:
         lease.abandon = partial(loop.call_soon_threadsafe, _cancel, lease, task)
         exception: BaseException | None
         if lease.tell_held():
-            exception = await attempt.run_async(lease.lane.handler, message, self._sync_thread.watch())
+            exception = await attempt.run_async(lease.buffer.handler, message, self._sync_thread.watch())
         else:  # lost when there was nothing to abandon yet
             exception = LeaseLost("Its lease was lost before it started.")
         lease.abandon = None
@@ -189,7 +194,7 @@ class AsyncHands:
         if lease in self._timed_out:
             logger.error(
                 "Message %r (%s) timed out and takes no notice of being cancelled; its lease is given up.",
-                lease.claimed.id, lease.lane.handler.key, extra={"id": lease.claimed.id},
+                lease.claimed.id, lease.buffer.handler.key, extra={"id": lease.claimed.id},
             )  # fmt: skip
             self._leases.lose([lease])
 

@@ -9,8 +9,8 @@ from django_delayq.brokers.base import BuriedInfo
 from django_delayq.support.logging import logger
 
 
-class Unrun:
-    """Reports them as `Outcome` does attempts: a log line with the id and, for a buried one, `message_failed`."""
+class UnstartedEvents:
+    """Reports them as `AttemptEvents` does attempts: a log line with the id and, for a buried one, `message_failed`."""
 
     def __init__(self, using: str, worker: str, handlers: Mapping[str, Handler[Any, Any]]) -> None:
         self._using = using

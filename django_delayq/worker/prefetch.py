@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import Ask, Claimed
+from django_delayq.brokers.base import Claimed, PermitRequest
 
 RUN_S = 0.020
 """A hand leaves its lane after this long, and a lane holds about this much work for each of its hands."""
@@ -24,7 +24,7 @@ class Lease:
     """
 
     claimed: Claimed
-    lane: "Lane"
+    buffer: "PrefetchBuffer"
     claimed_at: float
     held_until: float
     clock_ms: float
@@ -42,7 +42,7 @@ class Lease:
     overdue: bool = False
     abandon: Callable[[], object] | None = None
     """Stops the handler, where that can be done."""
-    ask: Ask | None = None
+    ask: PermitRequest | None = None
     """The request by which it got its permits, where its handler has limits."""
 
     def is_held(self) -> bool:
@@ -76,7 +76,7 @@ class Lease:
         """Return how long the handler may run."""
         header = self.claimed.header
         of_message = header.timeout_ms if header else None
-        return (self.lane.handler.timeout_ms if of_message is None else of_message) / 1000
+        return (self.buffer.handler.timeout_ms if of_message is None else of_message) / 1000
 
     def is_over_time(self) -> bool:
         """Return whether the handler has run for longer than it may."""
@@ -84,7 +84,7 @@ class Lease:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class PrefetchBuffer:
     """One handler's place in this process: the leases that wait for its hands, and its pace."""
 
     handler: Handler[Any, Any]
@@ -186,28 +186,28 @@ class Lane:
         self.unmet = filled or left
 
 
-def take_unstarted(lane: Lane, claimed_before: float) -> list[Lease]:
+def take_unstarted(buffer: PrefetchBuffer, claimed_before: float) -> list[Lease]:
     """Take out the leases that were claimed before `claimed_before` and that no hand has started."""
     taken = []
-    while lane.leases:
+    while buffer.leases:
         try:
-            lease = lane.leases.popleft()
+            lease = buffer.leases.popleft()
         except IndexError:  # a hand was faster
             break
         if lease.claimed_at >= claimed_before:
-            lane.leases.appendleft(lease)
+            buffer.leases.appendleft(lease)
             break
         taken.append(lease)
     return taken
 
 
-def take_paused(lane: Lane, is_paused: Callable[[str, str], bool]) -> list[Lease]:
+def take_paused(buffer: PrefetchBuffer, is_paused: Callable[[str, str], bool]) -> list[Lease]:
     """Take out the leases of paused queues and keys that no hand has started."""
     taken = []
-    for lease in list(lane.leases):
+    for lease in list(buffer.leases):
         header = lease.claimed.header
         if header is not None and is_paused(header.queue, header.key):
             with contextlib.suppress(ValueError):  # a hand was faster
-                lane.leases.remove(lease)
+                buffer.leases.remove(lease)
                 taken.append(lease)
     return taken

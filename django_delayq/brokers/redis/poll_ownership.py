@@ -32,7 +32,7 @@ OTHERS_S = 30.0
 """How long every other worker leaves a shard alone, at most."""
 
 
-class Owners:
+class PollOwnership:
     """One worker's knowledge of the others.
 
     It polls everywhere until it has announced itself, and while it does not hear what is published.

@@ -3,19 +3,19 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import Want
+from django_delayq.brokers.base import ClaimRequest
 from django_delayq.brokers.redis.claims import MOST
 from django_delayq.brokers.redis.keys import set_name
 
 
-class Hands:
+class Demand:
     """The remaining demand of each wait set, and `left`, how many may be given in all.
 
     That is as many as one call gives, because a set that gives less than it was asked for thereby shows that it has no
     more. A set may be wanted twice.
     """
 
-    def __init__(self, wants: Sequence[Want]) -> None:
+    def __init__(self, wants: Sequence[ClaimRequest]) -> None:
         counts: dict[str, int] = {}  # Counter adds slowly, and many queues of many handlers are 10,000 sets
         at_once: dict[str, int] = {}
         self._sets: dict[str, tuple[str, str]] = {}
@@ -38,13 +38,13 @@ class Hands:
         """Return the rank of a set among those wanted: where a call can't give all, the first come first."""
         return self._ranks[name]
 
-    def wants(self) -> list[Want]:
+    def wants(self) -> list[ClaimRequest]:
         """Return all that is wanted, each set once."""
         return [self.share(name, 0, 1) for name in self._sets]
 
-    def share(self, name: str, nth: int, of: int) -> Want:
+    def share(self, name: str, nth: int, of: int) -> ClaimRequest:
         """Return the `nth` of `of` even shares of what is wanted of a set."""
-        return Want(*self._sets[name], _part(self._counts[name], nth, of), _part(self._at_once[name], nth, of))
+        return ClaimRequest(*self._sets[name], _part(self._counts[name], nth, of), _part(self._at_once[name], nth, of))
 
     def fill(self, name: str, count: int) -> None:
         """Note that a set gave `count`."""

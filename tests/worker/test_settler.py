@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerRefused, BrokerUnavailable, Message
-from django_delayq.brokers.base import Claimed, SettleAction, Transition, Want
+from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction, Transition
 from django_delayq.core.errors import StoreUnavailable
 from django_delayq.core.message import State
-from django_delayq.worker import settling as settling_module
-from django_delayq.worker.lanes import Lane, Lease
+from django_delayq.worker import settler as settling_module
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage import Outage
-from django_delayq.worker.settling import Settling
+from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.settler import Settler
 from tests.brokers.rig import end_of, settlement
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
@@ -83,16 +83,16 @@ def test_a_batch_gathers_until_something_is_urgent(monkeypatch: pytest.MonkeyPat
     rig.broker.failures, rig.broker.batches = [], []
     rig.send(*map(str, range(50)))
     rig.broker.advance(1)
-    claims = rig.broker.claim([Want("default", "k", 50)], lease_ms=60_000, worker="w")
-    outage = Outage()
-    settling = Settling(rig.broker, Leases(rig.broker, 60_000, outage), outage)
-    settling.start()
-    lane = Lane(make_handler(nothing), [("default", "k")], 1)
+    claims = rig.broker.claim([ClaimRequest("default", "k", 50)], lease_ms=60_000, worker="w")
+    outage_log = OutageLog()
+    settler = Settler(rig.broker, Leases(rig.broker, 60_000, outage_log), outage_log)
+    settler.start()
+    buffer = PrefetchBuffer(make_handler(nothing), [("default", "k")], 1)
     for claimed in claims.messages:
-        lease = Lease(claimed, lane, 0.0, math.inf, 0.0)
-        settling.add(lease, settlement(claimed, SettleAction.FINISH), urgent=claimed is claims.messages[-1])
+        lease = Lease(claimed, buffer, 0.0, math.inf, 0.0)
+        settler.add(lease, settlement(claimed, SettleAction.FINISH), urgent=claimed is claims.messages[-1])
     rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 50)
-    settling.close(PATIENCE_S)
+    settler.close(PATIENCE_S)
     assert rig.broker.batches == [50]
 
 
@@ -133,18 +133,20 @@ def test_a_settlement_whose_lease_could_not_be_renewed_is_for_the_broker_to_judg
     rig = Rig()
     rig.send("a")
     rig.broker.advance(1)
-    claim = partial(rig.broker.claim, [Want("default", "k", 1)], worker="w")
+    claim = partial(rig.broker.claim, [ClaimRequest("default", "k", 1)], worker="w")
     (claimed,) = claim(lease_ms=1_000).messages
     if is_taken:
         rig.broker.advance(1_000)
         rig.broker.upkeep(lease_ms=1_000)
         claim(lease_ms=60_000)
-    outage = Outage()
-    settling = Settling(rig.broker, Leases(rig.broker, 60_000, outage), outage)
-    lease = Lease(claimed, Lane(make_handler(nothing), [("default", "k")], 1), 0.0, held_until=0.0, clock_ms=0.0)
-    settling.add(lease, settlement(claimed, SettleAction.FINISH))
-    settling.start()
-    settling.close(PATIENCE_S)
+    outage_log = OutageLog()
+    settler = Settler(rig.broker, Leases(rig.broker, 60_000, outage_log), outage_log)
+    lease = Lease(
+        claimed, PrefetchBuffer(make_handler(nothing), [("default", "k")], 1), 0.0, held_until=0.0, clock_ms=0.0
+    )
+    settler.add(lease, settlement(claimed, SettleAction.FINISH))
+    settler.start()
+    settler.close(PATIENCE_S)
     assert rig.broker.counts().totals["finished"] == int(not is_taken)
     assert ("overrun" in caplog.text) == is_taken
     assert "runs again" not in caplog.text  # another may have finished it, or it may start only once
@@ -152,15 +154,15 @@ def test_a_settlement_whose_lease_could_not_be_renewed_is_for_the_broker_to_judg
 
 def test_who_is_refused_is_sent_to_explain(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(broker_class=WatchedBroker)
-    outage = Outage()
-    settling = Settling(rig.broker, Leases(rig.broker, 60_000, outage), outage)
-    lane = Lane(make_handler(nothing), [("default", "k")], 1)
-    settling.add(
-        Lease(Claimed("a", 1, 0, None, b""), lane, 0.0, held_until=0.0, clock_ms=0.0),
+    outage_log = OutageLog()
+    settler = Settler(rig.broker, Leases(rig.broker, 60_000, outage_log), outage_log)
+    buffer = PrefetchBuffer(make_handler(nothing), [("default", "k")], 1)
+    settler.add(
+        Lease(Claimed("a", 1, 0, None, b""), buffer, 0.0, held_until=0.0, clock_ms=0.0),
         end_of("a", 1, SettleAction.FINISH, "default", "k"),
     )
-    settling.start()
-    settling.close(PATIENCE_S)
+    settler.start()
+    settler.close(PATIENCE_S)
     assert "overrun: message 'a'" in caplog.text
     assert "delayq explain" in caplog.text
 
@@ -255,12 +257,12 @@ def test_the_crash_that_buries_a_message_counts_as_a_bury(crashes: int, counted:
     rig = Rig()
     rig.send("a")
     rig.broker.advance(1)
-    (claimed,) = rig.broker.claim([Want("default", "k", 1)], lease_ms=60_000, worker="w").messages
+    (claimed,) = rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=60_000, worker="w").messages
     claimed.crashes = crashes
-    outage = Outage()
-    settling = Settling(rig.broker, Leases(rig.broker, 60_000, outage), outage)
-    lease = Lease(claimed, Lane(make_handler(nothing), [("default", "k")], 1), 0.0, math.inf, 0.0)
-    settling.add(lease, settlement(claimed, SettleAction.CRASH, error="died"))
-    settling.start()
-    settling.close(PATIENCE_S)
-    assert settling.counts == {counted: 1}
+    outage_log = OutageLog()
+    settler = Settler(rig.broker, Leases(rig.broker, 60_000, outage_log), outage_log)
+    lease = Lease(claimed, PrefetchBuffer(make_handler(nothing), [("default", "k")], 1), 0.0, math.inf, 0.0)
+    settler.add(lease, settlement(claimed, SettleAction.CRASH, error="died"))
+    settler.start()
+    settler.close(PATIENCE_S)
+    assert settler.counts == {counted: 1}

@@ -11,8 +11,8 @@ from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from django_delayq.brokers.redis.cluster import Cluster
 from django_delayq.brokers.redis.locations import Address, Location
-from django_delayq.brokers.redis.patience import BUDGET as BUDGET, Lost as Lost, Patience
-from django_delayq.brokers.redis.replies import Passing, as_ours
+from django_delayq.brokers.redis.replies import TransientError, as_ours
+from django_delayq.brokers.redis.retry_budget import BUDGET as BUDGET, Lost as Lost, RetryBudget
 from django_delayq.brokers.redis.scripts import Call, Operation, Replies, proceed
 from django_delayq.brokers.redis.server import FAULTS, Sent, Server
 from django_delayq.core.errors import BrokerUnavailable
@@ -20,13 +20,13 @@ from django_delayq.core.errors import BrokerUnavailable
 R = TypeVar("R")
 
 
-class Exchange(Protocol):
+class Transport(Protocol):
     """The transport of a round trip: it makes the calls until they are answered or the patience is over."""
 
-    def begin(self, calls: list[Call], patience: Patience) -> Callable[[], Replies]:
+    def begin(self, calls: list[Call], patience: RetryBudget) -> Callable[[], Replies]:
         """Send the calls. The returned function waits for the replies, and makes the calls again if need be."""
 
-    async def ask(self, calls: list[Call], patience: Patience) -> Replies:
+    async def ask(self, calls: list[Call], patience: RetryBudget) -> Replies:
         """Send the calls and wait for the replies, on the running loop."""
 
     def connect(self, timeout: float) -> AbstractConnection:
@@ -48,11 +48,11 @@ class Exchange(Protocol):
         """Close the idle connections."""
 
 
-class Links:
+class Client:
     """The client of a broker: it runs the broker's operations."""
 
     def __init__(self, location: Location) -> None:
-        self._exchange: Exchange = Cluster(location) if location.nodes else OneServer(location)
+        self._exchange: Transport = Cluster(location) if location.nodes else OneServer(location)
         self.place_of = self._exchange.place_of
         self.shown_at = self._exchange.shown_at
         self.unbroken_s = self._exchange.unbroken_s
@@ -69,35 +69,35 @@ class Links:
 
     def begin(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> Callable[[], R]:
         """Send an operation's first calls. The returned function waits for the replies and runs it to its end."""
-        patience = Patience(budget, lost)
+        patience = RetryBudget(budget, lost)
         try:
             calls = next(operation)
         except StopIteration as stop:  # it had nothing to ask
             return partial(_same, stop.value)
         return partial(self._end, operation, self._exchange.begin(calls, patience), patience)
 
-    def _end(self, operation: Operation[R], answered: Callable[[], Replies], patience: Patience) -> R:
+    def _end(self, operation: Operation[R], answered: Callable[[], Replies], patience: RetryBudget) -> R:
         try:
             while True:
                 calls = proceed(operation, answered())
                 answered = self._exchange.begin(calls, patience)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
-        except Passing as error:  # the operation's own
+        except TransientError as error:  # the operation's own
             raise patience.lost(str(error)) from None
         finally:
             operation.close()
 
     async def arun(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
         """Run an operation like `run`, on async connections of the running loop."""
-        patience = Patience(budget, lost)
+        patience = RetryBudget(budget, lost)
         try:
             calls = next(operation)
             while True:
                 calls = proceed(operation, await self._exchange.ask(calls, patience))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
-        except Passing as error:  # the operation's own
+        except TransientError as error:  # the operation's own
             raise patience.lost(str(error)) from None
         finally:
             operation.close()
@@ -119,7 +119,7 @@ class OneServer:
         self.connect = self._server.connect
         self.close = self._server.close
 
-    def begin(self, calls: list[Call], patience: Patience) -> Callable[[], Replies]:
+    def begin(self, calls: list[Call], patience: RetryBudget) -> Callable[[], Replies]:
         patience.begin()
         return partial(self._end, calls, self._server.send(calls, patience), patience)
 
@@ -136,7 +136,7 @@ class OneServer:
     def hear(self, key: str, identity: bytes) -> None:
         self._server.contact.hear(identity)
 
-    def _end(self, calls: list[Call], sent: Sent, patience: Patience) -> Replies:
+    def _end(self, calls: list[Call], sent: Sent, patience: RetryBudget) -> Replies:
         try:
             return Replies(self._heard(calls, self._server.receive(calls, sent, patience)))
         except FAULTS as error:
@@ -147,14 +147,14 @@ class OneServer:
             except FAULTS as error:
                 self._pause_after(error, patience, is_new=True)
 
-    def _pause_after(self, error: Exception, patience: Patience, *, is_new: bool) -> None:
+    def _pause_after(self, error: Exception, patience: RetryBudget, *, is_new: bool) -> None:
         self.close()  # what ended one connection has likely ended them all
         ours = as_ours(error, self._server.shown)
-        if isinstance(ours, Passing) and (is_new or isinstance(error, RedisTimeoutError)):
+        if isinstance(ours, TransientError) and (is_new or isinstance(error, RedisTimeoutError)):
             self._server.contact.lose()
         time.sleep(patience.pause_after(ours))
 
-    async def ask(self, calls: list[Call], patience: Patience) -> Replies:
+    async def ask(self, calls: list[Call], patience: RetryBudget) -> Replies:
         patience.begin()
         try:
             return Replies(self._checked(calls, await self._server.attempt(calls)))

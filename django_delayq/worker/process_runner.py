@@ -14,10 +14,10 @@ from django_delayq.worker import attempt
 from django_delayq.worker.batches import Batch
 from django_delayq.worker.children import Child, ChildDiedError, ChildGaveUpError, ChildUnavailableError
 from django_delayq.worker.cut_short import cut_short
+from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.exactly_once import was_committed
-from django_delayq.worker.hands import Work
-from django_delayq.worker.lanes import Lane, Lease
-from django_delayq.worker.outcome import Outcome
+from django_delayq.worker.executor import Work
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.turns import Turns
 
 RESTART_PAUSE_S = 1.0
@@ -26,25 +26,25 @@ RESTART_PAUSE_S = 1.0
 
 @contextmanager
 def in_child(
-    worker: str, using: str, outcome: Outcome, max_memory: int | None, most: int, turns: Turns
+    worker: str, using: str, outcome: AttemptEvents, max_memory: int | None, most: int, turns: Turns
 ) -> Iterator[Work]:
     """Yield a way to work for one thread of `most`, in a child process.
 
     The child starts with the first message, and again after each death. A child that takes more than `max_memory` bytes
     after a message is ended, too.
     """
-    hand = ChildHand(worker, using, outcome, max_memory, most, turns)
+    hand = ProcessRunner(worker, using, outcome, max_memory, most, turns)
     try:
         yield hand.work
     finally:
         hand.close()
 
 
-class ChildHand:
+class ProcessRunner:
     """Keeps one child process."""
 
     def __init__(
-        self, worker: str, using: str, outcome: Outcome, max_memory: int | None, most: int, turns: Turns
+        self, worker: str, using: str, outcome: AttemptEvents, max_memory: int | None, most: int, turns: Turns
     ) -> None:
         self._worker = worker
         self._using = using
@@ -54,10 +54,10 @@ class ChildHand:
         self._turns = turns
         self._child: Child | None = None
 
-    def work(self, lane: Lane) -> tuple[int, float]:
+    def work(self, buffer: PrefetchBuffer) -> tuple[int, float]:
         """Have the child run a batch of a lane. If it dies of a message, only that message is charged with a crash."""
         self._discard_dead()
-        batch = Batch(lane, self._turns, self._most)
+        batch = Batch(buffer, self._turns, self._most)
         batch.fill(BATCH if self._child else 1)  # a child takes a while to start, and other hands may be free
         if not batch.left:
             return 0, 0.0
@@ -104,7 +104,7 @@ class ChildHand:
             batch.put_back()
 
     def _transition_of(self, lease: Lease, ending: BaseException) -> Transition | None:
-        claimed, handler = lease.claimed, lease.lane.handler
+        claimed, handler = lease.claimed, lease.buffer.handler
         started_ms = lease.ms_of(lease.started_at)
         exception: BaseException | None = ending
         match ending:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from time import monotonic, sleep
 
-from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claims, Pair, Want, pages
+from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, ClaimRequest, Claims, Pair, pages
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claims
 from django_delayq.store.database import Database
-from django_delayq.store.pairs import waiting_pairs
+from django_delayq.store.distinct_pairs import waiting_pairs
 from django_delayq.store.rows import UNHELD
 
 EVERY_S = 1.0
@@ -19,7 +19,7 @@ SETS = 50
 """The most sets that one statement looks at."""
 
 
-class Feed:
+class Polling:
     """Claims from the tables alone: for each (queue, key) once a second, and at once after a full batch of it."""
 
     def __init__(self, database: Database) -> None:
@@ -28,7 +28,7 @@ class Feed:
         self._next_at = 0.0
         self._woken = threading.Event()
 
-    def claim(self, wants: Sequence[Want], lease_ms: int, worker: str) -> Claims:
+    def claim(self, wants: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
         """Claim as the broker does."""
         now = monotonic()
         asked = [want for want in wants if self._due_at.get((want.queue, want.key), 0.0) <= now]
@@ -63,18 +63,20 @@ class Feed:
         self._woken.set()
 
 
-def _pair_of(want: Want) -> Pair:
+def _pair_of(want: ClaimRequest) -> Pair:
     return want.queue, want.key
 
 
-def claim_due(database: Database, wants: Sequence[Want], lease_ms: int, worker: str) -> tuple[Claims, set[Pair]]:
+def claim_due(
+    database: Database, wants: Sequence[ClaimRequest], lease_ms: int, worker: str
+) -> tuple[Claims, set[Pair]]:
     """Lease what is due, and return the wanted pairs of which there may be more."""
     alarms, full = due(database, wants)
     rows = claims.claim(database, alarms, wants, lease_ms, worker, from_alarms=False)
     return Claims(rows.messages, [], rows.now_ms, None, buried=rows.buried), full
 
 
-def claim_until_none(database: Database, wants: Sequence[Want], lease_ms: int, worker: str) -> Claims:
+def claim_until_none(database: Database, wants: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
     """Lease what is due, for a caller who stops when there is none.
 
     Rows that others hold are waited for, a second at most.
@@ -91,7 +93,7 @@ def claim_until_none(database: Database, wants: Sequence[Want], lease_ms: int, w
 
 
 def due(
-    database: Database, wants: Sequence[Want], late_ms: int = 0, lock: str | None = None
+    database: Database, wants: Sequence[ClaimRequest], late_ms: int = 0, lock: str | None = None
 ) -> tuple[list[Alarm], set[Pair]]:
     """Return alarms for what a claim of rows would lease, at most `BATCH`, and the pairs of which there may be more.
 

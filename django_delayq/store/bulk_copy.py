@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import IntegrityError
 
-from django_delayq.brokers.base import Header, Put
+from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.core import codec
 from django_delayq.store.database import Database
 from django_delayq.store.postgresql import header_as, insert_from
@@ -44,7 +44,7 @@ def can_copy(database: Database) -> bool:
     return hasattr(database.connection.connection, "pipeline")  # psycopg2 has another `copy`
 
 
-def copy_new(database: Database, puts: Sequence[Put]) -> int:
+def copy_new(database: Database, puts: Sequence[NewMessage]) -> int:
     """Insert as `copy_once` does, messages that are most probably new: it takes PostgreSQL two thirds of the time.
 
     Where an id waits or runs, the COPY does nothing, and `copy_once` takes over. So don't call it in a transaction.
@@ -55,7 +55,7 @@ def copy_new(database: Database, puts: Sequence[Put]) -> int:
         return copy_once(database, puts)
 
 
-def _copy_new(database: Database, puts: Sequence[Put]) -> int:
+def _copy_new(database: Database, puts: Sequence[NewMessage]) -> int:
     clock = f"{database.dialect.now}, {database.dialect.now_up}"
     ((now_ms, up_ms, *_),) = database.rows(f"SELECT {clock}, {_BY_INDEX}")
     _copy(database, _STRAIGHT, _lines(database.alias, puts, now_ms, up_ms))
@@ -65,7 +65,7 @@ def _copy_new(database: Database, puts: Sequence[Put]) -> int:
     return len(puts) - len(ended)
 
 
-def _lines(alias: str, puts: Sequence[Put], now_ms: int, up_ms: int) -> str:
+def _lines(alias: str, puts: Sequence[NewMessage], now_ms: int, up_ms: int) -> str:
     """Return the rows as COPY reads them, in the order of ids: two jobs with the same ones then can't deadlock."""
     rests: dict[int, str] = {}
     lines = []
@@ -99,7 +99,7 @@ def _ended(database: Database, ids: Sequence[str]) -> list[str]:
     return [id for (id,) in rows]
 
 
-def copy_once(database: Database, puts: Sequence[Put]) -> int:
+def copy_once(database: Database, puts: Sequence[NewMessage]) -> int:
     """Insert as `once.put_once` does, in four statements. Returns how many were inserted.
 
     It takes as many messages as memory holds.
@@ -107,7 +107,7 @@ def copy_once(database: Database, puts: Sequence[Put]) -> int:
     return database.transaction(lambda: _copy_once(database, puts))
 
 
-def _copy_once(database: Database, puts: Sequence[Put]) -> int:
+def _copy_once(database: Database, puts: Sequence[NewMessage]) -> int:
     database.rows(_WITHOUT_JIT)
     database.changed(_CREATE)
     lines, kinds = _staged(puts)
@@ -120,7 +120,7 @@ def _copy_once(database: Database, puts: Sequence[Put]) -> int:
     return int(count) - (_take_back(database, first, last) if count else 0)
 
 
-def _staged(puts: Sequence[Put]) -> tuple[str, list[dict[str, Any]]]:
+def _staged(puts: Sequence[NewMessage]) -> tuple[str, list[dict[str, Any]]]:
     """Return the staging table as COPY reads it, and the kinds."""
     numbers: dict[int, int] = {}
     kinds: list[dict[str, Any]] = []

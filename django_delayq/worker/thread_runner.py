@@ -15,28 +15,28 @@ from django_delayq.worker.connections import (
     health_checks_are_on,
 )
 from django_delayq.worker.cut_short import cut_short
-from django_delayq.worker.guard import guarded
-from django_delayq.worker.hands import Run
-from django_delayq.worker.lanes import Lease
-from django_delayq.worker.outcome import Outcome
+from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.executor import Run
+from django_delayq.worker.log_exceptions import guarded
+from django_delayq.worker.prefetch import Lease
 
 CHECK_EVERY_S = 1.0
 """A look at the connections costs as much as a small handler; each thread takes one this often, and after a failure."""
 
 
 @contextmanager
-def in_thread(database: str, outcome: Outcome) -> Iterator[Run]:
+def in_thread(database: str, outcome: AttemptEvents) -> Iterator[Run]:
     """Yield a way to run messages for one thread; close the thread's database connections at the end."""
     try:
-        yield ThreadHand(database, outcome).run
+        yield ThreadRunner(database, outcome).run
     finally:
         connections.close_all()
 
 
-class ThreadHand:
+class ThreadRunner:
     """Runs messages in its caller's thread."""
 
-    def __init__(self, database: str, outcome: Outcome) -> None:
+    def __init__(self, database: str, outcome: AttemptEvents) -> None:
         self._database = database
         self._outcome = outcome
         self._check_every_s = 0.0 if health_checks_are_on() else CHECK_EVERY_S
@@ -47,7 +47,7 @@ class ThreadHand:
         if lease.started_at >= self._check_at:
             self._check_at = lease.started_at + self._check_every_s
             guarded(close_stale_connections)
-        claimed, handler = lease.claimed, lease.lane.handler
+        claimed, handler = lease.claimed, lease.buffer.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.tell_held)
         if not isinstance(begun, Message):
             self._outcome.ended(lease, begun, None, None)

@@ -13,10 +13,10 @@ from django_delayq.core import transitions
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt, failure
-from django_delayq.worker.guard import guarded
-from django_delayq.worker.lanes import Lease
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage import Outage, waits
+from django_delayq.worker.log_exceptions import guarded
+from django_delayq.worker.outage_log import OutageLog, waits
+from django_delayq.worker.prefetch import Lease
 from django_delayq.worker.slots import give_back_slots
 
 LINGER_S = 0.050
@@ -38,13 +38,15 @@ class Refused(NamedTuple):
     at: float
 
 
-class Settling:
+class Settler:
     """Takes settlements from every hand, and sends them within 50 ms or 100 messages."""
 
-    def __init__(self, broker: Broker, leases: Leases, outage: Outage, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, broker: Broker, leases: Leases, outage_log: OutageLog, wake: Callable[[], None] = lambda: None
+    ) -> None:
         self._broker = broker
         self._leases = leases
-        self._outage = outage
+        self._outage_log = outage_log
         self._wake = wake
         self._ended: deque[Settlement] = deque()
         self._passed_over: list[Settlement] = []
@@ -144,7 +146,7 @@ class Settling:
     def _fail(self, lease: Lease, transition: Transition, error: Exception) -> None:
         """Count an attempt as failed whose end is refused for good, lest its message run for ever."""
         then = "Its lease is left to lapse."
-        for instead in attempt.in_place_of(transition, lease.claimed, lease.lane.handler, error):
+        for instead in attempt.in_place_of(transition, lease.claimed, lease.buffer.handler, error):
             with suppress(Exception):  # then the next is tried
                 self._send([(lease, instead)])
                 then = f"Its attempt counts as failed ({instead.action.value})."
@@ -160,11 +162,11 @@ class Settling:
             try:
                 settled = self._broker.settle([transition for _, transition in batch])
             except BrokerUnavailable as error:  # the ends must be sent, however late
-                self._outage.begin("settling", error)
+                self._outage_log.begin("settling", error)
                 repeated = True
                 sleep(next(backoff))
                 continue
-            self._outage.end("settling")
+            self._outage_log.end("settling")
             answers = list(zip(batch, settled, strict=True))
             self._passed_over += [ended for ended, was_held in answers if was_held is None]
             over = [lease for (lease, _), was_held in answers if was_held is not None]
