@@ -63,7 +63,7 @@ class StoredSite:
             raise TypeError(f"{broker!r} is no store.")
         with self.client() as client:
             while client.execute(UNPLACED, [HORIZON_MS]).fetchone():
-                if not relay(broker.database, broker.clock, HORIZON_MS):
+                if not relay(broker.database, broker.timer, HORIZON_MS):
                     time.sleep(0.1)  # what was due within a second it leaves to the short cut
 
     def fill_due(self, count: int) -> None:

@@ -124,7 +124,7 @@ def _check_clocks(alias: Alias) -> Iterator[CheckMessage]:
         return
     before_ms = broker.database.now_ms()
     try:
-        now_ms = broker.clock.report().now_ms
+        now_ms = broker.timer.report().now_ms
     except DelayqError:
         return  # one that is away has no clock to compare, and a deploy need not wait for it
     skew_ms = 0 if now_ms is None else clock_skew.skew(now_ms, before_ms, broker.database.now_ms())

@@ -61,7 +61,7 @@ def _explain_row(broker: StoredBroker, id: str, using: str) -> Explanation | Non
     header = story.info.header
     alarms = None
     try:
-        if lists_alarms(broker.clock):
+        if lists_alarms(broker.timer):
             alarms = tuple(broker.find_alarms(header.queue, header.key, [story.pk]))
         workers = broker.workers()
     except DelayqError:  # the row is known without the broker; the workers that ask for its key are not

@@ -157,8 +157,8 @@ def _with_store(broker: StoredBroker, patience_s: float | None, zone: tzinfo) ->
     pauses, workers, server, broker_skew_ms = broker.pauses(), None, None, None
     try:
         before_ms = decides_ms + (time.monotonic_ns() - told_ns) // 1_000_000
-        workers, server, owner = within(patience_s, partial(_worked_by, broker.clock))
-        server.problems += identity.not_ours(get_alias(database.alias), broker.clock, owner, ours)
+        workers, server, owner = within(patience_s, partial(_worked_by, broker.timer))
+        server.problems += identity.not_ours(get_alias(database.alias), broker.timer, owner, ours)
         if server.now_ms is not None:
             after_ms = decides_ms + -((asked_ns - time.monotonic_ns()) // 1_000_000)
             broker_skew_ms = clock_skew.skew(server.now_ms, before_ms, after_ms)

@@ -1,4 +1,4 @@
-"""A broker whose record is the database: the rows decide, and another broker, their clock, says where to look."""
+"""A broker whose record is the database: the rows decide, and a timer says where to look."""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
@@ -67,31 +67,31 @@ from django_delayq.support.validation import did_you_mean
 MANY = 100
 """How many alarms are taken at least, over all pairs whose alarms were all stale."""
 LEFT_ALONE_MS = 60_000
-"""How long messages that the clock carries are kept out of the way of alarms."""
+"""How long messages that the timer carries are kept out of the way of alarms."""
 
 
 class StoredBroker:
-    """See `django_delayq.brokers.base.Broker`. Only rows run: messages that the clock carries are left to it."""
+    """See `django_delayq.brokers.base.Broker`. Only rows run: messages that the timer carries are left to it."""
 
     capabilities = frozenset(Capability) - {Capability.MOVES}  # a shared counter would make every send wait for others
 
-    def __init__(self, alias: Alias, store: Store, clock: Timer) -> None:
+    def __init__(self, alias: Alias, store: Store, timer: Timer) -> None:
         self.check(alias)
         self._alias = alias
-        self.clock = clock
+        self.timer = timer
         self.store = store
         self.database = Database(alias.name, alias.database)
         self.degraded = Degraded(store.degraded_after)
         self._polling = Polling(self.database)
         self.underfilled = Underfilled()
-        self._commit_notifier = CommitNotifier(clock)
-        self._limits = Limits(self.database, clock, self.degraded)
+        self._commit_notifier = CommitNotifier(timer)
+        self._limits = Limits(self.database, timer, self.degraded)
         self._is_fit = False
         self._looked_to = reclaims.BEGIN
         self._met_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
-        self._clock_left_out = False  # by the last claim: the clock waits for what was wanted before
+        self._timer_left_out = False  # by the last claim: the timer waits for what was wanted before
         self.alarms_lost = False
-        """Whether the last upkeep found that the clock may have lost alarms."""
+        """Whether the last upkeep found that the timer may have lost alarms."""
         self.lost_of: frozenset[Pair] = frozenset()
         """The pairs of which it may have lost very many, as a sweep found.
 
@@ -102,7 +102,7 @@ class StoredBroker:
     def check(cls, alias: Alias) -> None:
         """Raise `ImproperlyConfigured` unless the alias's database exists and commits by itself.
 
-        The clock is checked where its class is named.
+        The timer is checked where its class is named.
         """
         database = connections.settings.get(alias.database)
         if database is None:
@@ -119,14 +119,14 @@ class StoredBroker:
 
     @classmethod
     def places(cls, alias: Alias) -> frozenset[str]:
-        """Return no places: the clock's are listed where its class is named."""
+        """Return no places: the timer's are listed where its class is named."""
         return frozenset()
 
     def open(self) -> None:
-        self.clock.open()
+        self.timer.open()
 
     def close(self) -> None:
-        self.clock.close()
+        self.timer.close()
 
     # Messages in
 
@@ -144,25 +144,25 @@ class StoredBroker:
         return await sync_to_async(self.put)(puts_, on_conflict)
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
-        self.clock.put_alarms(alarms, within_s=within_s)
+        self.timer.put_alarms(alarms, within_s=within_s)
 
     # The worker's moves
 
     def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         self._met_stale = False
         if self.degraded.on:
-            self._clock_left_out = True
+            self._timer_left_out = True
             with self.database.available():
                 found = self._polling.claim(wants, lease_ms, worker)
-            # Leased messages must not wait for the clock, nor be lost if it fails. The next claim asks it.
+            # Leased messages must not wait for the timer, nor be lost if it fails. The next claim asks it.
             if found.messages or found.buried or self.degraded.is_alone:
                 return found
-        found, stale = self._claim_by_clock(wants, lease_ms, worker)
+        found, stale = self._claim_by_timer(wants, lease_ms, worker)
         self._met_stale = bool(stale)
         # An error from here on also fails the next claim, which follows at once. These messages must not be lost.
         if stale:
             with contextlib.suppress(DelayqError):
-                more, stale = self._claim_by_clock(_many(wants, stale), lease_ms, worker)
+                more, stale = self._claim_by_timer(_many(wants, stale), lease_ms, worker)
                 _add(found, more)
         of_table = _those_of(wants, stale | (self.lost_of - _pairs_of(found.messages)))
         if of_table:
@@ -176,16 +176,16 @@ class StoredBroker:
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
         if self.degraded.is_alone:
             return self._polling.due_pairs(pairs)
-        if not self.degraded.away:  # else the claim tells whether the clock is there: that takes more than a look
+        if not self.degraded.away:  # else the claim tells whether the timer is there: that takes more than a look
             with contextlib.suppress(DelayqError):
-                return {*self.clock.due_pairs(pairs), *self.lost_of.intersection(pairs)}
+                return {*self.timer.due_pairs(pairs), *self.lost_of.intersection(pairs)}
         return pairs
 
     def claim_all(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        """Claim as `claim` does, and then from the tables what the clock was not told of, or has lost.
+        """Claim as `claim` does, and then from the tables what the timer was not told of, or has lost.
 
-        It asks the tables only when the clock has no alarm left. Otherwise alarms of rows that are gone, of which the
-        clock may have very many, would stay ahead of the others, each of which would be of a row that the tables just
+        It asks the tables only when the timer has no alarm left. Otherwise alarms of rows that are gone, of which the
+        timer may have very many, would stay ahead of the others, each of which would be of a row that the tables just
         gave.
         """
         buried: list[BuriedInfo] = []
@@ -193,7 +193,7 @@ class StoredBroker:
         found = Claims([], [], 0, None)
         left = [] if self.degraded.on else wants
         while left and not found.messages:
-            found, stale = self._claim_by_clock(left, lease_ms, worker)
+            found, stale = self._claim_by_timer(left, lease_ms, worker)
             buried, ghosts = [*buried, *found.buried], [*ghosts, *found.ghosts]
             left = _many(wants, stale)
         if not found.messages:
@@ -203,15 +203,15 @@ class StoredBroker:
         found.buried, found.ghosts = buried, ghosts
         return found
 
-    def _claim_by_clock(self, wants: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, Set[Pair]]:
-        """Claim what the clock tells of. Also return the pairs for which it gave only stale alarms.
+    def _claim_by_timer(self, wants: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, Set[Pair]]:
+        """Claim what the timer tells of. Also return the pairs for which it gave only stale alarms.
 
         Very many more stale ones may be ahead of what is due: alarms of messages that were cancelled or moved together,
         or that ran from the tables alone; and messages, which are left.
         """
         with self.degraded.asking():
-            found = self.clock.claim(wants, lease_ms=lease_ms, worker=worker)
-        self._clock_left_out = False
+            found = self.timer.claim(wants, lease_ms=lease_ms, worker=worker)
+        self._timer_left_out = False
         if found.away:  # a claim can't tell that nothing is away: it needs no memory
             self.degraded.hear(found.away)
         self._leave(found.messages)
@@ -221,8 +221,8 @@ class StoredBroker:
         except Exception:
             self._forget(found.alarms, found.alarms)  # back to be claimed again: they would lie idle for a lease
             raise
-        # An alarm that a clock which can't be asked did not give may be on its way.
-        may_be_left = found.left or not lists_alarms(self.clock)
+        # An alarm that a timer which can't be asked did not give may be on its way.
+        may_be_left = found.left or not lists_alarms(self.timer)
         self.underfilled.note(wants, found.alarms, rows.messages, left=may_be_left)
         self._forget(rows.over, rows.again)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
@@ -237,9 +237,9 @@ class StoredBroker:
         lease ends.
         """
         readable = [release(claimed, LEFT_ALONE_MS) for claimed in carried if claimed.header]
-        if readable and carries_messages(self.clock):
+        if readable and carries_messages(self.timer):
             with contextlib.suppress(DelayqError), self.degraded.asking():
-                self.clock.settle(readable)
+                self.timer.settle(readable)
 
     def claim_suspect(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():
@@ -254,7 +254,7 @@ class StoredBroker:
         return settled.answers
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
-        self.clock.drop_alarms(alarms, again)
+        self.timer.drop_alarms(alarms, again)
 
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
@@ -268,7 +268,7 @@ class StoredBroker:
         self._limits.give_back(asks)
 
     def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
-        upkept = MaintenanceResult(0) if self.degraded.on else self._upkeep_of_clock(lease_ms)
+        upkept = MaintenanceResult(0) if self.degraded.on else self._upkeep_of_timer(lease_ms)
         with self.database.available():
             if self.database.clock_monitor.waits_for_writes:
                 self.database.prove_writes()
@@ -285,20 +285,20 @@ class StoredBroker:
         upkept.now_ms = now_ms
         return upkept
 
-    def ask_clock(self, *, lease_ms: int) -> None:
-        """Do the clock's own upkeep, which proves that it can be written, and tells whether it may have lost alarms.
+    def ask_timer(self, *, lease_ms: int) -> None:
+        """Do the timer's own upkeep, which proves that it can be written, and tells whether it may have lost alarms.
 
         Raises `PartlyUnavailable` while a part of it is away, and `BrokerRefused` where it is another store's.
         """
-        upkept = self._upkeep_of_clock(lease_ms)
+        upkept = self._upkeep_of_timer(lease_ms)
         if upkept.away:
             raise PartlyUnavailable(upkept.away)
-        self._own_clock()
+        self._own_timer()
 
-    def _upkeep_of_clock(self, lease_ms: int) -> MaintenanceResult:
+    def _upkeep_of_timer(self, lease_ms: int) -> MaintenanceResult:
         try:
             with self.degraded.asking():
-                upkept = self.clock.upkeep(lease_ms=lease_ms)
+                upkept = self.timer.upkeep(lease_ms=lease_ms)
         except BrokerRefused as error:  # until somebody mends it; the rows must not wait for that
             upkept = MaintenanceResult(0, away=str(error))
         self.degraded.hear(upkept.away)
@@ -307,43 +307,43 @@ class StoredBroker:
         return upkept
 
     def owner(self, candidate: str = "") -> str:
-        return self.clock.owner(candidate)
+        return self.timer.owner(candidate)
 
     @property
     def owner_key(self) -> str:
-        return self.clock.owner_key
+        return self.timer.owner_key
 
-    def _own_clock(self) -> None:
-        """Make the clock this store's, where it has no owner after a loss.
+    def _own_timer(self) -> None:
+        """Make the timer this store's, where it has no owner after a loss.
 
         Raises `BrokerRefused` for another store's.
         """
         with self.database.available():
             ours = identity.identify(self.database)
-        if problems := identity.not_ours(self._alias, self.clock, self.clock.owner(ours), ours):
+        if problems := identity.not_ours(self._alias, self.timer, self.timer.owner(ours), ours):
             raise BrokerRefused(problems[0])
 
     def begin_rebuild(self, lock_ms: int) -> bool:
-        return self.clock.begin_rebuild(lock_ms)
+        return self.timer.begin_rebuild(lock_ms)
 
     def end_rebuild(self) -> bool:
-        return self.clock.end_rebuild()
+        return self.timer.end_rebuild()
 
     def wait(self, timeout: float) -> bool:
         if self._met_stale:
             return True
         if self.degraded.is_alone:
             return self._polling.wait(timeout)
-        if self._clock_left_out:
+        if self._timer_left_out:
             return True
         if not self.degraded.on:
-            return self.clock.wait(timeout)
+            return self.timer.wait(timeout)
         rest_s = self._polling.rest_s
-        return self.clock.wait(min(timeout, rest_s)) or rest_s <= timeout
+        return self.timer.wait(min(timeout, rest_s)) or rest_s <= timeout
 
     def wake(self) -> None:
         self._polling.wake()
-        self.clock.wake()
+        self.timer.wake()
 
     def _forget(self, over: Sequence[Alarm], again: Sequence[Alarm]) -> None:
         """Drop claimed alarms, and put again those of rows that still wait.
@@ -353,7 +353,7 @@ class StoredBroker:
         if self.degraded.is_silent or not (over or again):
             return
         with contextlib.suppress(DelayqError), self.degraded.asking():
-            self.clock.drop_alarms(over, again)
+            self.timer.drop_alarms(over, again)
 
     # Moves by id
 
@@ -393,17 +393,17 @@ class StoredBroker:
         check_batch(ids)
         return operations.answers(ids, operations.purge_errors(self.database, ids))
 
-    # Pauses: the tables keep them, the clock tells of them
+    # Pauses: the tables keep them, the timer tells of them
 
     def pause(self, pause: Pause) -> None:
         with self.database.available():
             pauses.pause(self.database, pause)
-        pauses.tell_after_commit(self.database, lambda: self.clock.pause(pause))
+        pauses.tell_after_commit(self.database, lambda: self.timer.pause(pause))
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         with self.database.available():
             resumed = pauses.resume(self.database, queue, key)
-        pauses.tell_after_commit(self.database, lambda: self.clock.resume(queue, key))
+        pauses.tell_after_commit(self.database, lambda: self.timer.resume(queue, key))
         return resumed
 
     def pauses(self) -> list[Pause]:
@@ -412,16 +412,16 @@ class StoredBroker:
 
     @property
     def pauses_heard(self) -> int:
-        # Nobody tells while the clock is away: then each second is worth a look.
-        return int(monotonic()) if self.degraded.on else self.clock.pauses_heard
+        # Nobody tells while the timer is away: then each second is worth a look.
+        return int(monotonic()) if self.degraded.on else self.timer.pauses_heard
 
     # Looks
 
     def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
-        return self.clock.alarms(queue, key, after=after, count=count) if lists_alarms(self.clock) else ([], "")
+        return self.timer.alarms(queue, key, after=after, count=count) if lists_alarms(self.timer) else ([], "")
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
-        return self.clock.find_alarms(queue, key, pks) if lists_alarms(self.clock) else []
+        return self.timer.find_alarms(queue, key, pks) if lists_alarms(self.timer) else []
 
     def get(self, id: str) -> Info | None:
         return queries.get(self.database, id)
@@ -442,32 +442,32 @@ class StoredBroker:
         return queries.counts(self.database)
 
     def audit(self) -> Audit:
-        return audit.audit(self.database, self.clock, self.store.horizon, self._alias.options.lease)
+        return audit.audit(self.database, self.timer, self.store.horizon, self._alias.options.lease)
 
     def repair(self) -> list[str]:
         """Mend the differences of an audit that have one right answer. Returns what was mended, in words."""
-        return audit.repair(self.database, self.clock, self.store.horizon)
+        return audit.repair(self.database, self.timer, self.store.horizon)
 
     def announce(self, worker: WorkerInfo) -> list[Pause]:
         if not self.degraded.is_alone:
-            self._own_clock()
-            self.clock.announce(worker)
+            self._own_timer()
+            self.timer.announce(worker)
         return self.pauses()
 
     def retire(self, worker: str) -> None:
-        self.clock.retire(worker)
+        self.timer.retire(worker)
 
     def workers(self) -> list[WorkerInfo]:
-        return self.clock.workers()
+        return self.timer.workers()
 
     def report(self) -> ServerReport:
         with self.database.available():
-            found = report.report(self.clock, self.degraded, self.database)
+            found = report.report(self.timer, self.degraded, self.database)
         if not self._is_fit:  # tables that were there once are not looked for again
             found.problems += report.problems(self.database) or report.isolation_problems(self.database)
             self._is_fit = not found.problems
         if self._is_fit and not self.degraded.on:
-            self._own_clock()
+            self._own_timer()
         return found
 
 

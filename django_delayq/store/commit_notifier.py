@@ -24,8 +24,8 @@ SKIP_S = 5.0
 class CommitNotifier:
     """Puts alarms after the commit of the transaction that wrote their rows. It never raises."""
 
-    def __init__(self, clock: Timer) -> None:
-        self._clock = clock
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
         self._skip_until = 0.0
         self._quiet_until = 0.0
 
@@ -52,7 +52,7 @@ class CommitNotifier:
         if not alarms or monotonic() < self._skip_until:
             return
         try:
-            self._clock.put_alarms(alarms, within_s=WITHIN_S)
+            self._timer.put_alarms(alarms, within_s=WITHIN_S)
         except PartlyUnavailable as error:  # the rest of the broker goes on being told
             self._warn(alarms, error)
         except Exception as error:  # noqa: BLE001 - the rows are committed: the relay takes them

@@ -13,7 +13,7 @@ class Degraded:
     """Tells how long the clock has been away, and whether that is too long. It is told of each call of the clock.
 
     An answer in between ends a short absence. Once `on`, only `end` ends it, because there may be a rebuild to do. The
-    parts of the clock that answer meanwhile are asked beside the tables.
+    parts of the timer that answer meanwhile are asked beside the tables.
     """
 
     def __init__(self, after_ms: int) -> None:

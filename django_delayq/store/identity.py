@@ -1,6 +1,6 @@
 """The identity of a store.
 
-A clock holds the alarms of one store only, and its rebuilds and workers are that store's.
+A timer holds the alarms of one store only, and its rebuilds and workers are that store's.
 """
 
 import secrets
@@ -27,7 +27,7 @@ def look(database: Database) -> tuple[int, str]:
     return int(now_ms), str(StoreIdentity(alias=database.alias, identity=identity)) if identity else ""
 
 
-def not_ours(alias: Alias, clock: Timer, owner: str, ours: str) -> list[str]:
+def not_ours(alias: Alias, timer: Timer, owner: str, ours: str) -> list[str]:
     """Return one line on a clock that is another store's, and both ways out; none where it is ours, or nobody's."""
     if owner in ("", ours):
         return []
@@ -39,6 +39,6 @@ def not_ours(alias: Alias, clock: Timer, owner: str, ours: str) -> list[str]:
             prefix=alias.options.prefix,
             owner=owner,
             alias=alias.name,
-            key=clock.owner_key,
+            key=timer.owner_key,
         )
     ]

@@ -19,9 +19,9 @@ from django_delayq.store.degraded import Degraded
 class Limits:
     """The limits of `Broker.acquire`, kept by the clock if it can, else in the tables."""
 
-    def __init__(self, database: Database, clock: Timer, degraded: Degraded) -> None:
+    def __init__(self, database: Database, timer: Timer, degraded: Degraded) -> None:
         self._database = database
-        self._clock = clock if keeps_limits(clock) else None
+        self._timer = timer if keeps_limits(timer) else None
         self._degraded = degraded
 
     def acquire(self, asks: Sequence[PermitRequest], lease_ms: int) -> list[Throttled | None]:
@@ -29,11 +29,11 @@ class Limits:
 
         In the tables, each limit is a transaction of its own, so that none waits for two.
         """
-        if self._clock is not None:
+        if self._timer is not None:
             if self._degraded.is_alone and not all(ask.held for ask in asks):
                 raise BrokerUnavailable("The broker, which keeps the limits, is away: what has limits waits.")
             # One node that does not answer tells nothing about the others: no absence begins here.
-            return self._clock.acquire(asks, lease_ms=lease_ms)
+            return self._timer.acquire(asks, lease_ms=lease_ms)
         check_batch(asks)
         limits = by_limit(asks)
         with self._database.available():
@@ -47,9 +47,9 @@ class Limits:
 
     def give_back(self, asks: Sequence[PermitRequest]) -> None:
         """Give back as the broker does. A clock that is away is not asked: its slots lapse."""
-        if self._clock is not None:
+        if self._timer is not None:
             if not self._degraded.is_silent:
-                self._clock.give_back(asks)
+                self._timer.give_back(asks)
             return
         check_batch(asks)
         with self._database.available():
@@ -59,7 +59,7 @@ class Limits:
 
     def forget_over(self, now_ms: int) -> None:
         """Remove the rows that no longer count."""
-        if self._clock is None:
+        if self._timer is None:
             rows = LimitRow.objects.using(self._database.using).filter(alias=self._database.alias)
             rows.filter(over_ms__lt=now_ms).delete()
 

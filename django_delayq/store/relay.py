@@ -16,7 +16,7 @@ SHORT_CUT_MS = 1_000
 """Messages due within this time are left to the short cut of their send; the next pass takes those it missed."""
 
 
-def relay(database: Database, clock: Timer, horizon_ms: int) -> int:
+def relay(database: Database, timer: Timer, horizon_ms: int) -> int:
     """Place one page. Returns how many rows it read; a full page (`BATCH`) asks for another pass at once.
 
     Rows that another transaction holds are passed over: they can't be marked, and would be read again and again, ahead
@@ -31,7 +31,7 @@ def relay(database: Database, clock: Timer, horizon_ms: int) -> int:
         [database.alias, horizon_ms, SHORT_CUT_MS, SHORT_CUT_MS, BATCH],
     )
     if rows:
-        clock.put_alarms([Alarm(queue, key, str(pk), max(due - now, 0)) for pk, queue, key, due, now in rows])
+        timer.put_alarms([Alarm(queue, key, str(pk), max(due - now, 0)) for pk, queue, key, due, now in rows])
         _mark_placed(database, [(pk, due) for pk, _, _, due, _ in rows])
     return len(rows)
 
@@ -42,22 +42,22 @@ def _mark_placed(database: Database, placed: list[tuple[int, int]]) -> None:
     statements(database).change_unlocked(database, Sql("placed = %s", [True]), found, "id")
 
 
-def rebuild(database: Database, clock: Timer, horizon_ms: int, lock_ms: int = REBUILD_LOCK_MS) -> int | None:
+def rebuild(database: Database, timer: Timer, horizon_ms: int, lock_ms: int = REBUILD_LOCK_MS) -> int | None:
     """Put again every alarm that the clock has lost. Returns how many rows it read.
 
     None where it is not done: another does it, or the lock or the alarms were lost meanwhile. Nearest first; a row that
     moves nearer meanwhile gets the alarm of its move. It includes rows that are not marked as placed: their alarm may
     have been put before the loss, and be marked after it.
     """
-    if not clock.begin_rebuild(lock_ms):
+    if not timer.begin_rebuild(lock_ms):
         return None
     count, after = 0, START
     while page := _near_after(database, horizon_ms, after):
-        clock.put_alarms([Alarm(queue, key, str(pk), max(wait, 0)) for _, pk, queue, key, wait in page])
+        timer.put_alarms([Alarm(queue, key, str(pk), max(wait, 0)) for _, pk, queue, key, wait in page])
         count, after = count + len(page), page[-1][:2]
-        if not clock.begin_rebuild(lock_ms):
+        if not timer.begin_rebuild(lock_ms):
             return None
-    return count if clock.end_rebuild() else None
+    return count if timer.end_rebuild() else None
 
 
 def _near_after(database: Database, horizon_ms: int, after: Position) -> list[Row]:

@@ -26,15 +26,15 @@ _WRITES = {
 }
 
 
-def report(clock: Timer, degraded: Degraded, database: Database) -> ServerReport:
+def report(timer: Timer, degraded: Degraded, database: Database) -> ServerReport:
     """Return the clock's report on itself, with the durability and the warnings of the database."""
-    found = _of_clock(clock, degraded, database)
+    found = _of_timer(timer, degraded, database)
     found.durability = durability(database)
     found.warnings += warnings(database)
     return found
 
 
-def _of_clock(clock: Timer, degraded: Degraded, database: Database) -> ServerReport:
+def _of_timer(timer: Timer, degraded: Degraded, database: Database) -> ServerReport:
     """Return the clock's report on itself, with warnings about its time.
 
     Raises while the clock is away, until degraded mode is on: then a worker may start.
@@ -42,7 +42,7 @@ def _of_clock(clock: Timer, degraded: Degraded, database: Database) -> ServerRep
     before_ms = database.now_ms()
     try:
         with degraded.asking():
-            found = clock.report()
+            found = timer.report()
     except BrokerUnavailable as error:
         degraded.begin_if_due()
         if not degraded.on:

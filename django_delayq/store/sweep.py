@@ -38,21 +38,21 @@ class Underfilled:
         return [ClaimRequest(queue, key, BATCH) for queue, key in self._sets]
 
 
-def sweep(database: Database, clock: Timer, wants: Sequence[ClaimRequest]) -> int:
+def sweep(database: Database, timer: Timer, wants: Sequence[ClaimRequest]) -> int:
     """Put alarms for rows of the wanted pairs that nobody holds and that are due for over 5 s, at most a thousand.
 
     A clock that can be asked is asked first: then only alarms that it has lost, or would ring far too late, are put.
     Returns how many.
     """
     alarms, _ = due(database, wants, late_ms=LATE_MS)
-    if lists_alarms(clock):
-        alarms = unheard(clock, alarms)
+    if lists_alarms(timer):
+        alarms = unheard(timer, alarms)
     if alarms:
-        clock.put_alarms(alarms)
+        timer.put_alarms(alarms)
     return len(alarms)
 
 
-def unheard(clock: AlarmIndex, alarms: Sequence[Alarm]) -> list[Alarm]:
+def unheard(timer: AlarmIndex, alarms: Sequence[Alarm]) -> list[Alarm]:
     """Return the alarms that the clock lacks, or that wait there for over 5 s longer because its time jumped back.
 
     An alarm that is claimed waits no longer than its lease, which the clock's upkeep cuts after such a jump.
@@ -60,7 +60,7 @@ def unheard(clock: AlarmIndex, alarms: Sequence[Alarm]) -> list[Alarm]:
     heard: set[tuple[str, str, str]] = set()
     for queue, key in dict.fromkeys((alarm.queue, alarm.key) for alarm in alarms):
         waits = {alarm.pk: alarm.wait_ms for alarm in alarms if (alarm.queue, alarm.key) == (queue, key)}
-        found = clock.find_alarms(queue, key, list(waits))
+        found = timer.find_alarms(queue, key, list(waits))
         heard.update((queue, key, each.pk) for each in found if _rings_within(each, waits[each.pk] + LATE_MS))
     return [alarm for alarm in alarms if (alarm.queue, alarm.key, alarm.pk) not in heard]
 

@@ -20,7 +20,7 @@ def timeline(using: str) -> Timeline:
     from django_delayq.testing.aged import AgedRows
 
     broker = get_broker(using)
-    clock = broker.clock if isinstance(broker, StoredBroker) else broker
+    clock = broker.timer if isinstance(broker, StoredBroker) else broker
     if not isinstance(clock, VirtualTimeBroker):
         raise ImproperlyConfigured(
             f'DELAYQ["{using}"] is on {type(clock).__name__}, whose time can\'t be moved; use DelayqMixin, '

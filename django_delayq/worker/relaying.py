@@ -76,14 +76,14 @@ class Relaying:
         return self._relay() >= BATCH
 
     def _relay(self) -> int:
-        return relay(self._broker.database, self._broker.clock, self._broker.store.horizon)
+        return relay(self._broker.database, self._broker.timer, self._broker.store.horizon)
 
     def _sweep_due(self) -> None:
         if monotonic() < self._sweep_at:
             return
         self._sweep_at = monotonic() + SWEEP_EVERY_S
         wants = self._broker.underfilled.wants()
-        found = sweep(self._broker.database, self._broker.clock, wants)
+        found = sweep(self._broker.database, self._broker.timer, wants)
         if found:
             self._broker.lost_of |= {(want.queue, want.key) for want in wants}  # there may be very many more
             logger.warning("The broker had lost the alarms of %d overdue message(s): they are put again.", found)
@@ -92,7 +92,7 @@ class Relaying:
         """Bring the clock back after an absence: it must answer, and have every alarm, before workers rely on it."""
         degraded = self._broker.degraded
         if degraded.away:
-            self._broker.ask_clock(lease_ms=self._lease_ms)
+            self._broker.ask_timer(lease_ms=self._lease_ms)
         if self._broker.alarms_lost:
             self._rebuild()
         if degraded.on and not self._broker.alarms_lost:
@@ -100,7 +100,7 @@ class Relaying:
 
     def _rebuild(self) -> None:
         began_at = monotonic()
-        count = rebuild(self._broker.database, self._broker.clock, self._broker.store.horizon, self._rebuild_lock_ms)
+        count = rebuild(self._broker.database, self._broker.timer, self._broker.store.horizon, self._rebuild_lock_ms)
         if count is None:
             if (monotonic() - began_at) * 1000 > self._rebuild_lock_ms:  # perhaps one page took longer than the lock
                 self._rebuild_lock_ms *= 2

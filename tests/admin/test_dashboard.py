@@ -231,7 +231,7 @@ def test_a_broker_that_is_away_is_told_and_the_rows_are_counted(
         raise BrokerUnavailable("Redis at host:6379: nobody there.")
 
     send("a")
-    monkeypatch.setattr(broker.clock, "workers", away)
+    monkeypatch.setattr(broker.timer, "workers", away)
     response = superuser.get(INDEX)
     assert "Redis at host:6379: nobody there." in text_of(response)
     assert tiles(response)["Due now"] == "1"

@@ -159,7 +159,7 @@ def test_a_broker_that_is_away_is_told_in_it(
     def away(*arguments: object) -> None:
         raise BrokerUnavailable(text("%(server)s is away: %(said)s", server="1", said="2"))
 
-    monkeypatch.setattr(broker.clock, "workers", away)
+    monkeypatch.setattr(broker.timer, "workers", away)
     assert english(superuser.get(INDEX)) == []
 
 

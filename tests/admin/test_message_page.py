@@ -84,7 +84,7 @@ def test_a_broker_that_is_away_takes_nothing_from_the_page_but_who_would_run_it(
         raise BrokerUnavailable("Redis does not answer.")
 
     send("a", delay="1h")
-    monkeypatch.setattr(broker.clock, "workers", away)
+    monkeypatch.setattr(broker.timer, "workers", away)
     shown = text_of(open_page(superuser, database, "a"))
     assert "When it is due the first worker with a free hand runs it." in shown
 

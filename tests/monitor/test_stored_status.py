@@ -118,7 +118,7 @@ def test_with_the_broker_away_the_rows_are_still_counted(
         raise error
 
     send(database, "a")
-    monkeypatch.setattr(broker.clock, "workers", fail)
+    monkeypatch.setattr(broker.timer, "workers", fail)
     seen = status()
     assert (seen.broker_away, seen.ready, seen.parked) == (True, 1, ())
     assert str(error) in seen.server.problems[0]
@@ -129,7 +129,7 @@ def test_with_the_broker_away_the_rows_are_still_counted(
 def hang(monkeypatch: pytest.MonkeyPatch, broker: StoredBroker) -> Iterator[None]:
     """The broker does not answer while the test runs."""
     ends = threading.Event()
-    monkeypatch.setattr(broker.clock, "workers", ends.wait)
+    monkeypatch.setattr(broker.timer, "workers", ends.wait)
     yield
     ends.set()
 

@@ -190,7 +190,7 @@ def test_what_its_levels_end_long_before_its_time_is_told_and_the_row_has_it_sch
     settings.DELAYQ = {"default": delayq_on(rabbitmq_server, database)}
     broker = get_broker()
     assert isinstance(broker, StoredBroker)
-    timer = broker.clock
+    timer = broker.timer
     assert isinstance(timer, RabbitMQBroker)
     broker.put([NewMessage("far", Header("q", "k"), b"1", delay_ms=HOUR)])
     with connections[database].cursor() as cursor:

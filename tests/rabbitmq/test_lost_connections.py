@@ -125,8 +125,8 @@ def test_a_queue_that_is_deleted_under_its_consumer_is_made_again(
 def _connection() -> object:
     broker = get_broker()
     assert isinstance(broker, StoredBroker)
-    assert isinstance(broker.clock, RabbitMQBroker)
-    return broker.clock._publisher._link.connection
+    assert isinstance(broker.timer, RabbitMQBroker)
+    return broker.timer._publisher._link.connection
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

@@ -33,8 +33,8 @@ def claim(broker: StoredBroker, worker: str = "w") -> list[Claimed]:
 
 def clock_of(broker: StoredBroker) -> Broker:
     """The clock of a store, which in these tests could do without one."""
-    assert carries_messages(broker.clock)
-    return broker.clock
+    assert carries_messages(broker.timer)
+    return broker.timer
 
 
 def alarms(broker: StoredBroker) -> int:

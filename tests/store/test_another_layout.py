@@ -58,7 +58,7 @@ def test_what_workers_with_the_old_prefix_still_placed_there_is_found_by_the_swe
     broker: StoredBroker, stored_delayq: dict[str, Any], settings: Settings, database: str
 ) -> None:
     send_delay_message("k", 1, id="late", delay="30m")
-    assert relay(broker.database, broker.clock, HOUR_MS) == 1
+    assert relay(broker.database, broker.timer, HOUR_MS) == 1
     assert ReadyMessage.objects.using(database).get().placed
     options = {"unknown_keys": "allow", "shards": 4, "prefix": "delayq-4"}
     settings.DELAYQ = {"default": stored_delayq | {"OPTIONS": options}}
@@ -66,7 +66,7 @@ def test_what_workers_with_the_old_prefix_still_placed_there_is_found_by_the_swe
     assert isinstance(new, StoredBroker)
     assert new is not broker
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - HOUR_MS)
-    assert sweep(new.database, new.clock, WANT) == 1
+    assert sweep(new.database, new.timer, WANT) == 1
     assert ids(claim(new)) == ["late"]
 
 

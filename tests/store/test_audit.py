@@ -33,7 +33,7 @@ def _audit(*options: str) -> dict[str, Any]:
 def _place(broker: StoredBroker, *ids: str, **options: Any) -> None:
     for id in ids:
         send_delay_message("k", 1, id=id, delay="10m", **options)
-    relay(broker.database, broker.clock, broker.store.horizon)
+    relay(broker.database, broker.timer, broker.store.horizon)
 
 
 def _forget_alarms(redis_server: Server) -> None:

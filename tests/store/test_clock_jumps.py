@@ -109,7 +109,7 @@ def _rings_later(broker: StoredBroker, pk: str) -> bool:
 def _ring(broker: StoredBroker) -> None:
     """Put the alarms of all rows again, each when its lease ends."""
     broker.upkeep(lease_ms=LEASE_MS)
-    assert rebuild(broker.database, broker.clock, broker.store.horizon)
+    assert rebuild(broker.database, broker.timer, broker.store.horizon)
 
 
 def test_after_a_jump_ahead_nothing_is_taken_from_who_renews(

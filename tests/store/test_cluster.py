@@ -61,16 +61,16 @@ def test_the_tables_give_what_the_alarms_of_a_gone_node_would(broker: StoredBrok
     assert set(ids(claim(broker))) == set(many) - own
     assert broker.degraded.away
     with pytest.raises(BrokerUnavailable):
-        broker.ask_clock(lease_ms=LEASE_MS)
+        broker.ask_timer(lease_ms=LEASE_MS)
     broker.degraded.begin_if_due()
     assert broker.degraded.on
     assert set(ids(broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages)) == own
     node.start()
     cluster.wait_until_whole()
-    broker.ask_clock(lease_ms=LEASE_MS)
+    broker.ask_timer(lease_ms=LEASE_MS)
     assert broker.alarms_lost
-    assert rebuild(broker.database, broker.clock, HOUR_MS) is not None
-    broker.ask_clock(lease_ms=LEASE_MS)
+    assert rebuild(broker.database, broker.timer, HOUR_MS) is not None
+    broker.ask_timer(lease_ms=LEASE_MS)
     assert not broker.alarms_lost
 
 

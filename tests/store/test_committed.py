@@ -87,7 +87,7 @@ def test_what_a_sender_committed_that_was_killed_before_it_told_the_broker_runs(
     assert killed.returncode == -signal.SIGKILL
     assert alarms(broker) == 0
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - 1_000)  # what is due now is left to its sender
-    assert relay(broker.database, broker.clock, HOUR_MS) == 1
+    assert relay(broker.database, broker.timer, HOUR_MS) == 1
     assert [one.id for one in claim(broker)] == ["a"]
 
 
@@ -113,9 +113,9 @@ def test_what_was_sent_while_the_broker_was_away_runs_once_it_is_back(own_server
     own_server.start()
     broker = _broker()
     broker.upkeep(lease_ms=LEASE_MS)
-    rebuild(broker.database, broker.clock, HOUR_MS)
+    rebuild(broker.database, broker.timer, HOUR_MS)
     while alarms(broker) < 3:  # what is due within a second of now is left to the next pass
-        relay(broker.database, broker.clock, HOUR_MS)
+        relay(broker.database, broker.timer, HOUR_MS)
     assert [one.id for one in claim(broker)] == ["now"]
 
 
@@ -124,13 +124,13 @@ def test_a_hung_broker_is_asked_by_one_commit_in_five_seconds_and_for_250_ms(
 ) -> None:
     broker = _broker()
     asked: list[float] = []
-    put_alarms, passed = broker.clock.put_alarms, 0.0
+    put_alarms, passed = broker.timer.put_alarms, 0.0
 
     def note(*args: Any, within_s: float) -> None:
         asked.append(within_s)
         put_alarms(*args, within_s=within_s)
 
-    monkeypatch.setattr(broker.clock, "put_alarms", note)
+    monkeypatch.setattr(broker.timer, "put_alarms", note)
     monkeypatch.setattr("django_delayq.store.commit_notifier.monotonic", lambda: passed)
     own_server.freeze()
     for _ in range(3):

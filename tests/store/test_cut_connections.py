@@ -47,7 +47,7 @@ def _cut(database: str) -> None:
 @contextmanager
 def _cut_amid_claims(broker: StoredBroker, but_for_first: int = 0) -> Iterator[None]:
     """Cut the connection whenever the broker has given alarms, before their rows are leased."""
-    claim, number = broker.clock.claim, count(1)
+    claim, number = broker.timer.claim, count(1)
 
     def claim_and_cut(*args: Any, **options: Any) -> Claims:
         found = claim(*args, **options)
@@ -56,7 +56,7 @@ def _cut_amid_claims(broker: StoredBroker, but_for_first: int = 0) -> Iterator[N
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(broker.clock, "claim", claim_and_cut)
+        patch.setattr(broker.timer, "claim", claim_and_cut)
         yield
 
 
@@ -141,7 +141,7 @@ def test_what_was_leased_without_a_word_is_there_for_the_next_claim(
 def test_it_is_there_for_another_worker_too_which_has_taken_its_alarm(
     far: StoredBroker, network: Proxy, lose: Lose
 ) -> None:
-    other = StoredBroker(get_alias(), far.store, far.clock)
+    other = StoredBroker(get_alias(), far.store, far.timer)
     send_delay_message("k", 1, id="a")
     _claim_in_vain(far, network, lose)
     assert other.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []

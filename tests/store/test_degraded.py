@@ -250,8 +250,8 @@ def test_a_redis_without_memory_is_away_until_it_has_some(broker: StoredBroker, 
         assert _begin(broker)
         assert [each.id for each in broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages] == ["a"]
         with pytest.raises(BrokerUnavailable, match="has no memory left"):
-            broker.ask_clock(lease_ms=LEASE_MS)
-    broker.ask_clock(lease_ms=LEASE_MS)
+            broker.ask_timer(lease_ms=LEASE_MS)
+    broker.ask_timer(lease_ms=LEASE_MS)
     broker.put_alarms([Alarm("default", "k", "1")])
 
 
@@ -270,7 +270,7 @@ def test_a_redis_without_memory_still_tells_of_what_it_has(
         assert broker.settle([settlement(held[0], SettleAction.FINISH)]) == [True]
         assert broker.announce(WorkerInfo("w", ["default"], ["k"], 0, 0)) == []
         assert [worker.name for worker in broker.workers()] == ["w"]
-    assert broker.clock.upkeep(lease_ms=LEASE_MS).next_lease_end_ms is None, "the alarm is dropped"
+    assert broker.timer.upkeep(lease_ms=LEASE_MS).next_lease_end_ms is None, "the alarm is dropped"
 
 
 def _claim_soon(broker: StoredBroker) -> list[Claimed]:
@@ -291,7 +291,7 @@ def test_who_went_on_from_the_tables_asks_the_broker_before_it_sleeps(broker: St
     broker.degraded.begin_if_due()
     broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
     server.start()
-    broker.ask_clock(lease_ms=LEASE_MS)
+    broker.ask_timer(lease_ms=LEASE_MS)
     broker.degraded.end()
     send_delay_message("k", 1, id="a")
     assert broker.wait(0)

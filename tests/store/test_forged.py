@@ -131,7 +131,7 @@ def test_a_key_of_another_type_counts_as_a_part_that_is_away_and_keeps_no_row_fr
         assert [info.id for info in broker.upkeep(lease_ms=LEASE_MS).buried] == ["lapsed"]
         assert broker.degraded.away
         with pytest.raises(PartlyUnavailable, match="someone else writes under our prefix"):
-            broker.ask_clock(lease_ms=LEASE_MS)
+            broker.ask_timer(lease_ms=LEASE_MS)
         client.delete(f"{TAG}error")
         broker.upkeep(lease_ms=LEASE_MS)
     assert not broker.degraded.away

@@ -44,7 +44,7 @@ def _plans(database: str, ask: Callable[[], object]) -> str:
 
 
 def test_the_relay_reads_past_no_backlog(overdue: StoredBroker, database: str) -> None:
-    assert "delayq_ready_unplaced" in _plans(database, lambda: relay(overdue.database, overdue.clock, 3_600_000))
+    assert "delayq_ready_unplaced" in _plans(database, lambda: relay(overdue.database, overdue.timer, 3_600_000))
 
 
 @pytest.mark.alters_tables  # pages that other tests have filled and emptied would be read too
@@ -55,7 +55,7 @@ def test_the_relay_and_upkeep_read_past_nothing_that_is_overdue_or_far(broker: S
         cursor.execute("UPDATE delayq_ready SET placed = true, due_at = 5 WHERE id % 2 = 0")
         cursor.execute("UPDATE delayq_ready SET at_most_once = true, due_at = due_at + id WHERE NOT placed")
         cursor.execute("VACUUM ANALYZE delayq_ready")
-    assert _pages_read(database, lambda: relay(broker.database, broker.clock, 3_600_000)) < 5
+    assert _pages_read(database, lambda: relay(broker.database, broker.timer, 3_600_000)) < 5
     now_ms = broker.database.now_ms()
     for special in "r.crashes >= 1", "r.at_most_once":
         assert _pages_read(database, lambda: reclaim_lapsed(broker.database, now_ms), special) < 5

@@ -72,7 +72,7 @@ def test_a_rebuild_of_what_is_due_at_one_time(broker: StoredBroker, database: st
     _send(database, PAGES * 1_000, due_at=broker.database.now_ms() + 1_000_000)
     broker.upkeep(lease_ms=15_000)
     found: list[int | None] = []
-    work = _work(database, lambda: found.append(rebuild(broker.database, broker.clock, HOUR_MS)))
+    work = _work(database, lambda: found.append(rebuild(broker.database, broker.timer, HOUR_MS)))
     assert found == [PAGES * 1_000]
     assert len(work) == PAGES + 1
     assert work[-2] <= 1.25 * work[1]

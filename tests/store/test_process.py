@@ -55,8 +55,8 @@ def test_drain_runs_what_is_due_by_the_tables_though_the_broker_has_lost_it(site
     site.send(*(f"{n}" for n in range(20)))
     lost = 0
     while lost < 20:
-        alarms = site.broker.clock.claim([ClaimRequest("default", "run", 20)], lease_ms=60_000, worker="w").alarms
-        site.broker.clock.drop_alarms(alarms)
+        alarms = site.broker.timer.claim([ClaimRequest("default", "run", 20)], lease_ms=60_000, worker="w").alarms
+        site.broker.timer.drop_alarms(alarms)
         lost += len(alarms)
     ReadyMessage.objects.using(database).update(placed=True)  # so the relay has nothing to do with them
     worker = site.worker("--drain")

@@ -72,7 +72,7 @@ def _send(site: Site, prefix: str, count: int) -> None:
     sends = (Send("journal", "", id=f"{prefix}{n}", delay=DELAY_S) for n in range(count))
     assert send_delay_messages(sends).created == count
     while alarms(site.broker) < before + count:
-        site.broker.clock.wait(0.1)
+        site.broker.timer.wait(0.1)
 
 
 def _journal(site: Site, count: int) -> list[str]:

@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 
 
 def _relay(broker: StoredBroker) -> int:
-    return relay(broker.database, broker.clock, HOUR_MS)
+    return relay(broker.database, broker.timer, HOUR_MS)
 
 
 def test_only_what_is_within_the_horizon_is_placed(broker: StoredBroker, database: str) -> None:
@@ -46,16 +46,16 @@ def test_only_what_is_within_the_horizon_is_placed(broker: StoredBroker, databas
 
 def test_a_change_while_it_was_put_leaves_the_row_to_the_next_pass(broker: StoredBroker, database: str) -> None:
     send_delay_message("k", 1, id="a", delay="30m")
-    put_alarms = broker.clock.put_alarms
+    put_alarms = broker.timer.put_alarms
 
     def reschedule_meanwhile(*args: object, **options: object) -> None:
         put_alarms(*args, **options)  # type: ignore[arg-type]
         reschedule_delay_messages("a", delay="10m")
 
-    broker.clock.put_alarms = reschedule_meanwhile  # type: ignore[method-assign]
+    broker.timer.put_alarms = reschedule_meanwhile  # type: ignore[method-assign]
     _relay(broker)
     assert not ReadyMessage.objects.using(database).get().placed
-    broker.clock.put_alarms = put_alarms  # type: ignore[method-assign]
+    broker.timer.put_alarms = put_alarms  # type: ignore[method-assign]
     assert _relay(broker) == 1
 
 
@@ -98,7 +98,7 @@ def test_a_worker_looks_once_a_second_at_rows_that_another_transaction_holds(
 def test_a_flushed_broker_gets_all_its_alarms_again(broker: StoredBroker, redis_server: Server) -> None:
     broker.upkeep(lease_ms=15_000)
     assert broker.alarms_lost
-    assert rebuild(broker.database, broker.clock, HOUR_MS) == 0
+    assert rebuild(broker.database, broker.timer, HOUR_MS) == 0
     soon = timezone.now() + timedelta(minutes=30)
     send_delay_messages([Send("k", 1, id=f"{n}", at=soon) for n in range(1_200)])  # a page ends among equals
     send_delay_message("k", 1, id="last", delay="30m")
@@ -109,7 +109,7 @@ def test_a_flushed_broker_gets_all_its_alarms_again(broker: StoredBroker, redis_
         client.flushall()
     broker.upkeep(lease_ms=15_000)
     assert broker.alarms_lost
-    assert rebuild(broker.database, broker.clock, HOUR_MS) == 1_201
+    assert rebuild(broker.database, broker.timer, HOUR_MS) == 1_201
     assert alarms(broker) == 1_201
     broker.upkeep(lease_ms=15_000)
     assert not broker.alarms_lost
@@ -119,22 +119,22 @@ def _lose_all(broker: StoredBroker, redis_server: Server) -> None:
     """A flush, and its rebuild by another worker."""
     with redis_server.client() as client:
         client.flushall()
-    assert broker.clock.upkeep(lease_ms=15_000).alarms_lost
-    assert rebuild(broker.database, broker.clock, HOUR_MS) is not None
+    assert broker.timer.upkeep(lease_ms=15_000).alarms_lost
+    assert rebuild(broker.database, broker.timer, HOUR_MS) is not None
 
 
 def test_a_flush_and_its_rebuild_between_the_put_and_the_mark_lose_nothing(
     broker: StoredBroker, redis_server: Server, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_delay_message("k", 1, id="a", delay="30m")
-    put_alarms = broker.clock.put_alarms
+    put_alarms = broker.timer.put_alarms
 
     def put_and_lose(alarms: Sequence[Alarm]) -> None:
         put_alarms(alarms)
         monkeypatch.undo()
         _lose_all(broker, redis_server)
 
-    monkeypatch.setattr(broker.clock, "put_alarms", put_and_lose)
+    monkeypatch.setattr(broker.timer, "put_alarms", put_and_lose)
     _relay(broker)
     assert ReadyMessage.objects.using(database).get().placed
     assert alarms(broker) == 1
@@ -144,7 +144,7 @@ def test_a_flush_and_its_rebuild_between_an_alarm_and_its_row_lose_nothing(
     broker: StoredBroker, redis_server: Server, database: str
 ) -> None:
     send_delay_message("k", 1, id="a")
-    while not (rung := broker.clock.claim(WANT, lease_ms=LEASE_MS, worker="dead").alarms):
+    while not (rung := broker.timer.claim(WANT, lease_ms=LEASE_MS, worker="dead").alarms):
         broker.wait(1)
     _lose_all(broker, redis_server)
     assert len(claims.claim(broker.database, rung, WANT, LEASE_MS, "dead").messages) == 1
@@ -156,27 +156,27 @@ def test_a_rebuild_whose_worker_died_is_done_by_another_within_a_lease(
     broker: StoredBroker, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_delay_message("k", 1, id="a", delay="30m")
-    broker.clock.upkeep(lease_ms=15_000)
+    broker.timer.upkeep(lease_ms=15_000)
 
     def die(_: Sequence[Alarm]) -> None:
         raise SystemExit
 
     with monkeypatch.context() as patch, ThreadPoolExecutor(1) as dead:
-        patch.setattr(broker.clock, "put_alarms", die)
+        patch.setattr(broker.timer, "put_alarms", die)
         with pytest.raises(SystemExit):
-            dead.submit(rebuild, broker.database, broker.clock, HOUR_MS).result()
+            dead.submit(rebuild, broker.database, broker.timer, HOUR_MS).result()
         dead.submit(connections.close_all).result()
-    assert rebuild(broker.database, broker.clock, HOUR_MS) is None
+    assert rebuild(broker.database, broker.timer, HOUR_MS) is None
     with redis_server.client() as client:
         assert 0 < client.pttl("{delayq:0}:rebuild") <= Options().lease
         client.delete("{delayq:0}:rebuild")  # as it does by itself
-    assert rebuild(broker.database, broker.clock, HOUR_MS) == 1
+    assert rebuild(broker.database, broker.timer, HOUR_MS) == 1
 
 
 def test_an_alarm_for_a_row_that_runs_gives_it_to_nobody_else(broker: StoredBroker) -> None:
     send_delay_message("k", 1, id="a")
     (held,) = claim(broker)
     broker.upkeep(lease_ms=15_000)
-    rebuild(broker.database, broker.clock, HOUR_MS)
+    rebuild(broker.database, broker.timer, HOUR_MS)
     assert broker.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
     assert broker.settle([settlement(held, SettleAction.FINISH)]) == [True]

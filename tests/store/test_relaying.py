@@ -131,7 +131,7 @@ def test_a_rebuild_ends_though_its_pages_take_longer_than_its_lock(
         finally:
             thread.close(PATIENCE_S)
     assert alarms(broker) == 1
-    assert not broker.clock.upkeep(lease_ms=LEASE_MS).alarms_lost
+    assert not broker.timer.upkeep(lease_ms=LEASE_MS).alarms_lost
 
 
 @contextmanager

@@ -118,15 +118,15 @@ def test_what_was_claimed_beside_stale_alarms_is_kept_when_the_broker_fails_then
     broker.put_alarms(GONE)
     send_delay_message("other", 1, id="a")
     wait_until_due(broker)
-    claim = broker.clock.claim
+    claim = broker.timer.claim
 
     def claim_once(*args: Any, **options: Any) -> Claims:
-        monkeypatch.setattr(broker.clock, "claim", fail)
+        monkeypatch.setattr(broker.timer, "claim", fail)
         return claim(*args, **options)
 
     def fail(*_: Any, **__: Any) -> Claims:
         raise BrokerUnavailable("gone")
 
-    monkeypatch.setattr(broker.clock, "claim", claim_once)
+    monkeypatch.setattr(broker.timer, "claim", claim_once)
     found = broker.claim([ClaimRequest("default", "other", 1), *HAND], lease_ms=LEASE_MS, worker="w")
     assert [message.id for message in found.messages] == ["a"]

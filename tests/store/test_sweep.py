@@ -25,7 +25,7 @@ def _lose(redis_server: Server, broker: StoredBroker, *ids: str, key: str = "k")
 def test_an_overdue_row_without_an_alarm_gets_one(broker: StoredBroker, redis_server: Server) -> None:
     _lose(redis_server, broker, "a", "b")
     assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
-    assert sweep(broker.database, broker.clock, broker.underfilled.wants()) == 2
+    assert sweep(broker.database, broker.timer, broker.underfilled.wants()) == 2
     assert {each.id for each in claim(broker)} == {"a", "b"}
 
 
@@ -37,7 +37,7 @@ def test_what_is_late_by_less_leased_or_of_an_unwanted_key_is_left_alone(
     rows = ReadyMessage.objects.using(database)
     rows.filter(message_id="leased").update(lease_until=F("due_at") + 10 * LATE_MS)
     rows.filter(message_id="young").update(due_at=F("due_at") + LATE_MS // 2)
-    assert sweep(broker.database, broker.clock, WANT) == 0
+    assert sweep(broker.database, broker.timer, WANT) == 0
     assert alarms(broker) == 0
 
 
@@ -45,10 +45,10 @@ def test_what_the_broker_has_is_not_put_again(broker: StoredBroker, redis_server
     _lose(redis_server, broker, "lost", "there", "claimed")
     pks = dict(ReadyMessage.objects.using(broker.database.using).values_list("message_id", "pk"))
     broker.put_alarms([Alarm("default", "k", str(pks["claimed"]))])
-    while not broker.clock.claim(WANT, lease_ms=LEASE_MS, worker="w").alarms:
+    while not broker.timer.claim(WANT, lease_ms=LEASE_MS, worker="w").alarms:
         broker.wait(1)
     broker.put_alarms([Alarm("default", "k", str(pks["there"]))])
-    assert sweep(broker.database, broker.clock, WANT) == 1
+    assert sweep(broker.database, broker.timer, WANT) == 1
     assert alarms(broker) == 2
 
 
@@ -57,13 +57,13 @@ def test_what_the_broker_would_tell_of_far_too_late_is_put_again(
 ) -> None:
     _lose(redis_server, broker, "late")
     broker.put_alarms([Alarm("default", "k", str(ReadyMessage.objects.using(database).get().pk), 10 * LATE_MS)])
-    assert sweep(broker.database, broker.clock, WANT) == 1
+    assert sweep(broker.database, broker.timer, WANT) == 1
     assert [each.id for each in claim(broker)] == ["late"]
 
 
 def test_without_a_hungry_key_nothing_is_looked_for(broker: StoredBroker, redis_server: Server) -> None:
     _lose(redis_server, broker, "a")
-    assert sweep(broker.database, broker.clock, []) == 0
+    assert sweep(broker.database, broker.timer, []) == 0
 
 
 @pytest.mark.parametrize(("left", "short"), [(False, ["b", "some", "stale"]), (True, ["b"])])
@@ -88,4 +88,4 @@ def test_a_sweep_is_bounded(broker: StoredBroker, redis_server: Server, database
     row = ReadyMessage.objects.using(database).values().get()
     rows = [ReadyMessage(**row | {"id": None, "message_id": f"{n}"}) for n in range(1_500)]
     ReadyMessage.objects.using(database).bulk_create(rows)
-    assert sweep(broker.database, broker.clock, [ClaimRequest("default", "k", 5_000)]) == 1_000
+    assert sweep(broker.database, broker.timer, [ClaimRequest("default", "k", 5_000)]) == 1_000

@@ -103,7 +103,7 @@ def test_a_broker_whose_clock_jumps_ahead_gives_nothing_early(
     broker: StoredBroker, put_off: Callable[[int], None], database: str
 ) -> None:
     send_delay_message("k", 1, id="a", delay="10m")
-    relay(broker.database, broker.clock, broker.store.horizon)
+    relay(broker.database, broker.timer, broker.store.horizon)
     put_off(DAY_MS)
     assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
     (alarm,) = broker.find_alarms("default", "k", [str(ReadyMessage.objects.using(database).get().pk)])
@@ -117,11 +117,11 @@ def test_what_a_broker_whose_clock_jumps_back_forgets_the_sweep_finds(
     broker: StoredBroker, put_off: Callable[[int], None], database: str
 ) -> None:
     send_delay_message("k", 1, id="a", delay="10m")
-    relay(broker.database, broker.clock, broker.store.horizon)
+    relay(broker.database, broker.timer, broker.store.horizon)
     put_off(-DAY_MS)
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - 10 * MINUTE_MS - LATE_MS - 1)
     assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
-    assert sweep(broker.database, broker.clock, broker.underfilled.wants()) == 1
+    assert sweep(broker.database, broker.timer, broker.underfilled.wants()) == 1
     assert [one.id for one in claim(broker)] == ["a"]
 
 
@@ -129,7 +129,7 @@ def test_an_audit_tells_of_what_a_broker_whose_clock_jumped_back_would_be_late_w
     broker: StoredBroker, put_off: Callable[[int], None]
 ) -> None:
     send_delay_message("k", 1, id="a", delay="10m")
-    relay(broker.database, broker.clock, broker.store.horizon)
+    relay(broker.database, broker.timer, broker.store.horizon)
     assert broker.audit().differences == []
     put_off(-DAY_MS)
     assert broker.audit().differences == ["message 'a' was placed, and the broker has no alarm for it in time"]

@@ -72,9 +72,9 @@ def test_no_router_is_asked(broker: StoredBroker, settings: Settings) -> None:
     reschedule_delay_messages("b", delay="2h")
     cancel_delay_messages("b", tag="t")
     assert get_delay_message("a") is not None
-    relay(broker.database, broker.clock, 3_600_000)
+    relay(broker.database, broker.timer, 3_600_000)
     broker.upkeep(lease_ms=LEASE_MS)
-    rebuild(broker.database, broker.clock, 3_600_000)
+    rebuild(broker.database, broker.timer, 3_600_000)
     (claimed,) = claim(broker)
     broker.renew([(claimed.id, claimed.token)], LEASE_MS)
     broker.settle([settlement(claimed, SettleAction.FINISH)])

@@ -38,9 +38,9 @@ def due_by_minute(broker: StoredBroker) -> list[tuple[int, int]]:
 
 def _pace(broker: StoredBroker) -> int | None:
     try:
-        relay(broker.database, broker.clock, LONGEST_MS)  # connects
+        relay(broker.database, broker.timer, LONGEST_MS)  # connects
         began = perf_counter()
-        placed = relay(broker.database, broker.clock, LONGEST_MS)
+        placed = relay(broker.database, broker.timer, LONGEST_MS)
         return round(placed / (perf_counter() - began)) if placed == BATCH else None
     except (BrokerUnavailable, BrokerRefused):  # the messages are sent all the same
         return None
