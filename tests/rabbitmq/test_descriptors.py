@@ -14,12 +14,12 @@ _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4096) if most > 0 else 4096, most))
 opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
 
-from django_delayq.brokers.base import Alarm, Want
+from django_delayq.brokers.base import Alarm, ClaimRequest
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.conf import Alias
 
 broker = RabbitMQBroker(Alias("default", location=sys.argv[1]))
-wants = [Want("q", "k", 1)]
+wants = [ClaimRequest("q", "k", 1)]
 assert not broker.claim(wants, lease_ms=60_000, worker="w").alarms
 broker.put_alarms([Alarm("q", "k", "7", 400)])
 slept = 0
