@@ -21,6 +21,7 @@ from django_delayq.core.errors import Snooze
 _POSTGRESQL_BUSY = (1, 2, 3)
 """ACTIVE, which only another thread sees: the statement may be one of a transaction; INTRANS; INERROR."""
 _MYSQL_IN_TRANS = 1
+_MYSQL_AUTOCOMMIT = 2
 
 Blocks = Mapping[BaseDatabaseWrapper, int]
 """Connections in a transaction, each with the number of its `atomic()` blocks: 0 where it was begun otherwise."""
@@ -137,7 +138,7 @@ def _is_open(connection: BaseDatabaseWrapper) -> bool:
     # Not get_autocommit(), which would connect anew where the server is gone.
     if connection.in_atomic_block or connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
         return True
-    return connection.autocommit and _is_begun_by_hand(connection)
+    return connection.autocommit and (_is_begun_by_hand(connection) or _is_autocommit_off_by_hand(connection))
 
 
 def _is_begun_by_hand(connection: BaseDatabaseWrapper) -> bool:
@@ -155,10 +156,23 @@ def _is_begun_by_hand(connection: BaseDatabaseWrapper) -> bool:
             return False
 
 
+def _is_autocommit_off_by_hand(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether `SET autocommit=0` was SQL, of which Django does not know.
+
+    The transaction that the next statement begins may not show: PyMySQL learns of one from statements without rows, and
+    Django's INSERT … RETURNING on MariaDB has rows.
+    """
+    if connection.vendor != "mysql":
+        return False
+    return not getattr(connection.connection, "server_status", _MYSQL_AUTOCOMMIT) & _MYSQL_AUTOCOMMIT
+
+
 def _what_is_open(connection: BaseDatabaseWrapper) -> str:
     if connection.atomic_blocks:
         return "an atomic() was not left"
-    return "a BEGIN was not ended" if connection.autocommit else "autocommit is off"
+    if not connection.autocommit or _is_autocommit_off_by_hand(connection):
+        return "autocommit is off"
+    return "a BEGIN was not ended"
 
 
 def _leave_blocks(connection: BaseDatabaseWrapper, blocks: int) -> None:

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 
 from django_delayq import Message, Snooze
 from django_delayq.core.message import State
@@ -42,6 +43,11 @@ def leave_begun_by_hand(using: str) -> None:
         cursor.execute("BEGIN")
 
 
+def leave_autocommit_off_by_hand(using: str) -> None:
+    with connections[using].cursor() as cursor:
+        cursor.execute("SET autocommit=0")
+
+
 def leave_it_closed(using: str) -> None:
     leave_atomic(using)
     connections[using].close()
@@ -58,6 +64,7 @@ LEAVES = pytest.mark.parametrize(
         (leave_begun_by_hand, "a BEGIN was not ended"),
     ],
 )
+BOTH = pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 
 
 def write(using: str, leave: Leave, id: str) -> None:
@@ -80,11 +87,7 @@ def written(using: str) -> set[str]:
     return set(Group.objects.using(using).values_list("name", flat=True))
 
 
-@LEAVES
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_it_fails_and_those_after_it_take_effect(
-    rig: Rig, database: str, leave: Leave, told: str, is_async: bool
-) -> None:
+def see_it_fail_alone(rig: Rig, database: str, leave: Leave, told: str, is_async: bool) -> None:
     def func(message: Message[Any]) -> None:
         write(database, leave, message.id)
 
@@ -96,6 +99,40 @@ def test_it_fails_and_those_after_it_take_effect(
     rig.until_gone("a", "b")
     assert written(database) == {"before", "a", "b"}
     assert error.startswith(f"TransactionManagementError: It left a transaction open on database {database!r} ({told})")
+
+
+@LEAVES
+@BOTH
+def test_it_fails_and_those_after_it_take_effect(
+    rig: Rig, database: str, leave: Leave, told: str, is_async: bool
+) -> None:
+    see_it_fail_alone(rig, database, leave, told, is_async)
+
+
+@BOTH
+def test_so_does_one_that_turns_autocommit_off_by_hand(rig: Rig, mariadb_database: str, is_async: bool) -> None:
+    """No transaction has begun yet when it has done so, and Django does not know."""
+    see_it_fail_alone(rig, mariadb_database, leave_autocommit_off_by_hand, "autocommit is off", is_async)
+
+
+@BOTH
+def test_so_does_one_whose_last_statement_failed_in_what_it_began_by_hand(
+    rig: Rig, database: str, is_async: bool
+) -> None:
+    """PostgreSQL is in no usable transaction then, and would refuse all that comes after."""
+
+    def func(message: Message[Any]) -> None:
+        if message.id != "bad":
+            return write(database, leave_begun_by_hand, message.id)
+        leave_begun_by_hand(database)
+        with suppress(DatabaseError), connections[database].cursor() as cursor:
+            cursor.execute("SELECT * FROM no_such_table")
+
+    rig.start(handler_of(func, is_async))
+    rig.send("bad", "a", "b")
+    assert "(a BEGIN was not ended)" in rig.until_state("bad", State.ERROR).error
+    rig.until_gone("a", "b")
+    assert written(database) == {"a", "b"}
 
 
 def test_what_is_left_open_on_any_database_is_told(rig: Rig, sqlite_database: str, postgres_database: str) -> None:
