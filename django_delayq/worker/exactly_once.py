@@ -5,10 +5,11 @@ rolls back.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
 from django_delayq.api.handlers import Handler
@@ -21,7 +22,7 @@ from django_delayq.store.exactly_once import is_finished
 from django_delayq.store.statements import statements
 from django_delayq.support.logging import logger
 from django_delayq.worker import failure
-from django_delayq.worker.left_open import LeavingNothingOpen
+from django_delayq.worker.left_open import POSTGRESQL_IDLE, LeavingNothingOpen, postgresql_status
 
 
 def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, database: Database) -> None:
@@ -51,14 +52,48 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
         )  # fmt: skip
 
 
+def staying_in_it(using: str) -> AbstractContextManager[None]:
+    """Raise `TransactionManagementError` if the transaction in which the block began is over before its end."""
+    connection = connections[using]
+    return _watching_status(connection) if connection.vendor == "postgresql" else _holding_savepoint(connection)
+
+
 @contextmanager
-def staying_in_it(using: str) -> Iterator[None]:
-    """Raise `TransactionManagementError` if the transaction in which the block began is over before its end.
+def _watching_status(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """See it by what the driver knows. After an error PostgreSQL refuses all statements but those that end it.
+
+    A driver is idle before the first statement, with which it begins the transaction, and after the end.
+    """
+    is_begun = is_over = False
+
+    def look() -> None:
+        nonlocal is_over
+        is_over = is_over or (is_begun and postgresql_status(connection) == POSTGRESQL_IDLE)
+
+    def look_before(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
+        nonlocal is_begun
+        look()
+        result = execute(sql, params, many, context)
+        is_begun = is_begun or not many  # an executemany() of no rows begins none
+        return result
+
+    with connection.execute_wrapper(look_before):
+        yield
+    look()
+    if is_over:
+        raise TransactionManagementError(
+            "Its transaction was ended while it ran, by a COMMIT or ROLLBACK of its own. What it did is not one "
+            "commit: leave these out."
+        )
+
+
+@contextmanager
+def _holding_savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """See it by a savepoint, which is gone with it.
 
     MySQL rolls back the victim of a deadlock, SQLite a transaction that finds its disk full. They run the statements
-    that follow all the same, in another transaction or in none. PostgreSQL refuses them, and needs no mark.
+    that follow all the same, in another transaction or in none.
     """
-    connection = connections[using]
     errors: list[DatabaseError] = []
 
     def note_error(execute: Callable[..., Any], *query: Any) -> Any:
@@ -68,7 +103,7 @@ def staying_in_it(using: str) -> Iterator[None]:
             errors[:] = [error]
             raise
 
-    mark = connection.savepoint() if connection.vendor != "postgresql" else None
+    mark = connection.savepoint()
     with connection.execute_wrapper(note_error):
         yield
     if mark is None:

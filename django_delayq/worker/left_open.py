@@ -18,6 +18,7 @@ from django.dispatch import receiver
 
 from django_delayq.core.errors import Snooze
 
+POSTGRESQL_IDLE = 0
 _POSTGRESQL_BUSY = (1, 2, 3)
 """ACTIVE, which only another thread sees: the statement may be one of a transaction; INTRANS; INERROR."""
 _MYSQL_IN_TRANS = 1
@@ -146,14 +147,20 @@ def _is_begun_by_hand(connection: BaseDatabaseWrapper) -> bool:
     raw = connection.connection
     match connection.vendor:
         case "postgresql":
-            teller = getattr(raw, "pgconn", None) or getattr(raw, "info", None)  # of psycopg 3, made once; of psycopg2
-            return getattr(teller, "transaction_status", 0) in _POSTGRESQL_BUSY
+            return postgresql_status(connection) in _POSTGRESQL_BUSY
         case "sqlite":
             return bool(getattr(raw, "in_transaction", False))
         case "mysql":
             return bool(getattr(raw, "server_status", 0) & _MYSQL_IN_TRANS)
         case _:
             return False
+
+
+def postgresql_status(connection: BaseDatabaseWrapper) -> int | None:
+    """Return the transaction status that the driver was told with the last answer, or None where it does not tell."""
+    raw = connection.connection
+    teller = getattr(raw, "pgconn", None) or getattr(raw, "info", None)  # of psycopg 3, made once; of psycopg2
+    return getattr(teller, "transaction_status", None)
 
 
 def _is_autocommit_off_by_hand(connection: BaseDatabaseWrapper) -> bool:

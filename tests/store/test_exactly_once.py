@@ -5,11 +5,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import IntegrityError, OperationalError, connections, transaction
+from django.db import DatabaseError, IntegrityError, OperationalError, connections, transaction
 from django.db.transaction import TransactionManagementError
 from pytest_django import DjangoDbBlocker
 
@@ -19,6 +20,7 @@ from django_delayq.core.errors import LeaseLost
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.worker import attempt
+from django_delayq.worker.exactly_once import staying_in_it
 from tests import databases
 from tests.brokers.rig import settlement
 from tests.servers import MariaDBServer
@@ -28,6 +30,7 @@ from tests.worker.rig import PATIENCE_S, make_handler
 Run = Callable[..., tuple[BaseException | None, Transition]]
 
 MARIADB = pytest.mark.parametrize("database", ["mariadb_database"], ids=["mariadb"], indirect=True)
+POSTGRESQL = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 SQLITE = pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 
 
@@ -265,6 +268,80 @@ def test_nor_is_one_that_it_ends_itself(broker: StoredBroker, database: str, run
     assert isinstance(exception, TransactionManagementError)
     assert "Its transaction was ended while it ran" in (settlement.error or "")
     assert ReadyMessage.objects.using(database).exists()
+
+
+def _execute(database: str, *statements: str) -> None:
+    with connections[database].cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+_AGAIN = "INSERT INTO auth_group (name) VALUES ('again')"
+
+
+@POSTGRESQL
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["ROLLBACK"],
+        ["COMMIT"],
+        ["ROLLBACK", _AGAIN],
+        ["COMMIT", "BEGIN", _AGAIN],
+        [f"{_AGAIN}; COMMIT"],
+    ],
+    ids="; ".join,
+)
+def test_postgresql_ends_it_as_told_and_it_fails(
+    broker: StoredBroker, database: str, run: Run, statements: list[str]
+) -> None:
+    exception, settlement = run(lambda: _execute(database, *statements))
+    assert isinstance(exception, TransactionManagementError)
+    assert "Its transaction was ended while it ran" in (settlement.error or "")
+    assert broker.settle([settlement]) == [True]
+    assert ReadyMessage.objects.using(database).get().failures == 1
+
+
+@POSTGRESQL
+def test_so_it_is_with_the_first_statement_and_with_what_the_driver_is_told(database: str) -> None:
+    def commit() -> None:
+        _execute(database, _AGAIN)
+        connections[database].connection.commit()
+
+    for end in (partial(_execute, database, f"BEGIN; {_AGAIN}; COMMIT"), commit):
+        with (
+            pytest.raises(TransactionManagementError, match="was ended"),
+            transaction.atomic(using=database),
+            staying_in_it(database),
+        ):
+            end()
+        Group.objects.using(database).get(name="again").delete()
+    connections[database].close()
+
+
+@POSTGRESQL
+def test_what_leaves_it_open_on_postgresql_is_no_failure(database: str) -> None:
+    def fail() -> None:
+        with suppress(DatabaseError), transaction.atomic(using=database):
+            _execute(database, "SELECT 1 / 0")
+
+    def send_none() -> None:
+        with connections[database].cursor() as cursor:
+            cursor.executemany("INSERT INTO auth_group (name) VALUES (%s)", [])
+
+    def stream() -> None:
+        with connections[database].connection.pipeline():
+            for number in range(3):
+                Group.objects.using(database).create(name=f"in a pipeline {number}")
+                Group.objects.using(database).count()
+
+    def nothing() -> None:
+        pass
+
+    for work in (nothing, fail, send_none, stream):
+        with transaction.atomic(using=database), staying_in_it(database):
+            work()
+    assert Group.objects.using(database).count() == 3
+    connections[database].close()
 
 
 def _time_out(database: str) -> None:
