@@ -175,7 +175,8 @@ class StoredBroker:
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
         if self.degraded.is_alone:
-            return self._polling.due_pairs(pairs)
+            with self.database.available():
+                return self._polling.due_pairs(pairs)
         if not self.degraded.away:  # else the claim tells whether the timer is there: that takes more than a look
             with contextlib.suppress(DelayqError):
                 return {*self.timer.due_pairs(pairs), *self.lost_of.intersection(pairs)}
@@ -250,6 +251,7 @@ class StoredBroker:
         check_batch(transitions)
         with self.database.available():
             settled = settles.settle(self.database, transitions)
+        self._polling.note_ready((alarm.queue, alarm.key) for alarm in settled.again if not alarm.wait_ms)
         self._forget(settled.over, settled.again)
         return settled.answers
 

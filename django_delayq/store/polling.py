@@ -43,9 +43,19 @@ class Polling:
         return found
 
     def due_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """Return the pairs for which a claim asks the tables now."""
+        """Return the pairs for which a claim asks the tables now. Of very many, those that have a row."""
         now = monotonic()
-        return [pair for pair in pairs if self._due_at.get(pair, 0.0) <= now]
+        asked = [pair for pair in pairs if self._due_at.get(pair, 0.0) <= now]
+        if len(asked) <= SETS:
+            return asked
+        found = _with_rows(self._database, asked)
+        self._due_at |= dict.fromkeys(set(asked).difference(found), monotonic() + EVERY_S)
+        return found
+
+    def note_ready(self, pairs: Iterable[Pair]) -> None:
+        """Have the next claim ask for these, of which leases were given back."""
+        for pair in pairs:
+            self._due_at.pop(pair, None)
 
     @property
     def rest_s(self) -> float:
@@ -105,7 +115,8 @@ def due(
         counts[_pair_of(want)] += want.count
     sets = [(queue, key, min(count, BATCH)) for (queue, key), count in counts.items() if count > 0]
     if len(sets) > SETS:
-        sets = _with_rows(database, sets)
+        known = set(_with_rows(database, [one[:2] for one in sets]))
+        sets = [one for one in sets if one[:2] in known]
     found: list[Alarm] = []
     full: set[Pair] = set()
     for page in pages(sets, SETS):
@@ -119,13 +130,14 @@ def due(
     return found[:BATCH], full.union((alarm.queue, alarm.key) for alarm in found[BATCH:])
 
 
-def _with_rows(database: Database, sets: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
-    """Return the sets that have any row, by one statement instead of one for each `SETS` of them."""
-    pairs = waiting_pairs(database, BATCH)
-    if len(pairs) >= BATCH:  # there may be others
-        return sets
+def _with_rows(database: Database, asked: list[Pair]) -> list[Pair]:
+    """Return those of the pairs that have any row, by one statement instead of one for each `SETS` of them."""
+    most = max(len(asked), BATCH)
+    pairs = waiting_pairs(database, most)
+    if len(pairs) >= most:  # there may be others
+        return asked
     known = set(pairs)
-    return [one for one in sets if one[:2] in known]
+    return [pair for pair in asked if pair in known]
 
 
 def _due_of(database: Database, sets: Sequence[tuple[str, str, int]], late_ms: int, lock: str | None) -> list[Alarm]:

@@ -163,6 +163,39 @@ def test_of_very_many_wanted_sets_only_those_are_asked_that_have_rows(broker: St
     assert len(asked) == 2
 
 
+def test_of_very_many_pairs_with_rows_a_look_tells_which_and_for_a_second_leaves_out_the_others(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1_000.0]
+    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: clock[0])
+    feed = Polling(broker.database)
+    with_rows = [("default", f"k{n}") for n in range(BATCH + 1)]
+    pairs = [*with_rows, *(("default", f"empty{n}") for n in range(BATCH + 1))]
+    send_delay_messages(Send(key, 1) for _, key in with_rows)
+    with CaptureQueriesContext(connections[database]) as asked:
+        assert feed.due_pairs(pairs) == with_rows
+    assert len(asked) == 1
+    _send(database, "a", key="empty0")
+    assert feed.due_pairs(pairs) == with_rows
+    clock[0] += 1
+    assert feed.due_pairs(pairs) == [*with_rows, ("default", "empty0")]
+
+
+@pytest.mark.usefixtures("gives_up_soon")
+def test_what_is_given_back_is_claimed_again_without_a_second_between(
+    broker: StoredBroker, server: Server, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: 1_000.0)
+    _send(database, "a", "b")
+    server.kill()
+    with pytest.raises(BrokerUnavailable):
+        broker.timer.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    broker.degraded.on = True
+    held, _ = broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages
+    assert broker.settle([settlement(held, SettleAction.RELEASE)]) == [True]
+    assert [one.id for one in broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages] == ["a"]
+
+
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 def test_the_feed_looks_past_rows_that_another_transaction_holds(
     broker: StoredBroker, database: str, postgres_database: str
