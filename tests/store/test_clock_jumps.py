@@ -26,6 +26,7 @@ from django_delayq.core.sends import OnConflict
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.store.clock_skew import LEAST_GAP_S
+from django_delayq.store.reclaims import reclaim, reclaim_lapsed
 from django_delayq.store.relay import rebuild
 from django_delayq.worker.options import Options
 from django_delayq.worker.worker import Worker
@@ -122,6 +123,20 @@ def test_after_a_jump_ahead_nothing_is_taken_from_who_renews(
     assert other.upkeep(lease_ms=LEASE_MS).buried == []
     assert broker.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
     assert other.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
+    assert broker.settle([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
+    finished = FinishMessage.objects.using(database).values_list("message_id", "crashes")
+    assert dict(finished) == {"a": 0, "b": 0, "once": 0}
+
+
+def test_a_jump_between_hearing_the_time_and_reclaiming_takes_nothing_from_who_renews(
+    broker: StoredBroker, clock: DatabaseClock, database: str
+) -> None:
+    held = _hold(broker)
+    heard_ms = broker.database.now_ms()
+    clock.jump(JUMP_MS)
+    assert reclaim_lapsed(broker.database, heard_ms)[0] == []
+    assert reclaim(broker.database, [int(one.pk) for one in held], heard_ms) == {}
+    assert broker.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
     assert broker.settle([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
     finished = FinishMessage.objects.using(database).values_list("message_id", "crashes")
     assert dict(finished) == {"a": 0, "b": 0, "once": 0}

@@ -82,6 +82,24 @@ def test_a_key_is_unfed_from_a_claim_that_came_short_until_one_that_fills_it(lef
     assert [want.key for want in underfilled.wants()] == ["a"], "the others are paused, or have no hand free"
 
 
+def test_a_pair_whose_alarms_are_lost_is_claimed_from_the_table_until_a_claim_of_it_finds_no_more(
+    broker: StoredBroker, redis_server: Server
+) -> None:
+    _lose(redis_server, broker, "a", "b", "c")
+    other, one = ClaimRequest("default", "other", 1), ClaimRequest("default", "k", 1)
+    broker.lost_of = frozenset([("default", "k"), ("default", "other")])  # as a sweep has found
+
+    def claimed(*wants: ClaimRequest) -> list[str]:
+        return [each.id for each in broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages]
+
+    assert claimed(other) == []
+    assert broker.lost_of == {("default", "k")}, "of this one nobody has asked the table"
+    found = [*claimed(one), *claimed(one)]
+    assert broker.lost_of == {("default", "k")}, "there may be more"
+    assert sorted(found + claimed(*WANT)) == ["a", "b", "c"]
+    assert not broker.lost_of
+
+
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 def test_a_sweep_is_bounded(broker: StoredBroker, redis_server: Server, database: str) -> None:
     _lose(redis_server, broker, "a")
