@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Header, NewMessage, pages
+from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Header, NewMessage, Pause, pages
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
 from django_delayq.worker import prefetch
@@ -146,6 +146,20 @@ def test_queues_that_are_empty_are_asked_together(gate: threading.Event) -> None
     send(rig, COUNT, "bulk")
     rig.drain(make_handler(lambda message: None, "bulk"), queues=served_queues(",".join(queues)), threads=1)
     assert broker.claims <= len(queues) + 3 * broker.fruitful
+
+
+def test_paused_queues_in_which_much_is_due_cost_no_claims() -> None:
+    broker = (rig := Rig(broker_class=CountingBroker)).broker
+    assert isinstance(broker, CountingBroker)
+    paused = [f"paused-{n}" for n in range(50)]
+    for queue in paused:
+        rig.send(queue, key="bulk", queue=queue)
+        broker.pause(Pause(queue, None, "x"))
+    send(rig, COUNT, "bulk")
+    queues = served_queues(",".join([*paused, "bulk"]))
+    rig.drain(make_handler(lambda message: None, "bulk"), queues=queues, threads=1)
+    assert broker.counts().totals["finished"] == COUNT
+    assert broker.claims <= 5 + 3 * broker.fruitful
 
 
 def test_of_a_hundred_queues_and_handlers_only_those_are_asked_that_have_something_due() -> None:
