@@ -54,8 +54,8 @@ class Polling:
 
     def note_ready(self, pairs: Iterable[Pair]) -> None:
         """Have the next claim ask for these, of which leases were given back."""
-        for pair in pairs:
-            self._due_at.pop(pair, None)
+        for pair in pairs:  # from any thread: a claim under way must still find each pair
+            self._due_at[pair] = 0.0
 
     @property
     def rest_s(self) -> float:

@@ -16,7 +16,7 @@ from django_delayq.brokers.base import BATCH, Alarm, Claimed, ClaimRequest, Sett
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import StoredBroker
-from django_delayq.store.polling import SETS, Polling, due
+from django_delayq.store.polling import SETS, Polling, claim_due, due
 from tests.brokers.rig import settlement
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, claim
@@ -194,6 +194,24 @@ def test_what_is_given_back_is_claimed_again_without_a_second_between(
     held, _ = broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages
     assert broker.settle([settlement(held, SettleAction.RELEASE)]) == [True]
     assert [one.id for one in broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages] == ["a"]
+
+
+def test_a_lease_that_is_given_back_amid_a_claim_disturbs_it_not(
+    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_later = ClaimRequest("default", "other", 1)
+    _send(database, "a")
+    feed = Polling(broker.database)
+    assert feed.claim([asked_later], LEASE_MS, "w").messages == []
+
+    def claim_while_another_thread_gives_back(*arguments: Any) -> Any:
+        feed.note_ready([(asked_later.queue, asked_later.key)])
+        return claim_due(*arguments)
+
+    monkeypatch.setattr("django_delayq.store.polling.claim_due", claim_while_another_thread_gives_back)
+    found = feed.claim([ClaimRequest("default", "k", 1), asked_later], LEASE_MS, "w")
+    assert [one.id for one in found.messages] == ["a"]
+    assert feed.rest_s == 0.0, "what was given back is asked for next"
 
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
