@@ -66,7 +66,7 @@ def test_the_broker_of_a_store_may_be_away_for_a_while(settings: Settings, monke
         raise BrokerUnavailable("nobody there")
 
     settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}}}
-    monkeypatch.setattr(get_broker().clock, "workers", away)  # type: ignore[attr-defined]
+    monkeypatch.setattr(get_broker().timer, "workers", away)  # type: ignore[attr-defined]
     with pytest.raises(ServiceWarning, match="go on from the tables"):
         Delayq().run()
 

@@ -139,7 +139,7 @@ def test_an_alias_that_is_away_is_told_and_hides_no_other(monkeypatch: pytest.Mo
         raise BrokerUnavailable("nobody there")
 
     monkeypatch.setattr(get_broker("plain"), "counts", away)
-    monkeypatch.setattr(get_broker("default").clock, "workers", away)  # type: ignore[attr-defined]
+    monkeypatch.setattr(get_broker("default").timer, "workers", away)  # type: ignore[attr-defined]
     seen = scraped()
     assert (seen["delayq_up", "plain"], seen["delayq_up", "default"]) == (0, 1)
     assert seen["delayq_broker_up", "default"] == 0
