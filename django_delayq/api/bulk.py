@@ -47,7 +47,8 @@ def send_delay_messages(
     with batches.failures_told():
         try:
             for batch in batches.of(sends):
-                _check_transaction(batch.alias, on_commit)
+                waits = waits_for_commit(batch.alias, on_commit)
+                _check_transaction(batch.alias, waits=waits)
                 _arrive(batches, on_its_way)
                 begin = get_broker(batch.alias.name).begin_put
                 on_its_way.append((batch, begin(batches.departs(batch), batch.on_conflict)))
@@ -69,16 +70,17 @@ async def asend_delay_messages(
         check_flag(on_commit, "on_commit")
     with batches.failures_told():
         async for batch in batches.of_async(sends):
-            await sync_to_async(_check_transaction)(batch.alias, on_commit)
+            waits = waits_for_commit(batch.alias, on_commit)
+            if waits or batch.alias.store is not None:  # else there is nothing to look at in another thread
+                await sync_to_async(_check_transaction)(batch.alias, waits=waits)
             placed = await get_broker(batch.alias.name).aput(batches.departs(batch), batch.on_conflict)
             batches.answered(placed)
             await atell_sent(batch.alias, batch.puts, placed)
     return batches.sent
 
 
-def _check_transaction(alias: Alias, on_commit: bool | None) -> None:
+def _check_transaction(alias: Alias, *, waits: bool) -> None:
     """Refuse a bulk send that would have to wait for the caller's commit; warn of a transaction on another database."""
-    waits = waits_for_commit(alias, on_commit)
     if waits or alias.store is not None:
         warn_of_others(alias)
     if not waits:
