@@ -205,15 +205,21 @@ def test_a_sequence_that_is_behind_is_named_and_moved_on_and_what_waits_can_end(
     assert _audit()["ok"]
 
 
-@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
-def test_what_was_held_while_the_sequence_was_moved_on_gets_another_primary_key_later(
-    broker: StoredBroker, database: str
-) -> None:
+def _send_under_the_key_of_one_that_finished(broker: StoredBroker, database: str) -> int:
+    """Have "b" wait under the primary key of "a", which has finished. Returns the key."""
     send_delay_message("k", 1, id="a")
     broker.settle([settlement(one, SettleAction.FINISH) for one in claim(broker)])
     (first,) = FinishMessage.objects.using(database).values_list("pk", flat=True)
     broker.database.rows("SELECT setval('delayq_ready_id_seq', %s, false)", [first])
     send_delay_message("k", 1, id="b")
+    return int(first)
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+def test_what_was_held_while_the_sequence_was_moved_on_gets_another_primary_key_later(
+    broker: StoredBroker, database: str
+) -> None:
+    first = _send_under_the_key_of_one_that_finished(broker, database)
     (held,) = claim(broker)
     both = f"messages 'b' in the table ready and 'a' in finish have the primary key {first}"
     assert _audit("--repair")["differences"] == [both]
@@ -229,11 +235,7 @@ def test_what_was_held_while_the_sequence_was_moved_on_gets_another_primary_key_
 def test_what_failed_under_the_primary_key_of_one_that_finished_can_be_rescued_and_end(
     broker: StoredBroker, database: str
 ) -> None:
-    send_delay_message("k", 1, id="a")
-    broker.settle([settlement(one, SettleAction.FINISH) for one in claim(broker)])
-    (first,) = FinishMessage.objects.using(database).values_list("pk", flat=True)
-    broker.database.rows("SELECT setval('delayq_ready_id_seq', %s, false)", [first])
-    send_delay_message("k", 1, id="b")
+    _send_under_the_key_of_one_that_finished(broker, database)
     broker.settle([settlement(one, SettleAction.BURY) for one in claim(broker)])
     seen = _audit("--repair")
     assert (seen["differences"], seen["repaired"]) == ([], ["1 failed message(s) got another primary key"])
