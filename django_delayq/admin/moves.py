@@ -27,7 +27,7 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to do: one of `MOVES`. A new due time is `delay_ms` from now, or `shift_ms` after the present one."""
+    """The move to make, one of `MOVES`. A new due time is `delay_ms` from now, or `shift_ms` after the present one."""
 
     move: str
     delay_ms: int = 0

@@ -23,7 +23,7 @@ from django_delayq.support.validation import MAX_NAME
 
 
 class PauseForm(forms.Form):
-    """What to pause, why, and for how long. A valid form has the `pause`."""
+    """A pause to make: of a queue or a key, with a reason and an end. A valid form has the `pause`."""
 
     queue = forms.CharField(
         label=gettext_lazy("Queue"),

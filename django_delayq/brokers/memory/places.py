@@ -1,4 +1,4 @@
-"""Where messages and alarms are: each message in exactly one place. Knows no clock and none of the broker's methods."""
+"""The places of messages and alarms: each message is in exactly one. They know no clock and no method of the broker."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
