@@ -1,7 +1,7 @@
 """The AMQP message of an alarm: what travels in its header, and where it is published."""
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amqp import Message
 
@@ -58,6 +58,7 @@ class Outgoing:
     message: Message
     pair: Pair | None
     uid: str
+    must_arrive: bool = True
 
 
 def outgoing(names: Names, alarm: Alarm, clock: Clock) -> Outgoing:
@@ -89,6 +90,11 @@ def rerouted(names: Names, stray: Message) -> Outgoing:
     if envelope is None:
         return _outgoing(names.direct, names.error, again, None)
     return _outgoing(names.direct, names.ready(*envelope.pair), again, envelope.pair)
+
+
+def notice(exchange: str) -> Outgoing:
+    """Return a message without content for whatever is bound to an exchange, which may be nothing."""
+    return replace(_outgoing(exchange, "", Message(""), None), must_arrive=False)
 
 
 def _outgoing(exchange: str, routing_key: str, message: Message, pair: Pair | None) -> Outgoing:

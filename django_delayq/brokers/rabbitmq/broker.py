@@ -138,6 +138,8 @@ class RabbitMQBroker:
         check_batch(alarms)
         check_batch(again)
         with self._receiving():
+            if again:
+                self._publisher.raise_if_blocked()  # neither a claim nor a settlement waits for the server
             self.put_alarms(again)  # first: if this process dies between the two, an alarm is there twice, never lost
             self._consumer.acknowledge(self._leases.end(alarms))
 
@@ -148,15 +150,20 @@ class RabbitMQBroker:
             lapsed = self._leases.end_lapsed(self._clock.monotonic())
             self._consumer.give_back(lapsed)
             self._consumer.give_back_unwanted(UNWANTED_S)
-            if self._consumer.has_strays():
-                self._publisher.reroute_strays()
-            upkept = MaintenanceResult(self._clock.now_ms(), len(lapsed))
+            upkept = MaintenanceResult(self._clock.now_ms(), len(lapsed), away=self._publisher.refusal())
             next_end = self._leases.next_end()
             if next_end is not None:
                 upkept.next_lease_end_ms = upkept.now_ms + self._clock.ms_until(next_end)
-            upkept.alarms_lost = self._lost_alarms()
-        self._publisher.repair_due()
+            if not upkept.away:
+                self._write(upkept)
         return upkept
+
+    def _write(self, upkept: MaintenanceResult) -> None:
+        """Do the part of upkeep for which the server must take messages."""
+        if self._consumer.has_strays():
+            self._publisher.reroute_strays()
+        upkept.alarms_lost = self._lost_alarms()
+        self._publisher.repair_due()
 
     # Sleep
 

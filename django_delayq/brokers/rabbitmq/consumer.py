@@ -9,12 +9,9 @@ is then ready at once: an alarm may be early, because its row decides.
 
 import math
 import secrets
-import select
 import socket
-import ssl
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable
 from itertools import count
 from time import monotonic
 
@@ -24,6 +21,7 @@ from django_delayq.brokers.base import Alarm, Pair
 from django_delayq.brokers.rabbitmq.alarms import Envelope, unpack
 from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.deliveries import Delivery, Prefetch, Subscription
+from django_delayq.brokers.rabbitmq.link import await_readable, drain
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.topology import waiting
 from django_delayq.support.logging import logger
@@ -34,28 +32,8 @@ MOST_HELD = 1_000
 LONGEST_HOLD_S = 2.0
 """No alarm leaves the levels as long as this before it is due."""
 
-PART_S = 0.001
-"""How long to wait for the rest of a frame that has come in part; the next `drain` waits for it again."""
 ARRIVAL_S = 0.1
 """How long a claim that found nothing waits for the messages that the server says it has."""
-
-
-def _readable(sock: socket.socket) -> bool:
-    """Return whether something can be read at once: TLS may hold data that cannot be seen on the socket."""
-    if isinstance(sock, ssl.SSLSocket) and sock.pending():
-        return True
-    return bool(_await_readable([sock], 0))
-
-
-def _await_readable(files: Sequence[int | socket.socket], timeout_s: float) -> set[int]:
-    """Return the descriptors of the files that can be read, or have broken, within the timeout.
-
-    `select.select` would not do: it takes no descriptor over 1,023.
-    """
-    poll = select.poll()
-    for file in files:
-        poll.register(file, select.POLLIN)
-    return {descriptor for descriptor, _ in poll.poll(math.ceil(timeout_s * 1000))}
 
 
 class Consumer:
@@ -135,10 +113,7 @@ class Consumer:
 
     def drain(self) -> None:
         """Take in what the server has sent, without waiting for more."""
-        connection = self._channel.connection
-        with suppress(TimeoutError):
-            while _readable(connection.sock):
-                connection.drain_events(timeout=PART_S)
+        drain(self._channel.connection)
 
     def await_deliveries(self, pairs: Collection[Pair]) -> None:
         """Wait a moment for alarms of these pairs that are at the server and about to come."""
@@ -219,7 +194,7 @@ class Consumer:
         Return whether there is a reason to claim: `wake`, or a connection that broke meanwhile.
         """
         try:
-            return wake in _await_readable([wake, *self._sockets], timeout)
+            return wake in await_readable([wake, *self._sockets], timeout)
         except (OSError, ValueError):
             return True
 

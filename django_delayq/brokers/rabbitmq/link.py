@@ -4,10 +4,13 @@ py-amqp's connections may not be shared, and need no thread of their own, so a l
 """
 
 import contextlib
+import math
 import re
+import select
+import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 
@@ -21,6 +24,9 @@ from django_delayq.support.texts import text as _
 STALE_S = 60.0
 """A connection without heartbeats that was idle for this long may be dead without notice: it is replaced."""
 
+PART_S = 0.001
+"""How long to wait for the rest of a frame that has come in part; the next `drain` waits for it again."""
+
 FAULTS = (OSError, exceptions.AMQPError, AttributeError)
 """The errors that py-amqp raises: AttributeError too, where a connection was closed under it."""
 
@@ -33,7 +39,7 @@ class Link:
         self.location = location
         self._prefix = prefix
         self.blocked = False
-        """Whether the server takes no messages, because its memory or disk alarm is on."""
+        """Whether the server has said that it takes no messages, because its memory or disk alarm is on."""
         self._heartbeat = heartbeat
         self.connection: amqp.Connection | None = None
         self._used_at = 0.0
@@ -42,23 +48,49 @@ class Link:
     def using(self, timeout: float = TIMEOUT_S) -> Iterator[amqp.Connection]:
         """Yield the connection, for the block alone. A fault in the block ends it, and is raised as our error.
 
-        Waits at most `timeout` seconds for other threads, and as long again for a connection.
+        Waits at most `timeout` seconds for other threads, and as long again for a connection. One that the server has
+        blocked is of no use for anything, because the server reads nothing that comes over it: that raises at once. It
+        is kept, because the server, which is short of memory, would not see its end, but see another one come.
         """
         if not self.lock.acquire(timeout=max(timeout, 0)):
             raise BrokerUnavailable(f"RabbitMQ at {self.location.shown} keeps other threads waiting.")
         try:
-            yield self._connected(timeout)
+            connection = self._connected(timeout)
+            self._hear_unblocked()
+            self.raise_if_blocked()
+            yield connection
             self._used_at = monotonic()
         except FAULTS as error:
+            ours = _takes_nothing(self.location) if self.blocked else as_ours(error, self.location, self._prefix)
             self.drop()
-            raise as_ours(error, self.location, self._prefix, self.blocked) from None
+            raise ours from None
         finally:
             self.lock.release()
+
+    def refusal(self) -> str:
+        """Return why the server takes no messages, "" if it takes them as far as is known. Waits for nobody."""
+        if self.blocked and self.lock.acquire(blocking=False):
+            try:
+                self._hear_unblocked()
+            except FAULTS:
+                self.drop()
+            finally:
+                self.lock.release()
+        return str(_takes_nothing(self.location)) if self.blocked else ""
+
+    def raise_if_blocked(self) -> None:
+        """Raise `BrokerUnavailable` where the server, as far as is known, takes no messages."""
+        if self.blocked:
+            raise _takes_nothing(self.location)
+
+    def _hear_unblocked(self) -> None:
+        if self.blocked and self.connection is not None:
+            drain(self.connection)
 
     def drop(self) -> None:
         """End the connection without telling the server."""
         with self.lock:
-            connection, self.connection = self.connection, None
+            connection, self.connection, self.blocked = self.connection, None, False
             if connection is not None:
                 with contextlib.suppress(*FAULTS):
                     connection.collect()
@@ -72,11 +104,10 @@ class Link:
             self.drop()
 
     def _connected(self, timeout: float) -> amqp.Connection:
-        stale = not self._heartbeat and monotonic() - self._used_at > STALE_S
+        stale = not self._heartbeat and not self.blocked and monotonic() - self._used_at > STALE_S
         if self.connection is not None and (stale or not self.connection.connected):
             self.drop()
         if self.connection is None:
-            self.blocked = False
             self.connection = self.location.connect(timeout, self._heartbeat)
             self._used_at = monotonic()
             self.connection.on_blocked = self._on_blocked
@@ -90,19 +121,50 @@ class Link:
         self.blocked = False
 
 
-def as_ours(error: Exception, location: Location, prefix: str, blocked: bool = False) -> Exception:
+def drain(connection: amqp.Connection) -> None:
+    """Take in what the server has sent, without waiting for more."""
+    with contextlib.suppress(TimeoutError):
+        while _readable(connection.sock):
+            connection.drain_events(timeout=PART_S)
+
+
+def _readable(sock: socket.socket) -> bool:
+    """Return whether something can be read at once: TLS may hold data that cannot be seen on the socket."""
+    if isinstance(sock, ssl.SSLSocket) and sock.pending():
+        return True
+    return bool(await_readable([sock], 0))
+
+
+def await_readable(files: Sequence[int | socket.socket], timeout_s: float) -> set[int]:
+    """Return the descriptors of the files that can be read, or have broken, within the timeout.
+
+    `select.select` would not do: it takes no descriptor over 1,023.
+    """
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(math.ceil(timeout_s * 1000))}
+
+
+def _takes_nothing(location: Location) -> BrokerUnavailable:
+    return BrokerUnavailable(
+        _(
+            "%(server)s takes no messages: its memory or disk alarm is on. See `rabbitmq-diagnostics alarms`; "
+            "give the node more, or let workers empty its queues.",
+            server=_at(location),
+        )
+    )
+
+
+def _at(location: Location) -> str:
+    return _("%(server)s at %(address)s", server="RabbitMQ", address=location.shown)
+
+
+def as_ours(error: Exception, location: Location, prefix: str) -> Exception:
     """Return our error for one of py-amqp's."""
-    at = _("%(server)s at %(address)s", server="RabbitMQ", address=location.shown)
+    at = _at(location)
     said = (getattr(error, "reply_text", "") or str(error) or type(error).__name__).rstrip(".")
     said = re.sub(r"(?<=[.]news[.])[\w-]+", "…", said)  # a random name: it would make each fault look new
-    if blocked:
-        return BrokerUnavailable(
-            _(
-                "%(server)s takes no messages: its memory or disk alarm is on. See `rabbitmq-diagnostics alarms`; "
-                "give the node more, or let workers empty its queues.",
-                server=at,
-            )
-        )
     if isinstance(error, ssl.SSLCertVerificationError):
         return BrokerRefused(
             _(

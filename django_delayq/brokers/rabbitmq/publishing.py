@@ -11,7 +11,7 @@ from amqp import Channel, Connection, Message, spec
 from amqp.exceptions import AMQPError, ChannelError
 
 from django_delayq.brokers.base import BATCH, Pair
-from django_delayq.brokers.rabbitmq.alarms import Outgoing, rerouted
+from django_delayq.brokers.rabbitmq.alarms import Outgoing, notice, rerouted
 from django_delayq.brokers.rabbitmq.link import Link
 from django_delayq.brokers.rabbitmq.locations import TIMEOUT_S, Location
 from django_delayq.brokers.rabbitmq.names import Names
@@ -54,13 +54,15 @@ class Publisher:
 
     def change(self, edit: Callable[[Entries], R]) -> R:
         """Let `edit` change what the register holds, and return what `edit` returns."""
+        self.raise_if_blocked()
+        # To no queue: a server whose memory or disk alarm is on stops us here, and not while we hold the register.
+        self.publish([notice(self._names.direct)])
         with self.looking() as connection:
             return self._register.change(connection, edit)
 
     def tell_of_pauses(self) -> None:
         """Notify every worker that a pause began or ended."""
-        with self.looking() as connection, connection.channel() as channel:
-            channel.basic_publish_confirm(Message(""), self._names.news)
+        self.publish([notice(self._names.news)])
 
     def declare(self, pairs: Collection[Pair]) -> None:
         """Make sure that the queues of these pairs are there.
@@ -71,6 +73,15 @@ class Publisher:
             return
         with self._using() as connection:
             self._topology.ensure(connection, pairs)
+
+    def refusal(self) -> str:
+        """Return why the server takes no messages, "" if it takes them as far as is known. Waits for nobody."""
+        return self._link.refusal()
+
+    def raise_if_blocked(self) -> None:
+        """Raise `BrokerUnavailable` at once where `refusal` has a reason, for callers that can't wait."""
+        if self.refusal():
+            self._link.raise_if_blocked()
 
     def repair_due(self) -> None:
         """Declare the levels and what is around them again, once a minute, in case something was deleted."""
@@ -137,12 +148,16 @@ class Publisher:
                 self._tag += 1
                 self._in_flight[self._tag] = batch, out.uid
                 # Like basic_publish(mandatory=True), which also looks for answers each time: a fifth of a send's time.
-                method = (0, out.exchange, out.routing_key, True, False)
+                method = (0, out.exchange, out.routing_key, out.must_arrive, False)
                 self._channel.send_method(spec.Basic.Publish, "Bssbb", method, out.message)
 
     def _await_confirms(self, connection: Connection, batch: "_Batch") -> None:
-        while batch.unconfirmed and not batch.refused:
-            connection.drain_events(timeout=batch.seconds_left)
+        try:
+            while batch.unconfirmed and not batch.refused:
+                connection.drain_events(timeout=batch.seconds_left)
+        except TimeoutError:
+            self._link.raise_if_blocked()  # which keeps the connection
+            raise
         if batch.refused:
             refused, batch.refused = batch.refused, ""
             self._topology.mend()

@@ -54,8 +54,6 @@ class Register:
     def change(self, connection: Connection, edit: Callable[[Entries], R]) -> R:
         """Let `edit` change what the register holds, and return what `edit` returns."""
         with connection.channel() as channel:
-            # To no queue: a server whose memory or disk alarm is on stops us here, and not while we hold the register.
-            channel.basic_publish_confirm(Message(""), self._names.direct)
             message, entries = self._take(channel)
             answer = edit(entries)
             new = Message(codec.dumps(entries).decode(), delivery_mode=PERSISTENT)
