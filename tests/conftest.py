@@ -139,7 +139,7 @@ def _mariadb_program() -> str:
 
 @pytest.fixture(scope="session")
 def _rabbitmq_server(_rabbitmq_programs: Path) -> Iterator[RabbitMQServer]:
-    with closing(RabbitMQServer(_rabbitmq_programs)) as server:
+    with closing(servers.start_rabbitmq_node(_rabbitmq_programs)) as server:
         yield server
 
 
@@ -157,7 +157,9 @@ def rabbitmq_server(_rabbitmq_server: RabbitMQServer, request: pytest.FixtureReq
 def start_rabbitmq(_rabbitmq_programs: Path) -> Iterator[Callable[..., RabbitMQServer]]:
     """Starts nodes of this test's own: `start_rabbitmq()`. Each takes 10 s."""
     with ExitStack() as started:
-        yield lambda **options: started.enter_context(closing(RabbitMQServer(_rabbitmq_programs, **options)))
+        yield lambda **options: started.enter_context(
+            closing(servers.start_rabbitmq_node(_rabbitmq_programs, **options))
+        )
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,12 @@
 """The servers that tests start behave as the fault tests need."""
 
+import socket
 from collections.abc import Callable
 
 import pytest
 import redis
 
-from tests.servers import Server
+from tests.servers import RabbitMQServer, Server, free_port
 
 
 def test_a_shared_server_is_empty_at_each_test(redis_server: Server) -> None:
@@ -38,3 +39,12 @@ def test_a_killed_server_refuses_connections(start_redis: Callable[..., Server])
     server.kill()
     with server.client() as client, pytest.raises(redis.ConnectionError):
         client.ping()
+
+
+def test_a_node_of_rabbitmq_starts_with_other_ports_where_one_was_taken_meanwhile(
+    start_rabbitmq: Callable[..., RabbitMQServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        ports = iter([free_port(), free_port(), free_port(), other.getsockname()[1]])
+        monkeypatch.setattr("tests.servers.rabbitmq.free_port", lambda: next(ports, None) or free_port())
+        assert start_rabbitmq().running

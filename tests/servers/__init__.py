@@ -4,7 +4,7 @@ from tests.servers.cluster import ClusterServers
 from tests.servers.mariadb import MariaDBServer, mariadb_program
 from tests.servers.postgres import PostgresServer, postgres_programs
 from tests.servers.process import free_port, missing
-from tests.servers.rabbitmq import RabbitMQServer, rabbitmq_programs, rabbitmq_version
+from tests.servers.rabbitmq import RabbitMQServer, rabbitmq_programs, rabbitmq_version, start_rabbitmq_node
 from tests.servers.redis import Server, Servers, redis_binaries, scope
 from tests.servers.sqlite import SqliteFiles
 
@@ -24,4 +24,5 @@ __all__ = [
     "rabbitmq_version",
     "redis_binaries",
     "scope",
+    "start_rabbitmq_node",
 ]

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from time import sleep
+from typing import Any
 
 import amqp
 import trustme
@@ -29,6 +30,10 @@ LEAST = {"configure": "^delayq[.]", "write": "^delayq[.]", "read": "^delayq[.]"}
 """The least permissions that work: the docs say the same."""
 
 
+PORT_TAKEN = ("could_not_start_listener", "dist_port_already_used", "net_kernel")
+"""What a node says that ends in its start because another process has one of its ports, or that of its port mapper."""
+
+
 @cache
 def rabbitmq_programs() -> Path | None:
     """The directory of the server's programs: DELAYQ_RABBITMQ, else what Debian has installed."""
@@ -42,6 +47,21 @@ def rabbitmq_version() -> str:
     programs = rabbitmq_programs()
     found = programs and next(programs.parent.glob("lib/rabbitmq_server-*"), None)
     return found.name.partition("-")[2] if found else ""
+
+
+def start_rabbitmq_node(programs: Path, **options: Any) -> "RabbitMQServer":
+    """Start a node; with other ports where one was taken in the seconds until it listens, twice at most.
+
+    Otherwise all tests of a process that share a node would fail in setup.
+    """
+    for _ in range(2):
+        with suppress(_PortTakenError):
+            return RabbitMQServer(programs, **options)
+    return RabbitMQServer(programs, **options)
+
+
+class _PortTakenError(RuntimeError):
+    """A node did not start because another process has one of its ports."""
 
 
 class RabbitMQServer(PrivateServer):
@@ -107,6 +127,14 @@ class RabbitMQServer(PrivateServer):
             cwd="/", stdin=subprocess.DEVNULL, start_new_session=True, **self.identity,
         )  # fmt: skip
         self.start()
+
+    def start(self) -> None:
+        try:
+            super().start()
+        except RuntimeError as error:
+            if any(sign in str(error) for sign in PORT_TAKEN):
+                raise _PortTakenError(str(error)) from None
+            raise
 
     def _write(self, name: str, text: str) -> None:
         path = self.directory / name
