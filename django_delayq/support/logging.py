@@ -13,6 +13,10 @@ from django_delayq.support.redaction import lines, one_line
 from django_delayq.support.tracebacks import text_of
 
 
+TRACEBACK = "delayq_traceback"
+"""The key in `extra=` for the text of a record's traceback, from a caller that has one. The record does not keep it."""
+
+
 class Safe(logging.Filter):
     """Makes each record of a logger one harmless line, and its traceback harmless lines.
 
@@ -27,10 +31,11 @@ class Safe(logging.Filter):
         text = record.getMessage()
         if not text.isprintable():
             record.msg, record.args = one_line(text), ()
+        made = record.__dict__.pop(TRACEBACK, "")
         if record.exc_info and not record.exc_text:
             # Formatters use this in place of the text that they would make of `exc_info`.
             _, exception, frames = record.exc_info
-            record.exc_text = textwrap.indent(lines(text_of(exception, frames).rstrip("\n")), "    ")
+            record.exc_text = textwrap.indent(lines((made or text_of(exception, frames)).rstrip("\n")), "    ")
         return True
 
 

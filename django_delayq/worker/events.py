@@ -10,7 +10,7 @@ from django_delayq import signals
 from django_delayq.core.errors import Retry
 from django_delayq.core.message import Message, State
 from django_delayq.core.transitions import SettleAction, Transition, describe
-from django_delayq.support.logging import logger
+from django_delayq.support.logging import TRACEBACK, logger
 from django_delayq.worker.prefetch import Lease
 
 _LEVELS = {
@@ -63,7 +63,7 @@ class AttemptEvents:
         if logger.isEnabledFor(level):
             is_failure = transition.action in (SettleAction.RETRY, SettleAction.BURY)
             shown = exception if is_failure and not isinstance(exception, Retry) else None  # that one asked for it
-            self._log(level, describe(transition), lease, message, shown)
+            self._log(level, describe(transition), lease, message, shown, transition.detail)
 
     def _log(
         self,
@@ -72,6 +72,7 @@ class AttemptEvents:
         lease: Lease,
         message: Message[Any] | None,
         exception: BaseException | None = None,
+        traceback: str = "",
     ) -> None:
         identity = _identity(lease)
         extra = identity | {
@@ -80,6 +81,7 @@ class AttemptEvents:
             "lateness_ms": message.started_ms - message.due_ms if message else None,
             "trace_id": message.trace_id if message else None,
             "worker": self._worker,
+            TRACEBACK: traceback,
         }
         logger.log(level, "Message %r (%s) %s", identity["id"], identity["key"], text, exc_info=exception, extra=extra)
 

@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 import pytest
@@ -177,6 +178,24 @@ def test_no_id_and_no_error_forges_a_log_line_or_takes_over_a_terminal(
     assert not {"\x1b", "\r", "\u202e", "\u200b"} & set(caplog.text)
     assert all("\n" not in record.getMessage() for record in caplog.records)
     assert any(record.exc_info for record in caplog.records)  # whole, for what groups errors
+
+
+def test_the_traceback_of_an_attempt_is_made_once_for_its_record_and_its_log_line(
+    rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = 0
+
+    def counted(*arguments: Any) -> list[str]:
+        nonlocal made
+        made += 1
+        return format_exception(*arguments)
+
+    monkeypatch.setattr("traceback.format_exception", counted)
+    rig.send("retried", data="fail")
+    rig.send("failed", data="fail", max_attempts=1)
+    rig.drain(make_handler(outcome))
+    assert caplog.text.count('raise ValueError("x")') == 2
+    assert made == 2
 
 
 def test_a_broker_that_lost_its_record_is_an_error_and_a_signal(
