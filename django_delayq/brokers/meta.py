@@ -17,41 +17,23 @@ class Mine(threading.local):
 
 
 @dataclass(slots=True)
-class Meta:
-    """The shared state of a delayq. It has no clock: every time is passed in."""
+class SharedState:
+    """The workers' heartbeats and the rebuild of the alarms. It has no clock: every time is passed in."""
 
-    pauses: list[Pause] = field(default_factory=list)
     workers: dict[str, WorkerInfo] = field(default_factory=dict)
     built: bool = False
     """Whether every alarm was put since this state was created."""
     builder: str = ""
     builder_until_ms: int = 0
 
-    def pauses_at(self, now_ms: int) -> list[Pause]:
-        """Return the pauses in force, by queue and key."""
-        held = (pause for pause in self.pauses if pause.holds(now_ms))
-        return sorted(held, key=lambda pause: (pause.queue or "", pause.key or ""))
-
-    def pause(self, pause: Pause, now_ms: int) -> None:
-        """Keep a pause, in the place of one of the same queue and key."""
-        self.resume(pause.queue, pause.key, now_ms)
-        self.pauses.append(replace(pause, paused_ms=now_ms))
-
-    def resume(self, queue: str | None, key: str | None, now_ms: int) -> bool:
-        """Drop a pause, and all that have ended. Return whether it was in force."""
-        held = self.pauses_at(now_ms)
-        self.pauses = [pause for pause in held if (pause.queue, pause.key) != (queue, key)]
-        return len(self.pauses) < len(held)
-
     def workers_at(self, now_ms: int) -> list[WorkerInfo]:
         """Return the workers whose heartbeat is at most 15 s old."""
         return [info for info in self.workers.values() if info.seen_ms >= now_ms - HEARTBEAT_MS]
 
-    def announce(self, worker: WorkerInfo, now_ms: int) -> list[Pause]:
-        """Record a heartbeat, forget the workers that have died, and return the pauses in force."""
+    def record(self, worker: WorkerInfo, now_ms: int) -> None:
+        """Record a heartbeat, and forget the workers that have died."""
         young = {name: info for name, info in self.workers.items() if info.seen_ms >= now_ms - FORGOTTEN_MS}
         self.workers = {**young, worker.name: replace(worker, seen_ms=now_ms)}
-        return self.pauses_at(now_ms)
 
     def retire(self, worker: str) -> None:
         """Delete a heartbeat."""
@@ -78,3 +60,31 @@ class Meta:
             return False
         self.built, self.builder, self.builder_until_ms = True, "", 0
         return True
+
+
+@dataclass(slots=True)
+class Meta(SharedState):
+    """The shared state of a broker that carries messages: it keeps the pauses too."""
+
+    pauses: list[Pause] = field(default_factory=list)
+
+    def pauses_at(self, now_ms: int) -> list[Pause]:
+        """Return the pauses in force, by queue and key."""
+        held = (pause for pause in self.pauses if pause.holds(now_ms))
+        return sorted(held, key=lambda pause: (pause.queue or "", pause.key or ""))
+
+    def pause(self, pause: Pause, now_ms: int) -> None:
+        """Keep a pause, in the place of one of the same queue and key."""
+        self.resume(pause.queue, pause.key, now_ms)
+        self.pauses.append(replace(pause, paused_ms=now_ms))
+
+    def resume(self, queue: str | None, key: str | None, now_ms: int) -> bool:
+        """Drop a pause, and all that have ended. Return whether it was in force."""
+        held = self.pauses_at(now_ms)
+        self.pauses = [pause for pause in held if (pause.queue, pause.key) != (queue, key)]
+        return len(self.pauses) < len(held)
+
+    def announce(self, worker: WorkerInfo, now_ms: int) -> list[Pause]:
+        """Record a heartbeat, and return the pauses in force."""
+        self.record(worker, now_ms)
+        return self.pauses_at(now_ms)

@@ -12,7 +12,6 @@ from typing import Any
 from django_delayq.support.redaction import lines, one_line
 from django_delayq.support.tracebacks import text_of
 
-
 TRACEBACK = "delayq_traceback"
 """The key in `extra=` for the text of a record's traceback, from a caller that has one. The record does not keep it."""
 

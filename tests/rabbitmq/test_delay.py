@@ -152,7 +152,7 @@ def test_a_level_that_somebody_has_declared_otherwise_is_told_and_holds_up_no_ot
 ) -> None:
     broker.open()
     with declared_otherwise(rabbitmq_server, NAMES.level(5)):
-        broker._publisher.mend()
+        broker._publisher.redeclare()
         put(broker, {"a": 1_300})
         assert "delayq.level.05" in caplog.text
         assert pks(claim(broker)) == ["a"]
@@ -172,7 +172,7 @@ def test_workers_outlive_that_the_queue_of_strays_is_deleted(
 def end_levels_early(broker: RabbitMQBroker, out: Outgoing) -> None:
     """Have an alarm arrive at once, as if the node's clock had jumped ahead."""
     assert out.pair is not None
-    out.exchange, out.routing_key = NAMES.way(0, *out.pair)
+    out.exchange, out.routing_key = NAMES.route(0, *out.pair)
     broker._publisher.publish([out])
 
 
@@ -224,7 +224,7 @@ def test_what_is_too_far_for_the_levels_comes_as_late_as_they_can(
 
 
 def test_an_expired_level_leads_to_the_next_that_the_wait_asks_for() -> None:
-    exchange, routing_key = NAMES.way(18, "q", "k")
+    exchange, routing_key = NAMES.route(18, "q", "k")
     assert exchange == NAMES.entry(4)
     bits, _, word = routing_key.rpartition(".")
     assert (int(bits.replace(".", ""), 2), word) == (18, address("q", "k"))

@@ -12,7 +12,7 @@ from time import monotonic, sleep
 import pytest
 
 from django_delayq.brokers.base import Alarm, ClaimRequest, Header, NewMessage
-from django_delayq.brokers.rabbitmq import RabbitMQBroker, silence
+from django_delayq.brokers.rabbitmq import RabbitMQBroker, topology
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable
 from tests.proxy import proxy_before
@@ -131,7 +131,7 @@ def test_a_queue_without_a_leader_holds_up_no_other_and_is_served_when_it_has_on
     put(broker, {"mute": 0}, queue="leaderless")
     put(broker, {"other": 0})
     wants = [ClaimRequest("leaderless", "k", 1), ClaimRequest("q", "k", 1)]
-    monkeypatch.setattr(silence, "AGAIN_S", 0.0)  # it is asked at each claim
+    monkeypatch.setattr(topology, "AGAIN_S", 0.0)  # it is asked at each claim
 
     def claim_one() -> str:
         for _ in range(100):

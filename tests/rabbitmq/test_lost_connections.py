@@ -79,10 +79,10 @@ def broker_claims(broker: RabbitMQBroker) -> list[str]:
 
 
 def test_what_a_worker_had_when_it_stopped_goes_to_another(
-    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
+    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, clock: Clock
 ) -> None:
     put(broker, {"claimed": 0, "held": 999})
-    with broker_on(rabbitmq_server) as stopped:
+    with broker_on(rabbitmq_server, wall=clock, monotonic=clock) as stopped:
         assert pks(claim(stopped)) == ["claimed"]
     found: set[str] = set()
     while found != {"claimed", "held"}:

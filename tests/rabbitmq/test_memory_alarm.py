@@ -19,9 +19,7 @@ DEGRADED, BACK = "Degraded: the broker has been away", "No longer degraded"
 
 
 @pytest.fixture
-def site(
-    settings: Any, rabbitmq_server: RabbitMQServer, database: str, database_env: dict[str, str]
-) -> Iterator[Site]:
+def site(settings: Any, rabbitmq_server: RabbitMQServer, database: str, database_env: dict[str, str]) -> Iterator[Site]:
     """A site whose workers don't wait for long."""
     delayq = {**delayq_on(rabbitmq_server, database), "STORE": {"DEGRADED_AFTER": "1s"}}
     settings.DELAYQ = {"default": delayq}

@@ -9,7 +9,7 @@ import pytest
 from amqp import Message
 
 from django_delayq.brokers.base import Alarm, ClaimRequest, WorkerInfo
-from django_delayq.brokers.rabbitmq import RabbitMQBroker, register
+from django_delayq.brokers.rabbitmq import RabbitMQBroker, shared_state
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable
 from tests.rabbitmq.support import NAMES, broker_on, channel_of
@@ -74,7 +74,7 @@ def test_one_who_holds_it_for_too_long_is_told_of(
     beat(broker, "q")
     with channel_of(rabbitmq_server) as channel:
         channel.basic_get(NAMES.register)
-        monkeypatch.setattr(register, "HELD_S", 0.1)
+        monkeypatch.setattr(shared_state, "HELD_S", 0.1)
         with pytest.raises(BrokerUnavailable, match=r"delayq\.register.* is empty"):
             beat(broker, "other")
     monkeypatch.undo()
@@ -123,7 +123,7 @@ def test_it_outlives_the_exchange_that_leads_to_it(broker: RabbitMQBroker, rabbi
 def test_it_outlives_the_exchange_of_the_news(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
     beat(broker, "q")
     with channel_of(rabbitmq_server) as channel:
-        channel.exchange_delete(NAMES.news)
+        channel.exchange_delete(NAMES.pause_notices)
     with closing(RabbitMQBroker(Alias("default", location=rabbitmq_server.url))) as other:
         assert seen(other) == ["q"]
 

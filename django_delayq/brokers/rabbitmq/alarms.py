@@ -1,12 +1,17 @@
-"""The AMQP message of an alarm: what travels in its header, and where it is published."""
+"""The AMQP message of an alarm: what travels in its header, where it is published, and the clocks that time it."""
 
+import hashlib
+import math
+import os
 import secrets
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from amqp import Message
 
 from django_delayq.brokers.base import Alarm, Pair
-from django_delayq.brokers.rabbitmq.clock import Clock
 from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names
 from django_delayq.core import codec
 
@@ -17,6 +22,36 @@ PERSISTENT = 2
 MARGIN_MS = 300
 """An alarm leaves the levels at least this long before it is due. So hops that take less make it no later, if the
 worker shares the sender's clock."""
+
+
+def _machine() -> str:
+    """Return a name for the clock of `time.monotonic`, which processes of one machine and its containers share."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/time")
+    except OSError:  # no Linux: each process gets a name of its own
+        boot = secrets.token_hex()
+    return hashlib.sha256(boot.encode()).hexdigest()[:12]
+
+
+MACHINE = _machine()
+
+
+class Clock:
+    """The wall clock and the monotonic clock, in seconds. Tests pass functions that they control."""
+
+    def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self.wall = wall
+        self.monotonic = monotonic
+        self.name = MACHINE if monotonic is time.monotonic else ""
+        """A process with a clock of the same name may compare its instants with ours; "" is shared by none."""
+
+    def now_ms(self) -> int:
+        """Return epoch milliseconds, rounded down."""
+        return math.floor(self.wall() * 1000)
+
+    def ms_until(self, instant: float) -> int:
+        """Return the ms until an instant of the monotonic clock, rounded up; negative when it is over."""
+        return math.ceil((instant - self.monotonic()) * 1000)
 
 
 @dataclass(slots=True)
@@ -77,7 +112,7 @@ def outgoing(names: Names, alarm: Alarm, clock: Clock) -> Outgoing:
         clock=clock.name,
         due_s=clock.monotonic() + (wait_ms + 1) / 1000,  # due times are rounded up to 1 ms
     )
-    return _outgoing(*names.way(seconds, *envelope.pair), pack(envelope), envelope.pair)
+    return _outgoing(*names.route(seconds, *envelope.pair), pack(envelope), envelope.pair)
 
 
 def rerouted(names: Names, stray: Message) -> Outgoing:

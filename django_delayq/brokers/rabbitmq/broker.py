@@ -22,16 +22,13 @@ from django_delayq.brokers.base import (
     check_batch,
 )
 from django_delayq.brokers.meta import Mine
-from django_delayq.brokers.rabbitmq.alarms import outgoing
-from django_delayq.brokers.rabbitmq.clock import Clock
-from django_delayq.brokers.rabbitmq.consumer import Consumer
-from django_delayq.brokers.rabbitmq.leases import Leases
-from django_delayq.brokers.rabbitmq.link import Link
+from django_delayq.brokers.rabbitmq.alarms import Clock, outgoing
+from django_delayq.brokers.rabbitmq.consumer import Consumer, Leases
+from django_delayq.brokers.rabbitmq.link import Link, Waker
 from django_delayq.brokers.rabbitmq.locations import HEARTBEAT_S, parse_location
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.publishing import Publisher
-from django_delayq.brokers.rabbitmq.silence import Silence
-from django_delayq.brokers.rabbitmq.waker import Waker
+from django_delayq.brokers.rabbitmq.topology import UnavailableQueues
 from django_delayq.conf import Alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.support.texts import text as _
@@ -61,7 +58,7 @@ class RabbitMQBroker:
         self._clock = Clock(wall, monotonic)
         self._publisher = Publisher(location, self._names)
         self._link = Link(location, self._names.prefix, HEARTBEAT_S)
-        self._silence = Silence(location, self._names)
+        self._unavailable = UnavailableQueues(location, self._names)
         self._consumer = Consumer(self._names, self._clock, self._forget)
         self._leases = Leases()
         self._waker = Waker()
@@ -95,7 +92,7 @@ class RabbitMQBroker:
         self._publisher.publish([outgoing(self._names, alarm, self._clock) for alarm in alarms], within_s)
 
     def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        wants = [want for want in wants if want.count > 0 and not self._silence.covers((want.queue, want.key))]
+        wants = [want for want in wants if want.count > 0 and not self._unavailable.covers((want.queue, want.key))]
         pairs = [(want.queue, want.key) for want in wants]
         with self._receiving(pairs):
             for want, pair in zip(wants, pairs, strict=True):
@@ -111,14 +108,14 @@ class RabbitMQBroker:
                 claims.alarms += [self._leases.lease(delivery, until) for delivery in taken]
                 claims.left = claims.left or len(taken) == room < want.count
                 if short := want.count - len(taken):
-                    self._wanted.append(pair)  # a pair that filled its hands is not waited for
+                    self._wanted.append(pair)  # a pair that got all is not waited for
                 self._subscribe(pair, short)
             claims.left = claims.left or any(self._consumer.subscriptions[pair].ready for pair in pairs)
             claims.next_due_ms = self._next_due_ms(pairs, claims)
             return claims
 
     def _subscribe(self, pair: Pair, count: int) -> None:
-        with self._silence.using(pair):
+        with self._unavailable.using(pair):
             self._consumer.subscribe(pair, min(count, BATCH))
 
     def _take_in(self) -> None:
@@ -197,21 +194,21 @@ class RabbitMQBroker:
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         mine, now_ms = self._mine.token, self._clock.now_ms()
-        self._mine.token = self._publisher.change(lambda entries: entries.begin_rebuild(mine, now_ms, lock_ms))
+        self._mine.token = self._publisher.change_state(lambda state: state.begin_rebuild(mine, now_ms, lock_ms))
         return bool(self._mine.token)
 
     def end_rebuild(self) -> bool:
         mine, self._mine.token = self._mine.token, ""
         now_ms = self._clock.now_ms()
-        return self._publisher.change(lambda entries: entries.end_rebuild(mine, now_ms))
+        return self._publisher.change_state(lambda state: state.end_rebuild(mine, now_ms))
 
     def _lost_alarms(self) -> bool:
-        self._known_built = self._known_built or self._publisher.entries().built
+        self._known_built = self._known_built or self._publisher.shared_state().built
         return not self._known_built
 
     def owner(self, candidate: str = "") -> str:
-        told = self._publisher.entries().owner
-        return told if told or not candidate else self._publisher.change(lambda entries: entries.own(candidate))
+        told = self._publisher.shared_state().owner
+        return told if told or not candidate else self._publisher.change_state(lambda state: state.own(candidate))
 
     @property
     def owner_key(self) -> str:
@@ -220,23 +217,23 @@ class RabbitMQBroker:
     # Workers, and their notifications: the tables keep the pauses
 
     def pause(self, pause: Pause) -> None:
-        self._publisher.tell_of_pauses()
+        self._publisher.notify_of_pauses()
 
     def resume(self, queue: str | None, key: str | None) -> None:
-        self._publisher.tell_of_pauses()
+        self._publisher.notify_of_pauses()
 
     @property
     def pauses_heard(self) -> int:
         return self._consumer.pauses_heard
 
     def announce(self, worker: WorkerInfo) -> None:
-        self._publisher.change(lambda entries: entries.announce(worker, self._clock.now_ms()))
+        self._publisher.change_state(lambda state: state.record(worker, self._clock.now_ms()))
 
     def retire(self, worker: str) -> None:
-        self._publisher.change(lambda entries: entries.retire(worker))
+        self._publisher.change_state(lambda state: state.retire(worker))
 
     def workers(self) -> list[WorkerInfo]:
-        return self._publisher.entries().workers_at(self._clock.now_ms())
+        return self._publisher.shared_state().workers_at(self._clock.now_ms())
 
     def report(self) -> ServerReport:
         with self._publisher.looking() as connection:
@@ -260,7 +257,7 @@ class RabbitMQBroker:
 
     def _forget(self) -> None:
         """Note that queues, and what was in them, may be gone."""
-        self._publisher.mend()
+        self._publisher.redeclare()
         self._known_built = False
 
 

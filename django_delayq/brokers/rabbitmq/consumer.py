@@ -7,20 +7,20 @@ The server delivers again what is given back, and what came over a connection th
 is then ready at once: an alarm may be early, because its row decides.
 """
 
+import heapq
 import math
 import secrets
 import socket
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import count
 from time import monotonic
 
 from amqp import Channel, Connection, Message
 
 from django_delayq.brokers.base import Alarm, Pair
-from django_delayq.brokers.rabbitmq.alarms import Envelope, unpack
-from django_delayq.brokers.rabbitmq.clock import Clock
-from django_delayq.brokers.rabbitmq.deliveries import Delivery, Prefetch, Subscription
+from django_delayq.brokers.rabbitmq.alarms import Clock, Envelope, unpack
 from django_delayq.brokers.rabbitmq.link import await_readable, drain
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.topology import waiting
@@ -34,6 +34,68 @@ LONGEST_HOLD_S = 2.0
 
 ARRIVAL_S = 0.1
 """How long a claim that found nothing waits for the messages that the server says it has."""
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """One alarm that was delivered and is not acknowledged. `ready_at` is when it is due, by the monotonic clock."""
+
+    alarm: Alarm
+    due_ms: int
+    ready_at: float
+    tag: int
+    prefetch: "Prefetch"
+
+
+@dataclass(slots=True, eq=False)
+class Prefetch:
+    """One consumer: the server sends messages until as many as its `credit` are not acknowledged."""
+
+    subscription: "Subscription"
+    tag: str
+    credit: int
+    unacknowledged: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the server may send no more."""
+        return self.unacknowledged >= self.credit
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """The deliveries of one (queue, key): held until they are due, then ready to be claimed."""
+
+    pair: Pair
+    held: list[tuple[float, int, Delivery]] = field(default_factory=list)
+    ready: list[tuple[int, int, Delivery]] = field(default_factory=list)
+    prefetch: Prefetch | None = None
+    leased: int = 0
+    wanted: int = 0
+    wanted_at: float = 0.0
+
+    def hold(self, delivery: Delivery) -> None:
+        """Keep a delivery until it is due."""
+        heapq.heappush(self.held, (delivery.ready_at, delivery.tag, delivery))
+
+    def promote_due(self, now: float) -> None:
+        """Make the held deliveries ready that are due at `now`."""
+        while self.held and self.held[0][0] <= now:
+            _, tag, delivery = heapq.heappop(self.held)
+            heapq.heappush(self.ready, (delivery.due_ms, tag, delivery))
+
+    def take(self, most: int) -> Iterator[Delivery]:
+        """Take out ready deliveries, earliest first, and count them as leased."""
+        for _ in range(min(most, len(self.ready))):
+            self.leased += 1
+            yield heapq.heappop(self.ready)[2]
+
+    def take_all(self) -> list[Delivery]:
+        """Take out all deliveries that are not leased, and count them as leased."""
+        deliveries = [entry[2] for entry in (*self.ready, *self.held)]
+        self.ready, self.held = [], []
+        self.leased += len(deliveries)
+        return deliveries
 
 
 class Consumer:
@@ -64,10 +126,10 @@ class Consumer:
         self._unacknowledged, self.subscriptions, self._warned = {}, {}, set()
         self._sockets = [connection.sock]
         self._channel = connection.channel()
-        queue = f"{self._names.news}.{secrets.token_urlsafe(9)}"
+        queue = f"{self._names.pause_notices}.{secrets.token_urlsafe(9)}"
         self._channel.queue_declare(queue, exclusive=True, auto_delete=True)
-        self._channel.queue_bind(queue, self._names.news)
-        self._channel.basic_consume(queue, no_ack=True, callback=self._on_news)
+        self._channel.queue_bind(queue, self._names.pause_notices)
+        self._channel.basic_consume(queue, no_ack=True, callback=self._on_pause_notice)
 
     def subscribe(self, pair: Pair, wanted: int) -> None:
         """Have the server send what is wanted of a pair, in addition to what is held and leased."""
@@ -205,7 +267,7 @@ class Consumer:
             return self._clock.monotonic()
         return min((subscription.held[0][0] for subscription in found if subscription.held), default=math.inf)
 
-    def _on_news(self, message: Message) -> None:
+    def _on_pause_notice(self, message: Message) -> None:
         self.pauses_heard += 1
 
     def _on_cancelled(self, prefetch: Prefetch) -> None:
@@ -253,3 +315,50 @@ class Consumer:
         if text not in self._warned:
             self._warned.add(text)
             logger.warning(text, *arguments)
+
+
+_Name = tuple[str, str, str]
+
+
+def _name(alarm: Alarm) -> _Name:
+    return alarm.queue, alarm.key, alarm.pk
+
+
+class Leases:
+    """Leased deliveries by alarm. There may be several for one: nothing keeps a row from having two alarms."""
+
+    def __init__(self) -> None:
+        self._deliveries: dict[_Name, list[Delivery]] = {}
+        self._ends: dict[_Name, float] = {}  # by the monotonic clock
+
+    def lease(self, delivery: Delivery, until: float) -> Alarm:
+        """Lease one delivery, and return its alarm."""
+        name = _name(delivery.alarm)
+        self._deliveries.setdefault(name, []).append(delivery)
+        self._ends.setdefault(name, until)
+        return delivery.alarm
+
+    def end(self, alarms: Iterable[Alarm]) -> list[Delivery]:
+        """End the leases of these alarms, and return what was delivered for them."""
+        return [delivery for alarm in alarms for delivery in self._end(_name(alarm))]
+
+    def end_lapsed(self, now: float) -> list[Delivery]:
+        """End the leases that have run out, and return what was delivered for them."""
+        lapsed = [name for name, end in self._ends.items() if end <= now]
+        return [delivery for name in lapsed for delivery in self._end(name)]
+
+    def _end(self, name: _Name) -> list[Delivery]:
+        self._ends.pop(name, None)
+        return self._deliveries.pop(name, [])
+
+    def next_end(self) -> float | None:
+        """Return when the first lease runs out, None without any."""
+        return min(self._ends.values(), default=None)
+
+    def clear(self) -> None:
+        """Forget all leases: the connection is gone, and the server delivers their messages to others.
+
+        Their rows have leases of their own.
+        """
+        self._deliveries.clear()
+        self._ends.clear()

@@ -1,10 +1,11 @@
-"""One connection to RabbitMQ, used by one thread at a time, and our errors for its faults.
+"""One connection to RabbitMQ, used by one thread at a time, our errors for its faults, and sleep on its socket.
 
 py-amqp's connections may not be shared, and need no thread of their own, so a lock is enough.
 """
 
 import contextlib
 import math
+import os
 import re
 import select
 import socket
@@ -176,11 +177,11 @@ def as_ours(error: Exception, location: Location, prefix: str) -> Exception:
         )
     if isinstance(error, exceptions.AccessRefused | exceptions.NotAllowed):
         return BrokerRefused(
-            _("%(server)s refused: %(said)s.", server=at, said=f"{said}; {_mend(said, location, prefix)}")
+            _("%(server)s refused: %(said)s.", server=at, said=f"{said}; {_remedy(said, location, prefix)}")
         )
     if isinstance(error, exceptions.PreconditionFailed) and "inequivalent" in said:
-        mend = "delete it, or give a prefix of your own (OPTIONS)"
-        return BrokerRefused(f"{at} has something of that name with other arguments: {said}; {mend}.")
+        remedy = "delete it, or give a prefix of your own (OPTIONS)"
+        return BrokerRefused(f"{at} has something of that name with other arguments: {said}; {remedy}.")
     if isinstance(error, exceptions.NotFound):
         return BrokerUnavailable(
             _("%(server)s: something was deleted, and is made again: %(said)s.", server=at, said=said)
@@ -190,7 +191,7 @@ def as_ours(error: Exception, location: Location, prefix: str) -> Exception:
     return BrokerUnavailable(_("%(server)s is away: %(said)s", server=at, said=f"{said}."))
 
 
-def _mend(said: str, location: Location, prefix: str) -> str:
+def _remedy(said: str, location: Location, prefix: str) -> str:
     if "Login was refused" in said:
         return f"check the user {location.user!r} and the password in LOCATION"
     if "access to vhost" in said or "not found" in said:
@@ -203,3 +204,35 @@ def _mend(said: str, location: Location, prefix: str) -> str:
         f"give {location.user!r} configure, write and read on {names}:"
         f" rabbitmqctl set_permissions -p {location.vhost} {location.user} {names} {names} {names}"
     )
+
+
+class Waker:
+    """A pipe while a thread sleeps, and a mark for the next sleep while none does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._writer: int | None = None
+        self._woken = False
+
+    @contextmanager
+    def listening(self) -> Iterator[int]:
+        """Yield a descriptor that can be read once `wake` is called; at once if it was since the last sleep."""
+        reader, writer = os.pipe()
+        with self._lock:
+            self._writer = writer
+            if self._woken:
+                os.write(writer, b"\0")
+        try:
+            yield reader
+        finally:
+            with self._lock:
+                self._writer, self._woken = None, False
+            os.close(reader)
+            os.close(writer)
+
+    def wake(self) -> None:
+        """End the running or the next sleep."""
+        with self._lock:
+            if self._writer is not None and not self._woken:
+                os.write(self._writer, b"\0")
+            self._woken = True

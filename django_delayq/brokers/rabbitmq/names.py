@@ -35,7 +35,7 @@ class Names:
         """The last exchange: the queues of the (queue, key) pairs are bound to it."""
         self.direct = f"{prefix}.direct"
         """The exchange of all other queues, bound by their own names."""
-        self.news = f"{prefix}.news"
+        self.pause_notices = f"{prefix}.news"
         """The exchange that tells every worker of a pause."""
         self.error = f"{prefix}.error"
         """A queue for messages that are no alarms; nobody reads it."""
@@ -57,7 +57,7 @@ class Names:
         """Return the queue in which the alarms of a (queue, key) arrive."""
         return f"{self.prefix}.ready.{address(queue, key)}"
 
-    def way(self, seconds: int, queue: str, key: str) -> tuple[str, str]:
+    def route(self, seconds: int, queue: str, key: str) -> tuple[str, str]:
         """Return the exchange and the routing key of an alarm that arrives after whole seconds."""
         if not seconds:
             return self.direct, self.ready(queue, key)

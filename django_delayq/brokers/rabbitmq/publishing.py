@@ -15,7 +15,7 @@ from django_delayq.brokers.rabbitmq.alarms import Outgoing, notice, rerouted
 from django_delayq.brokers.rabbitmq.link import Link
 from django_delayq.brokers.rabbitmq.locations import TIMEOUT_S, Location
 from django_delayq.brokers.rabbitmq.names import Names
-from django_delayq.brokers.rabbitmq.register import Entries, R, Register
+from django_delayq.brokers.rabbitmq.shared_state import R, SharedState, change_state, read_state
 from django_delayq.brokers.rabbitmq.topology import Topology
 from django_delayq.core.errors import BrokerUnavailable
 
@@ -34,7 +34,6 @@ class Publisher:
         self._link = Link(location, names.prefix)
         self._topology = Topology(names)
         self._repair_at = 0.0
-        self._register = Register(names)
         self._channel: Channel | None = None
         self._tag = 0
         self._in_flight: dict[int, tuple[_Batch, str]] = {}  # by delivery tag: whose, and the uid
@@ -47,22 +46,22 @@ class Publisher:
             self._topology.ensure(connection, ())
             yield connection
 
-    def entries(self) -> Entries:
-        """Return what the register holds now."""
+    def shared_state(self) -> SharedState:
+        """Return the shared state."""
         with self.looking() as connection:
-            return self._register.read(connection)
+            return read_state(connection, self._names)
 
-    def change(self, edit: Callable[[Entries], R]) -> R:
-        """Let `edit` change what the register holds, and return what `edit` returns."""
+    def change_state(self, edit: Callable[[SharedState], R]) -> R:
+        """Let `edit` change the shared state, and return what `edit` returns."""
         self.raise_if_blocked()
-        # To no queue: a server whose memory or disk alarm is on stops us here, and not while we hold the register.
+        # To no queue: a server whose memory or disk alarm is on stops us here, and not while we hold the state.
         self.publish([notice(self._names.direct)])
         with self.looking() as connection:
-            return self._register.change(connection, edit)
+            return change_state(connection, self._names, edit)
 
-    def tell_of_pauses(self) -> None:
+    def notify_of_pauses(self) -> None:
         """Notify every worker that a pause began or ended."""
-        self.publish([notice(self._names.news)])
+        self.publish([notice(self._names.pause_notices)])
 
     def declare(self, pairs: Collection[Pair]) -> None:
         """Make sure that the queues of these pairs are there.
@@ -92,7 +91,7 @@ class Publisher:
 
     def reroute_strays(self) -> None:
         """Move messages that found no queue when they were due into their queues, which are made again."""
-        self._topology.mend()
+        self._topology.redeclare()
         with self.looking() as connection, connection.channel() as channel:
             strays: list[Message] = []
             while len(strays) < BATCH and (stray := channel.basic_get(self._names.stray)) is not None:
@@ -101,9 +100,9 @@ class Publisher:
             for stray in strays:
                 channel.basic_ack(stray.delivery_tag)
 
-    def mend(self) -> None:
+    def redeclare(self) -> None:
         """Declare everything again before the next use, because something may be gone."""
-        self._topology.mend()
+        self._topology.redeclare()
 
     def close(self) -> None:
         """End the connection."""
@@ -133,7 +132,7 @@ class Publisher:
             try:
                 yield connection
             except ChannelError:
-                self._topology.mend()
+                self._topology.redeclare()
                 raise
 
     def _send(self, connection: Connection, batch: "_Batch") -> None:
@@ -160,7 +159,7 @@ class Publisher:
             raise
         if batch.refused:
             refused, batch.refused = batch.refused, ""
-            self._topology.mend()
+            self._topology.redeclare()
             raise AMQPError(refused)
 
     def _new_channel(self, connection: Connection) -> Channel:

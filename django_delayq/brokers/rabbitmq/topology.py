@@ -1,7 +1,7 @@
 """Declare the exchanges and queues, before the first use on each connection: the first process makes them."""
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic, sleep
 from typing import Any
@@ -11,6 +11,8 @@ from amqp.exceptions import AMQPError, NotFound, PreconditionFailed, ResourceLoc
 
 from django_delayq.brokers.base import Pair
 from django_delayq.brokers.rabbitmq.alarms import PERSISTENT
+from django_delayq.brokers.rabbitmq.link import FAULTS, Link
+from django_delayq.brokers.rabbitmq.locations import Location
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names
 from django_delayq.support.logging import logger
 
@@ -18,6 +20,9 @@ MOST = 2**31 - 1
 ARGUMENTS = {"x-queue-type": "quorum", "x-delivery-limit": MOST}
 """The arguments of every queue. Without a limit RabbitMQ 4.0 and newer drop a message after 20 returns. "No limit"
 would be -1, which older versions take for 0; and a queue keeps its arguments when its server is upgraded."""
+
+AGAIN_S = 30.0
+"""How long a queue that does not answer is left alone."""
 
 SET_UP_S, PAUSE_S = 30.0, 0.02
 """How long to wait for another process that declares all, and between two tries."""
@@ -32,7 +37,7 @@ class Topology:
         self._pairs: set[Pair] = set()
         self._broken = False
 
-    def mend(self) -> None:
+    def redeclare(self) -> None:
         """Declare everything again before the next use, because something is gone or may be."""
         self._connection, self._broken = None, True
 
@@ -103,7 +108,7 @@ def _set_up(connection: Connection, names: Names) -> None:
 def _is_there(connection: Connection, names: Names) -> bool:
     with suppress(NotFound), connection.channel() as channel:
         channel.queue_declare(names.register, passive=True)
-        channel.exchange_declare(names.news, "fanout", passive=True)  # the last one to be declared
+        channel.exchange_declare(names.pause_notices, "fanout", passive=True)  # the last one to be declared
         return True
     return False
 
@@ -129,9 +134,9 @@ def _declare_around(channel: Channel, names: Names) -> None:
 def _declare_register(channel: Channel, names: Names) -> None:
     _declare_queue(channel, names.register, **{"x-max-length": 1, "x-overflow": "drop-head"})
     _bind_register(channel, names)
-    if not waiting(channel, names.register):  # it outlives the exchange of the news
+    if not waiting(channel, names.register):  # it outlives the exchange of the pause notices
         channel.basic_publish_confirm(Message("{}", delivery_mode=PERSISTENT), names.direct, names.register)
-    channel.exchange_declare(names.news, "fanout", durable=True, auto_delete=False)
+    channel.exchange_declare(names.pause_notices, "fanout", durable=True, auto_delete=False)
 
 
 def _bind_register(channel: Channel, names: Names) -> None:
@@ -166,3 +171,66 @@ def _declare_pair(channel: Channel, names: Names, pair: Pair) -> None:
 
 def _declare_queue(channel: Channel, name: str, **arguments: Any) -> None:
     channel.queue_declare(name, durable=True, auto_delete=False, arguments={**ARGUMENTS, **arguments})
+
+
+class UnavailableQueues:
+    """The (queue, key) pairs whose queue does not answer, because it has no leader: they must hold up no other.
+
+    For such a queue the server answers after a minute, or closes the connection that asked. So after a first fault the
+    queue is asked over a connection of its own, which may be lost for it, before it is used again.
+    """
+
+    def __init__(self, location: Location, names: Names) -> None:
+        self._location = location
+        self._names = names
+        self._doubted: set[Pair] = set()
+        self._ask_at: dict[Pair, float] = {}
+
+    @contextmanager
+    def using(self, pair: Pair) -> Iterator[None]:
+        """Run the block, which concerns this pair's queue alone: a fault in it is a reason to doubt the queue."""
+        try:
+            yield
+        except FAULTS:
+            self._doubted.add(pair)
+            raise
+
+    def covers(self, pair: Pair) -> bool:
+        """Return whether to leave this pair alone. May wait for its queue; raises when the server itself is away."""
+        if pair not in self._doubted or monotonic() < self._ask_at.get(pair, 0):
+            return pair in self._doubted
+        queue = self._names.ready(*pair)
+        if self._answers(queue):
+            self._doubted.discard(pair)
+            if self._ask_at.pop(pair, None):
+                logger.info("RabbitMQ's queue %r answers again.", queue)
+            return False
+        if pair not in self._ask_at:
+            logger.error(
+                "RabbitMQ's queue %r does not answer: it has no leader. What waits there waits on, other queues are"
+                " served; it is asked again every %g s. See that most of its nodes run; if its node died while the"
+                " queue was made, delete the queue, and it is made again.",
+                queue, AGAIN_S,
+            )  # fmt: skip
+        self._ask_at[pair] = monotonic() + AGAIN_S
+        return True
+
+    def _answers(self, queue: str) -> bool:
+        """Return whether a queue's leader is there: without one it seems empty, and no message can be asked for.
+
+        A message that comes meanwhile goes back when the connection ends.
+        """
+        link = Link(self._location, self._names.prefix)
+        try:
+            with link.using() as connection:
+                channel = connection.channel()
+                try:
+                    if not waiting(channel, queue):
+                        channel.basic_get(queue)
+                except NotFound:  # it will be declared again
+                    pass
+                except FAULTS:
+                    return False
+                return True
+        finally:
+            link.drop()

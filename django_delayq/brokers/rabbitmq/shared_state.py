@@ -1,0 +1,72 @@
+"""The shared state of a delayq in RabbitMQ: one message of JSON in a queue of length one.
+
+Whoever declares the queue publishes the first message. Taking the message is the lock: while one process holds it,
+others find the queue empty, and try again. Publishing the next one pushes the last one out, so there is never more than
+one. If its holder dies, the server gives it back.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic, sleep
+from typing import TypeVar
+
+from amqp import Channel, Connection, Message
+
+from django_delayq.brokers import meta
+from django_delayq.brokers.rabbitmq.alarms import PERSISTENT
+from django_delayq.brokers.rabbitmq.names import Names
+from django_delayq.core import codec
+from django_delayq.core.errors import BrokerUnavailable
+
+HELD_S, PAUSE_S = 2.0, 0.005
+"""How long to wait for a process that holds the shared state, and between two tries."""
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class SharedState(meta.SharedState):
+    """What all processes that use a prefix have in common."""
+
+    owner: str = ""
+    """The store that the alarms are for."""
+
+    def own(self, candidate: str) -> str:
+        """Make the candidate the owner where there is none. Return the owner."""
+        self.owner = self.owner or candidate
+        return self.owner
+
+
+def read_state(connection: Connection, names: Names) -> SharedState:
+    """Return the shared state, over a connection whose topology is declared."""
+    with connection.channel() as channel:
+        message, state = _take_state(channel, names)
+        channel.basic_reject(message.delivery_tag, requeue=True)
+        return state
+
+
+def change_state(connection: Connection, names: Names, edit: Callable[[SharedState], R]) -> R:
+    """Let `edit` change the shared state, and return what `edit` returns."""
+    with connection.channel() as channel:
+        message, state = _take_state(channel, names)
+        answer = edit(state)
+        new = Message(codec.dumps(state).decode(), delivery_mode=PERSISTENT)
+        # If the queue is no longer bound, this fails before the old one is acknowledged.
+        channel.basic_publish_confirm(new, names.direct, names.register, mandatory=True)
+        channel.basic_ack(message.delivery_tag)
+        return answer
+
+
+def _take_state(channel: Channel, names: Names) -> tuple[Message, SharedState]:
+    until = monotonic() + HELD_S
+    while (message := channel.basic_get(names.register)) is None:
+        if monotonic() >= until:
+            raise BrokerUnavailable(
+                f"RabbitMQ's queue {names.register!r} is empty: a process that is frozen holds its message; or it was"
+                " purged, then delete it, and it is made anew."
+            )
+        sleep(PAUSE_S)
+    with suppress(ValueError):
+        return message, codec.decoder_for(SharedState).decode(message.body)  # ignores the fields of later versions
+    return message, SharedState()  # someone else wrote it
