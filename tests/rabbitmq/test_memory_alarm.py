@@ -10,7 +10,7 @@ from django_delayq.brokers.base import Alarm
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.core.errors import BrokerUnavailable
 from tests.rabbitmq.conftest import delayq_on
-from tests.rabbitmq.support import claim, pks, put
+from tests.rabbitmq.support import broker_on, claim, pks, put
 from tests.servers import RabbitMQServer
 from tests.store.support import site_on
 from tests.worker.processes import Site
@@ -85,12 +85,14 @@ def test_upkeep_tells_why_nothing_is_taken_until_it_is_again(
 
 def test_what_is_refused_makes_no_more_connections(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
     """The node, which is short of memory, would keep each that is closed until the alarm is over."""
-    put(broker, {"a": 0})
-    with rabbitmq_server.memory_full():
-        until_refused(broker)
+    put(broker, {"a": 0})  # makes the queue
+    with broker_on(rabbitmq_server) as fresh:
+        fresh.open()
         before = rabbitmq_server.run("length(rabbit_networking:connections())")
-        for _ in range(3):
-            until_refused(broker)
-            with pytest.raises(BrokerUnavailable, match="memory or disk alarm"):
-                broker.workers()
-        assert rabbitmq_server.run("length(rabbit_networking:connections())") == before
+        with rabbitmq_server.memory_full():
+            for _ in range(3):
+                with pytest.raises(BrokerUnavailable, match="memory or disk alarm"):
+                    fresh.put_alarms([Alarm("q", "k", "1")] * 2, within_s=0.2)  # it stops behind the first one
+                with pytest.raises(BrokerUnavailable, match="memory or disk alarm"):
+                    fresh.workers()
+            assert rabbitmq_server.run("length(rabbit_networking:connections())") == before
