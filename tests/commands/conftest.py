@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 from django_delayq.brokers import get_broker
 from django_delayq.brokers.base import Broker
-from django_delayq.brokers.redis import embedded
+from django_delayq.brokers.redis.client import embedded
 from tests import servers
 from tests.commands import support
 from tests.servers import Servers

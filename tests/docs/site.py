@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from django_delayq.brokers.redis.embedded import stop
+from django_delayq.brokers.redis.client.embedded import stop
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = """from django.db import models

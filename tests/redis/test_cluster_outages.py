@@ -75,7 +75,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Soon:
     @contextmanager
     def soon() -> Iterator[None]:
         with monkeypatch.context() as patch:
-            patch.setattr("django_delayq.brokers.redis.retry_budget.BUDGET", 0.4)
+            patch.setattr("django_delayq.brokers.redis.client.budget.BUDGET", 0.4)
             yield
 
     return soon
@@ -143,7 +143,7 @@ def test_one_that_is_known_to_hang_is_not_waited_for_by_alarms_and_slots(
 ) -> None:
     asks = [PermitRequest("k", value, n, 1) for n, value in enumerate(MANY)]
     assert rig.broker.acquire(asks, lease_ms=LEASE_MS) == [None] * len(asks)
-    monkeypatch.setattr("django_delayq.brokers.redis.cluster.AWAY_S", 3600)
+    monkeypatch.setattr("django_delayq.brokers.redis.client.cluster.AWAY_S", 3600)
     for node in cluster.nodes:  # the slots of limits are on any
         node.freeze()
     alarms = [Alarm("q", "k", pk) for pk in MANY]
@@ -151,7 +151,7 @@ def test_one_that_is_known_to_hang_is_not_waited_for_by_alarms_and_slots(
         rig.broker.put_alarms(alarms, within_s=0.5)
     asked: list[object] = []
     monkeypatch.setattr(
-        "django_delayq.brokers.redis.server.Server.connect", lambda self, timeout: asked.append(self.shown)
+        "django_delayq.brokers.redis.client.server.Server.connect", lambda self, timeout: asked.append(self.shown)
     )
     uses = (partial(rig.broker.put_alarms, alarms), partial(rig.broker.drop_alarms, alarms))
     for use in (*uses, partial(rig.broker.give_back, asks)):
@@ -201,11 +201,11 @@ def test_one_that_hangs_is_waited_for_once(
     assert rig.claim() == []  # its listener is there
     rig.send(*MANY)
     asked: list[object] = []
-    monkeypatch.setattr("django_delayq.brokers.redis.cluster.AWAY_S", 3600)
+    monkeypatch.setattr("django_delayq.brokers.redis.client.cluster.AWAY_S", 3600)
     node_of(cluster, gone).freeze()
     first = rig.claim(1)
     monkeypatch.setattr(
-        "django_delayq.brokers.redis.server.Server.connect", lambda self, timeout: asked.append(self.shown)
+        "django_delayq.brokers.redis.client.server.Server.connect", lambda self, timeout: asked.append(self.shown)
     )
     claimed = [*first, *(one for _ in MANY for one in rig.claim(1))]
     assert sorted(ids(claimed)) == [id for id in MANY if id not in of(gone)]

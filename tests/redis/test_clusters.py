@@ -12,7 +12,7 @@ from redis.connection import SSLConnection
 
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, SettleAction
 from django_delayq.brokers.redis import RedisBroker
-from django_delayq.brokers.redis.locations import parse_location
+from django_delayq.brokers.redis.client.location import parse_location
 from django_delayq.conf import Alias, parse_alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, SendError
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, ids, settlement

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from django_delayq.brokers.redis import embedded
-from django_delayq.brokers.redis.locations import parse_location
+from django_delayq.brokers.redis.client import embedded
+from django_delayq.brokers.redis.client.location import parse_location
 from django_delayq.core.errors import BrokerRefused
 from tests import servers
 
@@ -23,7 +23,7 @@ USER = """
 import sys
 from pathlib import Path
 import redis
-from django_delayq.brokers.redis.embedded import start
+from django_delayq.brokers.redis.client.embedded import start
 sys.stdin.readline()
 client = redis.Redis(unix_socket_path=start(Path(sys.argv[1])))
 print(client.info("server")["process_id"], flush=True)

@@ -8,9 +8,9 @@ import redis
 
 from django_delayq.brokers.base import Claimed, SettleAction
 from django_delayq.brokers.figures import MaintenanceResult
-from django_delayq.brokers.redis.client import Client
+from django_delayq.brokers.redis.client.calls import Operation
+from django_delayq.brokers.redis.client.client import Client
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.scripts import Operation
 from django_delayq.brokers.redis.upkeep import ShardMonitor
 from django_delayq.core.message import State
 from django_delayq.core.transitions import LAPSED_AT_MOST_ONCE, UNREADABLE

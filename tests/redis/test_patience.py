@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from django_delayq.brokers.redis import retry_budget
-from django_delayq.brokers.redis.replies import TransientError
-from django_delayq.brokers.redis.retry_budget import RetryBudget
+from django_delayq.brokers.redis.client import budget as retry_budget
+from django_delayq.brokers.redis.client.budget import RetryBudget
+from django_delayq.brokers.redis.client.errors import TransientError
 from django_delayq.core.errors import BrokerUnavailable
 
 

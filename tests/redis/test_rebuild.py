@@ -7,10 +7,10 @@ import pytest
 
 from django_delayq.brokers.base import MaintenanceResult
 from django_delayq.brokers.redis import RedisBroker
-from django_delayq.brokers.redis.client import Client
+from django_delayq.brokers.redis.client.calls import Operation
+from django_delayq.brokers.redis.client.client import Client
+from django_delayq.brokers.redis.client.location import parse_location
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.locations import parse_location
-from django_delayq.brokers.redis.scripts import Operation
 from django_delayq.brokers.redis.upkeep import ShardMonitor
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable

@@ -7,8 +7,8 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import ServerReport
-from django_delayq.brokers.redis.locations import parse_location
-from django_delayq.brokers.redis.replies import as_ours
+from django_delayq.brokers.redis.client.errors import as_ours
+from django_delayq.brokers.redis.client.location import parse_location
 from django_delayq.brokers.redis.report import report_on
 from django_delayq.core.errors import BrokerUnavailable
 from tests.servers import Server, free_port

@@ -12,7 +12,7 @@ from redis.connection import SSLConnection
 
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, Pause, PermitRequest, SettleAction
 from django_delayq.brokers.redis import RedisBroker
-from django_delayq.brokers.redis.locations import parse_location
+from django_delayq.brokers.redis.client.location import parse_location
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.core.message import State

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django_delayq.brokers.figures import LEFT, Audit
+from django_delayq.brokers.redis.client.calls import Call, Operation, beside, load, plain
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.looks import clock_ms, read_totals, set_names
 from django_delayq.brokers.redis.records import entry_id, names_of_sets, unpack_message
-from django_delayq.brokers.redis.scripts import Call, Operation, beside, load, plain
 
 PAGE = 250
 LAST_MS = 253_402_300_799_999

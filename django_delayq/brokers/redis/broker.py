@@ -46,17 +46,17 @@ from django_delayq.brokers.redis import (
 )
 from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.claim_planner import ClaimPlanner
-from django_delayq.brokers.redis.client import BUDGET, Client, Lost
+from django_delayq.brokers.redis.client.calls import Call, Operation, Reply, beside, plain
+from django_delayq.brokers.redis.client.client import BUDGET, Client, Lost
+from django_delayq.brokers.redis.client.location import parse_location
 from django_delayq.brokers.redis.confirm import Confirming
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.layout import Layout
-from django_delayq.brokers.redis.locations import parse_location
 from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merge_reports
 from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.poll_ownership import PollOwnership
 from django_delayq.brokers.redis.rebuild import Rebuild, owner
 from django_delayq.brokers.redis.report import leftover_warnings, on_each_server, report_on
-from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, plain
 from django_delayq.brokers.redis.shards import Shards, if_there, together
 from django_delayq.brokers.redis.slots import Slots
 from django_delayq.brokers.redis.upkeep import MaintenanceSchedule

@@ -16,12 +16,12 @@ from typing import NamedTuple, cast
 
 from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Pair, earliest, pages
 from django_delayq.brokers.redis.claims import MOST_SETS, Claimant, claim, claim_suspect
+from django_delayq.brokers.redis.client.calls import Argument, Call, Operation, load
+from django_delayq.brokers.redis.client.errors import TransientError
 from django_delayq.brokers.redis.demand import Demand
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.poll_ownership import PollOwnership
 from django_delayq.brokers.redis.records import as_int
-from django_delayq.brokers.redis.replies import TransientError
-from django_delayq.brokers.redis.scripts import Argument, Call, Operation, load
 from django_delayq.brokers.redis.shards import Shards, reached, there
 from django_delayq.brokers.redis.slots import Slots
 from django_delayq.brokers.redis.waiter import SleepHint, Waiter

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from django_delayq.brokers.redis.replies import TransientError
-from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside
+from django_delayq.brokers.redis.client.calls import Call, Operation, Reply, beside
+from django_delayq.brokers.redis.client.errors import TransientError
 from django_delayq.brokers.redis.shards import Shards, reached
 
 R = TypeVar("R")

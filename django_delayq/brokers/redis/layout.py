@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from django_delayq.brokers.redis.scripts import Call, Operation, load
+from django_delayq.brokers.redis.client.calls import Call, Operation, load
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.core.errors import BrokerRefused
 

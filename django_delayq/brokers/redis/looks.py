@@ -9,6 +9,7 @@ from django_delayq.brokers.base import Header, pages
 from django_delayq.brokers.figures import TOTALS, Counts, Info, SetCount, WorkerInfo
 from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis.byid import find_entries
+from django_delayq.brokers.redis.client.calls import Call, Operation, Reply, beside, load, plain
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import (
     US,
@@ -18,7 +19,6 @@ from django_delayq.brokers.redis.records import (
     unpack_message,
     unpack_state,
 )
-from django_delayq.brokers.redis.scripts import Call, Operation, Reply, beside, load, plain
 from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch
 from django_delayq.core.message import State

@@ -1,10 +1,10 @@
 """Pauses: fields of the meta hash, and notices on the wake-up channel. Operations, as `scripts.py` defines them."""
 
 from django_delayq.brokers.figures import Pause
+from django_delayq.brokers.redis.client.calls import Call, Operation, beside, load, plain
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.looks import clock_ms, pairs
 from django_delayq.brokers.redis.records import US
-from django_delayq.brokers.redis.scripts import Call, Operation, beside, load, plain
 from django_delayq.brokers.redis.waiter import PAUSES
 
 _FIELD = "pause:"

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from django_delayq.brokers.base import ServerReport
+from django_delayq.brokers.redis.client.calls import Operation, beside, plain
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.looks import clock_ms
-from django_delayq.brokers.redis.scripts import Operation, beside, plain
 from django_delayq.brokers.redis.shards import Shards, reached, there
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.support.texts import text as _

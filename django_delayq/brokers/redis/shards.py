@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
 from django_delayq.brokers.base import in_order
+from django_delayq.brokers.redis.client.calls import Call, Operation, PartialFailure, Replies, SkipUnavailable, proceed
+from django_delayq.brokers.redis.client.errors import TransientError
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.replies import TransientError
-from django_delayq.brokers.redis.scripts import Call, Operation, PartialFailure, Replies, SkipUnavailable, proceed
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -13,13 +13,13 @@ from redis.exceptions import ResponseError
 
 from django_delayq.brokers.base import Claimed, MaintenanceResult, Transition
 from django_delayq.brokers.redis.claim_planner import ClaimPlanner
-from django_delayq.brokers.redis.client import Client
+from django_delayq.brokers.redis.client.calls import Argument, Call, Operation, Reply, load
+from django_delayq.brokers.redis.client.client import Client
+from django_delayq.brokers.redis.client.errors import TransientError, as_ours
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.merging import merge_upkept
 from django_delayq.brokers.redis.poll_ownership import ALONE_S, PollOwnership
 from django_delayq.brokers.redis.records import as_int, names_of_sets, unpack_message, unpack_state
-from django_delayq.brokers.redis.replies import TransientError, as_ours
-from django_delayq.brokers.redis.scripts import Argument, Call, Operation, Reply, load
 from django_delayq.brokers.redis.settles import settle
 from django_delayq.brokers.redis.shards import reached, there
 from django_delayq.conf import Alias, Options

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import redis
 from redis.connection import AbstractConnection
 
-from django_delayq.brokers.redis.client import Client
+from django_delayq.brokers.redis.client.client import Client
 from django_delayq.core.errors import DelayqError
 
 PAUSES = b"pauses"

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 
 from django.core.management.base import CommandError
 
-from django_delayq.brokers.redis.locations import embedded_directory, hide_password
+from django_delayq.brokers.redis.client.location import embedded_directory, hide_password
 from django_delayq.conf import get_alias
 from django_delayq.management.delayq.arguments import Options
 from django_delayq.management.delayq.terminal import Write
@@ -18,7 +18,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Options, write: Write) -> None:
     """Stop the server. Raises `CommandError` if the alias has no embedded server."""
-    from django_delayq.brokers.redis.embedded import stop  # needs fcntl, which Windows lacks
+    from django_delayq.brokers.redis.client.embedded import stop  # needs fcntl, which Windows lacks
 
     location = get_alias(options["using"]).location
     if not isinstance(location, str):

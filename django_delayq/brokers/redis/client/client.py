@@ -9,12 +9,12 @@ from typing import Protocol, TypeVar
 from redis.connection import AbstractConnection
 from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
-from django_delayq.brokers.redis.cluster import Cluster
-from django_delayq.brokers.redis.locations import Address, Location
-from django_delayq.brokers.redis.replies import TransientError, as_ours
-from django_delayq.brokers.redis.retry_budget import BUDGET as BUDGET, Lost as Lost, RetryBudget
-from django_delayq.brokers.redis.scripts import Call, Operation, Replies, proceed
-from django_delayq.brokers.redis.server import FAULTS, Sent, Server
+from django_delayq.brokers.redis.client.budget import BUDGET as BUDGET, Lost as Lost, RetryBudget
+from django_delayq.brokers.redis.client.calls import Call, Operation, Replies, proceed
+from django_delayq.brokers.redis.client.cluster import Cluster
+from django_delayq.brokers.redis.client.errors import TransientError, as_ours
+from django_delayq.brokers.redis.client.location import Address, Location
+from django_delayq.brokers.redis.client.server import FAULTS, Sent, Server
 from django_delayq.core.errors import BrokerUnavailable
 
 R = TypeVar("R")

@@ -18,9 +18,9 @@ from redis.asyncio.connection import AbstractConnection as AsyncConnection
 from redis.connection import AbstractConnection
 from redis.exceptions import NoScriptError, ResponseError
 
-from django_delayq.brokers.redis.locations import Location
-from django_delayq.brokers.redis.retry_budget import BUDGET, RetryBudget
-from django_delayq.brokers.redis.scripts import Call, Reply
+from django_delayq.brokers.redis.client.budget import BUDGET, RetryBudget
+from django_delayq.brokers.redis.client.calls import Call, Reply
+from django_delayq.brokers.redis.client.location import Location
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 
 FAULTS = (OSError, redis.RedisError, BrokerUnavailable, BrokerRefused)

@@ -8,7 +8,7 @@ from typing import cast
 import redis
 from redis.connection import AbstractConnection
 
-from django_delayq.brokers.redis.replies import TransientError
+from django_delayq.brokers.redis.client.errors import TransientError
 
 BUDGET = 2.0
 """Seconds that one round trip may take in all, repeats included; and an operation that has no other budget."""

@@ -12,8 +12,8 @@ from redis.connection import SSLConnection
 from redis.crc import key_slot
 from redis.exceptions import MovedError, RedisClusterException, ResponseError
 
-from django_delayq.brokers.redis.locations import Address, Location
-from django_delayq.brokers.redis.replies import TransientError, as_ours
+from django_delayq.brokers.redis.client.errors import TransientError, as_ours
+from django_delayq.brokers.redis.client.location import Address, Location
 
 ASK_S = 0.5
 """How many seconds one node may take to tell of the others before the next one is asked."""

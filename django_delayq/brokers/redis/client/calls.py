@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
-from django_delayq.brokers.redis.replies import TransientError
+from django_delayq.brokers.redis.client.errors import TransientError
 from django_delayq.core.errors import BrokerUnavailable
 
 R = TypeVar("R")
@@ -115,7 +115,7 @@ def beside(key: str, *arguments: Argument) -> Call:
 @cache
 def load(name: str) -> Script:
     """Return the script lua/<name>.lua with the parts that its first line names ("-- uses: record sets")."""
-    folder = files(__package__) / "lua"
+    folder = files("django_delayq.brokers.redis") / "lua"
     text = (folder / f"{name}.lua").read_text()
     first, _, _ = text.partition("\n")
     parts = first.removeprefix("-- uses:").split() if first.startswith("-- uses:") else []

@@ -6,8 +6,8 @@ from typing import Any
 
 from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixDomainSocketConnection
 
-from django_delayq.brokers.redis.embedded import start
-from django_delayq.brokers.redis.unix_connection import UnixConnection
+from django_delayq.brokers.redis.client.embedded import start
+from django_delayq.brokers.redis.client.unix_connection import UnixConnection
 
 
 class EmbeddedConnection(UnixConnection):

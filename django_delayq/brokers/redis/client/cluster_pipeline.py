@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
-from django_delayq.brokers.redis.replies import TransientError
-from django_delayq.brokers.redis.scripts import Call, Replies, Reply, SkipUnavailable
+from django_delayq.brokers.redis.client.calls import Call, Replies, Reply, SkipUnavailable
+from django_delayq.brokers.redis.client.errors import TransientError
 from django_delayq.core.errors import BrokerUnavailable
 
 

@@ -17,13 +17,13 @@ from redis import TimeoutError as RedisTimeoutError
 from redis.connection import AbstractConnection
 from redis.exceptions import MovedError, ResponseError
 
-from django_delayq.brokers.redis.cluster_pipeline import ClusterPipeline
-from django_delayq.brokers.redis.locations import Address, Location
-from django_delayq.brokers.redis.nodes import Nodes
-from django_delayq.brokers.redis.replies import TransientError, as_ours
-from django_delayq.brokers.redis.retry_budget import BUDGET, RetryBudget
-from django_delayq.brokers.redis.scripts import Call, Replies, Reply
-from django_delayq.brokers.redis.server import FAULTS, Sent, Server
+from django_delayq.brokers.redis.client.budget import BUDGET, RetryBudget
+from django_delayq.brokers.redis.client.calls import Call, Replies, Reply
+from django_delayq.brokers.redis.client.cluster_pipeline import ClusterPipeline
+from django_delayq.brokers.redis.client.errors import TransientError, as_ours
+from django_delayq.brokers.redis.client.location import Address, Location
+from django_delayq.brokers.redis.client.nodes import Nodes
+from django_delayq.brokers.redis.client.server import FAULTS, Sent, Server
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 

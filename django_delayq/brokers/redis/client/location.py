@@ -21,9 +21,9 @@ from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.retry import Retry
 
-from django_delayq.brokers.redis.caches import cache_address
-from django_delayq.brokers.redis.dicts import url_of
-from django_delayq.brokers.redis.sentinels import (
+from django_delayq.brokers.redis.client.caches import cache_address
+from django_delayq.brokers.redis.client.dicts import url_of
+from django_delayq.brokers.redis.client.sentinel import (
     PORT as SENTINEL_PORT,
     AsyncPrimaryConnection,
     AsyncTLSPrimaryConnection,
@@ -31,8 +31,8 @@ from django_delayq.brokers.redis.sentinels import (
     Sentinels,
     TLSPrimaryConnection,
 )
-from django_delayq.brokers.redis.tls import check_tls
-from django_delayq.brokers.redis.unix_connection import UnixConnection
+from django_delayq.brokers.redis.client.tls import check_tls
+from django_delayq.brokers.redis.client.unix_connection import UnixConnection
 from django_delayq.support.redaction import hidden
 from django_delayq.support.texts import text as _
 
@@ -145,7 +145,7 @@ def embedded_directory(location: str) -> Path:
 
 def _parse_embedded(location: str) -> Location:
     # Here and not above: it needs fcntl, which Windows lacks, and other locations work there.
-    from django_delayq.brokers.redis.embedded_connection import AsyncEmbeddedConnection, EmbeddedConnection
+    from django_delayq.brokers.redis.client.embedded_connection import AsyncEmbeddedConnection, EmbeddedConnection
 
     directory = embedded_directory(location)
     options = {"directory": directory}
