@@ -17,7 +17,7 @@ from benchmarks.scale import scaled
 from benchmarks.site import DATA, DATA_BYTES, KEYS, site
 from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.brokers.redis import puts
-from django_delayq.brokers.redis.client.calls import load
+from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.slots import Slots
 
 SLICE = 100

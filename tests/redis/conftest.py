@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from django_delayq.brokers.redis.client.client import Client
-from django_delayq.brokers.redis.client.location import parse_location
+from django_delayq.brokers.redis.client import Client, parse_location
 from tests.brokers.rig import Rig, redis_rig
 from tests.servers import Server
 

@@ -2,8 +2,7 @@
 
 from django_delayq.brokers.base import Audit, SettleAction
 from django_delayq.brokers.redis.audit import audit
-from django_delayq.brokers.redis.client.calls import Operation
-from django_delayq.brokers.redis.client.client import Client
+from django_delayq.brokers.redis.client import Client, Operation
 from django_delayq.brokers.redis.keys import Keys
 from tests.brokers.rig import Rig
 

@@ -75,7 +75,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Soon:
     @contextmanager
     def soon() -> Iterator[None]:
         with monkeypatch.context() as patch:
-            patch.setattr("django_delayq.brokers.redis.client.budget.BUDGET", 0.4)
+            patch.setattr("django_delayq.brokers.redis.client.transport.BUDGET", 0.4)
             yield
 
     return soon
@@ -151,7 +151,7 @@ def test_one_that_is_known_to_hang_is_not_waited_for_by_alarms_and_slots(
         rig.broker.put_alarms(alarms, within_s=0.5)
     asked: list[object] = []
     monkeypatch.setattr(
-        "django_delayq.brokers.redis.client.server.Server.connect", lambda self, timeout: asked.append(self.shown)
+        "django_delayq.brokers.redis.client.transport.Server.connect", lambda self, timeout: asked.append(self.shown)
     )
     uses = (partial(rig.broker.put_alarms, alarms), partial(rig.broker.drop_alarms, alarms))
     for use in (*uses, partial(rig.broker.give_back, asks)):
@@ -205,7 +205,7 @@ def test_one_that_hangs_is_waited_for_once(
     node_of(cluster, gone).freeze()
     first = rig.claim(1)
     monkeypatch.setattr(
-        "django_delayq.brokers.redis.client.server.Server.connect", lambda self, timeout: asked.append(self.shown)
+        "django_delayq.brokers.redis.client.transport.Server.connect", lambda self, timeout: asked.append(self.shown)
     )
     claimed = [*first, *(one for _ in MANY for one in rig.claim(1))]
     assert sorted(ids(claimed)) == [id for id in MANY if id not in of(gone)]

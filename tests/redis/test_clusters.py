@@ -12,7 +12,7 @@ from redis.connection import SSLConnection
 
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, SettleAction
 from django_delayq.brokers.redis import RedisBroker
-from django_delayq.brokers.redis.client.location import parse_location
+from django_delayq.brokers.redis.client import parse_location
 from django_delayq.conf import Alias, parse_alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, SendError
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, ids, settlement
@@ -74,7 +74,7 @@ def test_a_dict_is_the_same_as_its_url(location: Mapping[str, Any], url: str) ->
         ("redis+cluster://:s3cr3t@a?colour=red", "unknown option 'colour'"),
         ("redis+cluster://a?ssl_cert_reqs=none", "unknown option 'ssl_cert_reqs'"),
         ("rediss+cluster://:s3cr3t@a?ssl_ca_certs=/nowhere", "which is no file here"),
-        ({}, 'a dict with neither; give it "cluster"'),
+        ({}, 'a dict with no address; give it one of "host", "socket", "cluster"'),
         ({"cluster": ["a"], "sentinels": ["b"]}, 'with "cluster" and "sentinels"'),
         ({"cluster": "a:1"}, r'LOCATION\["cluster"\] is no list of "HOST:PORT"'),
         ({"cluster": []}, r'LOCATION\["cluster"\] is no list'),

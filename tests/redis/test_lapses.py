@@ -8,8 +8,7 @@ import redis
 
 from django_delayq.brokers.base import Claimed, SettleAction
 from django_delayq.brokers.figures import MaintenanceResult
-from django_delayq.brokers.redis.client.calls import Operation
-from django_delayq.brokers.redis.client.client import Client
+from django_delayq.brokers.redis.client import Client, Operation
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.upkeep import ShardMonitor
 from django_delayq.core.message import State

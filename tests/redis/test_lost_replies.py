@@ -4,8 +4,7 @@ import pytest
 
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, SettleAction
 from django_delayq.brokers.redis import byid, claims, puts, settles
-from django_delayq.brokers.redis.client.calls import Call, Operation, Replies
-from django_delayq.brokers.redis.client.client import Client
+from django_delayq.brokers.redis.client import Call, Client, Operation, Replies
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.rebuild import Rebuild
 from django_delayq.brokers.redis.shards import Shards

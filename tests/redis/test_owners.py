@@ -12,7 +12,7 @@ import redis
 from django_delayq.brokers.base import ClaimRequest, WorkerInfo
 from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis import poll_ownership
-from django_delayq.brokers.redis.client.calls import Replies
+from django_delayq.brokers.redis.client import Replies
 from django_delayq.brokers.redis.poll_ownership import PollOwnership
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.core.errors import BrokerUnavailable
@@ -225,7 +225,7 @@ def test_a_lease_that_ends_is_seen_by_all_who_knew_of_it(workers: Workers) -> No
 def test_after_a_failure_all_shards_are_asked(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     workers.tell(*NAMES)
     with monkeypatch.context() as patch:
-        patch.setattr("django_delayq.brokers.redis.client.cluster.Cluster.begin", _fail)
+        patch.setattr("django_delayq.brokers.redis.client.cluster.Cluster.round_trip", _fail)
         with pytest.raises(BrokerUnavailable):
             workers.rigs["a"].broker.counts()
     assert workers.looks("a") == {"a": SHARDS}

@@ -2,7 +2,7 @@
 
 from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.brokers.redis.broker import RedisBroker
-from django_delayq.brokers.redis.client.client import Client
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.slots import Slots

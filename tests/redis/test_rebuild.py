@@ -7,9 +7,7 @@ import pytest
 
 from django_delayq.brokers.base import MaintenanceResult
 from django_delayq.brokers.redis import RedisBroker
-from django_delayq.brokers.redis.client.calls import Operation
-from django_delayq.brokers.redis.client.client import Client
-from django_delayq.brokers.redis.client.location import parse_location
+from django_delayq.brokers.redis.client import Client, Operation, parse_location
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.upkeep import ShardMonitor
 from django_delayq.conf import Alias

@@ -7,8 +7,8 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import ServerReport
-from django_delayq.brokers.redis.client.errors import as_ours
-from django_delayq.brokers.redis.client.location import parse_location
+from django_delayq.brokers.redis.client import parse_location
+from django_delayq.brokers.redis.client.errors import broker_error
 from django_delayq.brokers.redis.report import report_on
 from django_delayq.core.errors import BrokerUnavailable
 from tests.servers import Server, free_port
@@ -25,7 +25,7 @@ def report(url: str) -> ServerReport:
         try:
             return connection.read_response()
         except redis.RedisError as error:
-            raise as_ours(error, location.shown) from None
+            raise broker_error(error, location.shown) from None
 
     try:
         return report_on(run, location.shown)

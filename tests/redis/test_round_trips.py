@@ -6,8 +6,7 @@ from django_delayq.brokers.base import BATCH, ClaimRequest, Header, NewMessage, 
 from django_delayq.brokers.redis import RedisBroker, puts
 from django_delayq.brokers.redis.claim_planner import MOST_DUE
 from django_delayq.brokers.redis.claims import Claimant
-from django_delayq.brokers.redis.client.calls import Operation
-from django_delayq.brokers.redis.client.client import Client
+from django_delayq.brokers.redis.client import Client, Operation
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.slots import Slots
 from tests.brokers.rig import LEASE_MS, Rig, ids

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_delayq.brokers.redis.client.client import Client
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.upkeep import ShardMonitor
 from django_delayq.core.message import State

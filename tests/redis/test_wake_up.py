@@ -9,7 +9,7 @@ import redis
 
 from django_delayq.brokers.base import ClaimRequest
 from django_delayq.brokers.redis.claims import Claimant, claim
-from django_delayq.brokers.redis.client.client import Client
+from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.slots import Slots
 from tests.brokers.rig import LEASE_MS, Rig

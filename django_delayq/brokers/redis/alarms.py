@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from django_delayq.brokers.base import AlarmInfo, pages
-from django_delayq.brokers.redis.client.calls import Call, Operation, Reply, load, plain
+from django_delayq.brokers.redis.client import Call, Operation, Reply, plain
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int
+from django_delayq.brokers.redis.scripts import load
 
 CALL = 500
 """The most alarms that one script call looks for."""

@@ -1,13 +1,14 @@
 """The audit of Redis: every place, a page at a time, then the totals against the sets in one atomic look."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django_delayq.brokers.figures import LEFT, Audit
-from django_delayq.brokers.redis.client.calls import Call, Operation, beside, load, plain
+from django_delayq.brokers.redis.client import Call, Operation, colocated, plain
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.looks import clock_ms, read_totals, set_names
+from django_delayq.brokers.redis.looks import clock_ms, read_totals, set_names, sum_totals
 from django_delayq.brokers.redis.records import entry_id, names_of_sets, unpack_message
+from django_delayq.brokers.redis.scripts import load
 
 PAGE = 250
 LAST_MS = 253_402_300_799_999
@@ -53,7 +54,7 @@ def _look(keys: Keys) -> Operation[list[Any]]:
 def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
     """Go through every place. Return what is wrong, and how many alarms there are (they have no body)."""
     names = yield from set_names(keys)
-    (clock,) = yield [beside(keys.msg, "TIME")]
+    (clock,) = yield [colocated(keys.msg, "TIME")]
     now = clock_ms(clock)
     wrong: list[str] = []
     alarms = {"pending": 0, "ready": 0, "running": 0}
@@ -106,3 +107,13 @@ def _misplaced(keys: Keys, place: str, members: Iterable[bytes]) -> Operation[li
         f"{entry_id(member)!r} in {place}: {what.decode()}"
         for member, what in zip(reply[::2], reply[1::2], strict=True)
     ]
+
+
+def merge_audits(shards: Sequence[Audit]) -> Audit:
+    """Merge audits. Each shard is compared with its own totals, so that one can't make up for what lacks in another."""
+    return Audit(
+        totals=sum_totals(one.totals for one in shards),
+        places=sum_totals(one.places for one in shards),
+        differences=[difference for one in shards for difference in one.differences],
+        notes=[note for one in shards for note in one.notes],
+    )

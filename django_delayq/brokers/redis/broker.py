@@ -44,20 +44,29 @@ from django_delayq.brokers.redis import (
     scan,
     settles,
 )
-from django_delayq.brokers.redis.audit import audit
+from django_delayq.brokers.redis.audit import audit, merge_audits
 from django_delayq.brokers.redis.claim_planner import ClaimPlanner
-from django_delayq.brokers.redis.client.calls import Call, Operation, Reply, beside, plain
-from django_delayq.brokers.redis.client.client import BUDGET, Client, Lost
-from django_delayq.brokers.redis.client.location import parse_location
+from django_delayq.brokers.redis.client import (
+    BUDGET,
+    Call,
+    Client,
+    ErrorFactory,
+    Operation,
+    Reply,
+    colocated,
+    gather,
+    or_default,
+    parse_location,
+    plain,
+)
 from django_delayq.brokers.redis.confirm import Confirming
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.layout import Layout
-from django_delayq.brokers.redis.merging import merge_audits, merge_counts, merge_reports
 from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.poll_ownership import PollOwnership
 from django_delayq.brokers.redis.rebuild import Rebuild, owner
-from django_delayq.brokers.redis.report import leftover_warnings, on_each_server, report_on
-from django_delayq.brokers.redis.shards import Shards, if_there, together
+from django_delayq.brokers.redis.report import leftover_warnings, merge_reports, on_each_server, report_on
+from django_delayq.brokers.redis.shards import Shards
 from django_delayq.brokers.redis.slots import Slots
 from django_delayq.brokers.redis.upkeep import MaintenanceSchedule
 from django_delayq.brokers.redis.waiter import Waiter
@@ -89,7 +98,7 @@ class RedisBroker:
         self._location = parse_location(alias.location)
         self._links = Client(self._location)
         self._waiter = Waiter(self._links, [keys.channel for keys in self._shards.all])
-        self._owners = PollOwnership(self._shards.all, self._links.place_of, self._waiter.hears)
+        self._owners = PollOwnership(self._shards.all, self._links.node_of, self._waiter.hears)
         self._search = ClaimPlanner(self._shards, self._slots, self._waiter, self._owners)
         self._maintenance = MaintenanceSchedule(alias, self._shards.all, self._search, self._owners, self._links)
 
@@ -102,13 +111,13 @@ class RedisBroker:
         return frozenset(f"{server} {alias.options.prefix}" for server in parse_location(alias.location).servers)
 
     def open(self) -> None:
-        self._links.run(together([self._layout.agree(), self._confirming.ask()]))
+        self._links.run(gather([self._layout.agree(), self._confirming.ask()]))
 
     def close(self) -> None:
         self._waiter.close()
         self._links.close()
 
-    def _run(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
+    def _run(self, operation: Operation[R], budget: float = BUDGET, lost: ErrorFactory = BrokerUnavailable) -> R:
         try:
             return self._links.run(self._layout.agreed(operation), budget, lost)
         except BrokerUnavailable:
@@ -121,7 +130,7 @@ class RedisBroker:
             self._maintenance.ask_all()
             raise PartlyUnavailable(away)
 
-    async def _arun(self, operation: Operation[R], budget: float = BUDGET, lost: Lost = BrokerUnavailable) -> R:
+    async def _arun(self, operation: Operation[R], budget: float = BUDGET, lost: ErrorFactory = BrokerUnavailable) -> R:
         return await self._links.arun(self._layout.agreed(operation), budget, lost)
 
     # Messages in
@@ -132,7 +141,7 @@ class RedisBroker:
     def begin_put(self, puts_: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
         check_batch(puts_)
         operation = self._layout.agreed(self._put(puts_, on_conflict))
-        end = self._links.begin(operation, lost=partial(_unknown, puts_))
+        end = self._links.begin(operation, on_unavailable=partial(_unknown, puts_))
         return lambda: refuse_duplicates(end(), on_conflict)
 
     def begin_put_once(self, puts_: Sequence[NewMessage], job: str, keep_ms: int) -> Callable[[], int]:
@@ -144,7 +153,7 @@ class RedisBroker:
         check_batch(puts_)
         put = self._shards.by_id(puts_, _id, lambda keys, own: put_once(keys, self._slots, own, job, keep_ms))
         operation = self._layout.agreed(self._confirming.confirmed(put))
-        end = self._links.begin(operation, lost=partial(_unknown, puts_))
+        end = self._links.begin(operation, on_unavailable=partial(_unknown, puts_))
         return lambda: sum(end())
 
     async def aput(self, puts_: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
@@ -158,7 +167,7 @@ class RedisBroker:
 
     def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
-        self._hear(self._run(self._shards.parted_reached(alarms, _pk, puts.put_alarms), within_s))
+        self._hear(self._run(self._shards.parted_available(alarms, _pk, puts.put_alarms), within_s))
 
     # Messages out
 
@@ -177,18 +186,18 @@ class RedisBroker:
     def settle(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(transitions)
         # Not `agreed`: a process whose layout is refused may still end what it runs, as its token proves.
-        held = self._links.run(self._shards.by_id_reached(transitions, _id, settles.settle))
+        held = self._links.run(self._shards.by_id_available(transitions, _id, settles.settle))
         return self._unconfirmed.heard(transitions, held)
 
     def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
         check_batch(again)
         both = [*((alarm, False) for alarm in alarms), *((alarm, True) for alarm in again)]
-        self._hear(self._run(self._shards.parted_reached(both, lambda each: each[0].pk, _drop_alarms)))
+        self._hear(self._run(self._shards.parted_available(both, lambda each: each[0].pk, _drop_alarms)))
 
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
-        renewed = self._shards.by_id_reached(
+        renewed = self._shards.by_id_available(
             leases, itemgetter(0), lambda keys, own: settles.renew(keys, own, lease_ms)
         )
         return self._links.run(renewed)
@@ -214,7 +223,7 @@ class RedisBroker:
         return self._run(self._rebuild.end())
 
     def owner(self, candidate: str = "") -> str:
-        return self._run(if_there(owner(self._shards.first, candidate), ""))
+        return self._run(or_default(owner(self._shards.first, candidate), ""))
 
     @property
     def owner_key(self) -> str:
@@ -275,7 +284,7 @@ class RedisBroker:
         return self._run(pauses.resume(self._shards.first, queue, key))
 
     def pauses(self) -> list[Pause]:
-        self._pauses = self._run(if_there(pauses.pauses(self._shards.first), self._pauses))
+        self._pauses = self._run(or_default(pauses.pauses(self._shards.first), self._pauses))
         return self._pauses
 
     @property
@@ -311,7 +320,7 @@ class RedisBroker:
         return sorted(found, key=lambda info: info.buried_ms or 0, reverse=True)[offset : offset + count]
 
     def counts(self) -> Counts:
-        return merge_counts(self._run(self._shards.everywhere(looks.counts)))
+        return looks.merge_counts(self._run(self._shards.everywhere(looks.counts)))
 
     def audit(self) -> Audit:
         return merge_audits(self._run(self._shards.everywhere(audit), LOOK_BUDGET))
@@ -328,7 +337,7 @@ class RedisBroker:
     def announce(self, worker: WorkerInfo) -> list[Pause]:
         said: list[Operation[list[Pause] | None]] = [self._owners.announce(worker), self._layout.agree()]
         nothing: list[list[Pause] | None] = [None, None]
-        told, _agreed = self._links.run(if_there(together(said), nothing))
+        told, _agreed = self._links.run(or_default(gather(said), nothing))
         if told is None:  # the next heartbeat repeats it: a node that is away must not keep a worker from the others
             self._maintenance.ask_all()
         else:
@@ -351,7 +360,7 @@ class RedisBroker:
         return report
 
     def _run_beside(self, key: str, *command: str) -> Reply:
-        return self._run(_one(beside(key, *command)))
+        return self._run(_one(colocated(key, *command)))
 
 
 _id, _pk = attrgetter("id"), attrgetter("pk")

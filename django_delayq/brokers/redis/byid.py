@@ -7,9 +7,10 @@ Operations, as `scripts.py` defines them.
 from collections.abc import Callable, Sequence
 
 from django_delayq.brokers.base import pages
-from django_delayq.brokers.redis.client.calls import Argument, Call, Operation, load, plain
+from django_delayq.brokers.redis.client import Argument, Call, Operation, plain
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.records import entry_id, names_of_sets
+from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.slots import Slots
 
 CALL = 200

@@ -16,13 +16,13 @@ from typing import NamedTuple, cast
 
 from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Pair, earliest, pages
 from django_delayq.brokers.redis.claims import MOST_SETS, Claimant, claim, claim_suspect
-from django_delayq.brokers.redis.client.calls import Argument, Call, Operation, load
-from django_delayq.brokers.redis.client.errors import TransientError
+from django_delayq.brokers.redis.client import Argument, Call, Operation, TransientError, gather_available, split
 from django_delayq.brokers.redis.demand import Demand
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.poll_ownership import PollOwnership
 from django_delayq.brokers.redis.records import as_int
-from django_delayq.brokers.redis.shards import Shards, reached, there
+from django_delayq.brokers.redis.scripts import load
+from django_delayq.brokers.redis.shards import Shards
 from django_delayq.brokers.redis.slots import Slots
 from django_delayq.brokers.redis.waiter import SleepHint, Waiter
 
@@ -107,7 +107,7 @@ class ClaimPlanner:
 
         If very many sets have something due, these are all of the pairs.
         """
-        looks, _ = there((yield from reached([_due_names(keys) for keys in self.shards.all])))
+        looks, _ = split((yield from gather_available([_due_names(keys) for keys in self.shards.all])))
         if any(len(names) >= MOST_DUE for names in looks):
             return pairs
         due = {_pair_of(name) for names in looks for name in names}
@@ -117,7 +117,7 @@ class ClaimPlanner:
         """Look at some shards for the sets last wanted, for a worker that looks there again after these spans."""
         self.waiter.before_look(spans_s)
         names, calls = self._names, self.owners.are_several
-        looks = yield from reached(
+        looks = yield from gather_available(
             [_look_at(self.shards.all[shard], names, span_s, calls=calls) for shard, span_s in spans_s.items()]
         )
         rests = {}
@@ -131,10 +131,10 @@ class ClaimPlanner:
         """Claim one suspect, like `claims.claim_suspect`, from the first shard that has one due."""
         ended: list[Claims | TransientError] = []
         for keys in self.shards.all:
-            ended += yield from reached([claim_suspect(keys, self.slots, wants, by)])
+            ended += yield from gather_available([claim_suspect(keys, self.slots, wants, by)])
             if isinstance(ended[-1], Claims) and ended[-1].messages:
                 break
-        found, _ = there(ended)
+        found, _ = split(ended)
         return found[-1]
 
     def _search(self, hands: Demand, by: Claimant) -> Operation[Claims]:
@@ -153,7 +153,7 @@ class ClaimPlanner:
                     break
                 seen, has_looked = (yield from self._look(hands.names, by.lease_ms)), True
                 continue
-            claimed = yield from reached(
+            claimed = yield from gather_available(
                 [self._claim_in(self.shards.all[shard], some, by) for shard, some in asked.items()]
             )
             for (shard, some), result in zip(asked.items(), claimed, strict=True):
@@ -194,10 +194,10 @@ class ClaimPlanner:
     def _look(self, names: frozenset[str], lease_ms: int) -> Operation[_DueSnapshot]:
         looked_at = time.monotonic()
         spans_s = self.owners.spans_s(lease_ms)
-        looks = yield from reached(
+        looks = yield from gather_available(
             [_look_at(keys, names, span_s) for keys, span_s in zip(self.shards.all, spans_s, strict=True)]
         )
-        _, away = there(looks)
+        _, away = split(looks)
         seen = _DueSnapshot(names, looked_at, 0, None, {}, {}, away)
         for shard, (look, span_s) in enumerate(zip(looks, spans_s, strict=True)):
             seen.rests[shard] = _rest(look, span_s)

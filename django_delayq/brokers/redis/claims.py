@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from django_delayq.brokers.base import Alarm, Claimed, ClaimRequest, Claims
-from django_delayq.brokers.redis.client.calls import Call, Operation, Reply, load
+from django_delayq.brokers.redis.client import Call, Operation, Reply
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, is_newer, unpack_message, unpack_state
+from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.slots import Slots
 from django_delayq.support.logging import logger
 

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from django_delayq.brokers.redis.client.calls import Call, Operation, Reply, beside
-from django_delayq.brokers.redis.client.errors import TransientError
-from django_delayq.brokers.redis.shards import Shards, reached
+from django_delayq.brokers.redis.client import Call, Operation, Reply, TransientError, colocated, gather_available
+from django_delayq.brokers.redis.shards import Shards
 
 R = TypeVar("R")
 
@@ -53,7 +52,7 @@ class Confirming:
         """
         if self._wait is None or self._is_able:
             return
-        told = yield from reached([_ask_beside(keys.msg, self._wait.probe) for keys in self._shards.all])
+        told = yield from gather_available([_ask_beside(keys.msg, self._wait.probe) for keys in self._shards.all])
         self._is_able = not any(isinstance(each, TransientError) for each in told)
 
     def confirmed(self, operation: Operation[R]) -> Operation[R]:
@@ -79,7 +78,7 @@ class Confirming:
 
 
 def _ask_beside(key: str, probe: tuple[str | int, ...]) -> Operation[None]:
-    yield [beside(key, *probe)]
+    yield [colocated(key, *probe)]
 
 
 def _check(told: Reply, wait: _Wait) -> None:

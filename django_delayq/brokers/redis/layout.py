@@ -2,7 +2,8 @@
 
 from typing import TypeVar
 
-from django_delayq.brokers.redis.client.calls import Call, Operation, load
+from django_delayq.brokers.redis.client import Call, Operation
+from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.core.errors import BrokerRefused
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 
 from django_delayq.brokers.base import PermitRequest, Throttled, in_order
 from django_delayq.brokers.limits import Limit, by_limit
-from django_delayq.brokers.redis.client.calls import Call, Operation, SkipUnavailable, load
+from django_delayq.brokers.redis.client import Call, Operation, SkipUnavailable
 from django_delayq.brokers.redis.keys import LimitKeys
+from django_delayq.brokers.redis.scripts import load
 
 
 def acquire(

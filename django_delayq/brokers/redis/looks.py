@@ -1,15 +1,16 @@
 """Queries: one message, the next ones, the buried ones, the figures. Operations, as `scripts.py` defines them."""
 
 import contextlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from heapq import nsmallest
 
-from django_delayq.brokers.base import Header, pages
+from django_delayq.brokers.base import Header, earliest, pages
 from django_delayq.brokers.figures import TOTALS, Counts, Info, SetCount, WorkerInfo
 from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis.byid import find_entries
-from django_delayq.brokers.redis.client.calls import Call, Operation, Reply, beside, load, plain
+from django_delayq.brokers.redis.client import Call, Operation, Reply, colocated, plain
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import (
     US,
@@ -19,6 +20,7 @@ from django_delayq.brokers.redis.records import (
     unpack_message,
     unpack_state,
 )
+from django_delayq.brokers.redis.scripts import load
 from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch
 from django_delayq.core.message import State
@@ -96,7 +98,7 @@ def errors(keys: Keys, count: int, offset: int) -> Operation[list[Info]]:
 def counts(keys: Keys) -> Operation[Counts]:
     """Return all figures. They are not of one moment, but those of the audit are."""
     names = yield from set_names(keys)
-    (clock,) = yield [beside(keys.msg, "TIME")]
+    (clock,) = yield [colocated(keys.msg, "TIME")]
     now = clock_ms(clock)
     running, suspects, error, totals, *figures = yield [
         plain("ZCARD", keys.running),
@@ -136,7 +138,7 @@ def read_totals(reply: list[bytes]) -> dict[str, int]:
 
 def workers(keys: Keys) -> Operation[list[WorkerInfo]]:
     """Return the workers whose heartbeat is at most 15 s old."""
-    clock, fields = yield [beside(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
+    clock, fields = yield [colocated(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
     return read_workers(clock_ms(clock), fields)
 
 
@@ -198,3 +200,33 @@ def clock_ms(reply: list[bytes]) -> int:
 def pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
     """Return a flat reply as pairs: the fields of a hash, or the members and scores of a zset."""
     return list(zip(reply[::2], reply[1::2], strict=True))
+
+
+def merge_counts(shards: Sequence[Counts]) -> Counts:
+    """Merge all figures."""
+    return Counts(
+        now_ms=max(one.now_ms for one in shards),
+        waiting=_merge_sets(found for one in shards for found in one.waiting),
+        running=sum(one.running for one in shards),
+        suspects=sum(one.suspects for one in shards),
+        error=sum(one.error for one in shards),
+        totals=sum_totals(one.totals for one in shards),
+    )
+
+
+def _merge_sets(found: Iterable[SetCount]) -> list[SetCount]:
+    merged: dict[tuple[str, str], SetCount] = {}
+    for one in found:
+        seen = merged.setdefault((one.queue, one.key), SetCount(one.queue, one.key, 0, 0, None))
+        seen.pending += one.pending
+        seen.ready += one.ready
+        seen.next_due_ms = earliest(seen.next_due_ms, one.next_due_ms)
+    return [merged[name] for name in sorted(merged)]
+
+
+def sum_totals(totals: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Return the sum of each total."""
+    total: Counter[str] = Counter()
+    for one in totals:
+        total.update(one)
+    return dict(total)

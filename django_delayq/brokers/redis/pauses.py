@@ -1,10 +1,11 @@
 """Pauses: fields of the meta hash, and notices on the wake-up channel. Operations, as `scripts.py` defines them."""
 
 from django_delayq.brokers.figures import Pause
-from django_delayq.brokers.redis.client.calls import Call, Operation, beside, load, plain
+from django_delayq.brokers.redis.client import Call, Operation, colocated, plain
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.looks import clock_ms, pairs
 from django_delayq.brokers.redis.records import US
+from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.waiter import PAUSES
 
 _FIELD = "pause:"
@@ -26,7 +27,7 @@ def resume(keys: Keys, queue: str | None, key: str | None) -> Operation[bool]:
 
 def pauses(keys: Keys) -> Operation[list[Pause]]:
     """Return the pauses in force, by queue and key."""
-    clock, fields = yield [beside(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
+    clock, fields = yield [colocated(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
     return read_pauses(clock_ms(clock), fields)
 
 

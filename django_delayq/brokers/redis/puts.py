@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from django_delayq.brokers.base import Alarm, Header, NewMessage, OnConflict, Placed, pages
-from django_delayq.brokers.redis.client.calls import Argument, Call, Operation, load, plain
+from django_delayq.brokers.redis.client import Argument, Call, Operation, plain
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, flags_of, names_of_sets, pack_options
+from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.slots import Slots
 from django_delayq.core.errors import BrokerRefused
 

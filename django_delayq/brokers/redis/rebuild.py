@@ -7,8 +7,9 @@ import secrets
 import threading
 from collections.abc import Sequence
 
-from django_delayq.brokers.redis.client.calls import Call, Operation, load
+from django_delayq.brokers.redis.client import Call, Operation
 from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.shards import Shards
 
 

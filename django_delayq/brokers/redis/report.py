@@ -1,14 +1,14 @@
 """Check before a worker starts whether its Redis is fit, and what a crash would lose."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django_delayq.brokers.base import ServerReport
-from django_delayq.brokers.redis.client.calls import Operation, beside, plain
+from django_delayq.brokers.redis.client import Operation, colocated, gather_available, plain, split
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.looks import clock_ms
-from django_delayq.brokers.redis.shards import Shards, reached, there
+from django_delayq.brokers.redis.shards import Shards
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.support.texts import text as _
 
@@ -39,18 +39,18 @@ def report_on(run: Run, shown: str) -> ServerReport:
 
 def on_each_server(shards: Shards) -> Operation[list[str]]:
     """Return one key on each server that has a shard and can be reached."""
-    looks = yield from reached([_look_beside(keys.msg) for keys in shards.all])
-    return list(dict(there(looks)[0]).values())
+    looks = yield from gather_available([_look_beside(keys.msg) for keys in shards.all])
+    return list(dict(split(looks)[0]).values())
 
 
 def _look_beside(key: str) -> Operation[tuple[bytes, str]]:
-    (info,) = yield [beside(key, "INFO", "server")]
+    (info,) = yield [colocated(key, "INFO", "server")]
     return run_id_of(info), key
 
 
 def leftover_warnings(shards: Shards) -> Operation[list[str]]:
     """Return a warning if Redis holds messages that only workers without a store would run."""
-    found, _away = there((yield from reached([_messages(keys) for keys in shards.all])))
+    found, _away = split((yield from gather_available([_messages(keys) for keys in shards.all])))
     if not sum(found):
         return []
     return [
@@ -172,3 +172,11 @@ def _config(run: Run, name: str) -> str | None:
     except BrokerRefused:  # forbidden, as it often is with a hosted Redis
         return None
     return found[1].decode() if found else None
+
+
+def merge_reports(servers: Sequence[ServerReport]) -> ServerReport:
+    """Return the first report, with the problems and warnings of all, each once."""
+    first = servers[0]
+    first.problems = list(dict.fromkeys(problem for one in servers for problem in one.problems))
+    first.warnings = list(dict.fromkeys(warning for one in servers for warning in one.warnings))
+    return first

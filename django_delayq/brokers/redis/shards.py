@@ -5,15 +5,16 @@ Shards are independent: no script touches two, so that each may be on a node of 
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from django_delayq.brokers.base import in_order
-from django_delayq.brokers.redis.client.calls import Call, Operation, PartialFailure, Replies, SkipUnavailable, proceed
-from django_delayq.brokers.redis.client.errors import TransientError
+from django_delayq.brokers.redis.client import Operation, TransientError, gather, gather_available
 from django_delayq.brokers.redis.keys import Keys
 
 R = TypeVar("R")
 T = TypeVar("T")
+Operate = Callable[[Keys, Sequence[T]], Operation[R]]
+"""Returns the operation of a shard on its own items."""
 
 
 class Shards:
@@ -29,56 +30,47 @@ class Shards:
 
     def everywhere(self, operate: Callable[[Keys], Operation[R]]) -> Operation[list[R]]:
         """Run the operation on each shard, and return all answers."""
-        return together([operate(keys) for keys in self.all])
+        return gather([operate(keys) for keys in self.all])
 
-    def by_id(
-        self, items: Sequence[T], id_of: Callable[[T], str], operate: Callable[[Keys, Sequence[T]], Operation[list[R]]]
-    ) -> Operation[list[R]]:
+    def by_id(self, items: Sequence[T], id_of: Callable[[T], str], operate: Operate[T, list[R]]) -> Operation[list[R]]:
         """Run the operation, which answers for each item, on each shard with its own items.
 
         The answers are in the order of the items.
         """
-        if len(self.all) == 1:
-            return operate(self.first, items)
-        return cast(Operation[list[R]], self._by_id(items, id_of, operate, together))
+        return self._by_id(items, id_of, operate, gather)
 
-    def by_id_reached(
-        self,
-        items: Sequence[T],
-        id_of: Callable[[T], str],
-        operate: Callable[[Keys, Sequence[T]], Operation[list[bool]]],
+    def by_id_available(
+        self, items: Sequence[T], id_of: Callable[[T], str], operate: Operate[T, list[bool]]
     ) -> Operation[Sequence[bool | None]]:
         """Run the operation like `by_id`, with None as the answer for items on a node that is away."""
-        if len(self.all) == 1:
-            return operate(self.first, items)
-        return self._by_id(items, id_of, operate, reached)
+        return self._by_id(items, id_of, operate, gather_available)
 
     def _by_id(
         self,
         items: Sequence[T],
         id_of: Callable[[T], str],
-        operate: Callable[[Keys, Sequence[T]], Operation[list[R]]],
-        join: Callable[[Sequence[Operation[list[R]]]], Operation[Sequence[list[R] | TransientError]]],
-    ) -> Operation[list[R | None]]:
-        positions = self._parted(range(len(items)), lambda i: id_of(items[i]))
-        answers = yield from join([operate(keys, [items[i] for i in own]) for keys, own in positions])
-        told: list[Sequence[R | None]] = [
+        operate: Operate[T, list[Any]],
+        join: Callable[[Sequence[Operation[Any]]], Operation[Any]],
+    ) -> Operation[list[Any]]:
+        if len(self.all) == 1:
+            return (yield from operate(self.first, items))
+        parts = self._parted(range(len(items)), lambda i: id_of(items[i]))
+        answers = yield from join([operate(keys, [items[i] for i in own]) for keys, own in parts])
+        found = [
             [None] * len(own) if isinstance(answer, TransientError) else answer
-            for (_, own), answer in zip(positions, answers, strict=True)
+            for (_, own), answer in zip(parts, answers, strict=True)
         ]
-        return in_order([own for _, own in positions], told)
+        return in_order([own for _, own in parts], found)
 
-    def parted(
-        self, items: Sequence[T], id_of: Callable[[T], str], operate: Callable[[Keys, Sequence[T]], Operation[R]]
-    ) -> Operation[list[R]]:
+    def parted(self, items: Sequence[T], id_of: Callable[[T], str], operate: Operate[T, R]) -> Operation[list[R]]:
         """Run the operation on each shard with its own items. Return an answer for each shard that has some."""
-        return together([operate(keys, own) for keys, own in self._parted(items, id_of)])
+        return gather([operate(keys, own) for keys, own in self._parted(items, id_of)])
 
-    def parted_reached(
-        self, items: Sequence[T], id_of: Callable[[T], str], operate: Callable[[Keys, Sequence[T]], Operation[None]]
+    def parted_available(
+        self, items: Sequence[T], id_of: Callable[[T], str], operate: Operate[T, None]
     ) -> Operation[str]:
         """Run the operation like `parted`, where it can be. Return why some shards were not reached, or ''."""
-        ended = yield from reached([operate(keys, own) for keys, own in self._parted(items, id_of)])
+        ended = yield from gather_available([operate(keys, own) for keys, own in self._parted(items, id_of)])
         return next((str(result) for result in ended if isinstance(result, TransientError)), "")
 
     def _parted(self, items: Iterable[T], id_of: Callable[[T], str]) -> list[tuple[Keys, list[T]]]:
@@ -86,70 +78,3 @@ class Shards:
         for item in items:
             parts.setdefault(self.of(id_of(item)).shard, []).append(item)
         return [(self.all[shard], own) for shard, own in parts.items()]
-
-
-def together(operations: Sequence[Operation[R]]) -> Operation[list[R]]:
-    """Run operations side by side, and return their results in order.
-
-    A round trip carries the calls of all operations that still ask. If the node of one is away, the others are run to
-    their ends before that error is raised.
-    """
-    ended = yield from _side_by_side(operations, list)
-    for result in ended:
-        if isinstance(result, TransientError):
-            raise result
-    return cast(list[R], ended)
-
-
-def reached(operations: Sequence[Operation[R]]) -> Operation[list[R | TransientError]]:
-    """Run operations like `together`, but return the error of one whose node is away, and don't wait for it."""
-    return _side_by_side(operations, SkipUnavailable)
-
-
-def there(ended: Sequence[R | TransientError]) -> tuple[list[R], str]:
-    """Return the results that were reached, and why the rest was not, or ''. Raises that error if none was."""
-    results = [result for result in ended if not isinstance(result, TransientError)]
-    errors = [result for result in ended if isinstance(result, TransientError)]
-    if errors and not results:
-        raise errors[0]
-    return results, str(errors[0]) if errors else ""
-
-
-def if_there(operation: Operation[R], otherwise: R) -> Operation[R]:
-    """Return the operation's answer, or `otherwise` while the node that it asks is away. Does not wait for it."""
-    (result,) = yield from reached([operation])
-    return otherwise if isinstance(result, TransientError) else result
-
-
-def _side_by_side(
-    operations: Sequence[Operation[R]], round_trip: Callable[[Iterable[Call]], list[Call]]
-) -> Operation[list[R | TransientError]]:
-    ended: dict[int, R | TransientError] = {}
-    asking: dict[int, list[Call]] = {}
-
-    def go_on(i: int, replies: Replies | None) -> None:
-        try:
-            asking[i] = next(operations[i]) if replies is None else proceed(operations[i], replies)
-        except StopIteration as stop:
-            asking.pop(i, None)
-            ended[i] = stop.value
-        except TransientError as error:
-            asking.pop(i, None)
-            ended[i] = error
-
-    try:
-        for i in range(len(operations)):
-            go_on(i, None)
-        while asking:
-            try:
-                replies = yield round_trip(call for calls in asking.values() for call in calls)
-            except PartialFailure as partly:
-                replies = partly.replies
-            start = 0
-            for i, calls in list(asking.items()):
-                go_on(i, replies.part(start, len(calls)))
-                start += len(calls)
-    finally:
-        for operation in operations:
-            operation.close()
-    return [ended[i] for i in range(len(operations))]

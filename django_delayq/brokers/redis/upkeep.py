@@ -9,19 +9,23 @@ import time
 from collections.abc import Sequence
 from itertools import compress
 
-from redis.exceptions import ResponseError
-
-from django_delayq.brokers.base import Claimed, MaintenanceResult, Transition
+from django_delayq.brokers.base import Claimed, MaintenanceResult, Transition, earliest
 from django_delayq.brokers.redis.claim_planner import ClaimPlanner
-from django_delayq.brokers.redis.client.calls import Argument, Call, Operation, Reply, load
-from django_delayq.brokers.redis.client.client import Client
-from django_delayq.brokers.redis.client.errors import TransientError, as_ours
+from django_delayq.brokers.redis.client import (
+    Argument,
+    Call,
+    Client,
+    Operation,
+    Reply,
+    TransientError,
+    gather_available,
+    split,
+)
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.merging import merge_upkept
 from django_delayq.brokers.redis.poll_ownership import ALONE_S, PollOwnership
 from django_delayq.brokers.redis.records import as_int, names_of_sets, unpack_message, unpack_state
+from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.settles import settle
-from django_delayq.brokers.redis.shards import reached, there
 from django_delayq.conf import Alias, Options
 from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse
@@ -50,16 +54,35 @@ class MaintenanceSchedule:
             if watch.is_due(span_s, has_alarms=self._alias.store is not None)
         }
         watched = [self._watches[shard].upkeep(self._alias.options, lease_ms) for shard in turns]
-        *told, _ = yield from reached([*watched, self._search.look_along(turns)])
+        *told, _ = yield from gather_available([*watched, self._search.look_along(turns)])
         answers = dict(zip(turns, told, strict=True))
         for shard, answer in answers.items():
             self._watches[shard].told = answer
-        return merge_upkept(*there([answers.get(n) or watch.still for n, watch in enumerate(self._watches)]))
+        return merge_upkept(*split([answers.get(n) or watch.still for n, watch in enumerate(self._watches)]))
 
     def ask_all(self) -> None:
         """Have the next upkeep ask every shard, because something failed."""
         for watch in self._watches:
             watch.told = None
+
+
+def merge_upkept(shards: Sequence[MaintenanceResult], away: str) -> MaintenanceResult:
+    """Merge the results of upkeep; `away` is why some shards could not be asked.
+
+    If it is "", the first shard that tells what is away counts.
+    """
+    return MaintenanceResult(
+        now_ms=max(one.now_ms for one in shards),
+        reclaimed=sum(one.reclaimed for one in shards),
+        buried=[info for one in shards for info in one.buried],
+        ghosts=[id for one in shards for id in one.ghosts],
+        dropped=sum(one.dropped for one in shards),
+        suspects_due=sum(one.suspects_due for one in shards),
+        next_lease_end_ms=earliest(*(one.next_lease_end_ms for one in shards)),
+        lost_record=next((one.lost_record for one in shards if one.lost_record), ""),
+        alarms_lost=any(one.alarms_lost for one in shards),
+        away=away or next((one.away for one in shards if one.away), ""),
+    )
 
 
 class ShardMonitor:
@@ -133,7 +156,7 @@ class ShardMonitor:
 
     def _refusal(self, said: str) -> str:
         """Return why a write that needs memory was refused, where others are not: nothing new fits here."""
-        return str(as_ours(ResponseError(said), self._links.shown_at(self._keys.epoch)))
+        return self._links.refusal(self._keys.epoch, said)
 
     def _lost_record(self, here: bytes, seen_on: bytes) -> str:
         has_seen, self._has_seen = self._has_seen, True

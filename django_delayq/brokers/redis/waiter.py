@@ -5,10 +5,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import redis
-from redis.connection import AbstractConnection
-
-from django_delayq.brokers.redis.client.client import Client
+from django_delayq.brokers.redis.client import Client, Subscription
 from django_delayq.core.errors import DelayqError
 
 PAUSES = b"pauses"
@@ -141,13 +138,9 @@ class Waiter:
         """
         return self._heard_at.get(name.encode(), 0.0)
 
-    def subscribe(self) -> AbstractConnection:
-        """Open a connection that listens."""
-        connection = self._links.connect()
-        connection.send_command("SUBSCRIBE", *self._shards)
-        for _ in self._shards:
-            connection.read_response()
-        return connection
+    def subscribe(self) -> Subscription:
+        """Begin to listen."""
+        return self._links.subscribe([channel.decode() for channel in self._shards])
 
 
 class _Listener:
@@ -158,7 +151,7 @@ class _Listener:
         self.hears = False
         self._stopping = threading.Event()
         self._subscribed = threading.Event()
-        self._connection: AbstractConnection | None = None
+        self._subscription: Subscription | None = None
         self._thread = threading.Thread(target=self._run, name="delayq-wake", daemon=True)
         self._thread.start()
         self._subscribed.wait(2)  # else what is sent between the first claim and the subscription is heard late
@@ -166,33 +159,19 @@ class _Listener:
     def stop(self) -> None:
         """End the thread, because a process that exits while a thread speaks TLS may crash."""
         self._stopping.set()
-        if self._connection is not None:
-            self._connection.disconnect()
+        if self._subscription is not None:
+            self._subscription.close()
         self._thread.join(_LAST_WORDS)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._connection = self._waiter.subscribe()
+                self._subscription = self._waiter.subscribe()
                 self.hears = True
                 self._subscribed.set()
                 self._waiter.hear_anew()
-                self._listen(self._connection)
-            except (redis.RedisError, OSError, DelayqError, ValueError):
+                while not self._stopping.is_set():
+                    self._waiter.published(*self._subscription.next(_QUIET))
+            except (DelayqError, OSError, ValueError):
                 self.hears = False
                 self._stopping.wait(1)
-
-    def _listen(self, connection: AbstractConnection) -> None:
-        asked = False
-        while not self._stopping.is_set():
-            try:
-                reply = connection.read_response(timeout=_QUIET, disconnect_on_error=False)
-            except redis.TimeoutError:
-                if asked:
-                    raise
-                connection.send_command("PING")
-                asked = True
-                continue
-            asked = False
-            if reply[0] == b"message":
-                self._waiter.published(*reply[1:])

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 
 from django.core.management.base import CommandError
 
-from django_delayq.brokers.redis.client.location import embedded_directory, hide_password
+from django_delayq.brokers.redis.client import embedded_directory, hide_password, stop_embedded
 from django_delayq.conf import get_alias
 from django_delayq.management.delayq.arguments import Options
 from django_delayq.management.delayq.terminal import Write
@@ -18,15 +18,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Options, write: Write) -> None:
     """Stop the server. Raises `CommandError` if the alias has no embedded server."""
-    from django_delayq.brokers.redis.client.embedded import stop  # needs fcntl, which Windows lacks
-
     location = get_alias(options["using"]).location
-    if not isinstance(location, str):
-        raise CommandError(f"LOCATION of alias {options['using']!r} is a dict; only embedded:// is stopped here.")
-    if not location.startswith("embedded://"):
-        raise CommandError(
-            f"LOCATION of alias {options['using']!r} is {hide_password(location)}; only embedded:// is stopped here."
-        )
     directory = embedded_directory(location)
-    stopped = stop(directory)
+    if directory is None:
+        shown = hide_password(location) if isinstance(location, str) else "a dict"
+        raise CommandError(f"LOCATION of alias {options['using']!r} is {shown}; only embedded:// is stopped here.")
+    stopped = stop_embedded(directory)
     write(f"stopped the embedded Redis on {directory}" if stopped else f"no embedded Redis runs on {directory}")

@@ -1,14 +1,12 @@
-"""The Lua scripts, and the calls that operations make of them.
+"""The values of the client's door: calls, the operations that make them, and their replies.
 
-Operations are generators: they yield the calls of one round trip and are sent their replies, so that the same code runs
-on a blocking and on an async connection (`client.py`).
+An operation is a generator: it yields the calls of one round trip and is sent their replies, so that the same code runs
+on blocking and on async connections. It may be composed with others; then they share their round trips.
 """
 
 import hashlib
-from collections.abc import Generator, Iterable, Sequence
-from functools import cache
-from importlib.resources import files
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from django_delayq.brokers.redis.client.errors import TransientError
 from django_delayq.core.errors import BrokerUnavailable
@@ -20,11 +18,16 @@ Argument = str | bytes | int
 
 
 class Script(NamedTuple):
-    """One Lua script as it is sent: its parts from lua/lib, then its own text."""
+    """One Lua script as it is sent."""
 
     name: str
     source: str
     sha: str
+
+    @classmethod
+    def of(cls, name: str, source: str) -> Self:
+        """Return the script with this source."""
+        return cls(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
 class Call(NamedTuple):
@@ -52,6 +55,20 @@ class Call(NamedTuple):
         if with_source:
             return ("EVAL", self.script.source, len(self.keys), *self.keys, *self.arguments)
         return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.arguments)
+
+
+def plain(*arguments: Argument) -> Call:
+    """Return a plain command whose first argument is a key, for queries."""
+    return Call(None, (str(arguments[1]),), arguments)
+
+
+def colocated(key: str, *arguments: Argument) -> Call:
+    """Return a plain command that names no key, for the node that has this one."""
+    return Call(None, (key,), arguments)
+
+
+class SkipUnavailable(list[Call]):
+    """The calls of one round trip that waits for no server of a cluster that is known to be away."""
 
 
 class Replies(list[Reply]):
@@ -93,31 +110,73 @@ class PartialFailure(TransientError):
         self.replies = replies
 
 
-class SkipUnavailable(list[Call]):
-    """The calls of one round trip that waits for no server of a cluster that is known to be away."""
-
-
 def proceed(operation: Operation[R], replies: Replies) -> list[Call]:
     """Give an operation its replies, and return the calls that it makes next."""
     return operation.throw(PartialFailure(replies)) if replies.is_partial else operation.send(replies)
 
 
-def plain(*arguments: Argument) -> Call:
-    """Return a plain command whose first argument is a key, for queries."""
-    return Call(None, (str(arguments[1]),), arguments)
+def gather(operations: Sequence[Operation[R]]) -> Operation[list[R]]:
+    """Run operations side by side, and return their results in order.
+
+    A round trip carries the calls of all operations that still ask. If the node of one is away, the others are run to
+    their ends before that error is raised.
+    """
+    ended = yield from _side_by_side(operations, list)
+    for result in ended:
+        if isinstance(result, TransientError):
+            raise result
+    return cast(list[R], ended)
 
 
-def beside(key: str, *arguments: Argument) -> Call:
-    """Return a plain command that names no key, for the node that has this one."""
-    return Call(None, (key,), arguments)
+def gather_available(operations: Sequence[Operation[R]]) -> Operation[list[R | TransientError]]:
+    """Run operations like `gather`, but return the error of one whose node is away, and don't wait for it."""
+    return _side_by_side(operations, SkipUnavailable)
 
 
-@cache
-def load(name: str) -> Script:
-    """Return the script lua/<name>.lua with the parts that its first line names ("-- uses: record sets")."""
-    folder = files("django_delayq.brokers.redis") / "lua"
-    text = (folder / f"{name}.lua").read_text()
-    first, _, _ = text.partition("\n")
-    parts = first.removeprefix("-- uses:").split() if first.startswith("-- uses:") else []
-    source = "\n".join([*((folder / "lib" / f"{part}.lua").read_text() for part in parts), text])
-    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+def split(ended: Sequence[R | TransientError]) -> tuple[list[R], str]:
+    """Return the results that were reached, and why the rest was not, or ''. Raises that error if none was."""
+    results = [result for result in ended if not isinstance(result, TransientError)]
+    errors = [result for result in ended if isinstance(result, TransientError)]
+    if errors and not results:
+        raise errors[0]
+    return results, str(errors[0]) if errors else ""
+
+
+def or_default(operation: Operation[R], default: R) -> Operation[R]:
+    """Return the operation's answer, or the default while the node that it asks is away. Does not wait for it."""
+    (result,) = yield from gather_available([operation])
+    return default if isinstance(result, TransientError) else result
+
+
+def _side_by_side(
+    operations: Sequence[Operation[R]], round_trip: Callable[[Iterable[Call]], list[Call]]
+) -> Operation[list[R | TransientError]]:
+    ended: dict[int, R | TransientError] = {}
+    asking: dict[int, list[Call]] = {}
+
+    def go_on(i: int, replies: Replies | None) -> None:
+        try:
+            asking[i] = next(operations[i]) if replies is None else proceed(operations[i], replies)
+        except StopIteration as stop:
+            asking.pop(i, None)
+            ended[i] = stop.value
+        except TransientError as error:
+            asking.pop(i, None)
+            ended[i] = error
+
+    try:
+        for i in range(len(operations)):
+            go_on(i, None)
+        while asking:
+            try:
+                replies = yield round_trip(call for calls in asking.values() for call in calls)
+            except PartialFailure as partly:
+                replies = partly.replies
+            start = 0
+            for i, calls in list(asking.items()):
+                go_on(i, replies.part(start, len(calls)))
+                start += len(calls)
+    finally:
+        for operation in operations:
+            operation.close()
+    return [ended[i] for i in range(len(operations))]

@@ -1,29 +1,34 @@
-"""The exchange with a cluster: each node is sent the calls of its slots, and the replies are put back in order.
+"""A cluster: each node is sent the calls of its slots, and the replies are put back in order.
 
-A node that is away fails its own calls only. Callers that can do without it say so (`SkipUnavailable`, see
-`shards.reached`), and wait for it once; others wait as for a single server. MOVED is followed. What a node can't do now
-(ASK and TRYAGAIN while a slot moves, CLUSTERDOWN, LOADING) is asked for again: our calls name many keys of a slot,
-and no node has all of them while the slot moves.
+A node that is away fails its own calls only. Callers that can do without it say so (`SkipUnavailable`), and wait for it
+once; others wait as for a single server. MOVED is followed. What a node can't do now (ASK and TRYAGAIN while a slot
+moves, CLUSTERDOWN, LOADING) is asked for again: our calls name many keys of a slot, and no node has all of them while
+the slot moves.
 """
 
-import asyncio
 import random
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
-from redis import TimeoutError as RedisTimeoutError
-from redis.connection import AbstractConnection
-from redis.exceptions import MovedError, ResponseError
+from redis.cluster import ClusterNode, NodesManager, get_node_name
+from redis.connection import AbstractConnection, SSLConnection
+from redis.crc import key_slot
+from redis.exceptions import (
+    MovedError,
+    RedisClusterException,
+    ResponseError,
+    TimeoutError as RedisTimeoutError,
+)
 
-from django_delayq.brokers.redis.client.budget import BUDGET, RetryBudget
-from django_delayq.brokers.redis.client.calls import Call, Replies, Reply
-from django_delayq.brokers.redis.client.cluster_pipeline import ClusterPipeline
-from django_delayq.brokers.redis.client.errors import TransientError, as_ours
+from django_delayq.brokers.redis.client.calls import Call, Replies, Reply, SkipUnavailable
+from django_delayq.brokers.redis.client.errors import TransientError, broker_error
 from django_delayq.brokers.redis.client.location import Address, Location
-from django_delayq.brokers.redis.client.nodes import Nodes
-from django_delayq.brokers.redis.client.server import FAULTS, Sent, Server
+from django_delayq.brokers.redis.client.transport import BUDGET, FAULTS, Contact, Request, RetryBudget, Server, Steps
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 
@@ -32,6 +37,9 @@ AWAY_S = 1.0
 
 PROBE_S = 0.3
 """How long these callers wait for it when it is asked again."""
+
+ASK_S = 0.5
+"""How many seconds one node may take to tell of the others before the next one is asked."""
 
 
 class Node:
@@ -69,20 +77,170 @@ class Node:
             logger.info(text, self.server.shown)
 
 
-class Cluster:
-    """The exchange with all nodes of a cluster."""
+class ClusterPipeline:
+    """The calls of one round trip to several nodes, by their positions, and the outcome of each."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.calls = calls
+        self.skips_unavailable = isinstance(calls, SkipUnavailable)
+        self.left = set(range(len(calls)))
+        self.must_learn = False
+        self._answers: dict[int, Reply] = {}
+        self._errors: dict[int, BrokerUnavailable] = {}
+        self._lost: set[int] = set()
+
+    def calls_of(self, part: Sequence[int]) -> list[Call]:
+        """Return the calls at these positions."""
+        return [self.calls[i] for i in part]
+
+    def answer(self, i: int, reply: Reply) -> None:
+        """Take a reply to a call. If there are several to one call, an error counts, or else the least."""
+        both = [reply] if i not in self._answers else [self._answers[i], reply]
+        self._answers[i] = next((each for each in both if isinstance(each, Exception)), None) or min(both)
+        self.left.discard(i)
+
+    def refuse(self, i: int, error: Exception) -> None:
+        """Take an error reply to a call. Raises it if somebody must mend something."""
+        if not isinstance(error, BrokerUnavailable):
+            raise error from None
+        if self.skips_unavailable or not isinstance(error, TransientError):
+            self.give_up([i], error)
+        else:
+            self.fail([i], error)
+
+    def fail(self, part: Collection[int], error: BrokerUnavailable, *, must_learn: bool = False) -> None:
+        """Note that these calls were not made: they are left to make."""
+        self.must_learn = self.must_learn or must_learn
+        self._errors.update(dict.fromkeys(part, error))
+
+    def lose(self, part: Collection[int], error: BrokerUnavailable) -> None:
+        """Note that these calls may have been made: they are left to make, and then count as repeated."""
+        self._lost.update(part)
+        self.fail(part, error, must_learn=True)
+
+    def give_up(self, part: Collection[int], error: BrokerUnavailable) -> None:
+        """Give these calls up: they are not made again."""
+        self.left.difference_update(part)
+        self._errors.update(dict.fromkeys(part, error))
+
+    def replies(self) -> Replies:
+        """Return the outcome of each call: its reply, or the error that it was left with."""
+        errors = {i: error for i, error in self._errors.items() if i not in self._answers}
+        if len(errors) == len(self.calls) and not isinstance(errors[0], TransientError):
+            raise errors[0] from None
+        found = (self._answers[i] if i in self._answers else errors[i] for i in range(len(self.calls)))
+        return Replies(found, repeated=self._lost & self._answers.keys(), is_partial=bool(errors))
+
+
+class SlotMap:
+    """This process's knowledge of which node has which slot: at first only where some of the nodes should be.
+
+    redis-py's `NodesManager` knows it. It is asked in a thread, so that the time of the caller is kept.
+    """
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._nodes = Nodes(location)
+        self._manager: NodesManager | None = None
+        self._lock = threading.Lock()
+        self._learning: Future[None] | None = None
+        self._ask_last: Address | None = None
+
+    @property
+    def are_known(self) -> bool:
+        """Return whether any node has ever told of the others."""
+        return self._manager is not None
+
+    def node_of(self, key: str) -> Address:
+        """Return the node that has the slot of a key, as far as is known. Raises `TransientError` where none has."""
+        try:
+            node = self._learnt().get_node_from_slot(key_slot(key.encode()))
+        except RedisClusterException:
+            raise TransientError(f"Redis at {self._location.shown} has no node for {key!r} now") from None
+        return node.host, int(node.port)
+
+    def primaries(self) -> list[Address]:
+        """Return every node that is known to have slots, or could."""
+        return [(node.host, int(node.port)) for node in self._learnt().get_nodes_by_server_type("primary")]
+
+    def _learnt(self) -> NodesManager:
+        if self._manager is None:
+            raise TransientError(f"Redis at {self._location.shown} is away: no node of the cluster has answered yet")
+        return self._manager
+
+    def moved(self, error: MovedError) -> None:
+        """Note the node that now has a slot, as another node said."""
+        manager = self._learnt()
+        if error.host and error.slot_id in manager.slots_cache:
+            manager.move_slot(error)
+
+    def ask_last(self, address: Address) -> None:
+        """Ask this node last, because it did not answer just now."""
+        self._ask_last = address
+
+    def learn(self, within_s: float) -> None:
+        """Ask the nodes in turn until one tells of all. Raises after `within_s` seconds, or when none does."""
+        with self._lock:
+            learning = self._learning
+            if learning is None or learning.done():
+                learning = self._learning = Future()
+                threading.Thread(target=self._tell, args=[learning], name="delayq-cluster", daemon=True).start()
+        try:
+            learning.result(within_s)
+        except TimeoutError:
+            with self._lock:
+                self._learning = None  # after a fork its thread is not there
+            raise TransientError(
+                f"Redis at {self._location.shown} is away: no node tells in time of its slots"
+            ) from None
+
+    def _tell(self, learning: Future[None]) -> None:
+        try:
+            self._ask()
+            learning.set_result(None)
+        except Exception as error:  # noqa: BLE001 - for those who wait
+            learning.set_exception(error)
+
+    def _ask(self) -> None:
+        """Have one of the known nodes tell of all; those of LOCATION stay known, whatever moves."""
+        try:
+            if self._manager is None:
+                nodes = [ClusterNode(host, port) for host, port in self._location.nodes]
+                self._manager = NodesManager(nodes, require_full_coverage=False, **self._options())
+            else:
+                last = None if self._ask_last is None else get_node_name(*self._ask_last)
+                self._manager.initialize(list(self._location.nodes), last_failed_node_name=last)
+        except (RedisClusterException, IndexError) as error:  # the second where no node has slots
+            raise broker_error(_reason(error), self._location.shown) from None
+
+    def _options(self) -> dict[str, Any]:
+        tls = {"ssl": True} if self._location.make is SSLConnection else {}
+        times = {"socket_timeout": ASK_S, "socket_connect_timeout": ASK_S}
+        return {**self._location.options, **tls, **times, "protocol": 2, "client_name": "delayq"}
+
+
+def _reason(error: Exception) -> Exception:
+    """Return why the last node asked did not tell: redis-py wraps its error, and an error reply twice."""
+    cause = error.__cause__
+    if isinstance(cause, RedisClusterException) and isinstance(cause.__context__, ResponseError):
+        return cause.__context__
+    return cause if isinstance(cause, Exception) else ConnectionError("no node of the cluster has slots")
+
+
+class Cluster:
+    """All nodes of a cluster."""
+
+    def __init__(self, location: Location) -> None:
+        self.shown = location.shown
+        self._location = location
+        self._slots = SlotMap(location)
         self._known: dict[Address, Node] = {}
 
     def connect(self, timeout: float) -> AbstractConnection:
         """Open a connection to some node: what is published at one is heard at all."""
-        self._nodes.learn(timeout)
-        nodes = [self._node(address) for address in self._nodes.primaries()]
+        self._slots.learn(timeout)
+        nodes = [self._node(address) for address in self._slots.primaries()]
         random.shuffle(nodes)
-        error: Exception = TransientError(f"Redis at {self._location.shown} has no node")
+        error: Exception = TransientError(f"Redis at {self.shown} has no node")
         for node in sorted(nodes, key=lambda node: node.away is not None):
             try:
                 return node.server.connect(timeout)
@@ -90,161 +248,128 @@ class Cluster:
                 error = fault
         raise error
 
-    def place_of(self, key: str) -> Address | None:
+    def node_of(self, key: str) -> Address | None:
+        """Return the node that has a key, as far as that is known."""
         try:
-            return self._nodes.of(key)
+            return self._slots.node_of(key)
         except TransientError:
             return None
 
     def shown_at(self, key: str) -> str:
-        address = self.place_of(key)
-        return self._location.shown if address is None else self._node(address).server.shown
+        """Return where the server is that has a key, for people."""
+        address = self.node_of(key)
+        return self.shown if address is None else self._node(address).server.shown
 
-    def unbroken_s(self, key: str) -> float:
-        place = self.place_of(key)
-        return 0.0 if place is None else self._node(place).server.contact.unbroken_s
-
-    def hear(self, key: str, identity: bytes) -> None:
-        if (place := self.place_of(key)) is not None:
-            self._node(place).server.contact.hear(identity)
+    def contact(self, key: str) -> Contact | None:
+        """Return the contact with the server that has a key, as far as that is known."""
+        address = self.node_of(key)
+        return None if address is None else self._node(address).server.contact
 
     def close(self) -> None:
+        """Close the idle connections."""
         for node in list(self._known.values()):
             node.server.close()
 
-    def begin(self, calls: Sequence[Call], patience: RetryBudget) -> Callable[[], Replies]:
-        trip = ClusterPipeline(calls)
-        patience.begin()
-        if not self._nodes.known:
-            self._learn(patience)
-        sent = [
-            (part, node, node.server.send(trip.calls_of(part), patience))
-            for node, part in self._parts(trip)
-            if node.away is None
+    def round_trip(self, calls: Sequence[Call], budget: RetryBudget) -> Steps[Replies]:
+        """Make the calls until each is answered or given up, or the time is over."""
+        pipeline = ClusterPipeline(calls)
+        budget.begin()
+        if not self._slots.are_known:
+            yield partial(self._learn, budget)
+        parts = [(node, part) for node, part in self._parts(pipeline) if node.away is None]
+        yield from self._ask(pipeline, parts, None)
+        while pipeline.left:
+            if pipeline.must_learn:
+                yield partial(self._learn, budget)
+            yield from self._ask(pipeline, self._parts(pipeline), budget)
+            pause = budget.next_pause() if pipeline.left else None
+            if pause is None:
+                break
+            yield pause
+        return pipeline.replies()
+
+    def _ask(
+        self, pipeline: ClusterPipeline, parts: list[tuple[Node, list[int]]], repeats: RetryBudget | None
+    ) -> Steps[None]:
+        """Ask nodes, over new connections where these are `repeats`, and take in what they answer."""
+        outcomes = yield [
+            Request(node.server, pipeline.calls_of(part), None if repeats is None else self._timeout(pipeline, node))
+            for node, part in parts
         ]
-        return partial(self._end, trip, sent, patience)
-
-    def _end(
-        self, trip: ClusterPipeline, sent: Sequence[tuple[list[int], Node, Sent]], patience: RetryBudget
-    ) -> Replies:
-        for part, node, on in sent:
-            try:
-                self._take(trip, part, node, node.server.receive(trip.calls_of(part), on, patience))
-            except FAULTS as error:
-                self._lose(trip, part, node, error, is_new=False)
-        while trip.left:
-            if trip.must_learn:
-                self._learn(patience)
-            for node, part in self._parts(trip):
-                try:
-                    replies = node.server.repeat(trip.calls_of(part), patience, self._timeout(trip, node))
-                    self._take(trip, part, node, replies)
-                except FAULTS as error:
-                    self._lose(trip, part, node, error, is_new=patience.left > 0)
-            pause = patience.next_pause() if trip.left else None
-            if pause is None:
-                break
-            time.sleep(pause)
-        return trip.replies()
-
-    async def ask(self, calls: Sequence[Call], patience: RetryBudget) -> Replies:
-        trip = ClusterPipeline(calls)
-        patience.begin()
-        if not self._nodes.known:
-            await asyncio.to_thread(self._learn, patience)
-        parts = [(node, part) for node, part in self._parts(trip) if node.away is None]
-        await asyncio.gather(*(self._ask_first(trip, part, node) for node, part in parts))
-        while trip.left:
-            if trip.must_learn:
-                await asyncio.to_thread(self._learn, patience)
-            await asyncio.gather(*(self._ask_again(trip, part, node, patience) for node, part in self._parts(trip)))
-            pause = patience.next_pause() if trip.left else None
-            if pause is None:
-                break
-            await asyncio.sleep(pause)
-        return trip.replies()
-
-    async def _ask_first(self, trip: ClusterPipeline, part: list[int], node: Node) -> None:
-        try:
-            self._take(trip, part, node, await node.server.attempt(trip.calls_of(part)))
-        except FAULTS as error:
-            self._lose(trip, part, node, error, is_new=False)
-
-    async def _ask_again(self, trip: ClusterPipeline, part: list[int], node: Node, patience: RetryBudget) -> None:
-        try:
-            timeout = patience.at_most(self._timeout(trip, node))
-            self._take(trip, part, node, await node.server.arepeat(trip.calls_of(part), timeout))
-        except FAULTS as error:
-            self._lose(trip, part, node, error, is_new=patience.left > 0)
+        for (node, part), outcome in zip(parts, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                is_cut_off = isinstance(outcome, RedisTimeoutError) and repeats is not None and repeats.left <= 0
+                self._lose(pipeline, part, node, outcome, is_new=repeats is not None and not is_cut_off)
+            else:
+                self._take(pipeline, part, node, outcome)
 
     def _node(self, address: Address) -> Node:
         if address not in self._known:
             self._known.setdefault(address, Node(address, self._location.at(address)))
         return self._known[address]
 
-    def _learn(self, patience: RetryBudget) -> None:
+    def _learn(self, budget: RetryBudget) -> None:
         with suppress(TransientError):  # a call for a slot that no node has gets the error
-            self._nodes.learn(min(patience.left, BUDGET))
-            primaries = set(self._nodes.primaries())
+            self._slots.learn(min(budget.left, BUDGET))
+            primaries = set(self._slots.primaries())
             for address, node in list(self._known.items()):
                 if address not in primaries:
                     node.is_replaced()
 
-    def _parts(self, trip: ClusterPipeline) -> list[tuple[Node, list[int]]]:
+    def _parts(self, pipeline: ClusterPipeline) -> list[tuple[Node, list[int]]]:
         """Return the calls that are left to make, by node. Those that need not be waited for are given up here."""
         parts: dict[Node, list[int]] = {}
-        for i in sorted(trip.left):
-            if trip.calls[i].keys:
+        for i in sorted(pipeline.left):
+            if pipeline.calls[i].keys:
                 try:
-                    parts.setdefault(self._node(self._nodes.of(trip.calls[i].keys[0])), []).append(i)
+                    parts.setdefault(self._node(self._slots.node_of(pipeline.calls[i].keys[0])), []).append(i)
                 except TransientError as error:
-                    trip.fail([i], error, must_learn=True)
-        everywhere = [i for i, call in enumerate(trip.calls) if not call.keys]
+                    pipeline.fail([i], error, must_learn=True)
+        everywhere = [i for i, call in enumerate(pipeline.calls) if not call.keys]
         for node, part in list(parts.items()):
             part += everywhere
             if node.away is not None:
-                trip.must_learn = True
-                if trip.is_hasty and node.is_given_up:
-                    trip.give_up(part, node.away)
+                pipeline.must_learn = True
+                if pipeline.skips_unavailable and node.is_given_up:
+                    pipeline.give_up(part, node.away)
                     del parts[node]
         return list(parts.items())
 
-    def _timeout(self, trip: ClusterPipeline, node: Node) -> float:
-        return PROBE_S if trip.is_hasty and node.away is not None else BUDGET
+    def _timeout(self, pipeline: ClusterPipeline, node: Node) -> float:
+        return PROBE_S if pipeline.skips_unavailable and node.away is not None else BUDGET
 
-    def _take(self, trip: ClusterPipeline, part: list[int], node: Node, replies: Sequence[Reply]) -> None:
+    def _take(self, pipeline: ClusterPipeline, part: list[int], node: Node, replies: Sequence[Reply]) -> None:
         """Take in what a node has answered."""
         node.answers()
         answers = list(zip(part, replies, strict=True))
-        is_done = not any(isinstance(reply, ResponseError) and trip.calls[i].keys for i, reply in answers)
+        is_done = not any(isinstance(reply, ResponseError) and pipeline.calls[i].keys for i, reply in answers)
         if is_done:
             node.server.contact.keep()
         for i, reply in answers:
-            if isinstance(reply, MovedError):
-                self._nodes.moved(reply)
-                trip.fail([i], TransientError(f"Redis at {node.server.shown} says that its slot moved: {reply}"))
-            elif isinstance(reply, ResponseError) and not trip.calls[i].keys:
-                if is_done:
-                    trip.answer(i, reply)
-                else:  # it waited for calls that failed, and waits again with their repeats
-                    trip.give_up([i], TransientError(str(reply)))
-            elif isinstance(reply, ResponseError):
-                trip.refuse(i, as_ours(reply, node.server.shown, trip.calls[i].name))
-            else:
-                trip.answer(i, reply)
+            if not isinstance(reply, ResponseError):
+                pipeline.answer(i, reply)
+            elif isinstance(reply, MovedError):
+                self._slots.moved(reply)
+                pipeline.fail([i], TransientError(f"Redis at {node.server.shown} says that its slot moved: {reply}"))
+            elif pipeline.calls[i].keys:
+                pipeline.refuse(i, broker_error(reply, node.server.shown, pipeline.calls[i].name))
+            elif is_done:
+                pipeline.answer(i, reply)
+            else:  # it waited for calls that failed, and waits again with their repeats
+                pipeline.give_up([i], TransientError(str(reply)))
 
-    def _lose(self, trip: ClusterPipeline, part: list[int], node: Node, fault: Exception, *, is_new: bool) -> None:
+    def _lose(self, pipeline: ClusterPipeline, part: list[int], node: Node, fault: Exception, *, is_new: bool) -> None:
         """Note that a node has not answered; `is_new` where it was asked over a connection of its own."""
-        error = as_ours(fault, node.server.shown)
+        error = broker_error(fault, node.server.shown)
         if not isinstance(error, BrokerUnavailable):
             raise error from None
-        self._nodes.ask_last(node.address)
+        self._slots.ask_last(node.address)
         if is_new or isinstance(fault, RedisTimeoutError):
             node.server.contact.lose()
         node.server.close()  # what ended one connection has likely ended them all
-        if is_new or (trip.is_hasty and isinstance(fault, RedisTimeoutError)):
+        if is_new or (pipeline.skips_unavailable and isinstance(fault, RedisTimeoutError)):
             node.is_away(error)
-            if trip.is_hasty:
-                trip.give_up(part, error)
+            if pipeline.skips_unavailable:
+                pipeline.give_up(part, error)
                 return
-        trip.lose(part, error)
+        pipeline.lose(part, error)

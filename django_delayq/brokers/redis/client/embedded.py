@@ -5,6 +5,7 @@ lock alone tells whether a server runs, whatever was killed before and whatever 
 can never write to one directory.
 """
 
+import asyncio
 import fcntl
 import hashlib
 import importlib.util
@@ -17,11 +18,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import AF_UNIX, socket
+from typing import Any
 
 import redis
+from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixDomainSocketConnection
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from django_delayq.brokers.redis.client.connections import UnixConnection
 from django_delayq.core.errors import BrokerRefused
 
 WAIT_S = 10.0
@@ -39,6 +43,30 @@ _CONFIG = {
 }
 _LONGEST_SOCKET_PATH = 100  # bytes; kernels take 107 on Linux, 103 on macOS
 _POLL_S = 0.005
+
+
+class EmbeddedConnection(UnixConnection):
+    """A connection to the server on `directory`, which it starts when it connects, if the server is gone."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        super().__init__(**options)  # type: ignore[no-untyped-call]
+        self._directory = directory
+
+    def _connect(self) -> Any:
+        self.path = start(self._directory)
+        return super()._connect()
+
+
+class AsyncEmbeddedConnection(AsyncUnixDomainSocketConnection):
+    """A connection like `EmbeddedConnection`, for an event loop, which a start does not block."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        super().__init__(**options)
+        self._directory = directory
+
+    async def _connect(self) -> None:
+        self.path = await asyncio.to_thread(start, self._directory)
+        await super()._connect()  # type: ignore[no-untyped-call]
 
 
 def start(directory: Path) -> str:

@@ -70,7 +70,7 @@ class TransientError(BrokerUnavailable):
     """A transient error: the same call may be made again."""
 
 
-def as_ours(error: Exception, shown: str, asked: str = "") -> Exception:
+def broker_error(error: Exception, shown: str, asked: str = "") -> Exception:
     """Return our error for one of redis-py's; ours pass unchanged.
 
     `shown` says where the server is, without its password; `asked` names the call that it answered with the error, if

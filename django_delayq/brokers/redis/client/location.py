@@ -1,15 +1,18 @@
 """LOCATION: where the Redis server is and how to log in. The one place that makes connections and hides passwords.
 
-redis-py repeats commands by itself, and a repeated claim would lose messages: its retries are off here, and the broker
-does the repeating. RESP2 is requested, so that nothing unasked comes over a connection.
+A dict is written as the URL that says the same, so that one set of rules reads both. redis-py repeats commands by
+itself, and a repeated claim would lose messages: its retries are off here, and the client does the repeating. RESP2 is
+requested, so that nothing unasked comes over a connection.
 """
 
+import os
 import re
-from collections.abc import Callable, Mapping
+import ssl
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -18,27 +21,24 @@ from redis import asyncio as aredis
 from redis.asyncio.connection import AbstractConnection as AsyncConnection
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection, parse_url
+from redis.connection import AbstractConnection, Connection, SSLConnection
 from redis.retry import Retry
 
-from django_delayq.brokers.redis.client.caches import cache_address
-from django_delayq.brokers.redis.client.dicts import url_of
-from django_delayq.brokers.redis.client.sentinel import (
-    PORT as SENTINEL_PORT,
+from django_delayq.brokers.redis.client.connections import (
     AsyncPrimaryConnection,
     AsyncTLSPrimaryConnection,
     PrimaryConnection,
     Sentinels,
     TLSPrimaryConnection,
+    UnixConnection,
 )
-from django_delayq.brokers.redis.client.tls import check_tls
-from django_delayq.brokers.redis.client.unix_connection import UnixConnection
 from django_delayq.support.redaction import hidden
 from django_delayq.support.texts import text as _
+from django_delayq.support.validation import did_you_mean
 
 Address = tuple[str, int]
 
-PORT = 6379
+PORT, SENTINEL_PORT = 6379, 26379
 
 TIMEOUT_S = 2.0
 """How long a connection waits for the server, at its start and for each reply, unless told otherwise."""
@@ -101,21 +101,17 @@ def parse_location(location: object) -> Location:
 
     Raises `ImproperlyConfigured` with the value and the fix.
     """
-    if isinstance(location, Mapping):
-        location = url_of(location)
-    if not isinstance(location, str) or not location:
-        wrong = "empty" if location == "" else f"{type(location).__name__}, not text"
-        raise ImproperlyConfigured(f"LOCATION is {wrong}; {_FORMS}.")
-    if location.startswith("cache:"):
-        return _parse_cache(location)
-    if location.startswith("embedded://"):
-        return _parse_embedded(location)
-    scheme, _, _ = location.partition("//")
+    url = url_of(location)
+    if url.startswith("cache:"):
+        return _parse_cache(url)
+    if url.startswith("embedded://"):
+        return _parse_embedded(url)
+    scheme, _, _ = url.partition("//")
     if scheme.endswith("+sentinel:"):
-        return _parse_sentinel(location, hide_password(location))
+        return _parse_sentinel(url, hide_password(url))
     if scheme.endswith("+cluster:"):
-        return _parse_cluster(location, hide_password(location))
-    return _parse_url(location, hide_password(location), {})
+        return _parse_cluster(url, hide_password(url))
+    return _parse_server(url, hide_password(url))
 
 
 _FORMS = (
@@ -131,60 +127,70 @@ def hide_password(location: str) -> str:
     return hidden(location, _HARMLESS_OPTIONS)
 
 
-def embedded_directory(location: str) -> Path:
-    """Return the absolute directory of an `embedded://` LOCATION. Raises `ImproperlyConfigured`."""
-    directory = Path(location.removeprefix("embedded://") or "var/delayq")
+def embedded_directory(location: object) -> Path | None:
+    """Return the absolute directory of an `embedded://` LOCATION; None for another. Raises `ImproperlyConfigured`."""
+    url = url_of(location)
+    if not url.startswith("embedded://"):
+        return None
+    directory = Path(url.removeprefix("embedded://") or "var/delayq")
     base = getattr(settings, "BASE_DIR", None)
     if base is None and not directory.is_absolute():
         raise ImproperlyConfigured(
-            f"LOCATION {location!r} is relative to BASE_DIR, which the settings don't have: "
+            f"LOCATION {url!r} is relative to BASE_DIR, which the settings don't have: "
             f"set BASE_DIR, or write embedded:///ABSOLUTE/DIRECTORY."
         )
     return Path(base or "/", directory).resolve()
 
 
-def _parse_embedded(location: str) -> Location:
+def stop_embedded(directory: Path) -> bool:
+    """End the embedded server on `directory`. Return False when none runs. Raises `BrokerRefused`."""
+    from django_delayq.brokers.redis.client.embedded import stop  # needs fcntl, which Windows lacks
+
+    return stop(directory)
+
+
+def _parse_embedded(url: str) -> Location:
     # Here and not above: it needs fcntl, which Windows lacks, and other locations work there.
-    from django_delayq.brokers.redis.client.embedded_connection import AsyncEmbeddedConnection, EmbeddedConnection
+    from django_delayq.brokers.redis.client.embedded import AsyncEmbeddedConnection, EmbeddedConnection
 
-    directory = embedded_directory(location)
-    options = {"directory": directory}
-    return Location(f"embedded://{directory}", options, EmbeddedConnection, AsyncEmbeddedConnection)
+    directory = embedded_directory(url)
+    return Location(f"embedded://{directory}", {"directory": directory}, EmbeddedConnection, AsyncEmbeddedConnection)
 
 
-def _parse_cache(location: str) -> Location:
-    url, options = cache_address(location.removeprefix("cache:"))
+def _parse_cache(url: str) -> Location:
+    alias = url.removeprefix("cache:")
+    address, login = _cache_address(alias)
     warning = _(
         "%(location)s: cache.clear() empties the database and so removes all messages; give them one of their own.",
-        location=location,
+        location=url,
     )
-    return replace(_parse_url(url, f"{location} ({hide_password(url)})", options), warnings=(warning,))
+    server = _parse_server(address, f"{url} ({hide_password(address)})", login)
+    return replace(server, warnings=(warning,))
 
 
-def _parse_sentinel(location: str, shown: str) -> Location:
-    found = re.fullmatch(r"(rediss?)\+sentinel://(.*@)?([^@/?]+)/([^@/?]+)(/\d*)?(?:\?(.*))?", location)
+def _parse_sentinel(url: str, shown: str) -> Location:
+    found = re.fullmatch(r"(rediss?)\+sentinel://(.*@)?([^@/?]+)/([^@/?]+)(/\d*)?(?:\?(.*))?", url)
     if found is None:
-        raise ImproperlyConfigured(_unreadable(shown))
+        raise _unreadable(shown)
     scheme, login, hosts, name, db, query = found.groups(default="")
-    options = query.split("&")
-    own = [option for option in options if option.startswith("sentinel_")]
-    rest = "&".join(option for option in options if option not in own)
-    primary = _parse_url(f"{scheme}://{login}sentinel{db}?{rest}", shown, {})
+    primary = _parse_server(f"{scheme}://{login}sentinel{db}?{query}", shown, also=_SENTINEL_LOGIN)
     tls = {key: value for key, value in primary.options.items() if key.startswith("ssl_")}
-    if primary.make is SSLConnection:
+    if scheme == "rediss":
         tls["ssl"] = True
-    asked = Sentinels(_addresses(hosts, SENTINEL_PORT, shown), unquote(name), {**tls, **_sentinel_login(own, shown)})
-    make, make_async = _BY_SENTINEL[primary.make]
-    to_primary = {**primary.options, "sentinels": asked}
-    return Location(shown, to_primary, make, make_async)
+    own = {key: primary.options[key] for key in _SENTINEL_LOGIN if key in primary.options}
+    to_sentinels = tls | {key.removeprefix("sentinel_"): value for key, value in own.items()}
+    options = {key: value for key, value in primary.options.items() if key not in own}
+    asked = Sentinels(_addresses(hosts, SENTINEL_PORT, shown), unquote(name), to_sentinels)
+    make, make_async = _TO_PRIMARY[scheme]
+    return Location(shown, options | {"sentinels": asked}, make, make_async)
 
 
-def _parse_cluster(location: str, shown: str) -> Location:
-    found = re.fullmatch(r"(rediss?)\+cluster://(.*@)?([^@/?]+)/?(?:\?(.*))?", location)
+def _parse_cluster(url: str, shown: str) -> Location:
+    found = re.fullmatch(r"(rediss?)\+cluster://(.*@)?([^@/?]+)/?(?:\?(.*))?", url)
     if found is None:
-        raise ImproperlyConfigured(_unreadable(shown))
+        raise _unreadable(shown)
     scheme, login, hosts, query = found.groups(default="")
-    node = _parse_url(f"{scheme}://{login}cluster?{query}", shown, {})
+    node = _parse_server(f"{scheme}://{login}cluster?{query}", shown)
     if "db" in node.options:
         raise ImproperlyConfigured(f"LOCATION {shown!r} names a database; a cluster has only one: leave db out.")
     options = {name: value for name, value in node.options.items() if name != "host"}
@@ -198,91 +204,271 @@ def _addresses(hosts: str, port: int, shown: str) -> tuple[Address, ...]:
     except ValueError:  # a port that is none
         addresses = (("", 0),)
     if not all(host for host, _ in addresses):
-        raise ImproperlyConfigured(_unreadable(shown))
+        raise _unreadable(shown)
     return addresses
 
 
-def _sentinel_login(options: list[str], shown: str) -> dict[str, str]:
-    login = {}
-    for name, values in parse_qs("&".join(options), keep_blank_values=True).items():
-        if name not in _SENTINEL_OPTIONS:
-            raise ImproperlyConfigured(
-                f"LOCATION {shown!r} has the unknown option {name!r}; "
-                f"for the sentinels it takes {', '.join(sorted(_SENTINEL_OPTIONS))}."
-            )
-        login[name.removeprefix("sentinel_")] = values[-1]
-    return login
-
-
-def _parse_url(url: str, shown: str, login: Mapping[str, Any]) -> Location:
+@sensitive_variables()
+def _parse_server(url: str, shown: str, login: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Location:
+    """Parse the URL of one server. It adds to the options of a cache in `login`, and may have those named in `also`."""
     try:
-        options = {**login, **parse_url(url)}
         parts = urlsplit(url)
+        address = {"username": parts.username, "password": parts.password, "host": parts.hostname}
+        options = {"port": parts.port, **_read_query(parts.query)}
     except ValueError:  # its text may hold the password
-        raise ImproperlyConfigured(_unreadable(shown)) from None
-    if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
-        raise ImproperlyConfigured(_unreadable(shown))
-    _check_address(parts, shown)
-    _check_options(parts, options, shown)
-    connection = options.pop("connection_class", Connection)
-    if connection is SSLConnection:
-        check_tls(options, shown)
-    else:
-        options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
-    return Location(shown, options, *_DIRECT[connection])
-
-
-def _unreadable(shown: str) -> str:
-    return f"LOCATION {shown!r} can't be read; {_FORMS}, with special characters of a password percent-encoded."
-
-
-_Connections = tuple[Callable[..., AbstractConnection], Callable[..., AsyncConnection]]
-_BY_SENTINEL: Mapping[Callable[..., AbstractConnection], _Connections] = {
-    Connection: (PrimaryConnection, AsyncPrimaryConnection),
-    SSLConnection: (TLSPrimaryConnection, AsyncTLSPrimaryConnection),
-}
-_DIRECT: Mapping[Callable[..., AbstractConnection], _Connections] = {
-    Connection: (Connection, aredis.Connection),
-    SSLConnection: (SSLConnection, aredis.SSLConnection),
-    UnixDomainSocketConnection: (UnixConnection, aredis.UnixDomainSocketConnection),
-}
-
-
-def _check_address(parts: SplitResult, shown: str) -> None:
-    if parts.scheme == "unix":
+        raise _unreadable(shown) from None
+    is_socket = parts.scheme == "unix"
+    if parts.scheme not in _CONNECTIONS or (not is_socket and "@" in parts.path + parts.query + parts.fragment):
+        raise _unreadable(shown)
+    if is_socket:
         if parts.hostname or not parts.path:
             raise ImproperlyConfigured(f"LOCATION {shown!r} names no socket; write unix:///PATH, with three slashes.")
+        address["path"] = parts.path
     elif not re.fullmatch(r"/?\d*", parts.path):
         raise ImproperlyConfigured(f"LOCATION {shown!r} must end in the number of a database, as in {_EXAMPLE}.")
+    elif parts.path.strip("/"):
+        options.setdefault("db", int(parts.path.strip("/")))
+    _check_options(options, {*_LOGIN, *also, *(_TLS_OPTIONS if parts.scheme == "rediss" else ())}, shown)
+    options = {name: value for name, value in options.items() if value not in ("", None)}
+    options = {**(login or {}), **options, **{name: unquote(text) for name, text in address.items() if text}}
+    if parts.scheme == "rediss":
+        _check_tls(options, shown)
+    else:
+        options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
+    return Location(shown, options, *_CONNECTIONS[parts.scheme])
 
 
-def _check_options(parts: SplitResult, options: Mapping[str, Any], shown: str) -> None:
-    if any(option and "=" not in option for option in parts.query.split("&")):
-        raise ImproperlyConfigured(_unreadable(shown))  # perhaps the rest of a password
-    known = _LOGIN_OPTIONS | (_TLS_OPTIONS if parts.scheme == "rediss" else frozenset())
-    for name in parse_qs(parts.query, keep_blank_values=True):
-        if name not in known:
+def _read_query(query: str) -> dict[str, Any]:
+    """Return the options of a query. Raises `ValueError` for what can't be read, such as the rest of a password."""
+    options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query.strip("&"))))
+    if options.get("db"):
+        options["db"] = int(options["db"])
+    for name in ("ssl_check_hostname", "ssl_min_version"):
+        if options.get(name):
+            options[name] = _VALUES.get(options[name].lower(), options[name])
+    return options
+
+
+def _check_options(options: Mapping[str, Any], known: Collection[str], shown: str) -> None:
+    for name in options:
+        if name not in known and name != "port":
             raise ImproperlyConfigured(
                 f"LOCATION {shown!r} has the unknown option {name!r}; it takes {', '.join(sorted(known))}."
             )
-    if options.get("db", 0) < 0:
+    if (options.get("db") or 0) < 0:
         raise ImproperlyConfigured(f"LOCATION {shown!r} has the database {options['db']}; give 0 or more.")
 
 
+def _unreadable(shown: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(
+        f"LOCATION {shown!r} can't be read; {_FORMS}, with special characters of a password percent-encoded."
+    )
+
+
 _EXAMPLE = "redis://127.0.0.1:6379/0"
-_LOGIN_OPTIONS = frozenset({"db", "username", "password"})
-_TLS_OPTIONS = frozenset(
-    {
-        "ssl_keyfile",
-        "ssl_certfile",
-        "ssl_password",
-        "ssl_cert_reqs",
-        "ssl_ca_certs",
-        "ssl_ca_path",
-        "ssl_check_hostname",
-        "ssl_min_version",
-        "ssl_ciphers",
-    }
-)
-_SENTINEL_OPTIONS = frozenset({"sentinel_username", "sentinel_password"})
-_HARMLESS_OPTIONS = (_LOGIN_OPTIONS | _TLS_OPTIONS | {"sentinel_username"}) - {"password", "ssl_password"}
+_Connections = tuple[Callable[..., AbstractConnection], Callable[..., AsyncConnection]]
+_CONNECTIONS: Mapping[str, _Connections] = {
+    "redis": (Connection, aredis.Connection),
+    "rediss": (SSLConnection, aredis.SSLConnection),
+    "unix": (UnixConnection, aredis.UnixDomainSocketConnection),
+}
+_TO_PRIMARY: Mapping[str, _Connections] = {
+    "redis": (PrimaryConnection, AsyncPrimaryConnection),
+    "rediss": (TLSPrimaryConnection, AsyncTLSPrimaryConnection),
+}
+_VERSIONS = {str(version.value): version for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)}
+_VALUES: Mapping[str, object] = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), False),
+    **_VERSIONS,
+}
+
+_USER = ("username", "password")
+_LOGIN = ("db", *_USER)
+_SENTINEL_LOGIN = ("sentinel_username", "sentinel_password")
+_TLS = {
+    **dict.fromkeys(("ca_certs", "ca_path", "certfile", "keyfile"), (str, os.PathLike)),
+    **dict.fromkeys(("password", "cert_reqs", "ciphers"), (str,)),
+    "check_hostname": (bool,),
+    "min_version": (int,),
+}
+"""redis-py's options for TLS without their `ssl_`, and the types that they have in a dict."""
+
+_TLS_OPTIONS = {f"ssl_{name}" for name in _TLS}
+_HARMLESS_OPTIONS = {*_LOGIN, *_TLS_OPTIONS, "sentinel_username"} - {"password", "ssl_password"}
+
+
+# TLS options that can't work are found here: redis-py finds them at each connect, as if Redis were away.
+
+_TLS_CHOICES: Mapping[str, tuple[Collection[object], str]] = {
+    "ssl_cert_reqs": (("none", "optional", "required", *ssl.VerifyMode), "none, optional or required"),
+    "ssl_check_hostname": ((True, False), "true or false"),
+    "ssl_min_version": (_VERSIONS.values(), " or ".join(f"{text} ({one.name})" for text, one in _VERSIONS.items())),
+}
+
+
+def _check_tls(options: Mapping[str, Any], shown: str) -> None:
+    """Raise `ImproperlyConfigured`, naming the option and the fix, for options that no connection could use."""
+
+    def wrong(name: str, fix: str) -> ImproperlyConfigured:
+        return ImproperlyConfigured(f"LOCATION {shown!r} has {name}={str(options[name])!r}{fix}.")
+
+    for name, kind in (("keyfile", "file"), ("certfile", "file"), ("ca_certs", "file"), ("ca_path", "directory")):
+        path = options.get(f"ssl_{name}")
+        if path is not None and not (os.path.isdir if kind == "directory" else os.path.isfile)(path):
+            raise wrong(f"ssl_{name}", f", which is no {kind} here; give the path of one")
+    for name, (choices, fix) in _TLS_CHOICES.items():
+        if options.get(name) is not None and options[name] not in choices:
+            raise wrong(name, f"; give {fix}")
+    if ciphers := options.get("ssl_ciphers"):
+        try:
+            ssl.create_default_context().set_ciphers(ciphers)
+        except ssl.SSLError:
+            raise wrong("ssl_ciphers", "; give a list that OpenSSL knows") from None
+
+
+# cache:ALIAS. Only where the server is and how to log in are taken: the pool, the time-outs, the serializer and the
+# prefix are the cache's own business.
+
+_CACHES = ("django_redis.cache.RedisCache", "django.core.cache.backends.redis.RedisCache")
+
+
+def _cache_address(alias: str) -> tuple[str, dict[str, Any]]:
+    """Return the URL of the server that cache `alias` writes to, and the options that go with it.
+
+    Raises `ImproperlyConfigured`, naming the value and the fix, for a cache that is no single Redis server.
+    """
+    caches: Mapping[str, Mapping[str, Any]] = settings.CACHES
+    where = f'LOCATION "cache:{alias}"'
+    if alias not in caches:
+        raise ImproperlyConfigured(f"{where}: CACHES has no {alias!r}; it has: {', '.join(sorted(caches)) or 'none'}.")
+    cache = caches[alias]
+    if cache.get("BACKEND") not in _CACHES:
+        raise ImproperlyConfigured(
+            f"{where}: CACHES[{alias!r}] is a {cache.get('BACKEND')!r}; name a Redis cache ({' or '.join(_CACHES)}), "
+            f"or give the server's URL."
+        )
+    options: Mapping[str, Any] = cache.get("OPTIONS", {})
+    if "SENTINELS" in options:
+        raise ImproperlyConfigured(f"{where}: Redis Sentinel is not supported; give the URL of one server.")
+    # django-redis has the login in capitals and the rest in CONNECTION_POOL_KWARGS; Django has all of it flat.
+    flat = {**options, **options.get("CONNECTION_POOL_KWARGS", {})}
+    for name in _USER:
+        if flat.get(name.upper()):
+            flat.setdefault(name, flat[name.upper()])
+    taken = {name for name in flat if name.startswith("ssl_") or name in (*_LOGIN, "credential_provider")}
+    servers = cache.get("LOCATION", "")
+    if isinstance(servers, str):
+        servers = servers.replace(";", ",").split(",")
+    first = servers[0].strip() if servers else ""  # both backends write to the first; the others are replicas
+    return first, {name: flat[name] for name in taken if flat[name] is not None}
+
+
+# LOCATION as a dict.
+
+_NETWORK = ("db", *_USER, "tls")
+_DICTS: Mapping[str, Sequence[str]] = {
+    "host": ("port", *_NETWORK),
+    "socket": _LOGIN,
+    "cluster": (*_USER, "tls"),
+    "sentinels": ("name", *_SENTINEL_LOGIN, *_NETWORK),
+    "cache": (),
+    "embedded": (),
+}
+"""The setting that each kind of dict has, and those that it may have besides."""
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("host", "cache", "name", *_USER, *_SENTINEL_LOGIN), (str,)),
+    **dict.fromkeys(("socket", "embedded"), (str, os.PathLike)),
+    **dict.fromkeys(("port", "db"), (int,)),
+    **dict.fromkeys(("sentinels", "cluster"), (list, tuple)),
+    "tls": (bool, Mapping),
+}
+_WANTED = {
+    str: "a str",
+    os.PathLike: "a path",
+    int: "a number",
+    bool: "True or False",
+    Mapping: f"True, or a dict of {', '.join(_TLS)}",
+}
+
+
+@sensitive_variables()
+def url_of(location: object) -> str:
+    """Return LOCATION as a URL: it may be a dict that says the same.
+
+    Raises `ImproperlyConfigured` with the name and the fix, and no value that may be a secret.
+    """
+    if isinstance(location, Mapping):
+        return _url_of_dict(location)
+    if not isinstance(location, str) or not location:
+        wrong = "empty" if location == "" else f"{type(location).__name__}, not text or a dict"
+        raise ImproperlyConfigured(f"LOCATION is {wrong}; {_FORMS}.")
+    return location
+
+
+@sensitive_variables()
+def _url_of_dict(location: Mapping[Any, Any]) -> str:
+    kinds = [kind for kind in _DICTS if kind in location]
+    if len(kinds) != 1:
+        has, names = " and ".join(f'"{kind}"' for kind in kinds), ", ".join(f'"{kind}"' for kind in _DICTS)
+        raise ImproperlyConfigured(f"LOCATION is a dict with {has or 'no address'}; give it one of {names}.")
+    (kind,) = kinds
+    given = _checked("LOCATION", location, {name: _TYPES[name] for name in (kind, *_DICTS[kind])})
+    tls = given.get("tls") or {}
+    options = {name: given[name] for name in _SENTINEL_LOGIN if name in given}
+    if isinstance(tls, Mapping):
+        options |= {f"ssl_{name}": value for name, value in _checked('LOCATION["tls"]', tls, _TLS).items()}
+    scheme = "redis" if given.get("tls", False) is False else "rediss"
+    username, password = (quote(given.get(name, ""), safe="") for name in _USER)
+    login = f"{username}:{password}@" if username or password else ""
+    db = f"/{given['db']}" if "db" in given else ""
+    if kind == "host":
+        host = f"[{given[kind]}]" if given[kind].count(":") > 1 and given[kind][0] != "[" else given[kind]
+        address = [f"{host}:{given['port']}" if "port" in given else host]
+        return f"{scheme}://{login}{_hosts(kind, address)}{db}{_query(options)}"
+    if kind == "cluster":
+        return f"{scheme}+cluster://{login}{_hosts(kind, given[kind])}{_query(options)}"
+    if kind == "sentinels":
+        if not given.get("name"):
+            raise ImproperlyConfigured(
+                'LOCATION has no "name": give the one under which the sentinels watch the primary.'
+            )
+        name = quote(given["name"], safe="")
+        return f"{scheme}+sentinel://{login}{_hosts(kind, given[kind])}/{name}{db or '/0'}{_query(options)}"
+    if kind == "socket":
+        return f"unix://{login}{quote(os.fspath(given[kind]))}{_query({'db': given['db']} if db else {})}"
+    return f"{'cache:' if kind == 'cache' else 'embedded://'}{os.fspath(given[kind])}"
+
+
+@sensitive_variables()
+def _checked(where: str, given: Mapping[Any, Any], types: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
+    """Return what is given and not None. Raises for a name that is not known, or a value of another type."""
+    for name, value in given.items():
+        if name not in types:
+            raise ImproperlyConfigured(f"{where} has no setting {name!r}: {did_you_mean(str(name), list(types))}")
+        kinds = types[name]
+        if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
+            continue
+        if list in kinds:
+            raise _no_hosts(name)
+        said = repr(value) if kinds == (int,) else type(value).__name__  # others may hold a secret
+        raise ImproperlyConfigured(f'{where}["{name}"] is {said}; give {_WANTED[kinds[-1]]}.')
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _hosts(name: str, hosts: Sequence[Any]) -> str:
+    if not hosts or not all(isinstance(host, str) and host for host in hosts):
+        raise _no_hosts(name)
+    if any(mark in host for host in hosts for mark in "@/?,#"):
+        raise ImproperlyConfigured(f'LOCATION["{name}"] has more than "HOST:PORT" in it; a login has its own names.')
+    return ",".join(hosts)
+
+
+def _no_hosts(name: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(f'LOCATION["{name}"] is no list of "HOST:PORT"; give the addresses of some.')
+
+
+@sensitive_variables()
+def _query(options: Mapping[str, Any]) -> str:
+    return f"?{urlencode(options, quote_via=quote)}" if options else ""

@@ -4,9 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from django_delayq.brokers.redis.client import budget as retry_budget
-from django_delayq.brokers.redis.client.budget import RetryBudget
-from django_delayq.brokers.redis.client.errors import TransientError
+from django_delayq.brokers.redis.client import TransientError, transport
+from django_delayq.brokers.redis.client.transport import RetryBudget
 from django_delayq.core.errors import BrokerUnavailable
 
 
@@ -14,7 +13,7 @@ from django_delayq.core.errors import BrokerUnavailable
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds of the monotonic clock, to be moved."""
     seconds = [100.0]
-    monkeypatch.setattr(retry_budget, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr(transport, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
     return seconds
 
 

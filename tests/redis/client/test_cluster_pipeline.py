@@ -3,9 +3,8 @@
 import pytest
 from redis.exceptions import ResponseError
 
-from django_delayq.brokers.redis.client.calls import Call, plain
-from django_delayq.brokers.redis.client.cluster_pipeline import ClusterPipeline
-from django_delayq.brokers.redis.client.errors import TransientError
+from django_delayq.brokers.redis.client import Call, TransientError, plain
+from django_delayq.brokers.redis.client.cluster import ClusterPipeline
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 
 CALLS = [plain("ZCARD", "{a}"), plain("ZCARD", "{b}"), Call(None, (), ("WAIT", 1, 1))]

@@ -1,18 +1,36 @@
-"""Ask the sentinels at each connect where the primary is now, so that a failover needs nobody's help."""
+"""Connections that redis-py lacks: over a unix socket for whole bulk sends, and to the primary behind sentinels.
+
+The sentinels are asked at each connect where the primary is now, so that a failover needs nobody's help.
+"""
 
 import asyncio
 import re
+import socket
 from dataclasses import dataclass, field
 from typing import Any
 
 from redis.asyncio.connection import Connection as AsyncConnection, SSLConnection as AsyncSSLConnection
 from redis.backoff import NoBackoff
-from redis.connection import Connection, SSLConnection
+from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import AuthenticationError, ConnectionError
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
-PORT = 26379
+SEND_BUFFER = 1024 * 1024
+"""The size in bytes; the system grants less where its limit is lower.
+
+Its default, about 200 KiB, is less than a thousand messages may take: the sender would wait while the server works,
+and the server while the sender prepares the next ones. TCP grows its buffers by itself.
+"""
+
+
+class UnixConnection(UnixDomainSocketConnection):
+    """A connection to the server at `path` that takes a whole bulk send at once."""
+
+    def _connect(self) -> Any:
+        connected = super()._connect()  # type: ignore[no-untyped-call]
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        return connected
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,376 @@
+"""One Redis server: the connections to it, what goes over them, blocking or async, and how long that may take.
+
+redis-py would repeat a script silently, ten times. Our connections have that off: `client.py` repeats a call until its
+time is up. Every one of our calls is safe to repeat (see lua/lib/call.lua).
+"""
+
+import asyncio
+import contextlib
+import math
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from typing import NamedTuple, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import redis
+from hiredis import pack_command
+from redis.asyncio.connection import AbstractConnection as AsyncConnection
+from redis.connection import AbstractConnection
+from redis.exceptions import NoScriptError, ResponseError
+
+from django_delayq.brokers.redis.client.calls import Call, Reply
+from django_delayq.brokers.redis.client.errors import TransientError, broker_error
+from django_delayq.brokers.redis.client.location import Location
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+
+BUDGET = 2.0
+"""Seconds that one round trip may take in all, repeats included; and an operation that has no other budget."""
+
+READING_S = 0.1
+"""Seconds that reading the replies of one server may take when the time is over. They are there, if it is well."""
+
+ErrorFactory = Callable[[str], Exception]
+"""Returns the error, given the reason, for a call without an answer in time; it may have been done all the same."""
+
+R = TypeVar("R")
+
+FAULTS = (OSError, redis.RedisError, BrokerUnavailable, BrokerRefused)
+"""The errors that asking a server may raise."""
+
+Sent = AbstractConnection | Exception
+"""A connection on which calls were sent, or the error that prevented it."""
+
+
+class RetryBudget:
+    """The retry budget of one operation, in seconds."""
+
+    def __init__(self, budget: float, on_unavailable: ErrorFactory) -> None:
+        self.on_unavailable = on_unavailable
+        self.is_short = budget < BUDGET
+        self._until = self._give_up_at = self._read_until = time.monotonic() + budget
+        self._is_limited = self.is_short
+        self._pause = 0.01
+        self._reason: str | None = None
+
+    def begin(self) -> None:
+        """Begin a round trip. Unless the budget is a short one, each server is asked once in any case."""
+        until = time.monotonic() + BUDGET
+        self._give_up_at = min(self._until, until)
+        self._read_until = self._give_up_at if self.is_short else until
+        self._is_limited = self.is_short
+
+    @property
+    def left(self) -> float:
+        """Return the seconds that are left of the round trip."""
+        return self._give_up_at - time.monotonic()
+
+    def at_most(self, seconds: float) -> float:
+        """Return `seconds`, or the time that is left of the round trip. Raises `TimeoutError` when it is over."""
+        return min(_positive(self.left), seconds)
+
+    @property
+    def longest_wait(self) -> float:
+        """Return the seconds that one wait for a server may take. Raises `TimeoutError` when they are over."""
+        return _positive(self._read_until - time.monotonic()) if self._is_limited else BUDGET
+
+    def time_out(self) -> None:
+        """Note that a server did not answer in time. What others have answered must be here already."""
+        self._is_limited = True
+
+    def begin_reading(self) -> None:
+        """Begin to read what one server has answered. It may take a moment when another has used up the time."""
+        if self._is_limited:
+            self._read_until = max(self._read_until, time.monotonic() + READING_S)
+
+    def limit(self, connection: AbstractConnection) -> None:
+        """Let the connection's next wait end in time: its own time-out may outlast what is left."""
+        if self._is_limited:
+            waiting = _socket_of(connection)
+            waiting.settimeout(min(waiting.gettimeout() or BUDGET, self.longest_wait))
+
+    def lift(self, connection: AbstractConnection) -> None:
+        """Undo `limit`, for the next user of the connection."""
+        if self._is_limited:
+            _socket_of(connection).settimeout(BUDGET)
+
+    def next_pause(self) -> float | None:
+        """Return the seconds to wait before a call is repeated; None when the time is over."""
+        self._pause = min(self._pause * 2, 0.25)
+        return None if time.monotonic() + self._pause >= self._give_up_at else self._pause
+
+    def pause_after(self, error: Exception) -> float:
+        """Return the seconds to wait before the call is repeated. Raises if that can't help, or the time is over."""
+        if not isinstance(error, TransientError):
+            raise error from None
+        if self._reason is None or self.left > 0:  # the end of our own time is no new reason
+            self._reason = str(error)
+        pause = self.next_pause()
+        if pause is None:
+            raise self.on_unavailable(self._reason) from None
+        return pause
+
+
+def _positive(seconds: float) -> float:
+    if seconds <= 0:
+        raise redis.TimeoutError("it took too long")
+    return seconds
+
+
+def _socket_of(connection: AbstractConnection) -> socket.socket:
+    # redis-py can limit a wait itself, but only of reading.
+    return cast(socket.socket, connection._sock)
+
+
+class Contact:
+    """The time for which this process has been in touch with a server."""
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self._was_made = self._is_lost = False
+        self._since = -math.inf
+        self._identity = b""
+
+    def lose(self) -> None:
+        """Note that no answer came in time, or over a new connection. A closed idle connection proves nothing."""
+        self._is_lost = self._was_made  # without a contact before, none is lost
+
+    def keep(self) -> None:
+        """Note that the server has answered."""
+        self._was_made = True
+        if self._is_lost:
+            self._since = self.clock()
+            self._is_lost = False
+
+    def hear(self, identity: bytes) -> None:
+        """Note whose data the server has: after a restart or a replacement they are not those that were known."""
+        if self._identity not in (b"", identity):
+            self._since = self.clock()
+        self._identity = identity
+
+    @property
+    def unbroken_s(self) -> float:
+        """Return for how many seconds it has answered each time, from the same data; infinite if it always did."""
+        return 0.0 if self._is_lost else self.clock() - self._since
+
+
+class Server:
+    """A pool of connections that grows with the calls in flight.
+
+    A reply may be the `ResponseError` that the server answered to that call; any other fault is raised.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.shown = location.shown
+        self.contact = Contact()
+        self._location = location
+        self._idle: deque[AbstractConnection] = deque()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
+
+    def connect(self, timeout: float = BUDGET) -> AbstractConnection:
+        """Open a new connection, also for a caller that keeps it. `timeout` in seconds."""
+        connection = self._location.connection(timeout)
+        connection.connect()
+        return connection
+
+    def close(self) -> None:
+        """Close the idle connections. Those of an event loop close with it."""
+        with contextlib.suppress(IndexError):  # another thread may empty it too
+            while True:
+                self._idle.pop().disconnect()
+
+    def send(self, calls: Sequence[Call], budget: RetryBudget, timeout: float | None = None) -> Sent:
+        """Send calls over an idle connection, or a new one. A fault is raised by `receive`.
+
+        With `timeout` in seconds the connection is new: an idle one may be as dead as the last. No wait for it lasts
+        longer than that, or than the time that is left.
+        """
+        connection = None
+        try:
+            if timeout is not None:
+                connection = self.connect(budget.at_most(timeout))
+            else:
+                connection = self._take_idle() or self.connect(budget.longest_wait)
+            budget.limit(connection)
+            connection.send_packed_command([b"".join(_pack(calls))])  # one piece: several take more room on their way
+        except FAULTS as error:
+            if connection is not None:
+                connection.disconnect()
+            return error
+        return connection
+
+    def _take_idle(self) -> AbstractConnection | None:
+        with contextlib.suppress(IndexError):
+            while True:
+                connection = self._idle.pop()
+                if connection.pid == os.getpid():
+                    return connection
+                connection.disconnect()  # it is the parent's: this process was forked
+        return None
+
+    def receive(self, calls: Sequence[Call], sent: Sent, budget: RetryBudget, *, keep: bool = True) -> list[Reply]:
+        """Wait for the replies of calls that were sent. Then the connection is idle, unless it is not to be kept."""
+        if isinstance(sent, Exception):
+            raise sent
+        budget.begin_reading()
+        try:
+            replies = [_reply(sent, budget) for _ in calls]
+            if lost := _without_script(calls, replies):
+                budget.limit(sent)
+                sent.send_packed_command(_pack([calls[i] for i in lost], with_source=True))
+                for i in lost:
+                    replies[i] = _reply(sent, budget)
+            budget.lift(sent)
+        except BaseException as error:
+            sent.disconnect()  # replies may be unread
+            if isinstance(error, redis.TimeoutError):
+                budget.time_out()
+            raise
+        if keep and not _has_error(replies):
+            self._idle.append(sent)
+        else:
+            sent.disconnect()  # after an error too: a failover may have moved the primary
+        return replies
+
+    async def ask(self, calls: Sequence[Call], budget: RetryBudget, timeout: float | None = None) -> list[Reply]:
+        """Send calls and wait for the replies, like `send` and `receive`, on a connection of the running loop."""
+        if timeout is not None:
+            connection = self._location.async_connection(budget.at_most(timeout))
+        else:
+            idle = await self._idle_in_loop()
+            connection = idle.pop() if idle else self._location.async_connection()
+        is_kept = False
+        try:
+            # A connection's own time-out would outlast a short budget.
+            async with asyncio.timeout(budget.left if budget.is_short else None):
+                replies = await _aask(connection, calls)
+            is_kept = timeout is None and not _has_error(replies)
+        except TimeoutError:
+            raise redis.TimeoutError("it took too long") from None
+        finally:
+            if is_kept:
+                idle.append(connection)
+            else:
+                await connection.disconnect(nowait=True)
+        return replies
+
+    async def _idle_in_loop(self) -> "deque[AsyncConnection]":
+        loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            self._loops[loop] = loop_connections = _LoopConnections()
+            await anext(loop_connections.until_loop_ends)
+        return self._loops[loop].idle
+
+
+class Request(NamedTuple):
+    """Calls for one server; repeated ones over a new connection, waiting for it no longer than `timeout` seconds."""
+
+    server: Server
+    calls: Sequence[Call]
+    timeout: float | None = None
+
+
+Requests = list[Request]
+Outcome = list[Reply] | Exception
+Step = Requests | float | Callable[[], None]
+Steps = Generator[Step, Sequence[Outcome], R]
+
+
+class _LoopConnections:
+    """The idle connections of one event loop. They close with it, because a loop ends its async generators first."""
+
+    def __init__(self) -> None:
+        self.idle: deque[AsyncConnection] = deque()
+        self.until_loop_ends = self._until_loop_ends()
+
+    async def _until_loop_ends(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            while self.idle:
+                await self.idle.pop().disconnect()
+
+
+class Subscription:
+    """A connection that listens to channels, for one thread; another may close it."""
+
+    def __init__(self, connection: AbstractConnection, shown: str, channels: Sequence[str]) -> None:
+        self._connection = connection
+        self._shown = shown
+        connection.send_command("SUBSCRIBE", *channels)
+        for _ in channels:
+            connection.read_response()
+
+    def next(self, quiet_s: float) -> tuple[bytes, bytes]:
+        """Wait for what is published next, and return its channel and text.
+
+        After `quiet_s` seconds of silence the server is asked whether it lives. Raises `BrokerUnavailable` if it does
+        not answer for as long again.
+        """
+        try:
+            return self._next(quiet_s)
+        except FAULTS as error:
+            raise broker_error(error, self._shown) from None
+
+    def close(self) -> None:
+        """Close the connection: whoever waits for what is published gets an error."""
+        self._connection.disconnect()
+
+    def _next(self, quiet_s: float) -> tuple[bytes, bytes]:
+        is_asked = False
+        while True:
+            try:
+                reply = self._connection.read_response(timeout=quiet_s, disconnect_on_error=False)
+            except redis.TimeoutError:
+                if is_asked:
+                    raise
+                self._connection.send_command("PING")
+                is_asked = True
+                continue
+            is_asked = False
+            if reply[0] == b"message":
+                return reply[1], reply[2]
+
+
+def _pack(calls: Sequence[Call], *, with_source: bool = False) -> list[bytes]:
+    # hiredis directly: redis-py looks at every argument in Python first, which costs more than the packing.
+    return [pack_command(call.command(with_source=with_source)) for call in calls]  # type: ignore[arg-type]  # their stub
+
+
+def _has_error(replies: Sequence[Reply]) -> bool:
+    return any(isinstance(reply, ResponseError) for reply in replies)
+
+
+def _without_script(calls: Sequence[Call], replies: Sequence[Reply]) -> list[int]:
+    """Return the calls whose script the server lacks, and those that wait for them: exactly these are repeated."""
+    lost = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+    return lost and [*lost, *(i for i, call in enumerate(calls) if not call.keys)]
+
+
+async def _aask(connection: AsyncConnection, calls: Sequence[Call]) -> list[Reply]:
+    await connection.connect()
+    await connection.send_packed_command(_pack(calls))
+    replies = [await _areply(connection) for _ in calls]
+    if lost := _without_script(calls, replies):
+        await connection.send_packed_command(_pack([calls[i] for i in lost], with_source=True))
+        for i in lost:
+            replies[i] = await _areply(connection)
+    return replies
+
+
+def _reply(connection: AbstractConnection, budget: RetryBudget) -> Reply:
+    budget.limit(connection)
+    try:
+        return connection.read_response()
+    except ResponseError as error:  # one call's answer: the replies of the others are still to be read
+        return error
+
+
+async def _areply(connection: AsyncConnection) -> Reply:
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error
