@@ -37,13 +37,15 @@ class Shards:
 
         The answers are in the order of the items.
         """
-        return self._by_id(items, id_of, operate, gather)
+        is_one = len(self.all) == 1
+        return operate(self.first, items) if is_one else self._by_id(items, id_of, operate, gather)
 
     def by_id_available(
         self, items: Sequence[T], id_of: Callable[[T], str], operate: Operate[T, list[bool]]
     ) -> Operation[Sequence[bool | None]]:
         """Run the operation like `by_id`, with None as the answer for items on a node that is away."""
-        return self._by_id(items, id_of, operate, gather_available)
+        is_one = len(self.all) == 1
+        return operate(self.first, items) if is_one else self._by_id(items, id_of, operate, gather_available)
 
     def _by_id(
         self,
@@ -52,8 +54,6 @@ class Shards:
         operate: Operate[T, list[Any]],
         join: Callable[[Sequence[Operation[Any]]], Operation[Any]],
     ) -> Operation[list[Any]]:
-        if len(self.all) == 1:
-            return (yield from operate(self.first, items))
         parts = self._parted(range(len(items)), lambda i: id_of(items[i]))
         answers = yield from join([operate(keys, [items[i] for i in own]) for keys, own in parts])
         found = [

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
@@ -123,10 +124,10 @@ class OneServer:
     def round_trip(self, calls: Sequence[Call], budget: RetryBudget) -> Steps[Replies]:
         """Make the calls until they are answered or the time is over."""
         budget.begin()
-        request = Request(self._server, calls)
+        timeout = None
         while True:
-            (outcome,) = yield [request]
-            is_repeat = request.timeout is not None
+            (outcome,) = yield [(self._server, calls, timeout)]
+            is_repeat = timeout is not None
             error = self._error_in(outcome, calls)
             if error is None:
                 self._server.contact.keep()
@@ -135,7 +136,7 @@ class OneServer:
             if isinstance(error, TransientError) and (is_repeat or isinstance(outcome, RedisTimeoutError)):
                 self._server.contact.lose()
             yield budget.pause_after(error)
-            request = Request(self._server, calls, BUDGET)
+            timeout = BUDGET
 
     def _error_in(self, outcome: Outcome, calls: Sequence[Call]) -> Exception | None:
         if isinstance(outcome, Exception):
@@ -159,7 +160,7 @@ def _begin(steps: Steps[R], budget: RetryBudget) -> Callable[[], R]:
         result: R = stop.value
         return lambda: result
     sent = _send(step, budget)
-    return lambda: _end(steps, step, sent, budget)
+    return partial(_end, steps, step, sent, budget)
 
 
 def _end(steps: Steps[R], requests: Requests, sent: Sequence[Sent], budget: RetryBudget) -> R:
@@ -188,14 +189,13 @@ def _send(requests: Requests, budget: RetryBudget) -> list[Sent]:
 
 
 def _receive(requests: Requests, sent: Sequence[Sent], budget: RetryBudget) -> list[Outcome]:
-    return [_outcome(request, on, budget) for request, on in zip(requests, sent, strict=True)]
-
-
-def _outcome(request: Request, sent: Sent, budget: RetryBudget) -> Outcome:
-    try:
-        return request.server.receive(request.calls, sent, budget, keep=request.timeout is None)
-    except FAULTS as error:
-        return error
+    outcomes: list[Outcome] = []
+    for (server, calls, timeout), on in zip(requests, sent, strict=True):
+        try:
+            outcomes.append(server.receive(calls, on, budget, keep=timeout is None))
+        except FAULTS as error:
+            outcomes.append(error)
+    return outcomes
 
 
 async def _arun(steps: Steps[R], budget: RetryBudget) -> R:
@@ -222,7 +222,8 @@ async def _ado(step: Step, budget: RetryBudget) -> Sequence[Outcome]:
 
 
 async def _aoutcome(request: Request, budget: RetryBudget) -> Outcome:
+    server, calls, timeout = request
     try:
-        return await request.server.ask(request.calls, budget, request.timeout)
+        return await server.ask(calls, budget, timeout)
     except FAULTS as error:
         return error

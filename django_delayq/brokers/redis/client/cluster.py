@@ -28,7 +28,7 @@ from redis.exceptions import (
 from django_delayq.brokers.redis.client.calls import Call, Replies, Reply, SkipUnavailable
 from django_delayq.brokers.redis.client.errors import TransientError, broker_error
 from django_delayq.brokers.redis.client.location import Address, Location
-from django_delayq.brokers.redis.client.transport import BUDGET, FAULTS, Contact, Request, RetryBudget, Server, Steps
+from django_delayq.brokers.redis.client.transport import BUDGET, FAULTS, Contact, RetryBudget, Server, Steps
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 
@@ -293,7 +293,7 @@ class Cluster:
     ) -> Steps[None]:
         """Ask nodes, over new connections where these are `repeats`, and take in what they answer."""
         outcomes = yield [
-            Request(node.server, pipeline.calls_of(part), None if repeats is None else self._timeout(pipeline, node))
+            (node.server, pipeline.calls_of(part), None if repeats is None else self._timeout(pipeline, node))
             for node, part in parts
         ]
         for (node, part), outcome in zip(parts, outcomes, strict=True):

@@ -12,7 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import redis
@@ -50,8 +50,8 @@ class RetryBudget:
     def __init__(self, budget: float, on_unavailable: ErrorFactory) -> None:
         self.on_unavailable = on_unavailable
         self.is_short = budget < BUDGET
+        self.is_limited = self.is_short
         self._until = self._give_up_at = self._read_until = time.monotonic() + budget
-        self._is_limited = self.is_short
         self._pause = 0.01
         self._reason: str | None = None
 
@@ -60,7 +60,7 @@ class RetryBudget:
         until = time.monotonic() + BUDGET
         self._give_up_at = min(self._until, until)
         self._read_until = self._give_up_at if self.is_short else until
-        self._is_limited = self.is_short
+        self.is_limited = self.is_short
 
     @property
     def left(self) -> float:
@@ -74,27 +74,24 @@ class RetryBudget:
     @property
     def longest_wait(self) -> float:
         """Return the seconds that one wait for a server may take. Raises `TimeoutError` when they are over."""
-        return _positive(self._read_until - time.monotonic()) if self._is_limited else BUDGET
+        return _positive(self._read_until - time.monotonic()) if self.is_limited else BUDGET
 
     def time_out(self) -> None:
         """Note that a server did not answer in time. What others have answered must be here already."""
-        self._is_limited = True
+        self.is_limited = True
 
     def begin_reading(self) -> None:
         """Begin to read what one server has answered. It may take a moment when another has used up the time."""
-        if self._is_limited:
-            self._read_until = max(self._read_until, time.monotonic() + READING_S)
+        self._read_until = max(self._read_until, time.monotonic() + READING_S)
 
     def limit(self, connection: AbstractConnection) -> None:
         """Let the connection's next wait end in time: its own time-out may outlast what is left."""
-        if self._is_limited:
-            waiting = _socket_of(connection)
-            waiting.settimeout(min(waiting.gettimeout() or BUDGET, self.longest_wait))
+        waiting = _socket_of(connection)
+        waiting.settimeout(min(waiting.gettimeout() or BUDGET, self.longest_wait))
 
     def lift(self, connection: AbstractConnection) -> None:
         """Undo `limit`, for the next user of the connection."""
-        if self._is_limited:
-            _socket_of(connection).settimeout(BUDGET)
+        _socket_of(connection).settimeout(BUDGET)
 
     def next_pause(self) -> float | None:
         """Return the seconds to wait before a call is repeated; None when the time is over."""
@@ -194,7 +191,8 @@ class Server:
                 connection = self.connect(budget.at_most(timeout))
             else:
                 connection = self._take_idle() or self.connect(budget.longest_wait)
-            budget.limit(connection)
+            if budget.is_limited:
+                budget.limit(connection)
             connection.send_packed_command([b"".join(_pack(calls))])  # one piece: several take more room on their way
         except FAULTS as error:
             if connection is not None:
@@ -203,33 +201,37 @@ class Server:
         return connection
 
     def _take_idle(self) -> AbstractConnection | None:
-        with contextlib.suppress(IndexError):
-            while True:
+        while self._idle:
+            try:
                 connection = self._idle.pop()
-                if connection.pid == os.getpid():
-                    return connection
-                connection.disconnect()  # it is the parent's: this process was forked
+            except IndexError:  # another thread took it
+                break
+            if connection.pid == os.getpid():
+                return connection
+            connection.disconnect()  # it is the parent's: this process was forked
         return None
 
     def receive(self, calls: Sequence[Call], sent: Sent, budget: RetryBudget, *, keep: bool = True) -> list[Reply]:
         """Wait for the replies of calls that were sent. Then the connection is idle, unless it is not to be kept."""
         if isinstance(sent, Exception):
             raise sent
-        budget.begin_reading()
+        if budget.is_limited:
+            budget.begin_reading()
         try:
-            replies = [_reply(sent, budget) for _ in calls]
-            if lost := _without_script(calls, replies):
-                budget.limit(sent)
+            replies, has_error = _read(sent, calls, budget)
+            if has_error and (lost := _without_script(calls, replies)):
                 sent.send_packed_command(_pack([calls[i] for i in lost], with_source=True))
-                for i in lost:
-                    replies[i] = _reply(sent, budget)
-            budget.lift(sent)
+                for i, reply in zip(lost, _read(sent, lost, budget)[0], strict=True):
+                    replies[i] = reply
+                has_error = _has_error(replies)
+            if budget.is_limited:
+                budget.lift(sent)
         except BaseException as error:
             sent.disconnect()  # replies may be unread
             if isinstance(error, redis.TimeoutError):
                 budget.time_out()
             raise
-        if keep and not _has_error(replies):
+        if keep and not has_error:
             self._idle.append(sent)
         else:
             sent.disconnect()  # after an error too: a failover may have moved the primary
@@ -265,13 +267,8 @@ class Server:
         return self._loops[loop].idle
 
 
-class Request(NamedTuple):
-    """Calls for one server; repeated ones over a new connection, waiting for it no longer than `timeout` seconds."""
-
-    server: Server
-    calls: Sequence[Call]
-    timeout: float | None = None
-
+Request = tuple[Server, Sequence[Call], float | None]
+"""Calls for one server; with a time-out in seconds over a new connection, which is not waited for any longer."""
 
 Requests = list[Request]
 Outcome = list[Reply] | Exception
@@ -361,12 +358,18 @@ async def _aask(connection: AsyncConnection, calls: Sequence[Call]) -> list[Repl
     return replies
 
 
-def _reply(connection: AbstractConnection, budget: RetryBudget) -> Reply:
-    budget.limit(connection)
-    try:
-        return connection.read_response()
-    except ResponseError as error:  # one call's answer: the replies of the others are still to be read
-        return error
+def _read(connection: AbstractConnection, calls: Sequence[object], budget: RetryBudget) -> tuple[list[Reply], bool]:
+    """Return the replies to calls, and whether one is an error."""
+    replies, has_error = [], False
+    for _ in calls:
+        if budget.is_limited:
+            budget.limit(connection)
+        try:
+            replies.append(connection.read_response())
+        except ResponseError as error:  # one call's answer: the replies of the others are still to be read
+            replies.append(error)
+            has_error = True
+    return replies, has_error
 
 
 async def _areply(connection: AsyncConnection) -> Reply:
