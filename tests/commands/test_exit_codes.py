@@ -107,8 +107,9 @@ def test_a_database_that_is_away_is_one_line(tmp_path: Path) -> None:
     assert_one_line(delayq(env, "explain", "a"), "default: ", "unable to open database file")
 
 
-def test_the_embedded_server_stops_once_and_says_so(embedded_directory: Path) -> None:
-    env = on(LOCATION=f"embedded://{embedded_directory}")
+@pytest.mark.parametrize("is_dict", [False, True], ids=["url", "dict"])
+def test_the_embedded_server_stops_once_and_says_so(embedded_directory: Path, is_dict: bool) -> None:
+    env = on(LOCATION={"embedded": str(embedded_directory)} if is_dict else f"embedded://{embedded_directory}")
     assert delayq(env, "status").returncode == 0
     assert delayq(env, "stop-embedded").stdout == f"stopped the embedded Redis on {embedded_directory}\n"
     assert delayq(env, "stop-embedded").stdout == f"no embedded Redis runs on {embedded_directory}\n"

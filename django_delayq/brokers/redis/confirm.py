@@ -52,7 +52,7 @@ class Confirming:
         """
         if self._wait is None or self._is_able:
             return
-        told = yield from gather_available([_ask_beside(keys.msg, self._wait.probe) for keys in self._shards.all])
+        told = yield from gather_available([_probe(keys.msg, self._wait.probe) for keys in self._shards.all])
         self._is_able = not any(isinstance(each, TransientError) for each in told)
 
     def confirmed(self, operation: Operation[R]) -> Operation[R]:
@@ -77,7 +77,7 @@ class Confirming:
             operation.close()
 
 
-def _ask_beside(key: str, probe: tuple[str | int, ...]) -> Operation[None]:
+def _probe(key: str, probe: tuple[str | int, ...]) -> Operation[None]:
     yield [colocated(key, *probe)]
 
 

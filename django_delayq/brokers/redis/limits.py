@@ -29,7 +29,7 @@ def acquire(
     worker has been in touch with that server and its data.
     """
     limits = by_limit(asks)
-    # Hasty: a worker that waited for a node that is away would claim nothing of the others.
+    # A worker that waited for a node that is away would claim nothing of the others.
     replies = yield SkipUnavailable(
         _acquire(prefix, limit, [asks[i].token for i in own], lease_ms) for limit, own in limits.items()
     )
@@ -80,5 +80,5 @@ def give_back(prefix: str, asks: Sequence[PermitRequest]) -> Operation[None]:
     tokens: defaultdict[str, list[int]] = defaultdict(list)
     for ask in asks:
         tokens[LimitKeys(prefix, ask.key, ask.value).slots].append(ask.token)
-    # Hasty as above: what can't be given back lapses.
+    # What can't be given back lapses.
     yield SkipUnavailable(Call(load("give_back"), (slots,), own) for slots, own in tokens.items())

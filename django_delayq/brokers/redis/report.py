@@ -39,11 +39,11 @@ def report_on(run: Run, shown: str) -> ServerReport:
 
 def on_each_server(shards: Shards) -> Operation[list[str]]:
     """Return one key on each server that has a shard and can be reached."""
-    looks = yield from gather_available([_look_beside(keys.msg) for keys in shards.all])
+    looks = yield from gather_available([_look_at(keys.msg) for keys in shards.all])
     return list(dict(split(looks)[0]).values())
 
 
-def _look_beside(key: str) -> Operation[tuple[bytes, str]]:
+def _look_at(key: str) -> Operation[tuple[bytes, str]]:
     (info,) = yield [colocated(key, "INFO", "server")]
     return run_id_of(info), key
 
