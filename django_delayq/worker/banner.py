@@ -10,9 +10,7 @@ from django_delayq.brokers.base import ServerReport
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.support.units import to_text
 from django_delayq.support.validation import did_you_mean
-from django_delayq.worker.db_pool import pool_warning
-from django_delayq.worker.options import Options
-from django_delayq.worker.plan import (
+from django_delayq.worker.capacity import (
     STORE_CONNECTIONS,
     SUSPECTS_CHILD,
     concurrency_of,
@@ -22,6 +20,8 @@ from django_delayq.worker.plan import (
     queues_of,
     tasks_of,
 )
+from django_delayq.worker.db_pool import pool_warning
+from django_delayq.worker.options import Options
 
 BROKER_CONNECTIONS = 4
 """One each for claims, settlements, renewals and wake-ups."""

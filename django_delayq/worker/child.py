@@ -20,7 +20,7 @@ from django_delayq.conf import get_alias
 from django_delayq.support.logging import logger
 from django_delayq.worker import frames, logs
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.executor import Run
+from django_delayq.worker.executors.base import Run
 from django_delayq.worker.frames import Assign, Handshake, Job, Report
 from django_delayq.worker.memory import resident
 from django_delayq.worker.parent_death import die_with_parent

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from django_delayq.worker.executor import Executor
+from django_delayq.worker.executors.base import Executor
 from django_delayq.worker.prefetch import PrefetchBuffer
 
 

@@ -9,9 +9,9 @@ from django_delayq.core.retry import is_at_most_once
 from django_delayq.core.transitions import buried_info
 from django_delayq.worker import attempt
 from django_delayq.worker.dispatch_pass import DispatchPass
-from django_delayq.worker.executor import Executor
+from django_delayq.worker.executors.base import Executor
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.limiting import Limiting
+from django_delayq.worker.limiter import Limiting
 from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer, take_paused, take_unstarted
 from django_delayq.worker.settler import Settler

@@ -16,7 +16,7 @@ from django_delayq.worker.children import Child, ChildDiedError, ChildGaveUpErro
 from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.exactly_once import was_committed
-from django_delayq.worker.executor import Work
+from django_delayq.worker.executors.base import Work
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.turns import Turns
 

@@ -16,7 +16,7 @@ from django_delayq.worker.connections import (
 )
 from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.executor import Run
+from django_delayq.worker.executors.base import Run
 from django_delayq.worker.log_exceptions import guarded
 from django_delayq.worker.prefetch import Lease
 

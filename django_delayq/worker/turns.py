@@ -8,7 +8,7 @@ from time import monotonic
 from django_delayq.brokers.base import Transition
 from django_delayq.core.retry import is_at_most_once
 from django_delayq.support.logging import logger
-from django_delayq.worker.executor import Run, Work
+from django_delayq.worker.executors.base import Run, Work
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.prefetch import RUN_S, Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler

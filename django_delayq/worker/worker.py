@@ -21,27 +21,27 @@ from django_delayq.core.transitions import Span
 from django_delayq.store import StoredBroker
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt, systemd
-from django_delayq.worker.asyncio_executor import AsyncioExecutor
+from django_delayq.worker.capacity import buffers_of, hands_infos, queues_of
 from django_delayq.worker.dispatcher import Dispatcher, HandsOf
 from django_delayq.worker.drain import claim_of
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.executor import Executor, Work
+from django_delayq.worker.executors.asyncio import AsyncioExecutor
+from django_delayq.worker.executors.base import Executor, Work
+from django_delayq.worker.executors.threads import ThreadExecutor
 from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.limiting import Limiting
+from django_delayq.worker.limiter import Limiting
 from django_delayq.worker.loop import Loop
 from django_delayq.worker.memory import full_of
 from django_delayq.worker.options import Options
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.pauses import Pauses
-from django_delayq.worker.plan import buffers_of, hands_infos, queues_of
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.process_runner import in_child
 from django_delayq.worker.queues import claim_order
 from django_delayq.worker.relaying import Relaying
 from django_delayq.worker.settler import Settler
 from django_delayq.worker.slots import give_back_slots
-from django_delayq.worker.thread_executor import ThreadExecutor
 from django_delayq.worker.thread_runner import in_thread
 from django_delayq.worker.turns import Turns, one_by_one
 from django_delayq.worker.unstarted_events import UnstartedEvents

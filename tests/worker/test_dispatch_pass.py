@@ -8,11 +8,11 @@ import pytest
 from django_delayq.brokers.base import Claimed
 from django_delayq.core.limits import Limits
 from django_delayq.worker.dispatch_pass import DispatchPass
+from django_delayq.worker.executors.threads import ThreadExecutor
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.thread_executor import ThreadExecutor
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 

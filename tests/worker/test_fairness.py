@@ -14,11 +14,11 @@ from django_delayq import Message
 from django_delayq.brokers.base import Claimed, ClaimRequest, Header, NewMessage, Transition
 from django_delayq.core.message import State
 from django_delayq.worker import loop, prefetch, upkeep, worker
+from django_delayq.worker.capacity import buffers_of
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.executor import Work
+from django_delayq.worker.executors.base import Work
 from django_delayq.worker.options import Options
-from django_delayq.worker.plan import buffers_of
 from django_delayq.worker.prefetch import MOST_PER_HAND, Lease, PrefetchBuffer
 from django_delayq.worker.thread_runner import in_thread
 from django_delayq.worker.turns import one_by_one

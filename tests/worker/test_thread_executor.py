@@ -11,12 +11,12 @@ import pytest
 from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import Claimed, Transition
 from django_delayq.conf import Alias
-from django_delayq.worker.executor import Run
+from django_delayq.worker.executors.base import Run
+from django_delayq.worker.executors.threads import ThreadExecutor
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.thread_executor import ThreadExecutor
 from django_delayq.worker.turns import one_by_one
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from time import monotonic
 
 from django_delayq.support.logging import logger
-from django_delayq.worker.executor import Work
+from django_delayq.worker.executors.base import Work
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.prefetch import PrefetchBuffer
 from django_delayq.worker.settler import Settler

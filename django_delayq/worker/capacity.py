@@ -6,7 +6,7 @@ from typing import Any
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import ExecutorInfo
 from django_delayq.conf import DEFAULT_QUEUE
-from django_delayq.worker.asyncio_executor import CONCURRENCY
+from django_delayq.worker.executors.asyncio import CONCURRENCY
 from django_delayq.worker.options import Options
 from django_delayq.worker.prefetch import PrefetchBuffer
 
