@@ -15,9 +15,9 @@ from django_delayq.worker.capacity import (
     SUSPECTS_CHILD,
     concurrency_of,
     database_connections,
-    hands_of,
     pooled_connections,
     queues_of,
+    slots_of,
     tasks_of,
 )
 from django_delayq.worker.db_pool import pool_warning
@@ -97,7 +97,7 @@ def _queue_warnings(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str]
 
 def _connections_line(handlers: Sequence[Handler[Any, Any]], options: Options) -> str:
     # Each running handler may send.
-    to_broker = BROKER_CONNECTIONS + hands_of(handlers, options) + tasks_of(handlers, options) + SUSPECTS_CHILD
+    to_broker = BROKER_CONNECTIONS + slots_of(handlers, options) + tasks_of(handlers, options) + SUSPECTS_CHILD
     return (
         f"Connections at most: {to_broker} to the broker ({BROKER_CONNECTIONS} while no handler sends), "
         f"{database_connections(handlers, options)} to each database"

@@ -7,7 +7,7 @@ from time import monotonic
 
 from django_delayq.core.transitions import Transition, with_history
 from django_delayq.worker.frames import Assign, Job, Report
-from django_delayq.worker.prefetch import RUN_S, Lease, PrefetchBuffer
+from django_delayq.worker.prefetch import TIME_SLICE_S as RUN_S, Lease, PrefetchBuffer
 from django_delayq.worker.turns import Turns
 
 SLOW_S = 3 * RUN_S
@@ -37,7 +37,7 @@ class Batch:
 
     def fill(self, most: int) -> None:
         """Take the first leases: at most the hand's share of the lane, and at most `most`."""
-        self.left.extend(self._turns.take_batch(self._lane, min(self._lane.share(self._hands), most)))
+        self.left.extend(self._turns.take_batch(self._lane, min(self._lane.fair_share(self._hands), most)))
 
     def refill(self) -> list[Lease]:
         """Take more leases when few are left, so that the child need not wait.
@@ -50,7 +50,7 @@ class Batch:
             return []
         if not self._turns.may_stay(self._lane):
             return []
-        more = self._turns.take_batch(self._lane, self._lane.share(self._hands), is_alone=False)
+        more = self._turns.take_batch(self._lane, self._lane.fair_share(self._hands), is_alone=False)
         self.left.extend(more)
         return more
 

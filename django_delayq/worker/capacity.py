@@ -1,4 +1,4 @@
-"""Plan the lanes of a worker: one for each handler, with the (queue, key) pairs it serves; and what they take."""
+"""Say what a worker has: a buffer for each handler, slots that run at once, and database connections."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -24,9 +24,13 @@ def queues_of(handlers: Handlers, options: Options) -> list[str]:
 
 
 def buffers_of(handlers: Handlers, queues: Sequence[str], options: Options) -> list[PrefetchBuffer]:
-    """Return a lane for each handler. Any key may wait in any queue, because `send` takes a queue too."""
+    """Return a buffer for each handler. Any key may wait in any queue, because `send` takes a queue too."""
     return [
-        PrefetchBuffer(handler, _sets_of(handler, queues), concurrency_of(handler, options))
+        PrefetchBuffer(
+            handler,
+            [(queue, key) for queue in queues for key in (handler.key, *handler.former_keys)],
+            concurrency_of(handler, options),
+        )
         for handler in dict.fromkeys(handlers)
     ]
 
@@ -38,7 +42,7 @@ def concurrency_of(handler: Handler[Any, Any], options: Options) -> int:
     return CONCURRENCY if handler.is_async else options.processes or options.threads
 
 
-def hands_of(handlers: Handlers, options: Options) -> int:
+def slots_of(handlers: Handlers, options: Options) -> int:
     """Return how many sync handlers run at once at most."""
     sync = sum(concurrency_of(handler, options) for handler in handlers if not handler.is_async)
     return min(sync, options.processes or options.max_threads)
@@ -49,7 +53,7 @@ def tasks_of(handlers: Handlers, options: Options) -> int:
     return sum(concurrency_of(handler, options) for handler in handlers if handler.is_async)
 
 
-def hands_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> list[ExecutorInfo]:
+def executor_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> list[ExecutorInfo]:
     """Return the heartbeat's facts on the threads or child processes, and on the tasks; `handlers` by key."""
 
     def of(*, is_async: bool) -> dict[str, int]:
@@ -59,7 +63,7 @@ def hands_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> 
 
     each = set(handlers.values())  # one that has former keys once
     return [
-        ExecutorInfo(hands_of(each, options), of(is_async=False)),
+        ExecutorInfo(slots_of(each, options), of(is_async=False)),
         ExecutorInfo(tasks_of(each, options), of(is_async=True)),
     ]
 
@@ -67,14 +71,10 @@ def hands_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> 
 def database_connections(handlers: Handlers, options: Options) -> int:
     """Return how many connections a worker's handlers open to each database at most; the store's come on top."""
     async_thread = int(tasks_of(handlers, options) > 0)  # async handlers share one
-    return hands_of(handlers, options) + async_thread + SUSPECTS_CHILD
+    return slots_of(handlers, options) + async_thread + SUSPECTS_CHILD
 
 
 def pooled_connections(handlers: Handlers, options: Options) -> int:
     """Return `database_connections` of the worker's own process alone: each child has a pool of its own."""
-    in_children = SUSPECTS_CHILD + (hands_of(handlers, options) if options.processes else 0)
+    in_children = SUSPECTS_CHILD + (slots_of(handlers, options) if options.processes else 0)
     return database_connections(handlers, options) - in_children
-
-
-def _sets_of(handler: Handler[Any, Any], queues: Sequence[str]) -> list[tuple[str, str]]:
-    return [(queue, key) for queue in queues for key in (handler.key, *handler.former_keys)]

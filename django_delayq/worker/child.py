@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import deque
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import django
 
@@ -20,12 +21,14 @@ from django_delayq.conf import get_alias
 from django_delayq.support.logging import logger
 from django_delayq.worker import frames, logs
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.executors.base import Run
 from django_delayq.worker.frames import Assign, Handshake, Job, Report
 from django_delayq.worker.memory import resident
 from django_delayq.worker.parent_death import die_with_parent
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.signal_handlers import taken_signals
+
+if TYPE_CHECKING:
+    from django_delayq.worker.executors.base import Run
 
 LEASE_ENDED = 76
 """The exit code of a child whose parent didn't renew the leases in time."""
@@ -43,7 +46,9 @@ def main(fd: int, answers_fd: int, parent: int) -> None:
         os.set_inheritable(answers_fd, False)
         connection, answers = socket.socket(fileno=fd), socket.socket(fileno=answers_fd)
         django.setup()
-        from django_delayq.worker.thread_runner import in_thread  # it imports models, which the apps must be ready for
+        from django_delayq.worker.executors.threads import (
+            in_thread,  # it imports models, which the apps must be ready for
+        )
 
         hello = frames.receive(connection, Handshake)
         logs.start(hello.level)
@@ -73,7 +78,7 @@ class ChildMain:
         self._is_full = False
         self._is_over = False
 
-    def serve(self, run: Run) -> None:
+    def serve(self, run: "Run") -> None:
         """Run what the parent sends, until it has no more.
 
         Then the process ends as any other: what was printed is written, and exit functions are called.

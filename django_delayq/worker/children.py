@@ -14,7 +14,7 @@ from django_delayq.worker import frames
 from django_delayq.worker.batches import Batch
 from django_delayq.worker.child import LEASE_ENDED, NOT_STARTED
 from django_delayq.worker.frames import Assign, Handshake, Report
-from django_delayq.worker.prefetch import RUN_S
+from django_delayq.worker.prefetch import TIME_SLICE_S as RUN_S
 
 START_S = 60.0
 """How long a child may take to load the site's code."""

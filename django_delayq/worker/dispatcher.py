@@ -1,71 +1,86 @@
-"""Claim what each lane wants, in one call, and deal out the leases."""
+"""Claim what the executors have slots for, in one call a turn, and distribute the leases."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from time import monotonic
 
-from django_delayq.brokers.base import BATCH, Claimed, ClaimRequest, Claims, Pair
+from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Pair
 from django_delayq.core.retry import is_at_most_once
 from django_delayq.core.transitions import buried_info
 from django_delayq.worker import attempt
-from django_delayq.worker.dispatch_pass import DispatchPass
+from django_delayq.worker.events import UnstartedEvents
 from django_delayq.worker.executors.base import Executor
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.limiter import Limiting
+from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.pauses import Pauses
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer, take_paused, take_unstarted
+from django_delayq.worker.plan import ExecutorState, Plan, accept, has_room, plan
+from django_delayq.worker.prefetch import TIME_SLICE_S, Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.unstarted_events import UnstartedEvents
 
 UNSTARTED_S = 1.0
-"""Seconds after its claim at which a lease that no hand has started is given back."""
+"""Seconds after its claim at which a lease that no slot has started is given back."""
 
-HandsOf = Mapping[str, tuple[PrefetchBuffer, Executor]]
-"""The lane of each key, and the hands that serve it."""
+
+@dataclass(slots=True)
+class _Result:
+    """What a claim gave: whether anything was kept, and the buffers for which more may be left behind."""
+
+    found: bool
+    more_for: set[str] = field(default_factory=set)
 
 
 class Dispatcher:
-    """Claims for all lanes and deals out what comes. `claim` is the broker's, for messages or for suspects."""
+    """Claims for all executors. `claim` is the broker's, for messages or for suspects.
+
+    `order` gives the queues in the order in which the next claim serves them, or nothing where they have none.
+    """
 
     def __init__(
         self,
         claim: Callable[[Sequence[ClaimRequest]], Claims],
         *,
         due_pairs: Callable[[Collection[Pair]], Collection[Pair]],
-        hands_of: HandsOf,
+        executors: Sequence[Executor],
         pauses: Pauses,
         leases: Leases,
         settler: Settler,
         unstarted_events: UnstartedEvents,
-        limiting: Limiting,
-        order: Callable[[], Sequence[str]],
+        limiter: Limiter,
+        order: Callable[[], Sequence[str]] = list,
         most: int | None = None,
     ) -> None:
         self._claim = claim
         self._due_pairs = due_pairs
-        self._hands_of = hands_of
-        self._lanes = list(dict.fromkeys(hands_of.values()))  # once each, whatever its former keys
-        pairs = chain.from_iterable(buffer.sets for buffer, _ in self._lanes)
-        self._places = {pair: place for place, pair in enumerate(pairs)}
+        self._executors = executors
+        buffers = [buffer for executor in executors for buffer in executor.buffers]
+        self._limited = [buffer for buffer in buffers if buffer.handler.limits is not None]
+        self._buffers = {
+            key: (buffer, executor) for executor in executors for buffer in executor.buffers for key in buffer.keys
+        }
+        self._pairs = [pair for buffer in buffers for pair in buffer.subscriptions]
+        self._all_queues = list(dict.fromkeys(queue for queue, _ in self._pairs))
         self._pauses = pauses
         self._leases = leases
         self._settler = settler
         self._unstarted_events = unstarted_events
-        self._limiting = limiting
+        self._limiter = limiter
         self._order = order
         self._queues = order()
-        self._backlog = True
-        self._found = False
+        self._is_behind = True
+        self._due: set[Pair] = set()  # as a look saw it, without what claims have emptied since
+        self._unasked: set[Pair] = set()  # of these, what was not asked for since
+        self._looked_at = 0.0
+        self._drains_until = 0.0
         self._most = most
         self._kept: list[Lease] = []  # that have not ended, where `most` is given
         self._run = 0
         self._closed = False
-        self._behind: list[Lease] = []  # their ids still run here, by earlier leases
-        self._kept_at: dict[PrefetchBuffer, float] = {}
+        self._deferred_duplicates: list[Lease] = []  # their ids still run here, by earlier leases
         self.wanted = False
-        """Whether a hand was free at the last claim."""
+        """Whether a slot was free at the last claim."""
         self.left_out = False
-        """Whether it left out a lane, or a limit kept something from it.
+        """Whether it left out a buffer, or a limit kept something from it.
 
         The broker waits only for what was claimed, so it knows nothing of these.
         """
@@ -78,191 +93,213 @@ class Dispatcher:
     @property
     def has_run(self) -> bool:
         """Return whether a message has ended."""
-        return any(buffer.ended for buffer, _ in self._lanes)
+        return any(executor.has_run for executor in self._executors)
 
     @property
     def busy(self) -> bool:
         """Return whether a message waits or runs here, or has been refused by a limit and comes again soon."""
-        if self._limiting.waits() and not self.spent:
+        if self._limiter.waits() and not self.spent:
             return True
-        return bool(self._behind) or any(buffer.waiting or buffer.active for buffer, _ in self._lanes)
+        return bool(self._deferred_duplicates) or any(executor.is_busy for executor in self._executors)
 
     @property
     def next_at(self) -> float | None:
-        """Return when a lane that its limits hold back may be claimed for again, by the monotonic clock."""
-        return self._limiting.next_at
+        """Return when to claim again at the latest, by the monotonic clock, because a limit or a slot is waited for."""
+        times = self._limiter.next_at, self._drains_until if self._drains_until > monotonic() else None
+        return min((time for time in times if time is not None), default=None)
 
     def claim(self) -> bool:
-        """Claim what the lanes want, except what is paused: one queue after another, where they have an order.
+        """Claim once, except what is paused, and distribute what comes.
 
-        Returns whether it kept anything. While no backlog is left, one call asks all queues, for no more than there are
-        hands.
+        Return whether to claim again at once: this kept something, or has not asked for everything.
         """
-        queues = self._queues
-        was_behind, self._backlog = self._backlog, True
-        self._found = False
-        round_ = DispatchPass(self._lanes)
-        skipped = was_behind and len(queues) > 1 and self._claim_in_order(queues, round_)
-        if not self._found:  # the broker waits for what the last call asks for
-            asked = self._ask(self._lanes, round_, queues[:-1] if was_behind else ())
-            if not was_behind and len(queues) > 1:
-                asked = {
-                    buffer: min(asked[buffer], max(buffer.at_once(hands.free), 1)) for buffer, hands in self._lanes
-                }
-            self.wanted, self.left_out = any(asked.values()), not all(asked.values())
-            if self.wanted:
-                self._found = self._claim_of(queues, asked, round_)
-        if self._found or self.wanted:
-            self._backlog = skipped or round_.is_behind
-        round_.end()
-        if self._found:  # else another order, over and over until there is a hand, would give all the same chance
-            self._queues = self._order()
-        return self._found
-
-    def _claim_in_order(self, queues: Sequence[str], round_: DispatchPass) -> bool:
-        """Claim from each queue in its turn that has something due. Return whether one was left out for want of a hand.
-
-        A look tells which queues have something due: with a hundred queues and a hundred handlers, each claim would
-        otherwise ask for 10,000 pairs.
-        """
-        wants = self._ask(self._lanes, round_, ())
-        if not any(wants.values()):
+        executors = [executor.state() for executor in self._executors]
+        planned = self._plan(executors)
+        self.wanted, self.left_out = bool(planned.sizes), planned.left_out
+        if planned.is_complete and planned.drains and self._drains_until == 0:
+            self.wanted, self._drains_until = False, monotonic() + TIME_SLICE_S  # a slot frees for what is due
+        if not self.wanted:
+            self._due.clear()
             return False
-        due = self._due_lanes()
-        queues_of: dict[PrefetchBuffer, set[str]] = {buffer: set() for buffer in wants}
-        for queue, buffers in due.items():
-            for buffer in buffers:
-                queues_of[buffer].add(queue)
-        for buffer in wants:
-            buffer.backlog &= queues_of[buffer]
-        round_.add_empty([buffer for buffer in wants if wants[buffer] and not queues_of[buffer]])
-        skipped = False
-        for place, queue in enumerate(queues):
-            if queue in due:
-                asked = self._ask(due[queue].items(), round_, queues[:place])
-                if any(asked.values()):
-                    self._found |= self._claim_of([queue], dict.fromkeys(wants, 0) | asked, round_)
-                else:
-                    skipped = True
-        return skipped
-
-    def _due_lanes(self) -> dict[str, dict[PrefetchBuffer, Executor]]:
-        """Return, for each queue, the lanes for which anything is due there, except what is paused."""
-        due: dict[str, dict[PrefetchBuffer, Executor]] = {}
-        for queue, key in sorted(self._due_pairs(self._places), key=self._places.__getitem__):
-            if not (self._pauses and self._pauses.cover(queue, key)):
-                buffer, hands = self._hands_of[key]
-                due.setdefault(queue, {})[buffer] = hands
-        return due
-
-    def _ask(
-        self, buffers: Collection[tuple[PrefetchBuffer, Executor]], round_: DispatchPass, before: Collection[str]
-    ) -> dict[PrefetchBuffer, int]:
-        for buffer, _ in self._lanes:
-            if self._limiting.is_closed(buffer):
-                buffer.backlog.clear()
-        wants, room = round_.wants(buffers, before), self._room()
-        return {buffer: min(wanted, room, self._limiting.room(buffer)) for buffer, wanted in wants.items()}
-
-    def _claim_of(self, queues: Sequence[str], asked: Mapping[PrefetchBuffer, int], round_: DispatchPass) -> bool:
-        """Claim from these queues, in one call, and deal out what comes. Return whether it keeps anything."""
-        buffers = self._in_turn(asked)
-        wants = self._wants(queues, asked, buffers)
+        self._drains_until = 0.0
         sent_at = monotonic()
-        claims = self._claim(wants)
-        given, foreign = self._deal(claims, sent_at, queues)
-        found = bool(foreign)
-        if not claims.left:
-            round_.add_empty([buffer for buffer in asked if asked[buffer]], queues or [""])
-        for place, queue in enumerate(queues or [""]):
-            there = [each for each in buffers if (queue, each[0]) in given]
-            most = _most_to_keep(there, asked, round_, queues[:place])
-            for buffer, hands in buffers if claims.left else there:
-                leases = given.get((queue, buffer), [])
-                once, others = _parted(leases)
-                kept = self._keep(buffer, hands, once, others, most.get(buffer, 0))
-                found |= kept > 0  # a lease that is given back at once would come again at once
-                if asked[buffer]:
-                    left = claims.left or kept < len(leases)
-                    filled = len(leases) >= asked[buffer]
-                    round_.add(buffer, hands, queue, kept, filled=filled, left=left, once=bool(once))
-                    if filled or (left and len(queues) == 1):
-                        buffer.backlog.add(queue)
-                    elif not left:  # else any of those that were asked together may have more
-                        buffer.backlog.discard(queue)
+        claims = self._claim(planned.requests)
+        result = self._distribute(claims, sent_at, planned, executors)
+        self._unstarted_events.report(claims.buried, claims.ghosts)
+        self._note_due(planned, result.found, result.more_for)
+        if result.found:  # else another order, over and over until there is a slot, would give all the same chance
+            self._queues = self._order()
+        return result.found or not planned.is_complete
+
+    def _plan(self, executors: Sequence[ExecutorState]) -> Plan:
+        """Plan the next claim. While something is left behind in queues with an order, first look where that is.
+
+        With a hundred queues and a hundred handlers, each claim would otherwise ask for 10,000 pairs.
+        """
+        in_order = len(self._queues) > 1
+        rooms = self._limiter.rooms(self._limited)
+        if in_order and self._is_behind and not self._due and has_room(executors, rooms) and self._room() > 0:
+            self._due = {pair for pair in self._due_pairs(self._pairs) if not self._is_closed(pair)}
+            self._unasked = self._due.copy()
+            self._looked_at = monotonic()
+        return plan(
+            executors,
+            self._queues or self._all_queues,
+            in_order=in_order,
+            due=self._due,
+            rooms=rooms,
+            pauses=self._pauses.known,
+            room=self._room(),
+        )
+
+    def _is_closed(self, pair: Pair) -> bool:
+        buffer, _ = self._buffers[pair[1]]
+        return self._limiter.is_closed(buffer)
+
+    def _note_due(self, planned: Plan, found: bool, more_for: Collection[str]) -> None:
+        """Note what a claim leaves of what a look saw to be due. `more_for` names buffers that may have more.
+
+        What was seen serves the next claims for a moment, until everything was asked for. Then a new look tells what is
+        due in earlier queues by now. After a claim in vain it serves until it is used up, and a claim of everything
+        follows.
+        """
+        if planned.is_complete:
+            self._is_behind = bool(more_for) or bool(self._due)
+            self._due.clear()
+            return
+        asked = {(request.queue, request.key) for request in planned.requests}
+        self._unasked -= asked
+        if found:
+            asked = {pair for pair in asked if self._buffers[pair[1]][0].handler.key not in more_for}
+        self._due -= asked
+        self._is_behind = bool(self._due)
+        if found and (not self._unasked or monotonic() >= self._looked_at + TIME_SLICE_S):
+            self._due.clear()
+
+    def _distribute(self, claims: Claims, sent_at: float, planned: Plan, executors: Sequence[ExecutorState]) -> _Result:
+        """Give the executors what came. Give back what there is no room for."""
+        given, foreign = self._leases_of(claims, sent_at)
+        running = self._leases.running_ids() if given else set()
+        self._leases.add([*chain.from_iterable(given.values()), *foreign])
         self._bury(foreign)
-        self._unstarted_events.tell(claims.buried, claims.ghosts)
-        return found
+        limits: Mapping[tuple[int, str], int] = {place_key: len(leases) for place_key, leases in given.items()}
+        if planned.is_complete and len(self._queues) > 1:
+            limits = accept(executors, planned.sizes, limits)
+        places: dict[str, list[int]] = {key: [] for key in planned.sizes}
+        for place, key in sorted(given):
+            places.setdefault(key, []).append(place)
+        result = _Result(found=bool(foreign))
+        for key in sorted(places, key=lambda key: places[key] or [BATCH]):  # those of earlier queues first
+            parts = [(given[place, key], limits[place, key]) for place in places[key]]
+            buffer, executor = self._buffers[key]
+            kept, surplus = self._split(buffer, executor, parts, planned.sizes.get(key, BATCH))
+            kept = self._admit(buffer, kept)
+            self._settler.release(surplus)
+            duplicates = [lease for lease in kept if lease.claimed.id in running]
+            self._deferred_duplicates += duplicates
+            executor.add(buffer, [lease for lease in kept if lease not in duplicates] if duplicates else kept)
+            saturated = any(len(leases) >= planned.sizes.get(key, BATCH) for leases, _ in parts)
+            left = claims.left or len(kept) < sum(len(leases) for leases, _ in parts)
+            has_at_most_once = any(_is_at_most_once(lease) for leases, _ in parts for lease in leases)
+            executor.note_claim(buffer, saturated=saturated, left=left, has_at_most_once=has_at_most_once)
+            result.found |= bool(kept)  # a lease that is given back at once would come again at once
+            if saturated or left:
+                result.more_for.add(key)
+        for key in planned.empty:
+            buffer, executor = self._buffers[key]
+            executor.note_claim(buffer)
+        return result
 
-    def _in_turn(self, asked: Mapping[PrefetchBuffer, int]) -> list[tuple[PrefetchBuffer, Executor]]:
-        """Return the lanes in the order in which they are served.
+    def _leases_of(self, claims: Claims, sent_at: float) -> tuple[dict[tuple[int, str], list[Lease]], list[Lease]]:
+        """Return the leases by the place of their queue and the key of their handler, and those of foreign messages."""
+        # The claim's time is the server's of a moment later, so the clock made of both is never behind the server's.
+        clock_ms = claims.now_ms - sent_at * 1000
+        held_until = sent_at + self._leases.hold_s
+        places = {queue: place for place, queue in enumerate(self._queues)}
+        given: dict[tuple[int, str], list[Lease]] = {}
+        foreign: list[Lease] = []
+        any_buffer = next(iter(self._buffers.values()))[0]  # a foreign message runs in none
+        for claimed in claims.messages:
+            header = claimed.header
+            found = self._buffers.get(header.key) if header else None
+            if header is None or found is None:
+                foreign.append(Lease(claimed, any_buffer, sent_at, held_until, clock_ms))
+                continue
+            place_key = places.get(header.queue, 0), found[0].handler.key
+            given.setdefault(place_key, []).append(Lease(claimed, found[0], sent_at, held_until, clock_ms))
+        return given, foreign
 
-        First come those that kept nothing for longest, and among equals those that want little. One call may not give
-        all that is wanted, and may give more than there are hands: lanes with a backlog would leave nothing for the
-        others.
+    def _split(
+        self, buffer: PrefetchBuffer, executor: Executor, parts: Iterable[tuple[list[Lease], int]], size: int
+    ) -> tuple[list[Lease], list[Lease]]:
+        """Return the leases to keep, of each part at most so many, and the surplus.
+
+        More at-most-once messages may have come than slots are idle: each (queue, key) pair of a buffer is asked for
+        all that it wants, because any of them may have something, and buffers share slots.
         """
-        return sorted(self._lanes, key=lambda each: (self._kept_at.get(each[0], 0.0), asked[each[0]]))
+        kept: list[Lease] = []
+        surplus: list[Lease] = []
+        room = self._room()
+        idle = buffer.state(0).idle_slots(executor.idle)
+        for leases, limit in parts:
+            most = min(limit, room - len(kept), size if buffer.handler.limits else BATCH)
+            once = [lease for lease in leases if _is_at_most_once(lease)]
+            unplaced = once[max(idle - len(kept), 0) :]
+            fit = leases if not once else [*once[: len(once) - len(unplaced)], *(x for x in leases if x not in once)]
+            kept += fit[:most]
+            surplus += [*fit[most:], *unplaced]
+        return kept, surplus
 
-    def _wants(
-        self,
-        queues: Sequence[str],
-        asked: Mapping[PrefetchBuffer, int],
-        buffers: Sequence[tuple[PrefetchBuffer, Executor]],
-    ) -> list[ClaimRequest]:
-        """Return what to claim from these queues: first queues first, and within a queue in the order of `buffers`.
+    def _admit(self, buffer: PrefetchBuffer, leases: list[Lease]) -> list[Lease]:
+        """Return the leases that may start as far as limits go. Give back the others for a while."""
+        refused = self._limiter.admit(buffer, leases)
+        self._settler.put_off(refused)
+        self.left_out |= bool(refused)
+        admitted = [lease for lease in leases if lease not in refused] if refused else leases
+        if self._most is not None:
+            self._kept += admitted
+        return admitted
 
-        Nothing where all is paused: then the broker sleeps until it hears of a resume, not until a message is due.
-        """
-        asking = [(buffer, asked[buffer], buffer.at_once(hands.free)) for buffer, hands in buffers if asked[buffer]]
-        if queues:
-            wants = [
-                ClaimRequest(queue, key, count, at_once)
-                for queue in queues
-                for buffer, count, at_once in asking
-                for key in buffer.keys.get(queue, ())
-            ]
-        else:
-            wants = [ClaimRequest(*pair, count, at_once) for buffer, count, at_once in asking for pair in buffer.sets]
-        return [want for want in wants if not self._pauses.cover(want.queue, want.key)] if self._pauses else wants
+    def _bury(self, foreign: list[Lease]) -> None:
+        for lease in foreign:
+            transition = attempt.bury_foreign(lease.claimed)
+            self._settler.add(lease, transition)
+            self._unstarted_events.report([buried_info(transition)])
 
     def close(self) -> None:
-        """Claim no more, and give back the leases that no hand has started. Handlers that run, run on."""
+        """Claim no more, and give back the leases that no slot has started. Handlers that run, run on."""
         self._closed = True
         self.release_unstarted(older_than_s=0)
 
     def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
-        """Give back the leases that were claimed over `older_than_s` ago and that no hand has started."""
+        """Give back the leases that were claimed over `older_than_s` ago and that no slot has started."""
         claimed_before = monotonic() - older_than_s
-        self._settler.release(self._take_behind(lambda lease: lease.claimed_at < claimed_before))
-        unstarted = [lease for buffer, _ in self._lanes for lease in take_unstarted(buffer, claimed_before)]
-        if unstarted:
-            self._settler.release(unstarted)
-            for buffer, _ in self._lanes:
-                buffer.note_stall()
+        self._settler.release(self._take_deferred(lambda lease: lease.claimed_at < claimed_before))
+        for executor in self._executors:
+            executor.release_unstarted(claimed_before)
 
-    def start_behind(self) -> None:
+    def release_paused(self) -> None:
+        """Give back the leases that no slot has started and that are paused now."""
+        if self._pauses:
+            for executor in self._executors:
+                executor.release_paused(self._pauses.cover)
+
+    def start_deferred(self) -> None:
         """Start the leases that waited because an earlier lease of the same id still ran here, once it has ended.
 
         A worker that was given up for dead, but lives, may claim a message that its own thread still runs.
         """
-        if not self._behind:
+        if not self._deferred_duplicates:
             return
         running = self._leases.running_ids()
-        for lease in self._take_behind(lambda lease: lease.claimed.id not in running):
-            lease.buffer.leases.append(lease)
-            _, hands = self._hands_of[lease.buffer.handler.key]
-            hands.offer(lease.buffer)
+        for lease in self._take_deferred(lambda lease: lease.claimed.id not in running):
+            buffer, executor = self._buffers[lease.buffer.handler.key]
+            executor.add(buffer, [lease])
 
-    def _take_behind(self, is_meant: Callable[[Lease], bool]) -> list[Lease]:
-        taken = [lease for lease in self._behind if is_meant(lease)]
-        self._behind = [lease for lease in self._behind if lease not in taken]
+    def _take_deferred(self, is_meant: Callable[[Lease], bool]) -> list[Lease]:
+        taken = [lease for lease in self._deferred_duplicates if is_meant(lease)]
+        self._deferred_duplicates = [lease for lease in self._deferred_duplicates if lease not in taken]
         return taken
-
-    def release_paused(self) -> None:
-        """Give back the leases that no hand has started and that are paused now."""
-        if self._pauses:
-            for buffer, _ in self._lanes:
-                self._settler.release(take_paused(buffer, self._pauses.cover))
 
     def _room(self) -> int:
         if self._closed:
@@ -276,81 +313,6 @@ class Dispatcher:
         self._kept = [lease for lease in self._kept if lease not in ended and not lease.released]
         return self._run + len(self._kept)
 
-    def _deal(
-        self, claims: Claims, sent_at: float, queues: Sequence[str]
-    ) -> tuple[dict[tuple[str, PrefetchBuffer], list[Lease]], list[Lease]]:
-        # The claim's time is the server's of a moment later, so the clock made of both is never behind the server's.
-        clock_ms = claims.now_ms - sent_at * 1000
-        held_until = sent_at + self._leases.hold_s
-        given: dict[tuple[str, PrefetchBuffer], list[Lease]] = {}
-        foreign: list[Lease] = []
-        any_lane, _ = self._lanes[0]  # a foreign message runs in no lane
-        for claimed in claims.messages:
-            found = self._hands_of.get(claimed.header.key) if claimed.header else None
-            buffer = found[0] if found else any_lane
-            leases = given.setdefault((_queue_of(claimed, queues), buffer), []) if found else foreign
-            leases.append(Lease(claimed, buffer, sent_at, held_until, clock_ms))
-        return given, foreign
 
-    def _bury(self, foreign: list[Lease]) -> None:
-        self._leases.add(foreign)
-        for lease in foreign:
-            transition = attempt.bury_foreign(lease.claimed)
-            self._settler.add(lease, transition)
-            self._unstarted_events.tell([buried_info(transition)])
-
-    def _keep(self, buffer: PrefetchBuffer, hands: Executor, once: list[Lease], others: list[Lease], most: int) -> int:
-        """Deal out what a lane can take, at most `most`, and give back the rest. Return how many it keeps.
-
-        More at-most-once messages may have come than hands are free: a lane asks each of its (queue, key) pairs for all
-        that it wants, because any of them may have something, and lanes share hands.
-        """
-        if not once and not others:
-            return 0
-        at_once = buffer.at_once(hands.free)
-        leases = [*once[:at_once], *others]
-        kept = leases[: min(self._room(), most)]
-        if kept:
-            self._kept_at[buffer] = monotonic()
-        surplus = [*leases[len(kept) :], *once[at_once:]]
-        running = self._leases.running_ids()
-        self._leases.add([*kept, *surplus])
-        self._settler.release(surplus)
-        refused = self._limiting.admit(buffer, kept)
-        self._settler.put_off(refused)
-        self.left_out |= bool(refused)
-        kept = [lease for lease in kept if lease not in refused]
-        if self._most is not None:
-            self._kept += kept
-        self._behind += [lease for lease in kept if lease.claimed.id in running]
-        buffer.leases.extend(lease for lease in kept if lease.claimed.id not in running)
-        hands.offer(buffer)
-        return len(kept)
-
-
-def _parted(leases: list[Lease]) -> tuple[list[Lease], list[Lease]]:
-    """Return the at-most-once leases, and the others."""
-    once: list[Lease] = []
-    others: list[Lease] = []
-    for lease in leases:
-        (once if is_at_most_once(lease.claimed.header, lease.buffer.handler) else others).append(lease)
-    return once, others
-
-
-def _most_to_keep(
-    buffers: Sequence[tuple[PrefetchBuffer, Executor]],
-    asked: Mapping[PrefetchBuffer, int],
-    round_: DispatchPass,
-    before: Collection[str],
-) -> dict[PrefetchBuffer, int]:
-    """Return how many leases of one queue each lane keeps: of a later queue, only for hands that earlier ones left."""
-    if before and buffers:
-        return round_.wants(buffers, before)
-    return {buffer: asked[buffer] if buffer.handler.limits else BATCH for buffer, _ in buffers}
-
-
-def _queue_of(claimed: Claimed, queues: Sequence[str]) -> str:
-    """Return the one of the queues asked together that a message counts for; '' where they have no order."""
-    if not queues or claimed.header is None:
-        return ""
-    return claimed.header.queue if claimed.header.queue in queues else queues[-1]
+def _is_at_most_once(lease: Lease) -> bool:
+    return is_at_most_once(lease.claimed.header, lease.buffer.handler)

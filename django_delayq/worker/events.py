@@ -1,12 +1,15 @@
-"""Report each attempt: by log lines, structured through `extra=`, and by Django signals."""
+"""Report each attempt, and each message that was buried without one: by log lines, with `extra=`, and by signals."""
 
 import logging
+from collections.abc import Iterable, Mapping
 from time import monotonic
 from typing import Any
 
 from django.dispatch import Signal
 
 from django_delayq import signals
+from django_delayq.api.handlers import Handler
+from django_delayq.brokers.base import BuriedInfo
 from django_delayq.core.errors import Retry
 from django_delayq.core.message import Message, State
 from django_delayq.core.transitions import SettleAction, Transition, describe
@@ -84,6 +87,42 @@ class AttemptEvents:
             TRACEBACK: traceback,
         }
         logger.log(level, "Message %r (%s) %s", identity["id"], identity["key"], text, exc_info=exception, extra=extra)
+
+
+class UnstartedEvents:
+    """Reports messages that no slot has run: those that were buried all the same, and those that are gone.
+
+    As for attempts, there is a log line with the id and, for a buried one, the signal `message_failed`.
+    """
+
+    def __init__(self, using: str, worker: str, handlers: Mapping[str, Handler[Any, Any]]) -> None:
+        self._using = using
+        self._worker = worker
+        self._handlers = handlers
+
+    def report(self, buried: Iterable[BuriedInfo], ghosts: Iterable[str] = ()) -> None:
+        """Report each once: whoever buries or drops a message calls this."""
+        for info in buried:
+            self._report_buried(info)
+        for id in ghosts:
+            logger.error(
+                "Message %r is gone: it was due or running here, and someone else removed its body.",
+                id, extra={"id": id, "worker": self._worker},
+            )  # fmt: skip
+
+    def _report_buried(self, info: BuriedInfo) -> None:
+        identity = {"id": info.id, "key": info.key, "queue": info.queue, "attempt": info.failures + 1}
+        logger.error(
+            "Message %r (%s) is buried: %s", info.id, info.key, info.error, extra=identity | {"worker": self._worker}
+        )
+        signals.emit(
+            signals.message_failed,
+            self._handlers.get(info.key),
+            **identity,
+            using=self._using,
+            error=info.error,
+            exception=None,
+        )
 
 
 def _signal_of(transition: Transition) -> Signal:

@@ -6,10 +6,10 @@ from itertools import chain, compress
 from time import monotonic
 
 from django_delayq.brokers.base import BATCH, Broker, pages
+from django_delayq.worker.limiter import renew_permits
 from django_delayq.worker.log_exceptions import guarded
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.prefetch import Lease
-from django_delayq.worker.slots import renew_slots
 
 HOLD = 0.8
 """The part of a lease, counted from the sending of its last good renewal, after which this process gives it up."""
@@ -109,7 +109,7 @@ class Leases:
         renewed = [self._renew_page(page) for page in asked]
         # All slots together, at the end: then a clock that is away is waited for only once.
         told = chain.from_iterable(compress(asked, renewed))
-        renew_slots(self._broker, [lease for lease in told if not lease.lost], self._lease_ms)
+        renew_permits(self._broker, [lease for lease in told if not lease.lost], self._lease_ms)
         if all(renewed):
             self._outage_log.end("renewing")
         return all(renewed)

@@ -1,14 +1,15 @@
-"""The limits over all workers: a claimed message starts when the broker lets it, else it goes back for a while."""
+"""Keep to the limits over all workers: a claimed message starts when the broker lets it, else goes back for a while."""
 
+import contextlib
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from time import monotonic
 
-from django_delayq.brokers.base import BATCH, Broker, PermitRequest, Throttled
+from django_delayq.brokers.base import BATCH, Broker, PermitRequest, Throttled, pages
 from django_delayq.core import codec
-from django_delayq.core.errors import DataMismatch
+from django_delayq.core.errors import DataMismatch, DelayqError
 from django_delayq.core.limits import Limits
-from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 
@@ -19,46 +20,52 @@ ROUNDED_MS = 2
 """Due times are rounded up."""
 
 
-class Limiting:
-    """Asks for the slots and turns of claimed messages, and remembers which lanes need not be claimed for now.
+class Limiter:
+    """Asks for the permits of claimed messages, and remembers which buffers need not be claimed for now.
 
     A key of which no message may start is left alone until its wait is over. Otherwise its backlog would be claimed and
     given back, over and over.
     """
 
-    def __init__(self, broker: Broker, leases: Leases, lease_ms: int, outage_log: OutageLog) -> None:
+    def __init__(
+        self, broker: Broker, held: Callable[[], Collection[Lease]], lease_ms: int, outage_log: OutageLog
+    ) -> None:
         self._broker = broker
-        self._leases = leases
+        self._held = held
         self._lease_ms = lease_ms
         self._outage_log = outage_log
         self._closed_until: dict[PrefetchBuffer, float] = {}
         self._refused: dict[Lease, int] = {}  # and were not settled when last looked at
         self._last_at = 0.0
 
-    def room(self, buffer: PrefetchBuffer) -> int:
-        """Return how many more messages of a lane may be claimed, as far as its limits go."""
-        limits = buffer.handler.limits
-        if limits is None:
-            return BATCH
+    def rooms(self, buffers: Iterable[PrefetchBuffer]) -> dict[str, int]:
+        """Return for how many more messages there is room, for each buffer with limits by the key of its handler."""
+        return {
+            buffer.handler.key: self._room(buffer, buffer.handler.limits)
+            for buffer in buffers
+            if buffer.handler.limits is not None
+        }
+
+    def _room(self, buffer: PrefetchBuffer, limits: Limits) -> int:
         if self.is_closed(buffer):
             return 0
         if limits.most_of_all is None:
             return BATCH
-        # A message that has ended holds its slot until it is settled.
+        # A message that has ended holds its permit until it is settled.
         holders = [
             lease
-            for lease in self._leases.held()
+            for lease in self._held()
             if lease.buffer.handler is buffer.handler and (lease.ask is not None or lease.ended)
         ]
         return max(limits.most_of_all - len(holders), 0)
 
     def is_closed(self, buffer: PrefetchBuffer) -> bool:
-        """Return whether no message of a lane may start for now: until then, what is due there waits for no hand."""
+        """Return whether no message of a buffer may start for now: until then, what is due there waits for no slot."""
         return monotonic() < self._closed_until.get(buffer, 0.0)
 
     @property
     def next_at(self) -> float | None:
-        """Return when a lane that is left alone now may be claimed for again, by the monotonic clock."""
+        """Return when a buffer that is left alone now may be claimed for again, by the monotonic clock."""
         now = monotonic()
         return min((until for until in self._closed_until.values() if until > now), default=None)
 
@@ -81,7 +88,7 @@ class Limiting:
         return refused
 
     def _ask_for(self, asks: Mapping[Lease, PermitRequest]) -> dict[Lease, Throttled]:
-        """Ask for slots, give them to the leases, and return the refusals."""
+        """Ask for permits, give them to the leases, and return the refusals."""
         refusals = {}
         for lease, refusal in zip(asks, self._acquire(list(asks.values())) if asks else (), strict=True):
             if refusal:
@@ -107,10 +114,37 @@ class Limiting:
     def _note_settled(self) -> None:
         """Start the wait of refused messages that were settled: it begins then, and settling may take a while."""
         if self._refused:
-            held = self._leases.held()
+            held = self._held()
             settled = [lease for lease in self._refused if lease not in held]
             waits_s = [(self._refused.pop(lease) + ROUNDED_MS) / 1000 for lease in settled]
             self._last_at = max([self._last_at, *(monotonic() + wait_s for wait_s in waits_s)])
+
+
+def renew_permits(broker: Broker, leases: Iterable[Lease], lease_ms: int) -> None:
+    """Hold the permits of `leases` for as long again. A permit that can't be renewed lapses, as the lease would."""
+    asks = [(lease, ask) for lease in leases if (ask := lease.ask) is not None and ask.most is not None]
+    with contextlib.suppress(DelayqError):
+        for page in pages(asks, BATCH):
+            broker.acquire([replace(ask, interval_us=None, held=True) for _, ask in page], lease_ms=lease_ms)
+            # A permit that was released before this renewal would stay taken, by nobody.
+            again = [ask for lease, ask in page if lease.ask is not ask]
+            if again:
+                broker.give_back(again)
+
+
+def release_permits(broker: Broker, leases: Iterable[Lease]) -> bool:
+    """Free the permits of `leases`, and return whether there were any. A permit that can't be freed lapses."""
+    released = [_take_permit(lease) for lease in leases]
+    asks = [ask for ask in released if ask is not None and ask.most is not None]
+    with contextlib.suppress(DelayqError):
+        for page in pages(asks, BATCH):
+            broker.give_back(page)
+    return bool(asks)
+
+
+def _take_permit(lease: Lease) -> PermitRequest | None:
+    ask, lease.ask = lease.ask, None
+    return ask
 
 
 def _ask_of(lease: Lease, limits: Limits) -> PermitRequest | None:

@@ -13,7 +13,7 @@ from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.upkeep import Upkeep
 
 UNSTARTED_LOOK_S = 0.25
-"""How often it looks for messages that wait for a hand for too long."""
+"""How often it looks for messages that wait for a slot for too long."""
 ENDING_LOOK_S = 0.02
 """How often a worker that ends by itself looks whether the last message is settled."""
 
@@ -84,10 +84,10 @@ class Loop:
         self.wake()
 
     def wake(self) -> None:
-        """End the sleep, or skip the next: a hand is free, or there is a reason to stop. From any thread."""
+        """End the sleep, or skip the next: a slot is free, or there is a reason to stop. From any thread."""
         self._woken.set()
         if self._asleep:
-            guarded(self._broker.wake)  # the hand that calls must live on
+            guarded(self._broker.wake)  # the thread that calls must live on
 
     def _turn(self) -> bool:
         paused = self._pauses.known
@@ -100,7 +100,7 @@ class Loop:
         self._dispatcher.release_paused()
         for dispatcher in (self._dispatcher, self._suspects):
             dispatcher.release_unstarted()
-            dispatcher.start_behind()
+            dispatcher.start_deferred()
         found = self._may_find and self._dispatcher.claim()
         if self._upkeep.suspects_due and not self._suspects.busy:
             self._upkeep.suspects_due = self._suspects.claim()
@@ -116,7 +116,7 @@ class Loop:
         if (next_at := self._dispatcher.next_at) is not None:  # read once: it is None as soon as it has passed
             timeout = min(timeout, max(next_at - monotonic(), 0))
         if not self._dispatcher.wanted:
-            # Every hand is busy. The broker would end its wait for due messages, which can't be claimed now.
+            # Every slot is busy. The broker would end its wait for due messages, which can't be claimed now.
             self._woken.wait(timeout)
             return
         self._asleep = True

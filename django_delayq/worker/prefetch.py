@@ -1,6 +1,5 @@
-"""The messages that wait in this process: a lease for each, a lane for each handler, and how much a lane wants."""
+"""Prefetch messages: a lease for each, and a buffer for each handler."""
 
-import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,11 +7,12 @@ from time import monotonic
 from typing import Any
 
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import Claimed, PermitRequest
+from django_delayq.brokers.base import Claimed, Pair, PermitRequest
+from django_delayq.worker.plan import BufferState
 
-RUN_S = 0.020
-"""A hand leaves its lane after this long, and a lane holds about this much work for each of its hands."""
-MOST_PER_HAND = 64
+TIME_SLICE_S = 0.020
+"""A slot leaves a buffer after this long, and a buffer holds about this much work for each of its slots."""
+MAX_PER_SLOT = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -85,90 +85,81 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class PrefetchBuffer:
-    """One handler's place in this process: the leases that wait for its hands, and its pace."""
+    """The leases of one handler that wait for a slot, and its pace. The executor that serves it alone writes it."""
 
     handler: Handler[Any, Any]
-    sets: Sequence[tuple[str, str]]
+    subscriptions: Sequence[Pair]
     """The (queue, key) pairs that it claims from."""
     concurrency: int
-    keys: dict[str, list[str]] = field(init=False)
-    """Its keys in each queue."""
     leases: deque[Lease] = field(default_factory=deque)
     active: int = 0
-    """How many hands are in the lane."""
+    """How many slots work for it."""
     ended: int = 0
+    """How many messages it has run."""
     mean_s: float | None = None
     """The mean of recent run times; None while unknown."""
-    once: bool = False
+    has_at_most_once: bool = False
     """Whether the last claim gave at-most-once messages: there may be more of them, so nothing is claimed ahead."""
-    backlog: set[str] = field(default_factory=set)
-    """The queues that had more for it when they were last asked."""
-    unmet: bool = False
-    """Whether the last claim may have left something behind: then a freed hand is worth another claim."""
-    low: int = -1
+    more_available: bool = False
+    """Whether the last claim may have left something behind: then a slot that frees is worth another claim."""
+    refill_at: int = -1
     """The number of waiting leases at which it is time to claim more."""
-    seen: tuple[int, int] = (0, 0)
+    last_snapshot: tuple[int, int] = (0, 0)
     """`ended` and the leases that waited, as of the last claim."""
+    added_at: float = 0.0
+    """When leases were added last."""
+    keys: Sequence[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.keys = {}
-        for queue, key in self.sets:
-            self.keys.setdefault(queue, []).append(key)
+        self.keys = tuple(dict.fromkeys(key for _, key in self.subscriptions))
 
-    def want(self, free: int, most: int) -> int:
-        """Return how many messages to claim now, with `free` hands to spare for any lane, for `most` hands in all.
-
-        Busy hands count only while the lane moves: nothing is heaped up behind a handler that stalls.
-        """
-        if self.handler.at_most_once or self.handler.limits is not None:  # a message whose turn came must start
-            return self.at_once(min(free, most))
-        hands = min(self.concurrency - self.active, free)
-        waiting = self.waiting
-        per_hand = self.per_hand
-        if self.moves:
-            hands += self.active
-        hands = min(hands, most)
-        wanted = hands * per_hand - waiting
-        return wanted if wanted * 2 >= hands * per_hand else 0  # half a run at least: small claims cost as much
+    def state(self, available: int) -> BufferState:
+        """Return what it is like now, with `available` slots that may come to it."""
+        return BufferState(
+            self.handler.key,
+            self.keys,
+            self.concurrency,
+            self.max_slots,
+            available,
+            self.active,
+            len(self.leases),
+            self.prefetch_per_slot,
+            self.is_draining,
+            self.is_idle_only,
+            self.added_at,
+        )
 
     @property
-    def most_hands(self) -> int:
-        """Return how many hands may run its messages at once, also by a limit on all messages of the handler."""
+    def max_slots(self) -> int:
+        """Return how many slots may run its messages, also by a limit on all messages of the handler."""
         limits = self.handler.limits
         most = None if limits is None else limits.most_of_all
         return self.concurrency if most is None else min(self.concurrency, most)
 
     @property
-    def waiting(self) -> int:
-        """Return how many messages wait here."""
-        return len(self.leases)
+    def is_idle_only(self) -> bool:
+        """Return whether nothing is claimed ahead, because a message whose turn came must start."""
+        return self.handler.at_most_once or self.handler.limits is not None
 
     @property
-    def moves(self) -> bool:
-        """Return whether its hands got on after the last claim, with a handler so fast that they leave in a moment."""
-        return self.per_hand > 1 and (self.ended != self.seen[0] or self.waiting < self.seen[1])
-
-    def note_stall(self) -> None:
-        """Stop claiming ahead until a hand makes progress, because something has waited too long."""
-        self.seen = (self.ended, self.waiting)
-
-    def at_once(self, free: int) -> int:
-        """Return how many more messages would start at once, with `free` hands that nothing waits for."""
-        return max(min(self.concurrency - self.active, free) - len(self.leases), 0)
+    def is_draining(self) -> bool:
+        """Return whether its slots got on after the last claim, with a handler so fast that they leave in a moment."""
+        ended, waiting = self.last_snapshot
+        return self.prefetch_per_slot > 1 and (self.ended != ended or len(self.leases) < waiting)
 
     @property
-    def per_hand(self) -> int:
-        """Return how many messages one hand gets through in `RUN_S`."""
-        if self.once or self.mean_s is None:
+    def prefetch_per_slot(self) -> int:
+        """Return how many messages one slot gets through in a time slice."""
+        if self.has_at_most_once or self.mean_s is None:
             return 1
-        return int(min(max(RUN_S / max(self.mean_s, 1e-6), 1), MOST_PER_HAND))
+        return int(min(max(TIME_SLICE_S / max(self.mean_s, 1e-6), 1), MAX_PER_SLOT))
 
-    def share(self, hands: int) -> int:
-        """Return how many leases a hand takes at a time, of `hands`, so that those to come get their part."""
-        if self.handler.at_most_once or self.handler.limits is not None:  # they are for hands that are free
+    def fair_share(self, slots: int) -> int:
+        """Return how many leases a slot takes at a time, of `slots`, so that those to come get their part."""
+        if self.is_idle_only:
             return 1
-        to_come = min(self.concurrency, hands) - self.active
-        return min(self.per_hand, -(-len(self.leases) // max(to_come + 1, 1)))
+        to_come = min(self.concurrency, slots) - self.active
+        return min(self.prefetch_per_slot, -(-len(self.leases) // max(to_come + 1, 1)))
 
     def note_run(self, count: int, seconds: float) -> None:
         """Count `count` messages that took `seconds` in all."""
@@ -177,37 +168,14 @@ class PrefetchBuffer:
         # One slow run counts at once: what was prefetched for a fast handler would wait behind it.
         self.mean_s = mean if self.mean_s is None or mean > self.mean_s else 0.7 * self.mean_s + 0.3 * mean
 
-    def note_claim(self, *, filled: bool, left: bool, once: bool) -> None:
-        """Remember where the lane stood when it was last claimed for, and what the claim gave and left behind."""
-        waiting = self.waiting
-        self.seen = (self.ended, waiting)
-        self.once = once
-        self.low = waiting // 2 if filled and self.per_hand > 1 else -1
-        self.unmet = filled or left
+    def note_claim(self, *, saturated: bool = False, left: bool = False, has_at_most_once: bool = False) -> None:
+        """Remember the state at a claim, and whether the claim gave all that it asked for, or left something behind."""
+        waiting = len(self.leases)
+        self.last_snapshot = (self.ended, waiting)
+        self.has_at_most_once = has_at_most_once
+        self.refill_at = waiting // 2 if saturated and self.prefetch_per_slot > 1 else -1
+        self.more_available = saturated or left
 
-
-def take_unstarted(buffer: PrefetchBuffer, claimed_before: float) -> list[Lease]:
-    """Take out the leases that were claimed before `claimed_before` and that no hand has started."""
-    taken = []
-    while buffer.leases:
-        try:
-            lease = buffer.leases.popleft()
-        except IndexError:  # a hand was faster
-            break
-        if lease.claimed_at >= claimed_before:
-            buffer.leases.appendleft(lease)
-            break
-        taken.append(lease)
-    return taken
-
-
-def take_paused(buffer: PrefetchBuffer, is_paused: Callable[[str, str], bool]) -> list[Lease]:
-    """Take out the leases of paused queues and keys that no hand has started."""
-    taken = []
-    for lease in list(buffer.leases):
-        header = lease.claimed.header
-        if header is not None and is_paused(header.queue, header.key):
-            with contextlib.suppress(ValueError):  # a hand was faster
-                buffer.leases.remove(lease)
-                taken.append(lease)
-    return taken
+    def note_stall(self) -> None:
+        """Stop prefetching until a slot makes progress, because something has waited too long."""
+        self.last_snapshot = (self.ended, len(self.leases))

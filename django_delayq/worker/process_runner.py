@@ -13,12 +13,11 @@ from django_delayq.support.units import size_text
 from django_delayq.worker import attempt
 from django_delayq.worker.batches import Batch
 from django_delayq.worker.children import Child, ChildDiedError, ChildGaveUpError, ChildUnavailableError
-from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.exactly_once import was_committed
-from django_delayq.worker.executors.base import Work
+from django_delayq.worker.executors.base import interrupted_settlement as cut_short
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
-from django_delayq.worker.turns import Turns
+from django_delayq.worker.turns import Turns, Work
 
 RESTART_PAUSE_S = 1.0
 """How long a hand whose child can't take messages rests: the next child may fail as well."""

@@ -14,10 +14,10 @@ from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt, failure
 from django_delayq.worker.leases import Leases
+from django_delayq.worker.limiter import release_permits
 from django_delayq.worker.log_exceptions import guarded
 from django_delayq.worker.outage_log import OutageLog, waits
 from django_delayq.worker.prefetch import Lease
-from django_delayq.worker.slots import give_back_slots
 
 LINGER_S = 0.050
 REFUSED_PAUSE_S = 2.0
@@ -39,7 +39,7 @@ class Refused(NamedTuple):
 
 
 class Settler:
-    """Takes settlements from every hand, and sends them within 50 ms or 100 messages."""
+    """Takes settlements from every slot, and sends them within 50 ms or 100 messages."""
 
     def __init__(
         self, broker: Broker, leases: Leases, outage_log: OutageLog, wake: Callable[[], None] = lambda: None
@@ -170,7 +170,7 @@ class Settler:
             answers = list(zip(batch, settled, strict=True))
             self._passed_over += [ended for ended, was_held in answers if was_held is None]
             over = [lease for (lease, _), was_held in answers if was_held is not None]
-            freed = give_back_slots(self._broker, over)
+            freed = release_permits(self._broker, over)
             self._leases.remove(over)
             if freed:
                 self._wake()  # others of the key may have waited for them

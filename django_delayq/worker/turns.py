@@ -1,17 +1,20 @@
-"""A hand's turn in a lane: what it takes there, and how that ends. Threads take, run and end one message at a time."""
+"""Take batches for child processes from the buffers of an executor, and end what is in them."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 
 from django_delayq.brokers.base import Transition
 from django_delayq.core.retry import is_at_most_once
-from django_delayq.support.logging import logger
-from django_delayq.worker.executors.base import Run, Work
+from django_delayq.worker.executors.base import Run
+from django_delayq.worker.executors.threads import ThreadExecutor
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.prefetch import RUN_S, Lease, PrefetchBuffer
+from django_delayq.worker.prefetch import TIME_SLICE_S, Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
+
+Work = Callable[[PrefetchBuffer], tuple[int, float]]
+"""A thread's turn in a buffer: takes leases, runs their messages, ends them. Returns how many, and for how long."""
 
 MOST_BYTES = 128 * 1024
 """How much data a batch of several messages has at most."""
@@ -50,8 +53,8 @@ class Turns:
                 lease = leases.popleft()
             except IndexError:  # another hand was faster
                 break
-            if buffer.waiting <= buffer.low:
-                buffer.low = -1
+            if len(leases) <= buffer.refill_at:
+                buffer.refill_at = -1
                 self._wake()
             if not lease.lost and lease.held_until > monotonic():
                 return lease
@@ -64,7 +67,7 @@ class Turns:
         if transition is None:
             self._leases.remove([lease])
         else:
-            self._settler.add(lease, transition, urgent=ended_at - lease.started_at >= RUN_S)
+            self._settler.add(lease, transition, urgent=ended_at - lease.started_at >= TIME_SLICE_S)
 
     def take_batch(self, buffer: PrefetchBuffer, most: int, *, is_alone: bool = True) -> list[Lease]:
         """Return up to `most` leases, of little data in all, for a hand that works through them in this order.
@@ -108,29 +111,35 @@ class Turns:
         self._stopping.set()
 
 
-@contextmanager
-def one_by_one(make_run: Callable[[], AbstractContextManager[Run]], turns: Turns) -> Iterator[Work]:
-    """Yield a way to work for one thread: it runs messages itself, for as long as a turn takes."""
-    with make_run() as run:
+class BatchExecutor(ThreadExecutor):
+    """Threads that each have a child process, to which they hand batches."""
 
-        def work(buffer: PrefetchBuffer) -> tuple[int, float]:
-            now = started_at = monotonic()
-            until = now + RUN_S
-            count = 0
-            while now < until and (lease := turns.take(buffer)) is not None:
-                lease.started_at = now
-                transition = _run_guarded(run, lease)
-                now = monotonic()
-                turns.end(lease, transition, now)
-                count += 1
-            return count, now - started_at
+    def __init__(
+        self,
+        buffers: Sequence[PrefetchBuffer],
+        slots: int,
+        make_work: Callable[[Turns], AbstractContextManager[Work]],
+        leases: Leases,
+        settler: Settler,
+        wake: Callable[[], None],
+    ) -> None:
+        super().__init__(buffers, slots, nullcontext, leases, settler, wake)  # type: ignore[arg-type]
+        self._turns = Turns(leases, settler, wake, self.offer, self._may_stay)
+        self._make_work = make_work
+        self._works = threading.local()
 
-        yield work
+    def stop(self) -> None:
+        """Start no more leases that a thread took and puts back."""
+        self._turns.stop()
 
+    def _serve(self) -> None:
+        with self._make_work(self._turns) as self._works.work:
+            super()._serve()
 
-def _run_guarded(run: Run, lease: Lease) -> Transition | None:
-    try:
-        return run(lease)
-    except BaseException:  # what a handler raises is caught where it runs; this is for the code around it
-        logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
-        return None
+    def _work(self, buffer: PrefetchBuffer, run: Run) -> tuple[int, float]:
+        work: Work = self._works.work
+        return work(buffer)
+
+    def _may_stay(self, buffer: PrefetchBuffer) -> bool:
+        with self._changed:
+            return all(ready is buffer for ready in self._ready)

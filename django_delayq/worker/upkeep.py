@@ -10,11 +10,11 @@ from django_delayq.core.errors import BrokerRefused, DelayqError
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import wall_clock_ms
 from django_delayq.support.units import to_text
+from django_delayq.worker.events import UnstartedEvents
 from django_delayq.worker.log_exceptions import guarded
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.prefetch import Lease
-from django_delayq.worker.unstarted_events import UnstartedEvents
 
 EVERY_S = 1.0
 ANNOUNCE_EVERY_S = 7.0
@@ -96,7 +96,7 @@ class Upkeep:
         if next_end_ms is not None:
             until_end_s = max((next_end_ms - upkept.now_ms) / 1000, LEAST_PAUSE_S)
             self._upkeep_at = min(self._upkeep_at, monotonic() + until_end_s)
-        self._unstarted_events.tell(upkept.buried, upkept.ghosts)
+        self._unstarted_events.report(upkept.buried, upkept.ghosts)
         if upkept.dropped:
             logger.warning("Upkeep dropped %d old error(s), see error_retention and error_max.", upkept.dropped)
         if upkept.lost_record:

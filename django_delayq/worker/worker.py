@@ -5,8 +5,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from random import Random
 from time import monotonic, sleep
@@ -21,30 +20,27 @@ from django_delayq.core.transitions import Span
 from django_delayq.store import StoredBroker
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt, systemd
-from django_delayq.worker.capacity import buffers_of, hands_infos, queues_of
-from django_delayq.worker.dispatcher import Dispatcher, HandsOf
+from django_delayq.worker.capacity import buffers_of, executor_infos, queues_of
+from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.drain import claim_of
-from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.events import AttemptEvents, UnstartedEvents
 from django_delayq.worker.executors.asyncio import AsyncioExecutor
-from django_delayq.worker.executors.base import Executor, Work
-from django_delayq.worker.executors.threads import ThreadExecutor
+from django_delayq.worker.executors.base import Executor
+from django_delayq.worker.executors.threads import ThreadExecutor, in_thread
 from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.limiter import Limiting
+from django_delayq.worker.limiter import Limiter, release_permits
 from django_delayq.worker.loop import Loop
 from django_delayq.worker.memory import full_of
 from django_delayq.worker.options import Options
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.pauses import Pauses
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.prefetch import Lease
 from django_delayq.worker.process_runner import in_child
 from django_delayq.worker.queues import claim_order
 from django_delayq.worker.relaying import Relaying
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.slots import give_back_slots
-from django_delayq.worker.thread_runner import in_thread
-from django_delayq.worker.turns import Turns, one_by_one
-from django_delayq.worker.unstarted_events import UnstartedEvents
+from django_delayq.worker.turns import BatchExecutor
 from django_delayq.worker.upkeep import Upkeep, new_info
 
 LAST_WORDS_S = 5.0
@@ -64,7 +60,7 @@ class Worker:
         self._hurried = threading.Event()
         lease_ms = alias.options.lease
         outage_log = OutageLog()
-        self._outcome = AttemptEvents(self.name)
+        self._events = AttemptEvents(self.name)
         self._leases = Leases(broker, lease_ms, outage_log)
         self.settler = Settler(broker, self._leases, outage_log, self._wake)
         self._relaying = Relaying(broker, lease_ms, outage_log) if isinstance(broker, StoredBroker) else None
@@ -73,9 +69,10 @@ class Worker:
         self._heartbeat = Heartbeat(options.heartbeat_file, systemd.teller())
 
         queues = queues_of(handlers.values(), options)
-        sync_hands, async_hands, suspect_hands = self._make_hands(alias, handlers.values(), queues, options)
-        self._sync_hands = [sync_hands, suspect_hands]
-        self._hands: list[Executor] = [sync_hands, async_hands, suspect_hands]
+        sync_executor, async_executor, suspect_executor = self._make_executors(
+            alias, handlers.values(), queues, options
+        )
+        self._executors: list[Executor] = [sync_executor, async_executor, suspect_executor]
 
         pauses = Pauses(broker)
         unstarted_events = UnstartedEvents(alias.name, self.name, handlers)
@@ -86,19 +83,18 @@ class Worker:
             leases=self._leases,
             settler=self.settler,
             unstarted_events=unstarted_events,
-            limiting=Limiting(broker, self._leases, lease_ms, outage_log),
+            limiter=Limiter(broker, self._leases.held, lease_ms, outage_log),
         )
         claim = claim_of(broker) if options.drain else broker.claim
         self._dispatcher = make_dispatcher(
             partial(claim, lease_ms=lease_ms, worker=self.name),
-            hands_of=_by_key([sync_hands, async_hands]),
+            executors=[sync_executor, async_executor],
             order=partial(claim_order, options.queues, Random()),
             most=options.max_messages,
         )
         self._suspects = make_dispatcher(
             partial(_claim_suspect, broker, lease_ms, self.name),
-            hands_of=_by_key([suspect_hands]),
-            order=list,  # none: a child process runs them, one at a time
+            executors=[suspect_executor],
         )
         self._loop = Loop(
             broker,
@@ -108,7 +104,7 @@ class Worker:
             pauses=pauses,
             outage_log=outage_log,
             heartbeat=self._heartbeat,
-            info=new_info(self.name, queues, sorted(handlers), hands_infos(handlers, options)),
+            info=new_info(self.name, queues, sorted(handlers), executor_infos(handlers, options)),
             held=self._leases.__len__,
             is_full=full_of(options.max_memory),
             drain=options.drain,
@@ -117,7 +113,7 @@ class Worker:
     @property
     def served(self) -> set[tuple[str, str]]:
         """Return the (queue, key) pairs that this worker claims from."""
-        return {pair for hands in self._hands for buffer in hands.buffers for pair in buffer.sets}
+        return {pair for executor in self._executors for buffer in executor.buffers for pair in buffer.subscriptions}
 
     def run(self) -> bool:
         """Work until there is a reason to stop, then wind down. Returns False when a handler would not end."""
@@ -138,16 +134,17 @@ class Worker:
 
     def _wind_down(self) -> bool:
         self._heartbeat.begin_end()
-        for sync_hands in self._sync_hands:
-            sync_hands.stop()
+        for executor in self._executors:
+            if isinstance(executor, BatchExecutor):
+                executor.stop()
         for dispatcher in (self._dispatcher, self._suspects):
             dispatcher.release_unstarted(older_than_s=0)
         self._wait_until_idle(self._shutdown_timeout)
         self.settler.close(LAST_WORDS_S)
         self._interrupt()
         ended = self._wait_until_idle(LOOK_S * 10)
-        for hands in self._hands:
-            hands.close(LAST_WORDS_S if ended else 0)  # a hand that is still in a handler may never end
+        for executor in self._executors:
+            executor.close(LAST_WORDS_S if ended else 0)  # a thread that is still in a handler may never end
         self._leases.close(LAST_WORDS_S)
         if self._relaying is not None:
             self._relaying.close(LAST_WORDS_S)
@@ -159,7 +156,7 @@ class Worker:
 
     def _wait_until_idle(self, timeout: float) -> bool:
         until = monotonic() + timeout
-        while any(hands.running for hands in self._hands) or len(self._leases):
+        while any(executor.running for executor in self._executors) or len(self._leases):
             if monotonic() >= until or self._hurried.is_set():
                 return False
             self._heartbeat.beat()
@@ -176,32 +173,29 @@ class Worker:
             with contextlib.suppress(DelayqError):  # then they lapse
                 ends = [_interrupted(lease) for lease in page]
                 settled = self._broker.settle(ends)
-                give_back_slots(self._broker, page)
+                release_permits(self._broker, page)
                 for lease, transition, was_held in zip(page, ends, settled, strict=True):
                     if was_held and transition.action is SettleAction.BURY:
-                        self._outcome.ended(lease, transition, None, None)
+                        self._events.ended(lease, transition, None, None)
 
-    def _make_hands(
+    def _make_executors(
         self, alias: Alias, handlers: Collection[Handler[Any, Any]], queues: Sequence[str], options: Options
-    ) -> tuple[ThreadExecutor, AsyncioExecutor, ThreadExecutor]:
-        """Return the hands for sync handlers, for async ones, and for suspects, which all run in a child process."""
-        sync_lanes = buffers_of([handler for handler in handlers if not handler.is_async], queues, options)
-        async_lanes = buffers_of([handler for handler in handlers if handler.is_async], queues, options)
-        suspect_lanes = buffers_of(handlers, queues, options)
-        in_threads = partial(one_by_one, partial(in_thread, alias.database, self._outcome))
-        in_children = partial(in_child, self.name, alias.name, self._outcome, options.max_memory)
+    ) -> tuple[Executor, Executor, Executor]:
+        """Return the executors of sync handlers, of async ones, and of suspects, which all run in a child process."""
+        sync_buffers = buffers_of([handler for handler in handlers if not handler.is_async], queues, options)
+        async_buffers = buffers_of([handler for handler in handlers if handler.is_async], queues, options)
+        suspect_buffers = buffers_of(handlers, queues, options)
+        in_children = partial(in_child, self.name, alias.name, self._events, options.max_memory)
+        common = self._leases, self.settler, self._wake
+        sync_executor: Executor
         if options.processes:
-            sync_hands = self._make_sync_hands(sync_lanes, options.processes, partial(in_children, options.processes))
+            make_work = partial(in_children, options.processes)
+            sync_executor = BatchExecutor(sync_buffers, options.processes, make_work, *common)
         else:
-            sync_hands = self._make_sync_hands(sync_lanes, options.max_threads, in_threads)
-        async_hands = AsyncioExecutor(async_lanes, self._leases, self.settler, self._outcome, self._wake)
-        suspect_hands = self._make_sync_hands(suspect_lanes, 1, partial(in_children, 1))
-        return sync_hands, async_hands, suspect_hands
-
-    def _make_sync_hands(
-        self, buffers: Sequence[PrefetchBuffer], most: int, make_work: Callable[[Turns], AbstractContextManager[Work]]
-    ) -> ThreadExecutor:
-        return ThreadExecutor(buffers, most, make_work, self._leases, self.settler, self._wake)
+            make_run = partial(in_thread, alias.database, self._events)
+            sync_executor = ThreadExecutor(sync_buffers, options.max_threads, make_run, *common)
+        async_executor = AsyncioExecutor(async_buffers, self._leases, self.settler, self._events, self._wake)
+        return sync_executor, async_executor, BatchExecutor(suspect_buffers, 1, partial(in_children, 1), *common)
 
     def _wake(self) -> None:
         self._loop.wake()
@@ -214,9 +208,5 @@ def _interrupted(lease: Lease) -> Transition:
 
 def _claim_suspect(broker: Broker, lease_ms: int, worker: str, wants: Sequence[ClaimRequest]) -> Claims:
     claims = broker.claim_suspect(wants, lease_ms=lease_ms, worker=worker)
-    claims.left = bool(claims.messages)  # it gives one at most: the hand that frees asks for the next at once
+    claims.left = bool(claims.messages)  # it gives one at most: the slot that frees asks for the next at once
     return claims
-
-
-def _by_key(all_hands: Sequence[Executor]) -> HandsOf:
-    return {key: (buffer, hands) for hands in all_hands for buffer in hands.buffers for _, key in buffer.sets}

@@ -6,13 +6,13 @@ from django_delayq import Message, Send, send_delay_messages
 from django_delayq.conf import get_alias
 from django_delayq.store import StoredBroker
 from django_delayq.worker.options import Options
-from django_delayq.worker.prefetch import MOST_PER_HAND
+from django_delayq.worker.prefetch import MAX_PER_SLOT
 from django_delayq.worker.queues import served_queues
 from django_delayq.worker.worker import Worker
 from tests.worker.rig import make_handler
 
 BACKLOG, EARLY, THREADS = 1_500, 40, 2
-MOST = THREADS * (MOST_PER_HAND + 1)
+MOST = THREADS * (MAX_PER_SLOT + 1)
 """What waits for the hands, and what they have just taken."""
 
 

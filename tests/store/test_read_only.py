@@ -22,12 +22,12 @@ from django_delayq.core.errors import StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import StoredBroker
 from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.executors.threads import in_thread
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.options import Options
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.thread_runner import in_thread
 from django_delayq.worker.worker import Worker
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, WANT, claim, wait_until_due

@@ -21,12 +21,12 @@ from django_delayq.store import StoredBroker
 from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.worker import settler as settling_module
 from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.executors.threads import in_thread
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.log_exceptions import guarded
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.thread_runner import in_thread
 from tests import databases
 from tests.servers import PostgresServer
 from tests.store.support import LEASE_MS, WANT, claim

@@ -44,7 +44,7 @@ def rig() -> Iterator[Rig]:
 @pytest.fixture
 def known_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler is known as fast once it has run, though the machine is slow: what waits behind it is claimed along."""
-    monkeypatch.setattr(prefetch, "RUN_S", PATIENCE_S)
+    monkeypatch.setattr(prefetch, "TIME_SLICE_S", PATIENCE_S)
 
 
 @pytest.fixture

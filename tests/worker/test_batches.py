@@ -14,7 +14,7 @@ from django_delayq.worker.batches import Batch
 from django_delayq.worker.frames import Report
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import MOST_PER_HAND, Lease, PrefetchBuffer
+from django_delayq.worker.prefetch import MAX_PER_SLOT, Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 from django_delayq.worker.turns import MOST_BYTES, Turns
 from tests.worker.rig import Rig, make_handler
@@ -48,9 +48,9 @@ def begun(turns: Turns) -> tuple[PrefetchBuffer, Batch]:
     add(buffer, *range(200))
     batch = Batch(buffer, turns, 1)
     batch.fill(1_000)
-    assert len(batch.left) == MOST_PER_HAND
+    assert len(batch.left) == MAX_PER_SLOT
     batch.begin(monotonic(), lambda: None)
-    assert batch.told(batch.left).ring_at == MOST_PER_HAND // 4
+    assert batch.told(batch.left).ring_at == MAX_PER_SLOT // 4
     return buffer, batch
 
 
@@ -83,7 +83,7 @@ def test_a_child_is_not_told_the_history_and_its_answer_is_added_to_it(make_turn
     ]
 
 
-LOW = MOST_PER_HAND // 4 + 1
+LOW = MAX_PER_SLOT // 4 + 1
 """What is left when the child rings: one runs."""
 
 
@@ -93,12 +93,12 @@ def test_a_batch_is_filled_up_before_its_end(make_turns: MakeTurns) -> None:
     assert batch.refill() == []
     run_all_but(batch, LOW)
     more = batch.refill()
-    assert [lease.claimed.id for lease in more] == [f"{id}" for id in range(MOST_PER_HAND, MOST_PER_HAND * 2)]
-    assert len(batch.left) == LOW + MOST_PER_HAND
+    assert [lease.claimed.id for lease in more] == [f"{id}" for id in range(MAX_PER_SLOT, MAX_PER_SLOT * 2)]
+    assert len(batch.left) == LOW + MAX_PER_SLOT
     batch.told(more)
     assert batch.refill() == []
     run_all_but(batch, LOW)
-    assert len(batch.refill()) == MOST_PER_HAND
+    assert len(batch.refill()) == MAX_PER_SLOT
 
 
 def test_the_pace_of_a_batch_is_that_of_its_handlers_whatever_the_trips_take(make_turns: MakeTurns) -> None:
@@ -158,8 +158,8 @@ def test_what_is_given_back_is_told_from_what_was_added_meanwhile(make_turns: Ma
     waiting = len(buffer.leases)
     batch.refill()
     batch.note(Report(unstarted=unstarted))  # the child said so before it heard of more
-    assert len(batch.left) == 1 + MOST_PER_HAND
-    assert len(buffer.leases) == waiting - MOST_PER_HAND + len(unstarted)
+    assert len(batch.left) == 1 + MAX_PER_SLOT
+    assert len(buffer.leases) == waiting - MAX_PER_SLOT + len(unstarted)
     assert [lease.claimed.id for lease in buffer.leases][: len(unstarted)] == unstarted
     assert not {lease.claimed.id for lease in batch.left} & set(unstarted)
 

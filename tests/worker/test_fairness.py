@@ -2,9 +2,8 @@
 
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
@@ -17,11 +16,10 @@ from django_delayq.worker import loop, prefetch, upkeep, worker
 from django_delayq.worker.capacity import buffers_of
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.executors.base import Work
+from django_delayq.worker.executors.threads import in_thread
 from django_delayq.worker.options import Options
-from django_delayq.worker.prefetch import MOST_PER_HAND, Lease, PrefetchBuffer
-from django_delayq.worker.thread_runner import in_thread
-from django_delayq.worker.turns import one_by_one
+from django_delayq.worker.prefetch import MAX_PER_SLOT, Lease, PrefetchBuffer
+from django_delayq.worker.turns import Turns, Work
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 
@@ -35,40 +33,40 @@ def make_buffer(mean_s: float | None = None, *, concurrency: int = 4, at_most_on
 
 
 @pytest.mark.parametrize(
-    ("mean_s", "wanted"), [(None, 4), (1.0, 4), (0.020, 4), (0.010, 8), (0.001, 80), (1e-9, 4 * MOST_PER_HAND)]
+    ("mean_s", "wanted"), [(None, 4), (1.0, 4), (0.020, 4), (0.010, 8), (0.001, 80), (1e-9, 4 * MAX_PER_SLOT)]
 )
 def test_a_lane_wants_twenty_milliseconds_of_work_for_each_hand(mean_s: float | None, wanted: int) -> None:
-    assert make_buffer(mean_s).want(free=32, most=32) == wanted
+    assert make_buffer(mean_s).state(32).fetch_size(32) == wanted
 
 
 def test_a_lane_wants_no_more_than_there_are_hands_free() -> None:
-    assert make_buffer().want(free=3, most=3) == 3
-    assert make_buffer().want(free=0, most=0) == 0
+    assert make_buffer().state(3).fetch_size(3) == 3
+    assert make_buffer().state(0).fetch_size(0) == 0
 
 
 def test_nothing_is_heaped_up_behind_a_handler_that_stalls() -> None:
     buffer = make_buffer(0.001)
     buffer.active = buffer.concurrency
-    buffer.note_claim(filled=True, left=False, once=False)
-    assert buffer.want(free=28, most=28) == 0
+    buffer.note_claim(saturated=True)
+    assert buffer.state(28).fetch_size(28) == 0
     buffer.note_run(10, 0.01)
-    assert buffer.want(free=28, most=28) == 80
+    assert buffer.state(28).fetch_size(28) == 80
 
 
 def test_after_what_was_given_back_nothing_is_claimed_for_busy_hands_until_one_gets_on() -> None:
     buffer = make_buffer()
     buffer.active = 1
     buffer.note_run(100, 0.1)
-    assert buffer.want(0, most=4) > 0
+    assert buffer.state(0).fetch_size(4) > 0
     buffer.note_stall()
-    assert buffer.want(0, most=4) == 0
+    assert buffer.state(0).fetch_size(4) == 0
     buffer.note_run(1, 0.001)
-    assert buffer.want(0, most=4) > 0
+    assert buffer.state(0).fetch_size(4) > 0
 
 
 def test_what_is_given_back_since_no_hand_came_is_not_claimed_again_at_once(rig: Rig) -> None:
     worker = rig.make(make_handler(nothing))
-    (buffer,) = worker._hands[0].buffers
+    (buffer,) = worker._executors[0].buffers
     rig.send("a")
     rig.broker.advance(1)  # due times are rounded up
     (claimed,) = rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=15_000, worker="w").messages
@@ -77,48 +75,48 @@ def test_what_is_given_back_since_no_hand_came_is_not_claimed_again_at_once(rig:
     buffer.leases.append(Lease(claimed, buffer, now - 1, now + 60, 0))
     worker._dispatcher.release_unstarted()
     assert not buffer.leases
-    assert buffer.want(0, most=4) == 0
+    assert buffer.state(0).fetch_size(4) == 0
 
 
 def test_nothing_is_claimed_for_busy_hands_of_a_slow_handler() -> None:
     buffer = make_buffer(1.0)
     buffer.active = buffer.concurrency
-    buffer.note_claim(filled=True, left=False, once=False)
+    buffer.note_claim(saturated=True)
     buffer.note_run(1, 1.0)
-    assert buffer.want(free=28, most=28) == 0
+    assert buffer.state(28).fetch_size(28) == 0
 
 
 def test_a_slow_message_ends_the_prefetch_of_a_fast_handler() -> None:
     buffer = make_buffer(0.0001)
     buffer.note_run(1, 0.03)
-    assert buffer.want(free=32, most=32) == 4
+    assert buffer.state(32).fetch_size(32) == 4
 
 
 def test_at_most_once_is_claimed_one_for_each_free_hand() -> None:
     buffer = make_buffer(0.0001, at_most_once=True)
-    assert buffer.want(free=32, most=32) == 4
+    assert buffer.state(32).fetch_size(32) == 4
     buffer.active = 3
-    assert buffer.want(free=29, most=29) == 1
+    assert buffer.state(29).fetch_size(29) == 1
 
 
 def test_after_what_must_not_start_twice_nothing_is_claimed_ahead_until_a_claim_gives_none() -> None:
     buffer = make_buffer(0.0001)
-    buffer.note_claim(filled=True, left=False, once=True)
-    assert buffer.want(free=32, most=32) == 4
-    buffer.note_claim(filled=True, left=False, once=False)
-    assert buffer.want(free=32, most=32) == 4 * MOST_PER_HAND
+    buffer.note_claim(saturated=True, has_at_most_once=True)
+    assert buffer.state(32).fetch_size(32) == 4
+    buffer.note_claim(saturated=True)
+    assert buffer.state(32).fetch_size(32) == 4 * MAX_PER_SLOT
 
 
 def test_what_would_start_at_once_are_the_hands_that_nothing_waits_for() -> None:
     buffer = make_buffer(0.0001)
-    assert buffer.at_once(free=32) == 4
-    assert buffer.at_once(free=3) == 3
+    assert buffer.state(0).idle_slots(32) == 4
+    assert buffer.state(0).idle_slots(3) == 3
     buffer.active = 1
-    assert buffer.at_once(free=32) == 3
+    assert buffer.state(0).idle_slots(32) == 3
     buffer.leases.extend(make_leases(buffer, 2))
-    assert buffer.at_once(free=32) == 1
+    assert buffer.state(0).idle_slots(32) == 1
     buffer.leases.extend(make_leases(buffer, 50))
-    assert buffer.at_once(free=32) == 0
+    assert buffer.state(0).idle_slots(32) == 0
 
 
 def make_leases(buffer: PrefetchBuffer, count: int) -> list[Lease]:
@@ -128,7 +126,7 @@ def make_leases(buffer: PrefetchBuffer, count: int) -> list[Lease]:
 def test_a_handler_with_two_keys_has_one_lane_with_one_concurrency() -> None:
     handler = make_handler(nothing, "new", former_keys=("old",), concurrency=2)
     (buffer,) = buffers_of([handler, handler], ["a", "b"], Options())
-    assert buffer.sets == [("a", "new"), ("a", "old"), ("b", "new"), ("b", "old")]
+    assert buffer.subscriptions == [("a", "new"), ("a", "old"), ("b", "new"), ("b", "old")]
     assert buffer.concurrency == 2
 
 
@@ -223,7 +221,7 @@ class SlowToSettle(WatchedBroker):
 def test_a_backlog_of_another_key_takes_not_every_hand_from_what_must_not_start_twice(
     monkeypatch: pytest.MonkeyPatch, broker_class: type[WatchedBroker]
 ) -> None:
-    monkeypatch.setattr(prefetch, "RUN_S", 0)  # a handler is slow: each claim is for a hand that is free
+    monkeypatch.setattr(prefetch, "TIME_SLICE_S", 0)  # a handler is slow: each claim is for a hand that is free
     started: list[str] = []
     once = {"once-1", "once-2"}
     rig = Rig(broker_class=broker_class)
@@ -304,8 +302,20 @@ def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPa
 def test_the_hand_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "EVERY_S", 3_600)  # nothing else looks for suspects
 
-    def in_child(name: str, using: str, outcome: AttemptEvents, *rest: Any) -> AbstractContextManager[Work]:
-        return one_by_one(partial(in_thread, "default", outcome), rest[-1])
+    @contextmanager
+    def in_child(name: str, using: str, events: AttemptEvents, *rest: Any) -> Iterator[Work]:
+        turns: Turns = rest[-1]
+        with in_thread("default", events) as run:
+
+            def work(buffer: PrefetchBuffer) -> tuple[int, float]:
+                lease = turns.take(buffer)
+                if lease is None:
+                    return 0, 0.0
+                lease.started_at = monotonic()
+                turns.end(lease, run(lease), monotonic())
+                return 1, monotonic() - lease.started_at
+
+            yield work
 
     monkeypatch.setattr(worker, "in_child", in_child)
     ids = [f"{n}" for n in range(10)]

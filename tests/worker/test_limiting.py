@@ -231,10 +231,10 @@ def test_a_queue_keeps_no_hands_for_what_a_limit_does_not_let_start(rig: Rig) ->
     rig.send("a", "b", "c", key="hourly", queue="critical")
     worker = rig.start(*handlers, queues=served_queues("critical,bulk"), threads=1, max_threads=1)
     rig.broker.until(lambda: rig.broker.acquires >= 2)
-    closed = next(buffer for buffer in worker._hands[0].buffers if buffer.handler.key == "hourly")
     rig.send("other", key="other", queue="bulk")
     rig.until_gone("other")
-    rig.broker.until(lambda: not closed.backlog)
+    assert worker._dispatcher._is_closed(("critical", "hourly"))
+    rig.broker.until(lambda: ("critical", "hourly") not in worker._dispatcher._due)
 
 
 def test_while_limits_cannot_be_asked_for_their_keys_wait_and_others_run() -> None:

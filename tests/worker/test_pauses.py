@@ -10,11 +10,12 @@ import pytest
 from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import ClaimRequest, Claims, Pause
 from django_delayq.core.message import State
-from django_delayq.worker import dispatcher, pauses, upkeep
+from django_delayq.worker import pauses, upkeep
 from django_delayq.worker.drain import summary
+from django_delayq.worker.events import UnstartedEvents
+from django_delayq.worker.executors.base import Executor
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.queues import served_queues
-from django_delayq.worker.unstarted_events import UnstartedEvents
 from tests.worker.processes import Site
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
@@ -68,7 +69,7 @@ def test_what_runs_ends_and_what_was_not_started_is_given_back(
             started.set()
             gate.wait(PATIENCE_S)
 
-    monkeypatch.setattr(dispatcher, "take_unstarted", lambda *_: [])  # would give it back a second later
+    monkeypatch.setattr(Executor, "release_unstarted", lambda *_: None)  # would give it back a second later
     rig.send(*(f"fast-{n:02}" for n in range(20)))
     rig.start(make_handler(handler), threads=1)
     rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 20)

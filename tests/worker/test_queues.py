@@ -18,7 +18,7 @@ from django_delayq.brokers.redis.claims import MOST
 from django_delayq.conf import Alias, get_alias
 from django_delayq.worker import upkeep
 from django_delayq.worker.options import Options
-from django_delayq.worker.prefetch import RUN_S
+from django_delayq.worker.prefetch import TIME_SLICE_S
 from django_delayq.worker.queues import ServedQueue, claim_order, served_queues
 from django_delayq.worker.worker import Worker
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
@@ -126,7 +126,7 @@ def drained(rig: Rig, queues: str, *handlers: Handler[Any, Any], **options: Any)
 
 def slow_then_noted(got: list[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[Message[Any]], None]:
     """A handler of whose messages none is claimed ahead."""
-    monkeypatch.setattr("django_delayq.worker.prefetch.MOST_PER_HAND", 1)
+    monkeypatch.setattr("django_delayq.worker.prefetch.MAX_PER_SLOT", 1)
     return noting(got)
 
 
@@ -219,7 +219,9 @@ def test_who_wants_little_is_claimed_for_first() -> None:
 def test_who_was_given_something_last_is_claimed_for_last() -> None:
     broker = (rig := Rig(broker_class=RecordingBroker)).broker
     assert isinstance(broker, RecordingBroker)
-    slow = make_handler(lambda message: time.sleep(2 * RUN_S), "a", concurrency=1)  # else it wants many, and is last
+    slow = make_handler(
+        lambda message: time.sleep(2 * TIME_SLICE_S), "a", concurrency=1
+    )  # else it wants many, and is last
     rig.start(slow, make_handler(noting([]), "b", concurrency=9), make_handler(noting([]), "c", concurrency=5))
     broker.until(lambda: broker.keys and broker.keys[-1] == ["a", "c", "b"])
     rig.send("1", key="a")

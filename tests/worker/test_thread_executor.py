@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.turns import one_by_one
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 
@@ -44,13 +42,19 @@ def fill(buffer: PrefetchBuffer) -> None:
     buffer.leases.append(Lease(Claimed(buffer.handler.key, 1, 0, None, b""), buffer, 0.0, float("inf"), 0.0))
 
 
+def fetch_size(executor: ThreadExecutor, buffer: PrefetchBuffer) -> int:
+    """How many messages a claim asks for it now."""
+    sizes = {each.key: each.fetch_size(executor.slots) for each in executor.state().buffers}
+    return sizes[buffer.handler.key]
+
+
 def hands_of(
     rig: Rig, buffers: list[PrefetchBuffer], make_run: Callable[[], AbstractContextManager[Run]], most: int = 32
 ) -> tuple[ThreadExecutor, WaitingTold]:
     outage_log = OutageLog()
     leases = Leases(rig.broker, 15_000, outage_log)
     settler = Settler(rig.broker, leases, outage_log)
-    hands = ThreadExecutor(buffers, most, partial(one_by_one, make_run), leases, settler, lambda: None)
+    hands = ThreadExecutor(buffers, most, make_run, leases, settler, lambda: None)
     hands._changed = told = WaitingTold()
     return hands, told
 
@@ -89,15 +93,15 @@ def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: t
 
     buffer = make_buffer("k", concurrency=3)
     hands, told = hands_of(rig, [buffer], lambda: nullcontext(run))
-    assert hands.free == 32
+    assert hands.idle == 32
     with told:
         for _ in range(3):
             fill(buffer)
         hands.offer(buffer)
-        free = [hands.free]  # one hand was called, and none is in the lane
+        free = [hands.idle]  # one hand was called, and none is in the lane
     for _ in range(3):
         assert started.acquire(timeout=PATIENCE_S)
-        free.append(hands.free)
+        free.append(hands.idle)
     assert max(free) == 29  # fewer for a moment: a hand that has just begun is not yet in the lane that called it
     assert free[-1] == 29
     gate.set()
@@ -110,9 +114,9 @@ def test_a_hand_on_its_way_has_its_message_and_one_beside_it_is_for_the_next_of_
     with told:  # the hand that is called gets nowhere
         fill(first)
         hands.offer(first)
-        assert (hands.want(first, hands.most), hands.want(later, hands.most)) == (1, 1)
+        assert (fetch_size(hands, first), fetch_size(hands, later)) == (1, 1)
         fill(first)
-        assert (hands.want(first, hands.most), hands.want(later, hands.most)) == (0, 0)
+        assert (fetch_size(hands, first), fetch_size(hands, later)) == (0, 0)
     hands.close(PATIENCE_S)
 
 
@@ -125,7 +129,7 @@ def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig:
             ended.set()
         elif not gate.is_set() and not ended.is_set():
             fill(fast)  # its backlog has no end
-            if not other.leases and hands.want(other, hands.most):
+            if not other.leases and fetch_size(hands, other):
                 fill(other)
                 hands.offer(other)
         return None
@@ -143,9 +147,9 @@ def test_a_hand_on_its_way_to_a_fast_lane_comes_round_to_another(rig: Rig) -> No
     hands, told = hands_of(rig, [fast, other], lambda: nullcontext(lambda lease: None), most=1)
     with told:  # the hand that is called gets nowhere
         fill(fast)
-        fast.note_claim(filled=True, left=True, once=False)
+        fast.note_claim(saturated=True, left=True)
         hands.offer(fast)
-        assert hands.want(other, hands.most) == 1
+        assert fetch_size(hands, other) == 1
     hands.close(PATIENCE_S)
 
 
@@ -154,12 +158,12 @@ def test_a_hand_that_frees_counts_as_free_when_it_calls_for_a_lane_that_found_no
     wanted: list[int] = []
 
     def run(lease: Lease) -> Transition | None:
-        assert hands.want(other, hands.most) == 0  # this hand is the only one
-        left.unmet = False  # a claim has found nothing more of its own lane
+        assert fetch_size(hands, other) == 0  # this hand is the only one
+        left.more_available = False  # a claim has found nothing more of its own lane
         return None
 
     hands, told = hands_of(rig, [left, other], lambda: nullcontext(run), most=1)
-    hands._wake = lambda: wanted.append(hands.want(other, hands.most))
+    hands._wake = lambda: wanted.append(fetch_size(hands, other))
     fill(left)
     hands.offer(left)
     assert told.waiting.acquire(timeout=PATIENCE_S)
@@ -177,12 +181,12 @@ def test_nothing_is_claimed_behind_a_hand_that_stalls(rig: Rig, gate: threading.
         return None
 
     slow.note_run(100, 0.1)  # it was fast so far
-    slow.note_claim(filled=True, left=True, once=False)
+    slow.note_claim(saturated=True, left=True)
     hands, _ = hands_of(rig, [slow, other], lambda: nullcontext(run), most=1)
     fill(slow)
     hands.offer(slow)
     assert started.wait(PATIENCE_S)
-    assert hands.want(other, hands.most) == 0
+    assert fetch_size(hands, other) == 0
     gate.set()
     hands.close(PATIENCE_S)
 
@@ -215,7 +219,7 @@ def test_a_thread_that_cannot_start_ends_no_hand_and_no_lane(
 
     def start_or_fail(thread: threading.Thread) -> None:
         nonlocal starts
-        if thread.name.startswith("delayq-hand"):
+        if thread.name.startswith("delayq-slot"):
             starts += 1
             if starts == failing:
                 raise RuntimeError("can't start new thread")
@@ -243,7 +247,7 @@ class Unwakable(WatchedBroker):
         return super().wait(timeout)
 
     def wake(self) -> None:
-        if threading.current_thread().name.startswith("delayq-hand"):
+        if threading.current_thread().name.startswith("delayq-slot"):
             raise BrokerUnavailable("can't be woken")
         super().wake()
 

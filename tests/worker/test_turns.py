@@ -6,7 +6,7 @@ from django_delayq.brokers.base import Claimed, Header
 from django_delayq.core.limits import Limits
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import MOST_PER_HAND, Lease, PrefetchBuffer
+from django_delayq.worker.prefetch import MAX_PER_SLOT, Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 from django_delayq.worker.turns import MOST_BYTES, Turns
 from tests.worker.rig import Rig, make_handler
@@ -44,13 +44,13 @@ def add(buffer: PrefetchBuffer, id: str, *, size: int = 0, once: bool = False, h
 
 
 def take(turns: Turns, buffer: PrefetchBuffer) -> list[str]:
-    return [lease.claimed.id for lease in turns.take_batch(buffer, MOST_PER_HAND)]
+    return [lease.claimed.id for lease in turns.take_batch(buffer, MAX_PER_SLOT)]
 
 
 @pytest.mark.parametrize(
     ("buffer", "hands", "share"),
     [
-        (make_buffer(100), 1, MOST_PER_HAND),
+        (make_buffer(100), 1, MAX_PER_SLOT),
         (make_buffer(5), 1, 5),
         (make_buffer(0), 1, 0),
         (make_buffer(100, mean_s=0.005), 1, 4),
@@ -66,7 +66,7 @@ def take(turns: Turns, buffer: PrefetchBuffer) -> list[str]:
 def test_a_hand_takes_its_share_of_what_waits_and_no_more_than_a_moments_work(
     buffer: PrefetchBuffer, hands: int, share: int
 ) -> None:
-    assert buffer.share(hands) == share
+    assert buffer.fair_share(hands) == share
 
 
 def test_what_must_not_start_twice_is_taken_alone(turns: Turns) -> None:

@@ -20,12 +20,13 @@ from django_delayq.worker.connections import (
     close_stale_connections,
     health_checks_are_on,
 )
-from django_delayq.worker.cut_short import cut_short
 from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.executors.base import Executor, interrupted_settlement
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.left_open import SyncThread
 from django_delayq.worker.log_exceptions import guarded
-from django_delayq.worker.prefetch import RUN_S, Lease, PrefetchBuffer
+from django_delayq.worker.plan import ExecutorState
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 
 CONCURRENCY = 100
@@ -34,22 +35,19 @@ GRACE_S = 5.0
 """How long a cancelled handler may take to end before its lease is given up."""
 
 
-class AsyncioExecutor:
-    """Runs the messages of all its lanes as tasks; a time-out or a lost lease cancels the task."""
+class AsyncioExecutor(Executor):
+    """Runs the messages of all its buffers as tasks; a time-out or a lost lease cancels the task."""
 
     def __init__(
         self,
         buffers: Sequence[PrefetchBuffer],
         leases: Leases,
         settler: Settler,
-        outcome: AttemptEvents,
+        events: AttemptEvents,
         wake: Callable[[], None],
     ) -> None:
-        self.buffers = buffers
-        self._leases = leases
-        self._settler = settler
-        self._outcome = outcome
-        self._wake = wake
+        super().__init__(buffers, leases, settler, wake)
+        self._events = events
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -60,36 +58,31 @@ class AsyncioExecutor:
         self._sync_thread = SyncThread()
 
     @property
+    def slots(self) -> int:
+        return sum(buffer.concurrency for buffer in self.buffers)  # no buffer takes anything from another
+
+    @property
     def running(self) -> int:
-        """Return how many messages run."""
         return sum(buffer.active for buffer in self.buffers)
 
     @property
-    def most(self) -> int:
-        """Return how many messages run at most: no lane takes anything from another."""
-        return sum(buffer.concurrency for buffer in self.buffers)
+    def idle(self) -> int:
+        return BATCH  # only the concurrency of its handler limits a message
 
-    @property
-    def free(self) -> int:
-        """Return more tasks than a claim gives: only the concurrency of its lane limits a message."""
-        return BATCH
-
-    def want(self, buffer: PrefetchBuffer, most: int) -> int:
-        """Return how many messages to claim now for a lane, which may have at most `most` tasks."""
-        buffer.unmet = True  # until the claim has answered: a task that ends meanwhile asks for another
-        return buffer.want(BATCH, most)
+    def state(self) -> ExecutorState:
+        for buffer in self.buffers:
+            buffer.more_available = True
+        return ExecutorState(self.slots, self.idle, [buffer.state(BATCH) for buffer in self.buffers])
 
     def offer(self, buffer: PrefetchBuffer) -> None:
-        """Start the leases that were put into a lane."""
         if self._loop is None:
             self._loop = self._start_loop()
         if self._loop is not None:  # else what is not started is given back within a second
             self._loop.call_soon_threadsafe(self._fill, self._loop, buffer)
 
     def close(self, timeout: float) -> None:
-        """End the event loop."""
         if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._end, self._loop)
+            self._loop.call_soon_threadsafe(self._stop, self._loop)
             self._thread.join(timeout)
 
     def _start_loop(self) -> asyncio.AbstractEventLoop | None:
@@ -107,17 +100,7 @@ class AsyncioExecutor:
         return loop
 
     def _fill(self, loop: asyncio.AbstractEventLoop, buffer: PrefetchBuffer) -> None:
-        while buffer.active < buffer.concurrency:
-            try:
-                lease = buffer.leases.popleft()
-            except IndexError:
-                return
-            if buffer.waiting <= buffer.low:
-                buffer.low = -1
-                self._wake()
-            if not lease.is_held():
-                self._settler.release([lease])  # another worker's by now, unless none could ask
-                continue
+        while buffer.active < buffer.concurrency and (lease := self._next(buffer)) is not None:
             buffer.active += 1
             task = loop.create_task(self._run(loop, buffer, lease))
             self._tasks.add(task)
@@ -127,13 +110,9 @@ class AsyncioExecutor:
         lease.started_at = monotonic()
         try:
             transition = await self._attempt(loop, lease)
-            seconds = monotonic() - lease.started_at
-            buffer.note_run(1, seconds)
-            lease.ended = True
-            if transition is None:
-                self._leases.remove([lease])
-            else:
-                self._settler.add(lease, transition, urgent=seconds >= RUN_S)
+            ended_at = monotonic()
+            buffer.note_run(1, ended_at - lease.started_at)
+            self._end(lease, transition, ended_at)
         except BaseException:  # what a handler raises is caught where it runs; this is for the code around it
             logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
             self._leases.remove([lease])
@@ -141,7 +120,7 @@ class AsyncioExecutor:
             lease.ended = True
             buffer.active -= 1
             self._fill(loop, buffer)
-            if buffer.unmet:
+            if buffer.more_available:
                 self._wake()
 
     async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Transition | None:
@@ -149,16 +128,16 @@ class AsyncioExecutor:
         claimed, handler = lease.claimed, lease.buffer.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.tell_held)
         if not isinstance(begun, Message):
-            await self._outcome.aended(lease, begun, None, None)
+            await self._events.aended(lease, begun, None, None)
             return begun
         await self._check_connections(after_s=self._check_every_s)
-        await self._outcome.abegun(lease, begun)
+        await self._events.abegun(lease, begun)
         exception = await self._run_limited(loop, lease, begun)
         # A handler that ignores being stopped does end. Its end is refused where another worker took the message.
         if lease.abandoned and (not lease.lost or isinstance(exception, asyncio.CancelledError | LeaseLost)):
-            return cut_short(lease, "its handler was cancelled")
+            return interrupted_settlement(lease, "its handler was cancelled")
         transition = attempt.after(claimed, handler, exception, begun.started_ms, lease.now_ms())
-        await self._outcome.aended(lease, transition, begun, exception)
+        await self._events.aended(lease, transition, begun, exception)
         if exception is not None:
             await sync_to_async(guarded)(partial(close_read_only_connections, exception))
             await self._check_connections(after_s=0)
@@ -207,7 +186,7 @@ class AsyncioExecutor:
         guarded(self._sync_thread.end_left_open)
         guarded(close_stale_connections)
 
-    def _end(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
         self._closed = True
         loop.stop()
 

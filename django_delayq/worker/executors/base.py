@@ -1,43 +1,171 @@
-"""The protocol of the hands that run handlers: threads, tasks of an event loop, child processes."""
+"""The part that all executors share: each owns the prefetch buffers of its handlers, and alone writes them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from contextlib import suppress
+from time import monotonic
 
 from django_delayq.brokers.base import Transition
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.core import transitions
+from django_delayq.core.retry import is_at_most_once
+from django_delayq.core.transitions import Span
+from django_delayq.support.logging import logger
+from django_delayq.worker import attempt
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.plan import ExecutorState
+from django_delayq.worker.prefetch import TIME_SLICE_S, Lease, PrefetchBuffer
+from django_delayq.worker.settler import Settler
 
 Run = Callable[[Lease], Transition | None]
 """Runs one message and says how its lease ends; None leaves the lease to lapse."""
 
-Work = Callable[[PrefetchBuffer], tuple[int, float]]
-"""A hand's turn in a lane: takes leases, runs their messages, ends them. Returns how many, and how long they ran."""
 
+class Executor(ABC):
+    """The slots that run the messages of some handlers, and the buffers in which these wait.
 
-class Executor(Protocol):
-    """The hands that run the messages of some lanes."""
+    `wake` ends the loop's sleep: there is something to claim for a slot.
+    """
 
-    buffers: Sequence[PrefetchBuffer]
+    def __init__(
+        self, buffers: Sequence[PrefetchBuffer], leases: Leases, settler: Settler, wake: Callable[[], None]
+    ) -> None:
+        self.buffers = buffers
+        self._leases = leases
+        self._settler = settler
+        self._wake = wake
 
     @property
+    @abstractmethod
+    def slots(self) -> int:
+        """Return how many messages run at once at most."""
+
+    @property
+    @abstractmethod
     def running(self) -> int:
-        """Return how many messages run, or threads are in a lane."""
+        """Return how many messages run, or threads work for a buffer."""
 
     @property
-    def most(self) -> int:
-        """Return how many hands there are, including those not started."""
+    @abstractmethod
+    def idle(self) -> int:
+        """Return how many slots have no message waiting for them: as many more would start at once."""
 
-    @property
-    def free(self) -> int:
-        """Return how many hands have no message waiting for them: as many more would start at once."""
+    @abstractmethod
+    def state(self) -> ExecutorState:
+        """Return the state to plan a claim by. Until the claim is noted, a slot that frees asks for another."""
 
-    def want(self, buffer: PrefetchBuffer, most: int) -> int:
-        """Return how many messages to claim now for a lane, which may have at most `most` hands."""
-
+    @abstractmethod
     def offer(self, buffer: PrefetchBuffer) -> None:
-        """Tell the hands that leases were put into a lane."""
+        """Let slots come to a buffer in which leases wait."""
 
+    @abstractmethod
     def close(self, timeout: float) -> None:
-        """End every hand as soon as it is idle; the idle ones have `timeout` seconds for it.
+        """End every thread as soon as it is idle; the idle ones have `timeout` seconds for it.
 
         A process must not exit beside them: what a library does then, such as closing a connection, may crash it.
         """
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a message waits or runs here."""
+        return any(buffer.leases or buffer.active for buffer in self.buffers)
+
+    @property
+    def has_run(self) -> bool:
+        """Return whether a message has ended."""
+        return any(buffer.ended for buffer in self.buffers)
+
+    def add(self, buffer: PrefetchBuffer, leases: Sequence[Lease]) -> None:
+        """Put leases into a buffer, and let slots come to it."""
+        if leases:
+            buffer.added_at = monotonic()
+            buffer.leases.extend(leases)
+            self.offer(buffer)
+
+    def note_claim(
+        self, buffer: PrefetchBuffer, *, saturated: bool = False, left: bool = False, has_at_most_once: bool = False
+    ) -> None:
+        """Note what a claim gave and left behind, as `PrefetchBuffer.note_claim` says."""
+        buffer.note_claim(saturated=saturated, left=left, has_at_most_once=has_at_most_once)
+
+    def release_unstarted(self, claimed_before: float) -> None:
+        """Give back the leases that were claimed before then and that no slot has started."""
+        unstarted = [lease for buffer in self.buffers for lease in _take_unstarted(buffer, claimed_before)]
+        if unstarted:
+            self._settler.release(unstarted)
+            for buffer in self.buffers:
+                buffer.note_stall()
+
+    def release_paused(self, is_paused: Callable[[str, str], bool]) -> None:
+        """Give back the leases of paused queues and keys that no slot has started."""
+        for buffer in self.buffers:
+            for lease in list(buffer.leases):
+                header = lease.claimed.header
+                if header is not None and is_paused(header.queue, header.key):
+                    with suppress(ValueError):  # a slot was faster
+                        buffer.leases.remove(lease)
+                        self._settler.release([lease])
+
+    def _next(self, buffer: PrefetchBuffer) -> Lease | None:
+        """Return the next lease of a buffer, None where nothing waits. Give back those that may not start any more.
+
+        It costs each message little: no future, no lock, no hop; `deque.popleft` and `append` are atomic.
+        """
+        leases = buffer.leases
+        while leases:
+            try:
+                lease = leases.popleft()
+            except IndexError:  # another slot was faster
+                break
+            if len(leases) <= buffer.refill_at:
+                buffer.refill_at = -1
+                self._wake()
+            if not lease.lost and lease.held_until > monotonic():
+                return lease
+            self._settler.release([lease])  # another worker's by now, unless none could ask
+        return None
+
+    def _end(self, lease: Lease, transition: Transition | None, ended_at: float) -> None:
+        """Settle a lease by its transition; None leaves it to lapse."""
+        lease.ended = True
+        if transition is None:
+            self._leases.remove([lease])
+        else:
+            self._settler.add(lease, transition, urgent=ended_at - lease.started_at >= TIME_SLICE_S)
+
+
+def interrupted_settlement(lease: Lease, what: str) -> Transition | None:
+    """Return the end of a lease whose handler was stopped, or told to stop, because it is not held any more.
+
+    If nobody took the message meanwhile, it runs again soon, and nothing is counted. None where another worker took it,
+    and where it must not start twice: then it lapses, and maintenance buries it.
+    """
+    claimed, handler = lease.claimed, lease.buffer.handler
+    logger.warning(
+        "Message %r (%s): %s, and %s.",
+        claimed.id, handler.key, _why(lease), what,
+        extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
+    )  # fmt: skip
+    if lease.lost or is_at_most_once(claimed.header, handler):
+        return None
+    policy = attempt.policy_of(claimed, handler)
+    return transitions.interrupt(claimed, policy, Span(lease.ms_of(lease.started_at)))
+
+
+def _why(lease: Lease) -> str:
+    if lease.interrupted:
+        return "its worker stops"
+    return "its lease was lost" if lease.lost else "its lease could not be renewed in time"
+
+
+def _take_unstarted(buffer: PrefetchBuffer, claimed_before: float) -> list[Lease]:
+    taken = []
+    while buffer.leases:
+        try:
+            lease = buffer.leases.popleft()
+        except IndexError:  # a slot was faster
+            break
+        if lease.claimed_at >= claimed_before:
+            buffer.leases.appendleft(lease)
+            break
+        taken.append(lease)
+    return taken

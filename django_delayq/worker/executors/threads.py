@@ -1,90 +1,94 @@
-"""Threads for sync handlers: each takes a lane, works through some of its leases, and comes back for the next."""
+"""Threads for sync handlers: each takes a buffer, works through some of its leases, and comes back for the next."""
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from time import monotonic
 
+from django.db import connections
+
+from django_delayq.brokers.base import Transition
+from django_delayq.core.message import Message
 from django_delayq.support.logging import logger
-from django_delayq.worker.executors.base import Work
+from django_delayq.worker import attempt
+from django_delayq.worker.connections import (
+    close_read_only_connections,
+    close_stale_connections,
+    health_checks_are_on,
+)
+from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.executors.base import Executor, Run, interrupted_settlement
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.prefetch import PrefetchBuffer
+from django_delayq.worker.log_exceptions import guarded
+from django_delayq.worker.plan import ExecutorState
+from django_delayq.worker.prefetch import TIME_SLICE_S, Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.turns import Turns
+
+CHECK_EVERY_S = 1.0
+"""A look at the connections costs as much as a small handler; each thread takes one this often, and after a failure."""
 
 
-class ThreadExecutor:
-    """At most `most` threads for all lanes, started when they are needed, round robin over lanes that have work.
+class ThreadExecutor(Executor):
+    """At most `slots` threads for all buffers, started when they are needed, round robin over buffers with leases.
 
-    `make_work` gives each thread its own way to work in a lane: in the thread itself, or in a child process of its own.
+    `make_run` gives each thread its own way to run a message: in the thread itself, or in a process beside it.
     """
 
     def __init__(
         self,
         buffers: Sequence[PrefetchBuffer],
-        most: int,
-        make_work: Callable[[Turns], AbstractContextManager[Work]],
+        slots: int,
+        make_run: Callable[[], AbstractContextManager[Run]],
         leases: Leases,
         settler: Settler,
         wake: Callable[[], None],
     ) -> None:
-        self.buffers = buffers
-        self.most = most
-        """How many hands there are, including those not started."""
-        self._make_work = make_work
-        self._turns = Turns(leases, settler, wake, self.offer, self._may_stay)
-        self._wake = wake
+        super().__init__(buffers, leases, settler, wake)
+        self._slots = slots
+        self._make_run = make_run
         self._changed = threading.Condition()
         self._ready: deque[PrefetchBuffer] = deque()
         self._threads: list[threading.Thread] = []
-        self._idle = 0  # hands that wait and were not called
-        self._called = 0  # hands on their way to a lane
+        self._idle = 0  # threads that wait and were not called
+        self._called = 0  # threads on their way to a buffer
         self._closed = False
 
     @property
+    def slots(self) -> int:
+        return self._slots
+
+    @property
     def running(self) -> int:
-        """Return how many hands are in a lane."""
         return len(self._threads) - self._idle
 
     @property
-    def free(self) -> int:
-        """Return how many hands, including those not started, have no message waiting for them."""
+    def idle(self) -> int:
         with self._changed:
-            return self.most - self.running - max(sum(map(_awaited_hands, self._ready)) - self._called, 0)
+            return self._idle_slots(sum(map(_awaited_slots, self._ready)))
 
-    def want(self, buffer: PrefetchBuffer, most: int) -> int:
-        """Return how many messages to claim now for a lane, which may have at most `most` hands."""
+    def state(self) -> ExecutorState:
         with self._changed:
-            buffer.unmet = True  # until the claim has answered: a hand that frees meanwhile asks for another
-            for_others = sum(_awaited_hands(other) for other in self._ready if other is not buffer)
-            free = self.most - self.running + self._called - for_others  # and those on their way to what waits in it
-            return buffer.want(max(free, 0) or self._turn_of(buffer), most)
-
-    def _turn_of(self, buffer: PrefetchBuffer) -> int:
-        """Return 1 for a lane that has nothing, though all hands are busy, if one comes to it in a moment; else 0.
-
-        Without this, a lane whose hands always find more would keep them until its backlog is gone.
-        """
-        return int(not buffer.active and not buffer.leases and any(map(self._gets_on, self.buffers)))
-
-    def _gets_on(self, buffer: PrefetchBuffer) -> bool:
-        """Return whether a hand leaves a lane in a moment: it moves, or is still on its way to newly claimed leases."""
-        if buffer.active:
-            return buffer.moves
-        return self._called > 0 and buffer in self._ready and buffer.per_hand > 1
+            awaited = {buffer: _awaited_slots(buffer) for buffer in self._ready}
+            all_awaited = sum(awaited.values())
+            free = self._slots - self.running + self._called - all_awaited  # and those on their way to what waits
+            may_free = any(map(self._frees_soon, self.buffers))
+            states = []
+            for buffer in self.buffers:
+                buffer.more_available = True
+                available = max(free + awaited.get(buffer, 0), 0)
+                # Without this, a buffer whose slots always find more would keep them until its backlog is gone.
+                if not available and may_free and not buffer.active and not buffer.leases:
+                    available = 1
+                states.append(buffer.state(available))
+            return ExecutorState(self._slots, self._idle_slots(all_awaited), states)
 
     def offer(self, buffer: PrefetchBuffer) -> None:
-        """Call hands to a lane into which leases were put."""
         with self._changed:
             self._line_up(buffer)
 
-    def stop(self) -> None:
-        """Start no more leases that a hand took and puts back."""
-        self._turns.stop()
-
     def close(self, timeout: float) -> None:
-        """End each thread as soon as it is idle. They have `timeout` seconds, in all, to close their connections."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -92,31 +96,36 @@ class ThreadExecutor:
         for thread in self._threads:
             thread.join(max(until - monotonic(), 0))
 
-    def _may_stay(self, buffer: PrefetchBuffer) -> bool:
-        with self._changed:
-            return all(ready is buffer for ready in self._ready)
+    def _idle_slots(self, awaited: int) -> int:
+        return self._slots - self.running - max(awaited - self._called, 0)
+
+    def _frees_soon(self, buffer: PrefetchBuffer) -> bool:
+        """Return whether a slot leaves a buffer in a moment: it drains, or one is on its way to what was just added."""
+        if buffer.active:
+            return buffer.is_draining
+        return self._called > 0 and buffer in self._ready and buffer.prefetch_per_slot > 1
 
     def _line_up(self, buffer: PrefetchBuffer) -> None:
         if buffer.leases and buffer.active < buffer.concurrency:
             if buffer not in self._ready:
                 self._ready.append(buffer)
-            self._call_hands()
+            self._call_threads()
 
-    def _call_hands(self) -> None:
-        """Call a hand for each lane that is ready, as far as there are hands."""
+    def _call_threads(self) -> None:
+        """Call a thread for each buffer that is ready, as far as there are threads."""
         while self._called < len(self._ready) and not self._closed:
             if self._idle:
                 self._idle -= 1
                 self._changed.notify()
-            elif len(self._threads) >= self.most or not self._start_hand():
+            elif len(self._threads) >= self._slots or not self._start_thread():
                 return
             self._called += 1
 
-    def _start_hand(self) -> bool:
-        thread = threading.Thread(target=self._serve, name=f"delayq-hand-{len(self._threads) + 1}", daemon=True)
+    def _start_thread(self) -> bool:
+        thread = threading.Thread(target=self._serve, name=f"delayq-slot-{len(self._threads) + 1}", daemon=True)
         try:
             thread.start()
-        except (RuntimeError, MemoryError) as error:  # tried again at the next offer; meanwhile a hand may free
+        except (RuntimeError, MemoryError) as error:  # tried again at the next offer; meanwhile a slot may free
             logger.error("A thread can't start (%s); trying again. Lower --max-threads or raise the limit.", error)
             return False
         self._threads.append(thread)
@@ -125,39 +134,100 @@ class ThreadExecutor:
     def _serve(self) -> None:
         with self._changed:
             self._called -= 1
-        with self._make_work(self._turns) as work:
-            buffer = self._take_lane()
+        with self._make_run() as run:
+            buffer = self._take_buffer()
             while buffer is not None:
-                buffer = self._leave(buffer, *work(buffer))
+                buffer = self._leave(buffer, *self._work(buffer, run))
 
-    def _take_lane(self) -> PrefetchBuffer | None:
+    def _take_buffer(self) -> PrefetchBuffer | None:
         with self._changed:
             while not self._closed:
                 while self._ready:
                     buffer = self._ready.popleft()
                     if buffer.leases and buffer.active < buffer.concurrency:
                         buffer.active += 1
-                        self._line_up(buffer)  # calls the next hand, if there is more than one can do
+                        self._line_up(buffer)  # calls the next thread, if there is more than one can do
                         return buffer
                 self._idle += 1
-                if any(buffer.unmet and buffer.active < buffer.concurrency for buffer in self.buffers):
-                    self._wake()  # not before it counts as free: then it would be claimed for as if it were not
+                if any(buffer.more_available and buffer.active < buffer.concurrency for buffer in self.buffers):
+                    self._wake()  # not before it counts as idle: then it would be claimed for as if it were not
                 self._changed.wait()
-                self._called -= 1  # the caller of a hand has stopped counting it as idle
+                self._called -= 1  # the caller of a thread has stopped counting it as idle
             return None
 
+    def _work(self, buffer: PrefetchBuffer, run: Run) -> tuple[int, float]:
+        """Run messages of a buffer for a time slice. Return how many, and how long they took."""
+        now = started_at = monotonic()
+        until = now + TIME_SLICE_S
+        count = 0
+        while now < until and (lease := self._next(buffer)) is not None:
+            lease.started_at = now
+            transition = _run_guarded(run, lease)
+            now = monotonic()
+            self._end(lease, transition, now)
+            count += 1
+        return count, now - started_at
+
     def _leave(self, buffer: PrefetchBuffer, count: int, seconds: float) -> PrefetchBuffer | None:
-        """Leave a lane, and return the next."""
+        """Leave a buffer, and return the next."""
         with self._changed:
             buffer.active -= 1
             if count:
                 buffer.note_run(count, seconds)
             self._line_up(buffer)
-            if buffer.unmet and self._ready:
+            if buffer.more_available and self._ready:
                 self._wake()
-            return self._take_lane()
+            return self._take_buffer()
 
 
-def _awaited_hands(buffer: PrefetchBuffer) -> int:
-    """Return how many hands the leases that wait in a lane can use."""
+@contextmanager
+def in_thread(database: str, events: AttemptEvents) -> Iterator[Run]:
+    """Yield a way to run messages for one thread; close the thread's database connections at the end."""
+    try:
+        yield ThreadRunner(database, events).run
+    finally:
+        connections.close_all()
+
+
+class ThreadRunner:
+    """Runs messages in its caller's thread."""
+
+    def __init__(self, database: str, events: AttemptEvents) -> None:
+        self._database = database
+        self._events = events
+        self._check_every_s = 0.0 if health_checks_are_on() else CHECK_EVERY_S
+        self._check_at = 0.0
+
+    def run(self, lease: Lease) -> Transition | None:
+        """Run one message, and return how its lease ends. None lets it lapse: its handler was told that it was lost."""
+        if lease.started_at >= self._check_at:
+            self._check_at = lease.started_at + self._check_every_s
+            guarded(close_stale_connections)
+        claimed, handler = lease.claimed, lease.buffer.handler
+        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.tell_held)
+        if not isinstance(begun, Message):
+            self._events.ended(lease, begun, None, None)
+            return begun
+        self._events.begun(lease, begun)
+        exception = attempt.run_sync(claimed, handler, begun, self._database)
+        transition = attempt.after(claimed, handler, exception, begun.started_ms, lease.now_ms())
+        if lease.abandoned and not lease.lost and not transition.is_written:
+            return interrupted_settlement(lease, "its handler was told so")
+        self._events.ended(lease, transition, begun, exception)
+        if exception is not None:
+            self._check_at = 0.0  # before the next message: it may have been the connection
+            guarded(partial(close_read_only_connections, exception))
+        return transition
+
+
+def _run_guarded(run: Run, lease: Lease) -> Transition | None:
+    try:
+        return run(lease)
+    except BaseException:  # what a handler raises is caught where it runs; this is for the code around it
+        logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
+        return None
+
+
+def _awaited_slots(buffer: PrefetchBuffer) -> int:
+    """Return how many slots the leases that wait in a buffer can use."""
     return min(len(buffer.leases), buffer.concurrency - buffer.active)
