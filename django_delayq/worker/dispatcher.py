@@ -1,6 +1,6 @@
 """Claim what the executors have slots for, in one call a turn, and distribute the leases."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from time import monotonic
@@ -18,6 +18,8 @@ from django_delayq.worker.plan import ExecutorState, Plan, accept, has_room, pla
 from django_delayq.worker.prefetch import TIME_SLICE_S, Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 
+DRAIN_S = 0.5
+"""How long after a claim that gave something to wait for a slot for what is due already, before all is asked for."""
 UNSTARTED_S = 1.0
 """Seconds after its claim at which a lease that no slot has started is given back."""
 
@@ -71,7 +73,8 @@ class Dispatcher:
         self._due: set[Pair] = set()  # as a look saw it, without what claims have emptied since
         self._unasked: set[Pair] = set()  # of these, what was not asked for since
         self._looked_at = 0.0
-        self._drains_until = 0.0
+        self._look_at = 0.0
+        self._found_at = 0.0
         self._most = most
         self._kept: list[Lease] = []  # that have not ended, where `most` is given
         self._run = 0
@@ -98,15 +101,16 @@ class Dispatcher:
     @property
     def busy(self) -> bool:
         """Return whether a message waits or runs here, or has been refused by a limit and comes again soon."""
-        if self._limiter.waits() and not self.spent:
+        if self._deferred_duplicates or any(executor.is_busy for executor in self._executors):
             return True
-        return bool(self._deferred_duplicates) or any(executor.is_busy for executor in self._executors)
+        return bool(self._limited) and self._limiter.waits() and not self.spent
 
     @property
     def next_at(self) -> float | None:
         """Return when to claim again at the latest, by the monotonic clock, because a limit or a slot is waited for."""
-        times = self._limiter.next_at, self._drains_until if self._drains_until > monotonic() else None
-        return min((time for time in times if time is not None), default=None)
+        if self._look_at > monotonic():
+            return self._look_at
+        return self._limiter.next_at if self._limited else None
 
     def claim(self) -> bool:
         """Claim once, except what is paused, and distribute what comes.
@@ -116,19 +120,20 @@ class Dispatcher:
         executors = [executor.state() for executor in self._executors]
         planned = self._plan(executors)
         self.wanted, self.left_out = bool(planned.sizes), planned.left_out
-        if planned.is_complete and planned.drains and self._drains_until == 0:
-            self.wanted, self._drains_until = False, monotonic() + TIME_SLICE_S  # a slot frees for what is due
+        sent_at = monotonic()
+        if planned.is_complete and planned.is_full and sent_at < self._found_at + DRAIN_S:
+            self.wanted, self._look_at = False, sent_at + TIME_SLICE_S  # a look sees what is due for others, too
         if not self.wanted:
             self._due.clear()
             return False
-        self._drains_until = 0.0
-        sent_at = monotonic()
         claims = self._claim(planned.requests)
         result = self._distribute(claims, sent_at, planned, executors)
-        self._unstarted_events.report(claims.buried, claims.ghosts)
+        if claims.buried or claims.ghosts:
+            self._unstarted_events.report(claims.buried, claims.ghosts)
         self._note_due(planned, result.found, result.more_for)
         if result.found:  # else another order, over and over until there is a slot, would give all the same chance
             self._queues = self._order()
+            self._found_at = sent_at
         return result.found or not planned.is_complete
 
     def _plan(self, executors: Sequence[ExecutorState]) -> Plan:
@@ -137,7 +142,7 @@ class Dispatcher:
         With a hundred queues and a hundred handlers, each claim would otherwise ask for 10,000 pairs.
         """
         in_order = len(self._queues) > 1
-        rooms = self._limiter.rooms(self._limited)
+        rooms = self._limiter.rooms(self._limited) if self._limited else {}
         if in_order and self._is_behind and not self._due and has_room(executors, rooms) and self._room() > 0:
             self._due = {pair for pair in self._due_pairs(self._pairs) if not self._is_closed(pair)}
             self._unasked = self._due.copy()
@@ -154,7 +159,7 @@ class Dispatcher:
 
     def _is_closed(self, pair: Pair) -> bool:
         buffer, _ = self._buffers[pair[1]]
-        return self._limiter.is_closed(buffer)
+        return buffer in self._limited and self._limiter.is_closed(buffer)
 
     def _note_due(self, planned: Plan, found: bool, more_for: Collection[str]) -> None:
         """Note what a claim leaves of what a look saw to be due. `more_for` names buffers that may have more.
@@ -185,30 +190,45 @@ class Dispatcher:
         limits: Mapping[tuple[int, str], int] = {place_key: len(leases) for place_key, leases in given.items()}
         if planned.is_complete and len(self._queues) > 1:
             limits = accept(executors, planned.sizes, limits)
-        places: dict[str, list[int]] = {key: [] for key in planned.sizes}
-        for place, key in sorted(given):
-            places.setdefault(key, []).append(place)
+        parts: dict[str, list[tuple[list[Lease], int]]] = {}
+        ranks = {key: rank for rank, key in enumerate(planned.sizes)}
+        for place, key in sorted(given, key=lambda each: (each[0], ranks.get(each[1], BATCH))):
+            parts.setdefault(key, []).append((given[place, key], limits[place, key]))
         result = _Result(found=bool(foreign))
-        for key in sorted(places, key=lambda key: places[key] or [BATCH]):  # those of earlier queues first
-            parts = [(given[place, key], limits[place, key]) for place in places[key]]
+        for key, of_buffer in parts.items():
+            self._add(key, of_buffer, planned.sizes.get(key, BATCH), claims.left, running, result)
+        for key in planned.sizes.keys() - parts.keys():
             buffer, executor = self._buffers[key]
-            kept, surplus = self._split(buffer, executor, parts, planned.sizes.get(key, BATCH))
-            kept = self._admit(buffer, kept)
-            self._settler.release(surplus)
-            duplicates = [lease for lease in kept if lease.claimed.id in running]
-            self._deferred_duplicates += duplicates
-            executor.add(buffer, [lease for lease in kept if lease not in duplicates] if duplicates else kept)
-            saturated = any(len(leases) >= planned.sizes.get(key, BATCH) for leases, _ in parts)
-            left = claims.left or len(kept) < sum(len(leases) for leases, _ in parts)
-            has_at_most_once = any(_is_at_most_once(lease) for leases, _ in parts for lease in leases)
-            executor.note_claim(buffer, saturated=saturated, left=left, has_at_most_once=has_at_most_once)
-            result.found |= bool(kept)  # a lease that is given back at once would come again at once
-            if saturated or left:
+            executor.note_claim(buffer, left=claims.left)
+            if claims.left:
                 result.more_for.add(key)
-        for key in planned.empty:
-            buffer, executor = self._buffers[key]
-            executor.note_claim(buffer)
         return result
+
+    def _add(
+        self,
+        key: str,
+        parts: Sequence[tuple[list[Lease], int]],
+        size: int,
+        left: bool,
+        running: Collection[str],
+        result: _Result,
+    ) -> None:
+        """Give a buffer what came for it: a part of each queue, with how much of it to keep."""
+        buffer, executor = self._buffers[key]
+        once = {lease for leases, _ in parts for lease in leases if _is_at_most_once(lease)}
+        kept, surplus = self._split(buffer, executor, parts, size, once)
+        kept = self._admit(buffer, kept)
+        if surplus:
+            self._settler.release(surplus)
+        duplicates = [lease for lease in kept if lease.claimed.id in running]
+        self._deferred_duplicates += duplicates
+        executor.add(buffer, [lease for lease in kept if lease not in duplicates] if duplicates else kept)
+        saturated = any(len(leases) >= size for leases, _ in parts)
+        left = left or len(kept) < sum(len(leases) for leases, _ in parts)
+        executor.note_claim(buffer, saturated=saturated, left=left, has_at_most_once=bool(once))
+        result.found |= bool(kept)  # a lease that is given back at once would come again at once
+        if saturated or left:
+            result.more_for.add(key)
 
     def _leases_of(self, claims: Claims, sent_at: float) -> tuple[dict[tuple[int, str], list[Lease]], list[Lease]]:
         """Return the leases by the place of their queue and the key of their handler, and those of foreign messages."""
@@ -230,35 +250,43 @@ class Dispatcher:
         return given, foreign
 
     def _split(
-        self, buffer: PrefetchBuffer, executor: Executor, parts: Iterable[tuple[list[Lease], int]], size: int
+        self,
+        buffer: PrefetchBuffer,
+        executor: Executor,
+        parts: Sequence[tuple[list[Lease], int]],
+        size: int,
+        once: Collection[Lease],
     ) -> tuple[list[Lease], list[Lease]]:
         """Return the leases to keep, of each part at most so many, and the surplus.
 
-        More at-most-once messages may have come than slots are idle: each (queue, key) pair of a buffer is asked for
-        all that it wants, because any of them may have something, and buffers share slots.
+        More at-most-once messages, `once`, may have come than slots are idle: each (queue, key) pair of a buffer is
+        asked for all that it wants, because any of them may have something, and buffers share slots.
         """
         kept: list[Lease] = []
         surplus: list[Lease] = []
         room = self._room()
-        idle = buffer.state(0).idle_slots(executor.idle)
+        idle = buffer.state(0).idle_slots(executor.idle) if once else 0
         for leases, limit in parts:
             most = min(limit, room - len(kept), size if buffer.handler.limits else BATCH)
-            once = [lease for lease in leases if _is_at_most_once(lease)]
-            unplaced = once[max(idle - len(kept), 0) :]
-            fit = leases if not once else [*once[: len(once) - len(unplaced)], *(x for x in leases if x not in once)]
-            kept += fit[:most]
-            surplus += [*fit[most:], *unplaced]
+            if once:
+                first, others = [x for x in leases if x in once], [x for x in leases if x not in once]
+                place = max(idle - len(kept), 0)
+                surplus += first[place:]
+                leases = [*first[:place], *others]
+            kept += leases[:most]
+            surplus += leases[most:]
         return kept, surplus
 
     def _admit(self, buffer: PrefetchBuffer, leases: list[Lease]) -> list[Lease]:
         """Return the leases that may start as far as limits go. Give back the others for a while."""
-        refused = self._limiter.admit(buffer, leases)
-        self._settler.put_off(refused)
-        self.left_out |= bool(refused)
-        admitted = [lease for lease in leases if lease not in refused] if refused else leases
+        if buffer in self._limited:
+            refused = self._limiter.admit(buffer, leases)
+            self._settler.put_off(refused)
+            self.left_out |= bool(refused)
+            leases = [lease for lease in leases if lease not in refused]
         if self._most is not None:
-            self._kept += admitted
-        return admitted
+            self._kept += leases
+        return leases
 
     def _bury(self, foreign: list[Lease]) -> None:
         for lease in foreign:
@@ -274,13 +302,14 @@ class Dispatcher:
     def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
         """Give back the leases that were claimed over `older_than_s` ago and that no slot has started."""
         claimed_before = monotonic() - older_than_s
-        self._settler.release(self._take_deferred(lambda lease: lease.claimed_at < claimed_before))
+        if self._deferred_duplicates:
+            self._settler.release(self._take_deferred(lambda lease: lease.claimed_at < claimed_before))
         for executor in self._executors:
             executor.release_unstarted(claimed_before)
 
     def release_paused(self) -> None:
         """Give back the leases that no slot has started and that are paused now."""
-        if self._pauses:
+        if self._pauses.known:
             for executor in self._executors:
                 executor.release_paused(self._pauses.cover)
 

@@ -33,7 +33,7 @@ class Loop:
         heartbeat: Heartbeat,
         info: WorkerInfo,
         held: Callable[[], int],
-        is_full: Callable[[], bool],
+        is_full: Callable[[], bool] | None,
         drain: bool,
     ) -> None:
         self._broker = broker
@@ -54,23 +54,25 @@ class Loop:
 
     def run(self) -> None:
         """Turn until there is a reason to stop. Nothing that the broker does ends it."""
-        backoff = waits()
+        backoff = None
         while not self._stopping.is_set():
             if self._woken.is_set():
                 self._woken.clear()  # only here, where a claim follows: a wake-up may come at any time
                 self._may_find = True
-            idle = not self._held() and not self._dispatcher.busy and not self._suspects.busy
+            held = self._held()
+            idle = not held and not self._dispatcher.busy and not self._suspects.busy
             if idle and self._dispatcher.spent:
                 return
             try:
-                found = self._turn()
+                found = self._turn(has_leases=held > 0)
             except Exception as error:  # noqa: BLE001 - a worker outlives whatever its broker answers
                 self._outage_log.begin("claiming", error)
                 self._may_find = True
+                backoff = backoff or waits()
                 self._stopping.wait(next(backoff))
                 continue
             self._outage_log.end("claiming")
-            backoff = waits()
+            backoff = None
             self._heartbeat.beat()
             # Busy now: what it found may have been refused by a limit, and comes again.
             if self._drain and idle and not (found or self._dispatcher.busy or self._upkeep.suspects_due):
@@ -89,18 +91,19 @@ class Loop:
         if self._asleep:
             guarded(self._broker.wake)  # the thread that calls must live on
 
-    def _turn(self) -> bool:
+    def _turn(self, *, has_leases: bool) -> bool:
         paused = self._pauses.known
         self._upkeep.do_due(self._info)
         self._pauses.read_due()
         self._may_find |= self._pauses.known != paused
-        if self._dispatcher.has_run and not self._dispatcher.spent and self._is_full():
+        if self._is_full is not None and self._dispatcher.has_run and not self._dispatcher.spent and self._is_full():
             self._dispatcher.close()
             self._suspects.close()
-        self._dispatcher.release_paused()
-        for dispatcher in (self._dispatcher, self._suspects):
-            dispatcher.release_unstarted()
-            dispatcher.start_deferred()
+        if has_leases:
+            self._dispatcher.release_paused()
+            for dispatcher in (self._dispatcher, self._suspects):
+                dispatcher.release_unstarted()
+                dispatcher.start_deferred()
         found = self._may_find and self._dispatcher.claim()
         if self._upkeep.suspects_due and not self._suspects.busy:
             self._upkeep.suspects_due = self._suspects.claim()

@@ -15,25 +15,18 @@ class Pauses:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._known: list[Pause] = []
+        self.known: Sequence[Pause] = []
+        """The pauses in force."""
         self._heard = -1
-
-    def __bool__(self) -> bool:
-        return bool(self._known)
-
-    @property
-    def known(self) -> Sequence[Pause]:
-        """Return the pauses in force."""
-        return self._known
 
     @property
     def next_end_ms(self) -> int | None:
         """Return when the first of them ends by itself, by the authoritative clock."""
-        return earliest(*(pause.until_ms for pause in self._known))
+        return earliest(*(pause.until_ms for pause in self.known))
 
     def cover(self, queue: str, key: str) -> bool:
         """Return whether nothing of this queue and key may start."""
-        return bool(covering(self._known, queue, key))
+        return bool(covering(self.known, queue, key))
 
     def read_due(self) -> None:
         """Read the pauses when that is due.
@@ -48,11 +41,11 @@ class Pauses:
 
     def end(self, now_ms: int) -> None:
         """Drop the pauses that have ended by `now_ms`."""
-        self.take([pause for pause in self._known if pause.holds(now_ms)])
+        self.take([pause for pause in self.known if pause.holds(now_ms)])
 
     def take(self, pauses: list[Pause]) -> None:
         """Replace the pauses by these, and log the changes."""
-        before, self._known = self._known, pauses
+        before, self.known = self.known, pauses
         for pause in pauses:
             if pause not in before:
                 logger.info("Paused %s: %s. Nothing of it starts until %s.", pause.names, pause.reason, _end(pause))

@@ -7,7 +7,6 @@ queue may use are not filled from a later one. With nothing known to be left beh
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
@@ -71,21 +70,18 @@ class ExecutorState(NamedTuple):
     buffers: Sequence[BufferState]
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(NamedTuple):
     """A claim to make. Without requests, because all is paused, the broker sleeps until it hears of a resume."""
 
-    requests: list[ClaimRequest] = field(default_factory=list)
-    sizes: dict[str, int] = field(default_factory=dict)
+    requests: list[ClaimRequest]
+    sizes: dict[str, int]
     """How many messages of one queue each buffer is claimed for, in the order in which they are served."""
-    empty: list[str] = field(default_factory=list)
-    """The buffers with slots for which nothing is due."""
-    is_complete: bool = True
+    is_complete: bool
     """Whether it asks all that there are slots for, not only what is known to be due."""
-    left_out: bool = False
+    left_out: bool
     """Whether it asks nothing for some buffer."""
-    drains: bool = False
-    """Whether a buffer for which something is due has slots that free in a moment."""
+    is_full: bool
+    """Whether something is due for a buffer whose messages run or wait here."""
 
 
 def has_room(executors: Sequence[ExecutorState], rooms: Mapping[str, int]) -> bool:
@@ -134,10 +130,9 @@ def plan(
     return Plan(
         [ClaimRequest(*pair, asked[key], idle[key]) for key, pair in pairs if not (pauses and covering(pauses, *pair))],
         {key: asked[key] for key in served},
-        empty=list(others) if of_due else [],
         is_complete=not of_due,
         left_out=len(asked) < len(buffers),
-        drains=any(buffers[key].is_draining and buffers[key].active for key in first_due),
+        is_full=any(buffers[key].active or buffers[key].waiting for key in first_due),
     )
 
 

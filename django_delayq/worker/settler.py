@@ -156,7 +156,7 @@ class Settler:
         _log_refused(lease, transition, error, then)
 
     def _send(self, batch: list[Settlement]) -> None:
-        backoff = waits()
+        backoff = None
         repeated = False
         while batch := self._without_lost(batch):
             try:
@@ -164,6 +164,7 @@ class Settler:
             except BrokerUnavailable as error:  # the ends must be sent, however late
                 self._outage_log.begin("settling", error)
                 repeated = True
+                backoff = backoff or waits()
                 sleep(next(backoff))
                 continue
             self._outage_log.end("settling")

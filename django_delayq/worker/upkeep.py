@@ -96,7 +96,8 @@ class Upkeep:
         if next_end_ms is not None:
             until_end_s = max((next_end_ms - upkept.now_ms) / 1000, LEAST_PAUSE_S)
             self._upkeep_at = min(self._upkeep_at, monotonic() + until_end_s)
-        self._unstarted_events.report(upkept.buried, upkept.ghosts)
+        if upkept.buried or upkept.ghosts:
+            self._unstarted_events.report(upkept.buried, upkept.ghosts)
         if upkept.dropped:
             logger.warning("Upkeep dropped %d old error(s), see error_retention and error_max.", upkept.dropped)
         if upkept.lost_record:

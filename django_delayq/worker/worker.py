@@ -106,7 +106,7 @@ class Worker:
             heartbeat=self._heartbeat,
             info=new_info(self.name, queues, sorted(handlers), executor_infos(handlers, options)),
             held=self._leases.__len__,
-            is_full=full_of(options.max_memory),
+            is_full=None if options.max_memory is None else full_of(options.max_memory),
             drain=options.drain,
         )
 

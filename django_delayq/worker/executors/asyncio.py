@@ -46,7 +46,8 @@ class AsyncioExecutor(Executor):
         events: AttemptEvents,
         wake: Callable[[], None],
     ) -> None:
-        super().__init__(buffers, leases, settler, wake)
+        slots = sum(buffer.concurrency for buffer in buffers)  # no buffer takes anything from another
+        super().__init__(buffers, slots, leases, settler, wake)
         self._events = events
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -56,10 +57,6 @@ class AsyncioExecutor(Executor):
         self._check_every_s = 0.0 if health_checks_are_on() else LEAST_AGE_S
         self._connections_checked_at = monotonic()
         self._sync_thread = SyncThread()
-
-    @property
-    def slots(self) -> int:
-        return sum(buffer.concurrency for buffer in self.buffers)  # no buffer takes anything from another
 
     @property
     def running(self) -> int:

@@ -27,17 +27,14 @@ class Executor(ABC):
     """
 
     def __init__(
-        self, buffers: Sequence[PrefetchBuffer], leases: Leases, settler: Settler, wake: Callable[[], None]
+        self, buffers: Sequence[PrefetchBuffer], slots: int, leases: Leases, settler: Settler, wake: Callable[[], None]
     ) -> None:
         self.buffers = buffers
+        self.slots = slots
+        """How many messages run at once at most."""
         self._leases = leases
         self._settler = settler
         self._wake = wake
-
-    @property
-    @abstractmethod
-    def slots(self) -> int:
-        """Return how many messages run at once at most."""
 
     @property
     @abstractmethod

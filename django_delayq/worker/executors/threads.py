@@ -45,8 +45,7 @@ class ThreadExecutor(Executor):
         settler: Settler,
         wake: Callable[[], None],
     ) -> None:
-        super().__init__(buffers, leases, settler, wake)
-        self._slots = slots
+        super().__init__(buffers, slots, leases, settler, wake)
         self._make_run = make_run
         self._changed = threading.Condition()
         self._ready: deque[PrefetchBuffer] = deque()
@@ -54,10 +53,6 @@ class ThreadExecutor(Executor):
         self._idle = 0  # threads that wait and were not called
         self._called = 0  # threads on their way to a buffer
         self._closed = False
-
-    @property
-    def slots(self) -> int:
-        return self._slots
 
     @property
     def running(self) -> int:
@@ -72,7 +67,7 @@ class ThreadExecutor(Executor):
         with self._changed:
             awaited = {buffer: _awaited_slots(buffer) for buffer in self._ready}
             all_awaited = sum(awaited.values())
-            free = self._slots - self.running + self._called - all_awaited  # and those on their way to what waits
+            free = self.slots - self.running + self._called - all_awaited  # and those on their way to what waits
             may_free = any(map(self._frees_soon, self.buffers))
             states = []
             for buffer in self.buffers:
@@ -82,7 +77,7 @@ class ThreadExecutor(Executor):
                 if not available and may_free and not buffer.active and not buffer.leases:
                     available = 1
                 states.append(buffer.state(available))
-            return ExecutorState(self._slots, self._idle_slots(all_awaited), states)
+            return ExecutorState(self.slots, self._idle_slots(all_awaited), states)
 
     def offer(self, buffer: PrefetchBuffer) -> None:
         with self._changed:
@@ -97,7 +92,7 @@ class ThreadExecutor(Executor):
             thread.join(max(until - monotonic(), 0))
 
     def _idle_slots(self, awaited: int) -> int:
-        return self._slots - self.running - max(awaited - self._called, 0)
+        return self.slots - self.running - max(awaited - self._called, 0)
 
     def _frees_soon(self, buffer: PrefetchBuffer) -> bool:
         """Return whether a slot leaves a buffer in a moment: it drains, or one is on its way to what was just added."""
@@ -117,7 +112,7 @@ class ThreadExecutor(Executor):
             if self._idle:
                 self._idle -= 1
                 self._changed.notify()
-            elif len(self._threads) >= self._slots or not self._start_thread():
+            elif len(self._threads) >= self.slots or not self._start_thread():
                 return
             self._called += 1
 
