@@ -175,6 +175,22 @@ def test_of_a_hundred_queues_and_handlers_only_those_are_asked_that_have_somethi
     assert broker.asked <= 2 * broker.fruitful_pairs  # it was about 100 times as many
 
 
+def test_a_turn_claims_once_whatever_waits_in_how_many_queues(rig: Rig) -> None:
+    queues = [f"q{n}" for n in range(5)]
+    handlers = [make_handler(lambda message: None, f"k{n}") for n in range(5)]
+    worker = rig.make(*handlers, queues=served_queues(",".join(queues)))
+    for handler in handlers:
+        for queue in queues:
+            rig.send(*(f"{queue}-{handler.key}-{n}" for n in range(20)), queue=queue, key=handler.key)
+    rig.broker.advance(1)
+    for turn in range(1, 6):
+        worker._dispatcher.claim()
+        assert rig.broker.claims <= turn
+    for executor in worker._executors:
+        executor.close(PATIENCE_S)
+    assert rig.broker.claims > 0
+
+
 def test_what_handlers_leave_to_each_other_is_worked_out_once_for_all(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
