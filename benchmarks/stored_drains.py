@@ -15,6 +15,12 @@ def drain_s(site: StoredSite, count: int) -> float:
         client.execute("TRUNCATE delayq_finish")
         with site.worker("--drain") as running:
             running.wait()
+    return seconds_of(site, count)
+
+
+def seconds_of(site: StoredSite, count: int) -> float:
+    """The seconds from the first to the last finish of `count` messages."""
+    with site.client() as client:
         ((finished, first_ms, last_ms),) = client.execute(ENDED).fetchall()
         if finished != count:
             raise RuntimeError(f"The worker finished {finished} of {count} messages.")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from django_delayq.brokers.base import LeaseId
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition
-from django_delayq.store.database import Database, marks
+from django_delayq.store.database import Database
 from django_delayq.store.dialects import Dialect
 from django_delayq.store.moves import TimedTransition, bury, finish, leases, wait_again
 
@@ -78,10 +78,9 @@ def _apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseI
 def _lock(database: Database, transitions: Sequence[Transition]) -> list[_Locked]:
     """Lock the rows whose lease is still held, except those that another transaction has locked."""
     by_lease = {(one.id, one.token): one for one in transitions}
-    held = leases(database, transitions)
+    held = leases(database, transitions, database.dialect.skip_locked)
     rows = database.rows(
-        f"SELECT r.message_id, r.token, r.interrupted, r.started_at, {database.dialect.now}"
-        f" FROM {held.text}{database.dialect.skip_locked}",
+        f"SELECT r.message_id, r.token, r.interrupted, r.started_at, {database.dialect.now} FROM {held.text}",
         held.parameters,
     )
     return [
@@ -96,6 +95,7 @@ def _ended(row: _Locked) -> TimedTransition:
 
 def _interrupt(database: Database, pks: Sequence[int]) -> None:
     if pks:
+        of_pks = database.among("id", pks)
         database.changed(
-            f"UPDATE delayq_ready SET {interrupted(database.dialect)} WHERE id IN ({marks(len(pks))})", pks
+            f"UPDATE delayq_ready SET {interrupted(database.dialect)} WHERE {of_pks.text}", of_pks.parameters
         )

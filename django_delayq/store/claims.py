@@ -10,15 +10,15 @@ from time import monotonic
 
 from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, ClaimRequest
 from django_delayq.core.transitions import SUSPECT_CRASHES
-from django_delayq.store.database import Database, Row, Sql, marks
+from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.reclaims import reclaim
-from django_delayq.store.rows import CLAIMED, CRASHED, UNLEASED, claimed_of
+from django_delayq.store.rows import CLAIMED, CRASHED, UNLEASED, checked, claimed_of
 from django_delayq.store.statements import statements
 
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
 
-SUSPECT = (
-    f"{CRASHED} AND r.crashes >= {SUSPECT_CRASHES} AND r.token IS NULL AND r.due_at <= {{now}} AND NOT r.at_most_once"
+SUSPECT = f"{CRASHED} AND r.crashes >= {SUSPECT_CRASHES} AND " + checked(
+    "r.token IS NULL AND r.due_at <= {now} AND NOT r.at_most_once"
 )
 
 
@@ -62,13 +62,17 @@ def claim(
     dialect = database.dialect
     sets = {(alarm.queue, alarm.key) for alarm in by_pk.values()}
     later = _not_at_once(by_pk, wants)
-    may_wait = f" AND NOT (r.at_most_once AND r.id IN ({marks(len(later))}))" if later else ""
-    found = Sql(
-        f"delayq_ready r WHERE r.id IN ({marks(len(by_pk))}) AND r.alias = %s AND r.due_at <= {dialect.now}"
-        f" AND r.token IS NULL AND r.crashes < {SUSPECT_CRASHES}{may_wait} AND ({_any_of(sets)})",
-        [*by_pk, database.alias, *later, *chain.from_iterable(sets)],
+    of_pks = database.among("r.id", list(by_pk))
+    may_wait = database.among("r.id", later) if later else Sql("1 = 0")
+    may_be_leased = checked(
+        f"r.alias = %s AND r.due_at <= {dialect.now} AND r.token IS NULL AND r.crashes < {SUSPECT_CRASHES}"
+        f" AND NOT (r.at_most_once AND {may_wait.text}) AND ({_any_of(sets)})"
     )
-    with _noting_unanswered(database, Sql(f"r.id IN ({marks(len(by_pk))})", list(by_pk)), token):
+    found = Sql(
+        f"delayq_ready r WHERE {of_pks.text} AND {may_be_leased}",
+        [*of_pks.parameters, database.alias, *may_wait.parameters, *chain.from_iterable(sets)],
+    )
+    with _noting_unanswered(database, of_pks, token):
         asked_at = monotonic()
         leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker, from_alarms)
         claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms(), again=again)
@@ -101,10 +105,11 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
     """
     if not by_pk:
         return
+    of_pks = database.among("r.id", list(by_pk))
     found = database.rows(
         "SELECT r.id, r.queue, r.key, r.due_at, coalesce(r.lease_until, 0), r.crashes, r.interrupted"
-        f" FROM delayq_ready r WHERE r.id IN ({marks(len(by_pk))})",
-        list(by_pk),
+        f" FROM delayq_ready r WHERE {of_pks.text}",
+        of_pks.parameters,
     )
     now = claimed.now_ms
     for pk, queue, key, due_ms, lease_until_ms, crashes, interrupted in found:
@@ -160,7 +165,7 @@ def claim_suspect(database: Database, wants: Iterable[ClaimRequest], lease_ms: i
         return ClaimedRows(database.now_ms())
     token = secrets.randbits(63)
     found = Sql(
-        f"delayq_ready r WHERE r.alias = %s AND {SUSPECT.format(now=dialect.now)} AND ({_any_of(sets)})"
+        f"delayq_ready r WHERE r.alias = %s AND {SUSPECT.format(now=dialect.now)} AND {checked(_any_of(sets))}"
         " ORDER BY r.due_at, r.id LIMIT 1",
         [database.alias, *chain.from_iterable(sets)],
     )
@@ -180,7 +185,8 @@ def _lease(
         " placed = (r.placed OR %s)",
         [lease_ms, token, worker, placed],
     )
-    return statements(database).change_unlocked(database, changes, found, returning)
+    unlocked = Sql(f"{found.text}{database.dialect.skip_locked}", found.parameters)
+    return statements(database).change(database, changes, unlocked, returning)
 
 
 @contextmanager
@@ -190,7 +196,10 @@ def _noting_unanswered(database: Database, where: Sql, token: int) -> Iterator[N
         yield
     except Exception:
         database.unanswered.append(
-            Sql(f"delayq_ready r WHERE {where.text} AND r.token = %s", [*where.parameters, token])
+            Sql(
+                f"delayq_ready r WHERE {where.text} AND r.token = %s{database.dialect.skip_locked}",
+                [*where.parameters, token],
+            )
         )
         raise
 
@@ -199,7 +208,7 @@ def _end_unanswered(database: Database) -> list[Alarm]:
     """End the leases of earlier claims that no answer told of, and return alarms for their rows."""
     ended: list[Row] = []
     for leased in tuple(database.unanswered):
-        ended += statements(database).change_unlocked(database, Sql(UNLEASED), leased, 'id, queue, "key"')
+        ended += statements(database).change(database, Sql(UNLEASED), leased, 'id, queue, "key"')
         database.unanswered.remove(leased)
     return [Alarm(queue, key, str(pk)) for pk, queue, key in ended]
 

@@ -1,12 +1,13 @@
 """Sends of ids that are there already: do what `on_conflict` says to many at once."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from django_delayq.brokers.base import Alarm, NewMessage, OnConflict, Placed
 from django_delayq.store.database import Database
 from django_delayq.store.dialects import Dialect
-from django_delayq.store.rows import FREE, OF_GIVEN
+from django_delayq.store.rows import FREE
 from django_delayq.store.statements import statements
 from django_delayq.store.values_table import LongText
 
@@ -40,11 +41,8 @@ def settle_conflicts(
 def _look(database: Database, ids: Sequence[str]) -> dict[str, Placed]:
     if not ids:
         return {}
-    given = database.given("given", {"of_id": str}, [(id,) for id in ids])
-    rows = database.rows(
-        f"SELECT r.message_id, r.due_at, NOT ({FREE}) FROM {given.text} {OF_GIVEN}{database.dialect.newest}",
-        [*given.parameters, database.alias],
-    )
+    found = database.under_ids(ids, lock=database.dialect.newest)
+    rows = database.rows(f"SELECT r.message_id, r.due_at, NOT ({FREE}) FROM {found.text}", found.parameters)
     return {id: Placed(id, due_ms, created=False, running=bool(running)) for id, due_ms, running in rows}
 
 
@@ -55,10 +53,11 @@ def _change(database: Database, puts: Sequence[NewMessage], on_conflict: OnConfl
     dialect = database.dialect
     due = _due(dialect)
     where = FREE
+    in_order = sorted(puts, key=attrgetter("id"))
     if on_conflict == "replace":
-        columns, rows, changes = _NEW, [_new(put) for put in puts], _replacement(dialect, due)
+        columns, rows, changes = _NEW, [_new(put) for put in in_order], _replacement(dialect, due)
     else:
-        columns, rows = _TIMES, [(put.id, put.delay_ms, put.at_ms) for put in puts]
+        columns, rows = _TIMES, [(put.id, put.delay_ms, put.at_ms) for put in in_order]
         changes = f"expires_at = r.expires_at - r.scheduled_at + {due}"
         where += f" AND {due} {'<' if on_conflict == 'earliest' else '>'} r.due_at"
     return statements(database).change_given(

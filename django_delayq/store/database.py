@@ -2,7 +2,7 @@
 
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import cached_property
@@ -103,6 +103,25 @@ class Database:
     def given(self, name: str, columns: values_table.Columns, rows: values_table.Rows) -> Sql:
         """Return a table of `rows` for FROM."""
         return Sql(*self.dialect.given(name, columns, rows))
+
+    def joined(self, given: Sql, on: Sql, lock: str = "", table: str = "delayq_ready") -> Sql:
+        """Return a given table and the rows `r` for which `on` holds, for FROM; with the `lock`, which ends it."""
+        text = self.dialect.join.format(given=given.text, on=on.text, lock=lock, table=table)
+        return Sql(text, [*given.parameters, *on.parameters])
+
+    def among(self, column: str, pks: Sequence[int]) -> Sql:
+        """Return the condition that a column is one of the primary keys."""
+        return Sql(*self.dialect.among(column, pks))
+
+    def under_ids(self, ids: Iterable[str], condition: str = "", lock: str = "", table: str = "delayq_ready") -> Sql:
+        """Return the rows `r` under the ids, for FROM, in the order of ids, so that two who lock can't deadlock."""
+        given = self.given("given", {"of_id": str}, [(id,) for id in sorted(ids)])
+        return self.joined(given, self.of_ids(condition), lock, table)
+
+    def of_ids(self, condition: str = "") -> Sql:
+        """Return the condition that ties a row `r` to the `of_id` of a given table, and another one beside it."""
+        more = condition and f" AND {condition}"
+        return Sql(f"{self.dialect.of_alias} AND r.message_id = given.of_id{more}", [self.alias])
 
     def transaction(self, work: Callable[[], T]) -> T:
         """Run `work` in a transaction, or as a part of the caller's, without a savepoint, and return its result.

@@ -1,6 +1,6 @@
 """The fragments of SQL that each vendor of a database spells its own way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -47,6 +47,15 @@ class Dialect:
     """The end of an insert into `delayq_ready` that does nothing where the id is there."""
     update_held: str
     """An UPDATE of `delayq_ready` from a given table `held`, whose `pk` is the row's."""
+    join: str
+    """A given table joined with the rows `r` of a table, which are looked up for each of its rows, in their order.
+
+    The order of a join is else a guess about how many rows a table has.
+    """
+    among: Callable[[str, Sequence[int]], tuple[str, list[Any]]]
+    """See values_table.py."""
+    found_in: str
+    """The condition that a column is one of the pks that an expression of the statement gives."""
     given: Callable[[str, values_table.Columns, values_table.Rows], tuple[str, list[Any]]]
     """See values_table.py."""
     by_index: str = ""
@@ -54,6 +63,21 @@ class Dialect:
 
     MySQL and MariaDB would read all rows of an alias, from the first on, where they expect few of them.
     """
+    by_due_time: str = "ORDER BY r.due_at"
+    """The order of rows of an alias. MariaDB would take any index that has what is named here."""
+    limit: str = "LIMIT {count}"
+    """Takes the first rows in the order of an index.
+
+    PostgreSQL is not told how many: it would sort, where it expects no more rows than that.
+    """
+    of_alias: str = "r.alias = %s"
+    """The condition on rows that an index finds by their alias and more, or gives in the order of both.
+
+    PostgreSQL expects two hundred values in a column that nobody analysed, so very few rows of one alias: any index
+    that begins with it would do, and the rows would be sorted. Of an alias out of a list it expects ten times as many.
+    """
+    unplaced: str = "NOT r.placed AND r.placed = (1 = 0)"
+    """The rows of an index. SQLite finds it by the words of its condition, MySQL by what its column equals."""
     most_selects: int = 1_000
     """The most SELECTs that one UNION joins."""
 
@@ -70,7 +94,6 @@ class Dialect:
 
 _COUNTED = "ON CONFLICT (alias, name) DO UPDATE SET count = delayq_tally.count + excluded.count"
 _UNLESS_THERE = "ON CONFLICT (alias, message_id) DO NOTHING"
-_UPDATE_HELD = "UPDATE delayq_ready SET {changes} FROM {held} WHERE id = held.pk"
 _US = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 DIALECTS = {
@@ -85,7 +108,17 @@ DIALECTS = {
         stall_limit=stall_limit(STALLED_MS),
         counted=_COUNTED,
         unless_there=_UNLESS_THERE,
-        update_held=_UPDATE_HELD,
+        update_held=(
+            "WITH held AS MATERIALIZED (SELECT * FROM {held}) UPDATE delayq_ready r SET {changes} FROM held"
+            " WHERE r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
+        ),
+        join="{given} CROSS JOIN LATERAL (SELECT r.* FROM {table} r WHERE {on} OFFSET 0{lock}) AS r",
+        among=values_table.among_on_postgresql,
+        found_in="{column} = ANY(ARRAY(SELECT {pk} FROM {found}))",
+        by_due_time="ORDER BY r.alias, r.due_at",  # an alias out of a list is not one value to the planner
+        limit="LIMIT (SELECT {count})",
+        unplaced="NOT r.placed",  # once: it would expect half as many rows for each word of it
+        of_alias="r.alias = ANY(ARRAY(SELECT %s))",
         given=values_table.on_postgresql,
     ),
     "sqlite": Dialect(  # its clock counts whole ms, rounded down; it has one writer, so nothing is locked to skip
@@ -99,7 +132,10 @@ DIALECTS = {
         stall_limit="",
         counted=_COUNTED,
         unless_there=_UNLESS_THERE,
-        update_held=_UPDATE_HELD,
+        update_held="UPDATE delayq_ready AS r SET {changes} FROM {held} WHERE r.id = held.pk",
+        join="{given} CROSS JOIN {table} r ON {on}{lock}",
+        among=values_table.among_elsewhere,
+        found_in="{column} IN (SELECT {pk} FROM {found})",
         given=values_table.on_sqlite,
         most_selects=500,
     ),
@@ -114,7 +150,10 @@ DIALECTS = {
         stall_limit="",  # MariaDB has a limit for the whole session only, and that is the site's
         counted="ON DUPLICATE KEY UPDATE count = count + VALUES(count)",
         unless_there="ON DUPLICATE KEY UPDATE id = delayq_ready.id",
-        update_held="UPDATE delayq_ready JOIN {held} ON id = held.pk SET {changes}",
+        update_held="UPDATE {held} STRAIGHT_JOIN delayq_ready r ON r.id = held.pk SET {changes}",
+        join="{given} STRAIGHT_JOIN {table} r ON {on}{lock}",
+        among=values_table.among_elsewhere,
+        found_in="{column} IN (SELECT {pk} FROM {found})",
         given=partial(values_table.on_mysql, collation=COLLATIONS["mysql"]),
         by_index=" FORCE INDEX ({index})",
     ),

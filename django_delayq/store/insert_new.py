@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from django_delayq.brokers.base import BATCH, NewMessage, pages
 from django_delayq.store import puts
-from django_delayq.store.database import Database, marks
+from django_delayq.store.database import Database
 
 _ENDED = ("delayq_finish", "delayq_error")
 
@@ -28,19 +28,14 @@ def _take_back(database: Database, created: Sequence[str]) -> int:
     """
     ended = sorted(_ended(database, created, database.dialect.newest))
     if ended:
-        database.changed(
-            f"DELETE FROM delayq_ready WHERE alias = %s AND message_id IN ({marks(len(ended))})",
-            [database.alias, *ended],
-        )
+        found = database.under_ids(ended, lock=database.dialect.lock)  # of an id, one that ended may be seen as well
+        pks = database.among("id", [pk for (pk,) in database.rows(f"SELECT r.id FROM {found.text}", found.parameters)])
+        database.changed(f"DELETE FROM delayq_ready WHERE {pks.text}", pks.parameters)
     return len(ended)
 
 
 def _ended(database: Database, ids: Sequence[str], lock: str = "") -> set[str]:
     if not ids:
         return set()
-    of_ids = f"alias = %s AND message_id IN ({marks(len(ids))}){lock}"
-    return {
-        id
-        for table in _ENDED
-        for (id,) in database.rows(f"SELECT message_id FROM {table} WHERE {of_ids}", [database.alias, *ids])
-    }
+    found = [database.under_ids(ids, lock=lock, table=table) for table in _ENDED]
+    return {id for one in found for (id,) in database.rows(f"SELECT r.message_id FROM {one.text}", one.parameters)}

@@ -5,16 +5,17 @@ from typing import NamedTuple
 
 from django_delayq.brokers.base import pages
 from django_delayq.core.transitions import Transition
-from django_delayq.store.database import Database, Sql, marks
+from django_delayq.store.database import Database, Sql
 from django_delayq.store.rows import LEASES, OF_LEASES, SHARED, UNLEASED, shared_with
-from django_delayq.store.values_table import LongText
+from django_delayq.store.values_table import Columns, LongText, Rows
 
 PAGE = 50
 """How many rows one statement takes with their errors and histories: 64 KiB each, and MySQL takes 16 MiB in all."""
 
 
-_FINISHED = {"pk": int, "started_ms": int, "ended_ms": int}
-_BURIED = _FINISHED | {
+_FINISHED: Columns = {"pk": int, "started_ms": int, "ended_ms": int}
+_BURIED: Columns = {
+    **_FINISHED,
     "new_failures": int,
     "new_crashes": int,
     "cause": LongText,
@@ -52,19 +53,18 @@ class TimedTransition(NamedTuple):
     ended_ms: int
 
 
-def leases(database: Database, transitions: Sequence[Transition]) -> Sql:
+def leases(database: Database, transitions: Sequence[Transition], lock: str = "") -> Sql:
     """Return the rows `r` whose leases these transitions end, for FROM. A transition without a pk has no row."""
     held = database.given("held", LEASES, [(int(one.pk or 0), one.id, one.token) for one in transitions])
-    return Sql(f"{held.text} {OF_LEASES}", held.parameters)
+    return database.joined(held, Sql(OF_LEASES), lock)
 
 
 def finish(database: Database, rows: Sequence[tuple[int, int, int]]) -> None:
     """Move rows from ready to finish, each with its pk and when it started and ended."""
     if rows:
-        held = database.given("held", _FINISHED, rows)
+        held = _of_pks(database, _FINISHED, rows)
         database.changed(
-            f"INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
-            f" SELECT {FINISHED} FROM {held.text} JOIN delayq_ready ON id = pk",
+            f"INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at) SELECT {FINISHED} FROM {held.text}",
             held.parameters,
         )
         _remove(database, [pk for pk, _, _ in rows])
@@ -73,11 +73,11 @@ def finish(database: Database, rows: Sequence[tuple[int, int, int]]) -> None:
 def cancel(database: Database, pks: Sequence[int]) -> None:
     """Move rows that the caller's transaction has locked from ready to finish, as cancelled."""
     if pks:
+        of_pks = database.among("id", pks)
         database.changed(
             f"INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
-            f" SELECT id, {SHARED}, %s, {database.dialect.now} FROM delayq_ready"
-            f" WHERE id IN ({marks(len(pks))})",
-            ["cancelled", *pks],
+            f" SELECT id, {SHARED}, %s, {database.dialect.now} FROM delayq_ready WHERE {of_pks.text}",
+            ["cancelled", *of_pks.parameters],
         )
         _remove(database, pks)
 
@@ -89,10 +89,9 @@ def bury(database: Database, ended: Sequence[TimedTransition]) -> None:
             (int(one.pk), started_ms, ended_ms, one.failures, one.crashes, one.error or "", one.detail, one.fingerprint)
             for one, started_ms, ended_ms in page
         ]
-        held = database.given("held", _BURIED, rows)
+        held = _of_pks(database, _BURIED, rows)
         database.changed(
-            f"INSERT INTO delayq_error (id, {SHARED}, detail, fingerprint, ended_at)"
-            f" SELECT {BURIED} FROM {held.text} JOIN delayq_ready ON id = pk",
+            f"INSERT INTO delayq_error (id, {SHARED}, detail, fingerprint, ended_at) SELECT {BURIED} FROM {held.text}",
             held.parameters,
         )
         _remove(database, [pk for pk, *_ in rows])
@@ -116,5 +115,11 @@ def count(database: Database, name: str, number: int) -> None:
         )
 
 
+def _of_pks(database: Database, columns: Columns, rows: Rows) -> Sql:
+    """Return a given table `held` and the rows of its pks, for FROM."""
+    return database.joined(database.given("held", columns, rows), Sql("r.id = held.pk"))
+
+
 def _remove(database: Database, pks: Sequence[int]) -> None:
-    database.changed(f"DELETE FROM delayq_ready WHERE id IN ({marks(len(pks))})", list(pks))
+    of_pks = database.among("id", pks)
+    database.changed(f"DELETE FROM delayq_ready WHERE {of_pks.text}", of_pks.parameters)

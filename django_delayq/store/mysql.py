@@ -8,7 +8,7 @@ from django.db import IntegrityError
 from django_delayq.brokers.base import NewMessage
 from django_delayq.store.apply import apply as apply, finish_here as finish_here  # part of `Statements`
 from django_delayq.store.database import Database, Row, Sql, marks
-from django_delayq.store.rows import NEW, OF_GIVEN, Inserted
+from django_delayq.store.rows import NEW, Inserted
 from django_delayq.store.values import values_of
 
 TRIES = 5
@@ -20,16 +20,9 @@ def insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
     return database.transaction(partial(_insert, database, puts))
 
 
-def change(database: Database, changes: Sql, where: Sql, returning: str) -> list[Row]:
+def change(database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
     """See `Statements`."""
-    found = f"delayq_ready r WHERE {where.text} ORDER BY r.message_id{database.dialect.lock}"
-    return database.transaction(partial(_change, database, changes, Sql(found, where.parameters), returning))
-
-
-def change_unlocked(database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
-    """See `Statements`."""
-    unlocked = Sql(f"{found.text}{database.dialect.skip_locked}", found.parameters)
-    return database.transaction(partial(_change, database, changes, unlocked, returning))
+    return database.transaction(partial(_change, database, changes, found, returning))
 
 
 def change_given(database: Database, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
@@ -38,16 +31,13 @@ def change_given(database: Database, changes: str, given: Sql, where: str, retur
 
 
 def _change_given(database: Database, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
-    found = f"{given.text} {OF_GIVEN}"
-    parameters = [*given.parameters, database.alias]
-    rows = database.rows(
-        f"SELECT r.id FROM {found} WHERE {where} ORDER BY r.message_id{database.dialect.lock}", parameters
-    )
-    if not rows:
+    locked = database.joined(given, database.of_ids(where), database.dialect.lock)
+    pks = [pk for (pk,) in database.rows(f"SELECT r.id FROM {locked.text}", locked.parameters)]
+    if not pks:
         return []
-    pks = [pk for (pk,) in rows]
     of_pks = f"r.id IN ({marks(len(pks))})"
-    database.changed(f"UPDATE {found} SET {changes} WHERE {of_pks}", [*parameters, *pks])
+    found = database.joined(given, database.of_ids())
+    database.changed(f"UPDATE {found.text} SET {changes} WHERE {of_pks}", [*found.parameters, *pks])
     return _as_set(database, returning, of_pks, pks)
 
 

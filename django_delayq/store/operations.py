@@ -5,7 +5,7 @@ from functools import partial
 
 from django_delayq.brokers.base import Alarm
 from django_delayq.store import moves
-from django_delayq.store.database import Database, Row, Sql, marks
+from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.moves import count
 from django_delayq.store.rows import FREE
 from django_delayq.store.statements import statements
@@ -41,12 +41,9 @@ def reschedule(
         f"expires_at = r.expires_at - r.scheduled_at + {due}, scheduled_at = {due}, due_at = {due}, placed = %s",
         [parameter, parameter, parameter, False],
     )
-    where = Sql(
-        f"r.alias = %s AND r.message_id IN ({marks(len(ids))}) AND {FREE}",
-        [database.alias, *sorted(ids)],
-    )
+    waiting = database.under_ids(ids, FREE, dialect.lock)
     returning = f'id, message_id, queue, "key", due_at - {dialect.now}'
-    changed = statements(database).change(database, changes, where, returning)
+    changed = statements(database).change(database, changes, waiting, returning)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, _, queue, key, wait_ms in changed]
     return {id for _, id, *_ in changed}, alarms
 
@@ -76,11 +73,8 @@ def _purge(database: Database, ids: Sequence[str]) -> set[str]:
 def _purge_errors(database: Database, ids: Sequence[str]) -> set[str]:
     if not ids:
         return set()
-    rows = database.rows(
-        f"SELECT r.id, r.message_id FROM delayq_error r WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))})"
-        f" ORDER BY r.message_id, r.id{database.dialect.lock}",
-        [database.alias, *ids],
-    )
+    buried = database.under_ids(ids, lock=database.dialect.lock, table="delayq_error")
+    rows = database.rows(f"SELECT r.id, r.message_id FROM {buried.text}", buried.parameters)
     _delete(database, "delayq_error", [pk for pk, _ in rows])
     return {id for _, id in rows}
 
@@ -88,14 +82,12 @@ def _purge_errors(database: Database, ids: Sequence[str]) -> set[str]:
 def _lock_waiting(database: Database, ids: Sequence[str]) -> list[Row]:
     if not ids:
         return []
-    return database.rows(
-        f"SELECT r.id, r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))})"
-        f" AND {FREE} ORDER BY r.message_id{database.dialect.lock}",
-        [database.alias, *ids],
-    )
+    waiting = database.under_ids(ids, FREE, database.dialect.lock)
+    return database.rows(f"SELECT r.id, r.message_id FROM {waiting.text}", waiting.parameters)
 
 
 def _delete(database: Database, table: str, pks: Sequence[int]) -> None:
     if pks:
-        database.changed(f"DELETE FROM {table} WHERE id IN ({marks(len(pks))})", list(pks))
+        of_pks = database.among("id", pks)
+        database.changed(f"DELETE FROM {table} WHERE {of_pks.text}", of_pks.parameters)
         count(database, "purged", len(pks))

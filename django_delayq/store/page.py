@@ -24,7 +24,7 @@ def page_after(
         f"SELECT r.due_at, r.id, {', '.join(columns)} FROM delayq_ready r{dialect.by_index.format(index=index)}"
         f" WHERE r.alias = %s AND {condition}"
     )
-    in_order = f"ORDER BY r.due_at, r.id LIMIT {BATCH}"
+    in_order = f"ORDER BY r.due_at, r.id {dialect.limit.format(count=BATCH)}"
     due_ms, pk = after
     later = Sql(
         f"{rows} AND r.due_at > %s AND r.due_at <= {dialect.now} + %s {in_order}", [database.alias, due_ms, within_ms]

@@ -144,11 +144,12 @@ def _due_of(database: Database, sets: Sequence[tuple[str, str, int]], late_ms: i
     if not sets:
         return []
     dialect = database.dialect
+    ending = dialect.limit.format(count="%s") + (dialect.skip_locked if lock is None else lock)
     of_set = (
-        "SELECT * FROM (SELECT r.id, r.queue, r.key FROM delayq_ready r WHERE r.alias = %s AND r.queue = %s"
+        f"SELECT * FROM (SELECT r.id, r.queue, r.key FROM delayq_ready r WHERE {dialect.of_alias} AND r.queue = %s"
         f" AND r.key = %s AND r.due_at <= {dialect.now} - %s AND {UNHELD.format(now=dialect.now)}"
         f" AND r.crashes < {SUSPECT_CRASHES}"
-        f" ORDER BY r.due_at LIMIT %s{dialect.skip_locked if lock is None else lock}) AS due{{i}}"
+        f" {dialect.by_due_time} {ending}) AS due{{i}}"
     )
     rows = database.rows(
         " UNION ALL ".join(of_set.format(i=i) for i in range(len(sets))),

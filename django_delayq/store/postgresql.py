@@ -6,17 +6,17 @@ from typing import Any
 from django_delayq.brokers.base import Header, LeaseId, NewMessage
 from django_delayq.core import codec
 from django_delayq.core.message import State
-from django_delayq.core.transitions import SettleAction, Transition
-from django_delayq.store import apply as portable
-from django_delayq.store.database import Database
+from django_delayq.core.transitions import Transition
+from django_delayq.store import apply as portable, returning
+from django_delayq.store.database import Database, Sql
 from django_delayq.store.dialects import DIALECTS
 from django_delayq.store.moves import AGAIN, BURIED, FINISHED
 from django_delayq.store.returning import (  # part of `Statements`
     change as change,
     change_given as change_given,
-    change_unlocked as change_unlocked,
 )
-from django_delayq.store.rows import NEW, OF_LEASES, SHARED, Inserted
+from django_delayq.store.rows import NEW, SHARED, Inserted, checked
+from django_delayq.store.values_table import Columns, LongText
 
 _NOW, _NOW_UP = DIALECTS["postgresql"].now, DIALECTS["postgresql"].now_up
 
@@ -32,8 +32,11 @@ _KIND = f"{_HEADER}, delay_ms bigint, at_ms bigint"
 def insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
     """See `Statements`. Most messages of a bulk send share one kind, so each adds only its id and its data.
 
-    They go as text to be split, which takes a tenth of what an array costs the client.
+    One message is a plain INSERT. Of several, ids and data go as text to be split, which takes a tenth of what an array
+    costs the client.
     """
+    if len(puts) == 1:
+        return returning.insert(database, puts)
     kinds, kind_of = _kinds_of(puts)
     given = (
         "unnest(string_to_array(%s, %s), string_to_array(%s, %s), string_to_array(%s, ',')::int[])"
@@ -105,39 +108,63 @@ def header_as(number: int, header: Header) -> dict[str, Any]:
     }
 
 
+_FINISH: Columns = {
+    "pk": int,
+    "of_id": str,
+    "of_token": int,
+    "state": str,
+    "started_ms": int,
+    "ended_ms": int,
+}
+_OTHERS: Columns = {
+    **_FINISH,
+    "wait_ms": int,
+    "new_failures": int,
+    "new_crashes": int,
+    "cause": LongText,
+    "detail": LongText,
+    "fingerprint": LongText,
+    "past": LongText,
+}
+"""The columns of the given table of leases: where all of them end as finished, few numbers say all."""
+
 _HELD = (
-    "held AS (SELECT held.pk, held.message_id, held.token, wait_ms, new_failures, new_crashes, cause, detail,"
-    f" fingerprint, past, LEAST(held.ended_ms, {_NOW}) AS ended_ms,"
+    "held AS (SELECT {columns}, LEAST(held.ended_ms, {now}) AS ended_ms,"
     f" CASE WHEN state <> '{State.ERROR}' OR held.started_ms IS NOT NULL"
-    f" THEN LEAST(coalesce(held.started_ms, r.started_at), held.ended_ms, {_NOW}) END AS started_ms,"
-    f" CASE WHEN state = '{State.RUNNING}' AND r.interrupted THEN NULL ELSE state END AS state"
-    " FROM json_to_recordset(%s) AS held (pk bigint, message_id text, token bigint, state text, started_ms bigint,"
-    " ended_ms bigint, wait_ms bigint, new_failures int, new_crashes int, cause text, detail text, fingerprint text,"
-    f" past text) {OF_LEASES} FOR UPDATE OF r SKIP LOCKED)"
+    " THEN LEAST(coalesce(held.started_ms, r.started_at), held.ended_ms, {now}) END AS started_ms,"
+    f" CASE WHEN state = '{State.RUNNING}' AND r.interrupted THEN NULL ELSE state END AS state FROM {{found}})"
 )
 """The rows whose leases still stand. No time is kept that is later than now: the worker's clock may be ahead."""
 
+_OF_HELD = "r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = pk"
+"""Ties the rows to `held`: found by their primary keys, however many are expected there."""
+
+
+def _in_state(*states: State) -> str:
+    """Return the condition that a lease ends in one of the states; it is not taken for a rare one."""
+    return checked(" OR ".join(f"state = '{state}'" for state in states))
+
+
 _GONE = (
-    f"gone AS (DELETE FROM delayq_ready r USING held WHERE r.id = pk AND state IN ('{State.FINISHED}', '{State.ERROR}')"
-    " RETURNING r.*, state, started_ms, ended_ms, new_failures, new_crashes, cause, detail, fingerprint)"
-)
-_FINISHED = (
-    f"finished AS (INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
-    f" SELECT {FINISHED} FROM gone WHERE state = '{State.FINISHED}')"
+    f"gone AS (DELETE FROM delayq_ready r USING held WHERE {_OF_HELD}"
+    f" AND {_in_state(State.FINISHED, State.ERROR)} RETURNING r.*, held.*)"
 )
 _WRITES = {
-    State.FINISHED: _FINISHED,
+    State.FINISHED: (
+        f"finished AS (INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
+        f" SELECT {FINISHED} FROM gone WHERE state = '{State.FINISHED}')"
+    ),
     State.ERROR: (
         f"buried AS (INSERT INTO delayq_error (id, {SHARED}, detail, fingerprint, ended_at)"
         f" SELECT {BURIED} FROM gone WHERE state = '{State.ERROR}')"
     ),
     State.PENDING: (
         f"again AS (UPDATE delayq_ready r SET {AGAIN.format(now_up=_NOW_UP)}"
-        f" FROM held WHERE r.id = pk AND state = '{State.PENDING}')"
+        f" FROM held WHERE {_OF_HELD} AND {_in_state(State.PENDING)})"
     ),
     State.RUNNING: (
         f"interrupted AS (UPDATE delayq_ready r SET {portable.interrupted(DIALECTS['postgresql'])}"
-        f" FROM held WHERE r.id = pk AND state = '{State.RUNNING}')"
+        f" FROM held WHERE {_OF_HELD} AND {_in_state(State.RUNNING)})"
     ),
 }
 """The part of the statement for each state."""
@@ -146,31 +173,33 @@ _WRITES = {
 def apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
     """See `Statements`. One statement locks the rows and writes them."""
     states = {one.state for one in transitions}
+    given = [one for one in transitions if one.pk]  # another has no row
+    if not given:
+        return {}
+    columns = _FINISH if states == {State.FINISHED} else _OTHERS
+    held = database.given("held", columns, [_given(one)[: len(columns)] for one in given])
+    on = Sql("r.id = held.pk AND r.message_id = held.of_id AND r.token = held.of_token")
+    found = database.joined(held, on, database.dialect.skip_locked)
+    rest = ", ".join(f"held.{column}" for column in columns if column not in ("state", "started_ms", "ended_ms"))
     gone = [_GONE] if states & {State.FINISHED, State.ERROR} else []
-    parts = [_HELD, *gone, *(text for state, text in _WRITES.items() if state in states)]
+    parts = [
+        _HELD.format(columns=rest, now=_NOW, found=found.text),
+        *gone,
+        *(text for state, text in _WRITES.items() if state in states),
+    ]
     rows = database.rows(
-        f"WITH {', '.join(parts)} SELECT message_id, token, state IS NOT NULL FROM held",
-        [codec.dumps([_as_record(one) for one in transitions]).decode()],
+        f"WITH {', '.join(parts)} SELECT of_id, of_token, state IS NOT NULL FROM held", found.parameters
     )
     return {(id, token): is_written for id, token, is_written in rows}
 
 
-def _as_record(one: Transition) -> dict[str, Any]:
-    """Return the fields of a transition that the statement needs; those left out are NULL there."""
-    record: dict[str, Any] = {
-        "pk": int(one.pk or 0),
-        "message_id": one.id,
-        "token": one.token,
-        "state": one.state,
-        "started_ms": one.started_ms,
-        "ended_ms": one.ended_ms,
-    }
-    if one.action is SettleAction.FINISH:
-        return record
-    record |= {"new_failures": one.failures, "new_crashes": one.crashes, "cause": one.error}
-    if one.state is State.ERROR:
-        return record | {"cause": one.error or "", "detail": one.detail, "fingerprint": one.fingerprint}
-    return record | {"wait_ms": one.delay_ms, "past": one.history}
+def _given(one: Transition) -> tuple[Any, ...]:
+    """Return the values of the columns of a lease."""
+    cause = one.error or "" if one.state is State.ERROR else one.error
+    return (
+        *(int(one.pk), one.id, one.token, one.state, one.started_ms, one.ended_ms),
+        *(one.delay_ms, one.failures, one.crashes, cause, one.detail, one.fingerprint, one.history),
+    )
 
 
 def finish_here(database: Database, pk: int, token: int, started_ms: int) -> bool:

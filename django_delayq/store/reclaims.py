@@ -11,7 +11,7 @@ from django_delayq.brokers.base import BATCH, BuriedInfo, Claimed, Header, pages
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse
-from django_delayq.store.database import Database, is_away, marks
+from django_delayq.store.database import Database, is_away
 from django_delayq.store.moves import TimedTransition, bury, wait_again
 from django_delayq.store.page import START, Position, page_after
 from django_delayq.store.rows import CRASHED, ONCE
@@ -59,12 +59,13 @@ def reclaim(database: Database, pks: Sequence[int], now_ms: int) -> dict[int, Bu
 def _reclaim_all(
     database: Database, pks: Sequence[int], now_ms: int, *, may_bury: bool = True
 ) -> dict[int, BuriedInfo | None]:
+    of_pks = database.among("r.id", sorted(pks))
     lapsed = database.rows(
         "SELECT r.id, r.message_id, r.queue, r.key, r.due_at, r.failures, r.crashes, r.worker, r.started_at,"
         " r.history, r.lease_until, r.at_most_once, r.interrupted FROM delayq_ready r"
-        f" WHERE r.id IN ({marks(len(pks))}) AND r.token IS NOT NULL AND r.lease_until <= %s"
+        f" WHERE {of_pks.text} AND r.token IS NOT NULL AND r.lease_until <= %s"
         f" ORDER BY r.id{database.dialect.skip_locked}",
-        [*pks, now_ms],
+        [*of_pks.parameters, now_ms],
     )
     ended = [
         _lapse(_claimed(*row), lease_until_ms, bool(once), bool(interrupted), may_bury)

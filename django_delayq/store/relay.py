@@ -7,7 +7,7 @@ while its due time is the one that was read. No lock is held across a call of th
 from django_delayq.brokers.base import BATCH, Alarm, Timer
 from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.page import START, Position, page_after
-from django_delayq.store.rows import UNPLACED
+from django_delayq.store.rows import checked
 from django_delayq.store.statements import statements
 
 REBUILD_LOCK_MS = 10_000
@@ -25,10 +25,10 @@ def relay(database: Database, timer: Timer, horizon_ms: int) -> int:
     dialect = database.dialect
     rows = database.rows(
         f"SELECT r.id, r.queue, r.key, r.due_at, {dialect.now} FROM delayq_ready r"
-        f" WHERE r.alias = %s AND {UNPLACED} AND r.due_at <= {dialect.now} + %s"
+        f" WHERE {dialect.of_alias} AND {dialect.unplaced} AND r.due_at <= {dialect.now} + %s"
         f" AND NOT r.due_at BETWEEN {dialect.now} - %s AND {dialect.now} + %s"
-        f" ORDER BY r.due_at LIMIT %s{dialect.skip_locked}",
-        [database.alias, horizon_ms, SHORT_CUT_MS, SHORT_CUT_MS, BATCH],
+        f" {dialect.by_due_time} {dialect.limit.format(count=BATCH)}{dialect.skip_locked}",
+        [database.alias, horizon_ms, SHORT_CUT_MS, SHORT_CUT_MS],
     )
     if rows:
         timer.put_alarms([Alarm(queue, key, str(pk), max(due - now, 0)) for pk, queue, key, due, now in rows])
@@ -38,8 +38,9 @@ def relay(database: Database, timer: Timer, horizon_ms: int) -> int:
 
 def _mark_placed(database: Database, placed: list[tuple[int, int]]) -> None:
     seen = database.given("seen", {"pk": int, "due_ms": int}, placed)
-    found = Sql(f"{seen.text} JOIN delayq_ready r ON r.id = seen.pk AND r.due_at = seen.due_ms", seen.parameters)
-    statements(database).change_unlocked(database, Sql("placed = %s", [True]), found, "id")
+    on = Sql(f"r.id = seen.pk AND {checked('r.due_at = seen.due_ms')}")
+    found = database.joined(seen, on, database.dialect.skip_locked)
+    statements(database).change(database, Sql("placed = %s", [True]), found, "id")
 
 
 def rebuild(database: Database, timer: Timer, horizon_ms: int, lock_ms: int = REBUILD_LOCK_MS) -> int | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from django_delayq.brokers.base import Alarm, pages
 from django_delayq.core.history import add
-from django_delayq.store.database import Database, Row, marks
+from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.moves import PAGE
 from django_delayq.store.rows import SHARED, buried_attempt, shared_with
 from django_delayq.store.values_table import LongText
@@ -37,19 +37,17 @@ def _newest(database: Database, ids: Sequence[str]) -> list[int]:
 
     They are compared here, because databases find no good index for it.
     """
-    rows = database.rows(
-        f"SELECT r.message_id, r.ended_at, r.id FROM delayq_error r"
-        f" WHERE r.alias = %s AND r.message_id IN ({marks(len(ids))})",
-        [database.alias, *ids],
-    )
+    found = database.under_ids(ids, table="delayq_error")
+    rows = database.rows(f"SELECT r.message_id, r.ended_at, r.id FROM {found.text}", found.parameters)
     return list({id: pk for id, _, pk in sorted(rows)}.values())
 
 
 def _lock(database: Database, pks: Sequence[int]) -> list[Row]:
+    of_pks = database.among("r.id", pks)
     return database.rows(
         "SELECT r.id, r.failures, r.started_at, r.ended_at, r.worker, r.error, r.detail, r.history FROM delayq_error r"
-        f" WHERE r.id IN ({marks(len(pks))}) ORDER BY r.message_id{database.dialect.lock}",
-        pks,
+        f" WHERE {of_pks.text} ORDER BY r.message_id{database.dialect.lock}",
+        of_pks.parameters,
     )
 
 
@@ -73,17 +71,17 @@ def _move(database: Database, pasts: Sequence[tuple[int, str]]) -> list[Row]:
         started_at="NULL",
         history="past",
     )
-    held = database.given("held", _HELD, pasts)
+    held = database.joined(database.given("held", _HELD, pasts), Sql("r.id = held.pk"), table="delayq_error")
     database.changed(
         f"INSERT INTO delayq_ready (id, {SHARED}, placed) SELECT id, {selected}, %s"
-        f" FROM {held.text} JOIN delayq_error ON id = pk WHERE alias = %s ORDER BY message_id"
-        f" {database.dialect.unless_there}",
+        f" FROM {held.text} WHERE r.alias = %s ORDER BY r.message_id {database.dialect.unless_there}",
         [False, *held.parameters, database.alias],
     )
-    pks = [pk for pk, _ in pasts]
-    of_pks = f"r.id IN ({marks(len(pks))})"
-    rows = database.rows(f"SELECT r.id, r.message_id, r.queue, r.key FROM delayq_ready r WHERE {of_pks}", pks)
+    found = database.among("r.id", [pk for pk, _ in pasts])
+    rows = database.rows(
+        f"SELECT r.id, r.message_id, r.queue, r.key FROM delayq_ready r WHERE {found.text}", found.parameters
+    )
     if rows:
-        moved = [pk for pk, *_ in rows]
-        database.changed(f"DELETE FROM delayq_error WHERE id IN ({marks(len(moved))})", moved)
+        moved = database.among("id", [pk for pk, *_ in rows])
+        database.changed(f"DELETE FROM delayq_error WHERE {moved.text}", moved.parameters)
     return rows

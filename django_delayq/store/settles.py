@@ -12,7 +12,6 @@ from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition
 from django_delayq.store.database import Database, Sql
 from django_delayq.store.moves import leases
-from django_delayq.store.rows import OF_HELD
 from django_delayq.store.statements import statements
 
 
@@ -61,7 +60,8 @@ def renew(database: Database, held: Sequence[LeaseId], lease_ms: int) -> list[bo
     if not held:
         return []
     changes = Sql(f"lease_until = {database.dialect.now} + %s", [lease_ms])
-    renewed = statements(database).change_unlocked(database, changes, _rows_of(database, held), "message_id, token")
+    unlocked = _rows_of(database, held, database.dialect.skip_locked)
+    renewed = statements(database).change(database, changes, unlocked, "message_id, token")
     found = {(id, token) for id, token in renewed}
     others = [lease for lease in held if lease not in found]
     passed_over = _standing(database, _rows_of(database, others)) if others else set()
@@ -74,7 +74,7 @@ def _standing(database: Database, found: Sql) -> set[LeaseId]:
     return {(id, token) for id, token in rows}
 
 
-def _rows_of(database: Database, ids: Sequence[LeaseId]) -> Sql:
+def _rows_of(database: Database, ids: Sequence[LeaseId], lock: str = "") -> Sql:
     """Return the rows `r` of leases of which no pk is known, for FROM."""
-    held = database.given("held", {"message_id": str, "token": int}, ids)
-    return Sql(f"{held.text} {OF_HELD}", [*held.parameters, database.alias])
+    held = database.given("given", {"of_id": str, "token": int}, ids)
+    return database.joined(held, database.of_ids("r.token = given.token"), lock)

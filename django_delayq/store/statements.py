@@ -21,17 +21,18 @@ class Statements(Protocol):
         In the order of ids, so that two inserts can't deadlock.
         """
 
-    def change(self, database: Database, changes: Sql, where: Sql, returning: str) -> list[Row]:
-        """Set `changes` where a condition holds, and return columns as set. Waits for others to release the rows.
+    def change(self, database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
+        """Set `changes` in the rows `r` of `found`, and return columns as set.
 
-        In the order of ids, so that two changes can't deadlock.
+        `found` is what comes from FROM on, with its lock at the end. It tells whether rows that other transactions hold
+        are waited for.
         """
 
-    def change_unlocked(self, database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
-        """Change as `change` does, the rows of `found` (from FROM on), except those that other transactions hold."""
-
     def change_given(self, database: Database, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
-        """Change as `change` does, the rows under the ids of a table `given`, which `changes` and `where` may name."""
+        """Change as `change` does, the rows under the ids of a table `given`, which `changes` and `where` may name.
+
+        It is in the order of ids, so that two changes can't deadlock. Waits for others to release the rows.
+        """
 
     def apply(self, database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
         """Write transitions, no two of one lease, except those of rows that other transactions hold.

@@ -8,7 +8,6 @@ from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.spark.write.summary import Placing
 from django_delayq.store import StoredBroker
 from django_delayq.store.relay import relay
-from django_delayq.store.rows import UNPLACED
 from django_delayq.support.units import LONGEST_MS
 
 _MINUTE_MS = 60_000
@@ -30,7 +29,7 @@ def due_by_minute(broker: StoredBroker) -> list[tuple[int, int]]:
     """Return in order the minutes (their begin in epoch ms) in which unplaced messages fall due, with their numbers."""
     rows = broker.database.rows(
         f"SELECT r.due_at - r.due_at %% {_MINUTE_MS} AS minute, count(*) FROM delayq_ready r"  # noqa: S608  # ours
-        f" WHERE r.alias = %s AND {UNPLACED} GROUP BY 1 ORDER BY 1",
+        f" WHERE r.alias = %s AND {broker.database.dialect.unplaced} GROUP BY 1 ORDER BY 1",
         [broker.database.alias],
     )
     return [(int(minute), int(count)) for minute, count in rows]

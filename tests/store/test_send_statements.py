@@ -1,0 +1,30 @@
+"""A send outside a transaction is one round trip to the database, whose clock is an expression in its statement."""
+
+from collections.abc import Callable
+
+import pytest
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
+
+from django_delayq import Send, send_delay_message, send_delay_messages
+from django_delayq.models import ReadyMessage
+from django_delayq.store import StoredBroker
+
+MOST_STATEMENTS = {"postgresql": 1, "sqlite": 1, "mysql": 4}
+"""BEGIN and COMMIT included."""
+
+SENDS: dict[str, Callable[[], object]] = {
+    "no id": lambda: send_delay_message("k", 1, delay="1h"),
+    "a new id": lambda: send_delay_message("k", 1, id="a", delay="1h"),
+    "a new id that may replace": lambda: send_delay_message("k", 1, id="a", delay="1h", on_conflict="replace"),
+    "several": lambda: send_delay_messages(Send("k", n, delay="1h") for n in range(50)),
+}
+
+
+@pytest.mark.parametrize("send", SENDS.values(), ids=SENDS)
+def test_a_send_is_one_statement(broker: StoredBroker, database: str, send: Callable[[], object]) -> None:
+    with CaptureQueriesContext(connections[database]) as captured:
+        send()
+    assert len(captured) <= MOST_STATEMENTS[connections[database].vendor], list(captured)
+    rows = list(ReadyMessage.objects.using(database))
+    assert {round((row.due_at - row.sent_at).total_seconds()) for row in rows} == {3_600}
