@@ -10,7 +10,7 @@ from benchmarks.records import read_records
 from benchmarks.result import Result, at_most
 from benchmarks.site import site
 from benchmarks.worker import worker
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 
 RUNNING = 4
 HOLD_S = 600.0
@@ -37,6 +37,6 @@ def _round() -> tuple[float, int]:
             killed = time.monotonic()
         with worker(server) as second:
             again = second.wait_until(lambda: len(read_records(server)) >= 2 * RUNNING, "all run again")
-            second.wait_until(lambda: get_broker().counts().totals["finished"] == RUNNING, "all are finished")
+            second.wait_until(lambda: get_backend().queue.counts().totals["finished"] == RUNNING, "all are finished")
         runs = Counter(record.id for record in read_records(server))
         return again - killed, sum(count != 2 for count in runs.values())

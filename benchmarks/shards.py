@@ -13,7 +13,7 @@ from benchmarks.scale import scaled
 from benchmarks.site import fill, site
 from benchmarks.spent import commands, cpu_s
 from benchmarks.worker import worker
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Pause
 
 SHARDS = 64
@@ -58,15 +58,15 @@ def run() -> list[Result]:
 
 def _cost(shards: int, workers: int, count: int) -> Cost:
     with site(shards) as server, server.client() as client, ExitStack() as running:
-        broker = get_broker()
-        broker.pause(Pause(QUEUE, None, "Until all is ready."))
+        broker = get_backend()
+        broker.presence.pause(Pause(QUEUE, None, "Until all is ready."))
         fill(count)
         started = [running.enter_context(worker(server, shards=shards)) for _ in range(workers)]
         started[0].wait_until_up(workers)
         pids = [int(client.info("server")["process_id"]), *(one.pid for one in started)]
         before, polls, calls_of_poll = _spent(client, pids), 0, _calls_of_poll(client)
-        broker.resume(QUEUE, None)
-        while broker.counts().totals["finished"] < count:
+        broker.presence.resume(QUEUE, None)
+        while broker.queue.counts().totals["finished"] < count:
             polls += 1
             time.sleep(POLL_S)
         after = _spent(client, pids)
@@ -81,7 +81,7 @@ def _spent(client: redis.Redis, pids: list[int]) -> list[float]:
 
 def _calls_of_poll(client: redis.Redis) -> int:
     before = commands(client)
-    get_broker().counts()
+    get_backend().queue.counts()
     return commands(client) - before
 
 

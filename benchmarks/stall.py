@@ -12,7 +12,7 @@ from benchmarks.drains import drain_s
 from benchmarks.result import Result, at_most
 from benchmarks.scale import scaled
 from benchmarks.site import fill, site
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.redis.scripts import load
 
 LOGGED_US = 5_000
@@ -43,8 +43,8 @@ def _turn(count: int) -> list[Longest]:
         client.config_set("slowlog-max-len", MOST_LOGGED)
         fill(count)
         sent = _longest(client)
-        get_broker().counts()
-        get_broker().audit()
+        get_backend().queue.counts()
+        get_backend().queue.audit()
         audited = _longest(client)
         drain_s(server, count)
         return [sent, audited, _longest(client)]

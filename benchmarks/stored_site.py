@@ -16,8 +16,7 @@ from benchmarks.server import Server, private_server
 from benchmarks.settings import delayq_at
 from benchmarks.site import fill
 from benchmarks.worker import Worker, worker
-from django_delayq.brokers import get_broker
-from django_delayq.store import StoredBroker
+from django_delayq.brokers import get_backend
 from django_delayq.store.relay import relay
 from tests.databases import database_on
 from tests.servers import PostgresServer, postgres_programs
@@ -58,12 +57,12 @@ class StoredSite:
 
     def place(self) -> None:
         """Have the relay tell the broker of all that is near."""
-        broker = get_broker()
-        if not isinstance(broker, StoredBroker):
-            raise TypeError(f"{broker!r} is no store.")
+        store = get_backend().store
+        if store is None:
+            raise TypeError("The alias has no store.")
         with self.client() as client:
             while client.execute(UNPLACED, [HORIZON_MS]).fetchone():
-                if not relay(broker.database, broker.timer, HORIZON_MS):
+                if not relay(store.database, store.timer, HORIZON_MS):
                     time.sleep(0.1)  # what was due within a second it leaves to the short cut
 
     def fill_due(self, count: int) -> None:

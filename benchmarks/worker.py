@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from benchmarks.server import AnyServer
 from benchmarks.until import wait_until
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 
 RECORDS = "records"
 """The file in the server's directory that the handlers write to."""
@@ -31,7 +31,7 @@ class Worker:
 
     def wait_until_up(self, count: int = 1) -> None:
         """Return when the broker of the current site knows it, and others, so many in all."""
-        self.wait_until(lambda: len(get_broker().workers()) >= count, "it announces itself", 60 + 10 * count)
+        self.wait_until(lambda: len(get_backend().presence.workers()) >= count, "it announces itself", 60 + 10 * count)
 
     def wait_until(self, happened: Callable[[], bool], what: str, within_s: float = 60) -> float:
         """As `until.wait_until`. Raises `RuntimeError` with the worker's log when it ends before."""

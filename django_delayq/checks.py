@@ -11,7 +11,7 @@ from django.utils.module_loading import import_string
 
 from django_delayq.api.handlers import DEFAULT_TIMEOUT, Handler
 from django_delayq.api.registry import name_of, registered_handlers
-from django_delayq.brokers import STORED_BROKER, broker_class, get_broker, lacks_store
+from django_delayq.brokers import DATABASE_BACKEND, broker_class, get_backend, lacks_store
 from django_delayq.conf import Alias, alias_names, get_alias, valid_aliases
 from django_delayq.core.codec import fields_of
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
@@ -55,7 +55,7 @@ def check_confirm(**kwargs: Any) -> list[CheckMessage]:
     for alias in valid_aliases():
         if alias.store is None and alias.options.confirm is not None:
             try:
-                get_broker(alias.name).open()
+                get_backend(alias.name).open()
             except BrokerRefused as error:
                 hint = "Until it can, every send to this alias is refused."
                 found.append(Error(f'DELAYQ["{alias.name}"]: {error}', hint=hint, id="delayq.E010"))
@@ -116,7 +116,7 @@ def _check_places() -> Iterator[CheckMessage]:
 
 def _check_commits(alias: Alias) -> Iterator[CheckMessage]:
     try:
-        import_string(STORED_BROKER).check(alias)
+        import_string(DATABASE_BACKEND).check(alias)
     except ImproperlyConfigured as error:
         yield Error(str(error), hint="Until it does, every use of the store is refused.", id="delayq.E011")
 

@@ -11,11 +11,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Count
 
 from django_delayq.api.registry import handlers_by_key
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias, valid_aliases
 from django_delayq.core.errors import DelayqError, StoreUnavailable
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker, clock_skew, report
+from django_delayq.store import clock_skew, report
 from django_delayq.store.database import Database
 from django_delayq.worker.capacity import STORE_CONNECTIONS, database_connections, pooled_connections
 from django_delayq.worker.db_pool import pool_warning
@@ -119,14 +119,14 @@ def _check_pool(alias: Alias) -> Iterator[CheckMessage]:
 
 
 def _check_clocks(alias: Alias) -> Iterator[CheckMessage]:
-    broker = get_broker(alias.name)
-    if not isinstance(broker, StoredBroker):
+    store = get_backend(alias.name).store
+    if store is None:
         return
-    before_ms = broker.database.now_ms()
+    before_ms = store.database.now_ms()
     try:
-        now_ms = broker.timer.report().now_ms
+        now_ms = store.broker.report().now_ms
     except DelayqError:
         return  # one that is away has no clock to compare, and a deploy need not wait for it
-    skew_ms = 0 if now_ms is None else clock_skew.skew(now_ms, before_ms, broker.database.now_ms())
+    skew_ms = 0 if now_ms is None else clock_skew.skew(now_ms, before_ms, store.database.now_ms())
     for text in clock_skew.warnings(skew_ms):
         yield Warning(text, hint="Let both servers follow one source of time (NTP).", id="delayq.W005")

@@ -9,8 +9,8 @@ from django.db import connections
 from pytest_django import Settings
 
 from django_delayq import Message, delay_execute
-from django_delayq.brokers import get_broker
-from django_delayq.store import StoredBroker
+from django_delayq.brokers import get_backend
+from django_delayq.store import DatabaseBackend
 
 pytestmark = pytest.mark.usefixtures("registry")
 
@@ -104,11 +104,11 @@ def test_rabbitmq_without_a_store_is_refused_by_name(settings: Settings) -> None
     assert message.id == "delayq.E014"
     assert 'DELAYQ["default"]["STORE"] is None, and RabbitMQBroker keeps no messages' in message.msg
     with pytest.raises(ImproperlyConfigured, match=r'RabbitMQBroker keeps no messages.*Leave "STORE" out') as refused:
-        get_broker()
+        get_backend()
     assert str(refused.value) == message.msg
     settings.DELAYQ = {"default": rabbitmq | {"STORE": {}}}
     assert found() == []
-    assert isinstance(get_broker(), StoredBroker)
+    assert isinstance(get_backend(), DatabaseBackend)
 
 
 def test_a_store_in_a_database_that_commits_nothing_by_itself_is_refused_by_name(
@@ -119,7 +119,7 @@ def test_a_store_in_a_database_that_commits_nothing_by_itself_is_refused_by_name
     (message,) = found()
     assert message.id == "delayq.E011"
     with pytest.raises(ImproperlyConfigured, match=r'DATABASES\["other"\]\["AUTOCOMMIT"\] is False') as refused:
-        get_broker()
+        get_backend()
     assert str(refused.value) == message.msg
     settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": None, "DATABASE": "other"}}
     assert found() == []
@@ -129,7 +129,7 @@ def test_a_store_in_a_database_that_is_not_there_is_refused_by_name(settings: Se
     settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}, "DATABASE": "ohter"}}
     assert [message.id for message in found()] == ["delayq.E003"]
     with pytest.raises(ImproperlyConfigured, match=r"'ohter' is not in DATABASES; .*'other'"):
-        get_broker()
+        get_backend()
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from health_check.exceptions import ServiceUnavailable, ServiceWarning
 from health_check.views import HealthCheckView
 from pytest_django import Settings
 
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Header, NewMessage, WorkerInfo
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend, Header, NewMessage, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.health import Delayq
 from django_delayq.testing import VirtualTimeBroker
@@ -24,16 +24,16 @@ urlpatterns = [path("health/", HealthCheckView.as_view(checks=["django_delayq.he
 def broker(settings: Settings) -> VirtualTimeBroker:
     """A broker without a store, whose clock a test moves."""
     settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": None}}
-    broker = get_broker()
+    broker = get_backend()
     assert isinstance(broker, VirtualTimeBroker)
     return broker
 
 
-def serve(broker: Broker) -> None:
-    broker.announce(WorkerInfo("w", ["default"], ["k"], 0, 0))
+def serve(broker: Backend) -> None:
+    broker.presence.heartbeat(WorkerInfo("w", ["default"], ["k"], 0, 0))
 
 
-def test_a_live_worker_is_health(broker: Broker) -> None:
+def test_a_live_worker_is_health(broker: Backend) -> None:
     with pytest.raises(ServiceUnavailable, match="No worker of 'default' is alive"):
         Delayq().run()
     Delayq(needs_worker=False).run()
@@ -42,7 +42,7 @@ def test_a_live_worker_is_health(broker: Broker) -> None:
 
 
 def test_what_is_too_late_is_none(broker: VirtualTimeBroker) -> None:
-    broker.put([NewMessage("a", Header("default", "k"), b"1", at_ms=broker.counts().now_ms)])
+    broker.queue.enqueue([NewMessage("a", Header("default", "k"), b"1", at_ms=broker.queue.counts().now_ms)])
     broker.leap(HOUR_MS)
     serve(broker)
     Delayq().run()
@@ -51,11 +51,11 @@ def test_what_is_too_late_is_none(broker: VirtualTimeBroker) -> None:
         Delayq(max_lag=timedelta(minutes=59)).run()
 
 
-def test_a_broker_that_is_away_is_none(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_away_is_none(broker: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     def away() -> None:
         raise BrokerUnavailable("nobody there")
 
-    monkeypatch.setattr(broker, "counts", away)
+    monkeypatch.setattr(broker.queue, "counts", away)
     with pytest.raises(ServiceUnavailable, match="nobody there"):
         Delayq().run()
 
@@ -66,12 +66,12 @@ def test_the_broker_of_a_store_may_be_away_for_a_while(settings: Settings, monke
         raise BrokerUnavailable("nobody there")
 
     settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}}}
-    monkeypatch.setattr(get_broker().timer, "workers", away)  # type: ignore[attr-defined]
+    monkeypatch.setattr(get_backend().store.broker.presence, "workers", away)  # type: ignore[union-attr]
     with pytest.raises(ServiceWarning, match="go on from the tables"):
         Delayq().run()
 
 
-def test_the_page_of_the_site_shows_it(broker: Broker, settings: Settings) -> None:
+def test_the_page_of_the_site_shows_it(broker: Backend, settings: Settings) -> None:
     settings.ROOT_URLCONF = __name__
     assert Client().get("/health/?format=json").status_code == 500
     serve(broker)

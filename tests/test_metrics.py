@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import ClaimRequest, ExecutorInfo, Header, NewMessage, Pause, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.metrics import DelayqCollector, metrics
@@ -45,21 +45,21 @@ def scraped() -> dict[tuple[str, ...], float]:
 
 def run(using: str, id: str, verb: SettleAction) -> None:
     """A message that was sent and run."""
-    broker = get_broker(using)
-    broker.put([NewMessage(id, Header("mail", "k"), b"1", at_ms=0)])
+    broker = get_backend(using)
+    broker.queue.enqueue([NewMessage(id, Header("mail", "k"), b"1", at_ms=0)])
     (claimed,) = claim_some(broker, [ClaimRequest("mail", "k", 1)])
-    assert broker.settle([settlement(claimed, verb)]) == [True]
+    assert broker.queue.apply([settlement(claimed, verb)]) == [True]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_figures_of_each_alias(settings: Settings) -> None:
     for using in ("default", "plain"):
-        broker = get_broker(using)
+        broker = get_backend(using)
         run(using, "done", SettleAction.FINISH)
         run(using, "buried", SettleAction.BURY)
-        broker.put([NewMessage("a", Header("mail", 'k"\\<b>'), b"1", at_ms=0)])
-        broker.pause(Pause("mail", None, "x"))
-        broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+        broker.queue.enqueue([NewMessage("a", Header("mail", 'k"\\<b>'), b"1", at_ms=0)])
+        broker.presence.pause(Pause("mail", None, "x"))
+        broker.presence.heartbeat(WorkerInfo("w", ["mail"], ["k"], 0, 0))
     seen = scraped()
     for using in ("default", "plain"):
         of = (using, 'k"\\<b>', "mail")
@@ -81,7 +81,7 @@ def test_the_figures_of_each_alias(settings: Settings) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_what_was_counted_in_part_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "LEAST", 2)
-    get_broker("default").put(
+    get_backend("default").queue.enqueue(
         [NewMessage(id, Header("mail", id[0]), b"1", delay_ms=60_000) for id in ("a1", "a2", "b1")]
     )
     monkeypatch.setattr(statistics, "MOST", 4)
@@ -101,9 +101,9 @@ def test_what_was_counted_in_part_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.django_db(transaction=True)
 def test_more_queues_and_keys_than_have_figures_are_told_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "MOST_PAIRS", 1)
-    get_broker("default").put([NewMessage("a", Header("mail", "a"), b"1", delay_ms=60_000)])
+    get_backend("default").queue.enqueue([NewMessage("a", Header("mail", "a"), b"1", delay_ms=60_000)])
     assert scraped()["delayq_in_part", "default", "waiting"] == 0
-    get_broker("default").put([NewMessage("b", Header("mail", "b"), b"1", delay_ms=60_000)])
+    get_backend("default").queue.enqueue([NewMessage("b", Header("mail", "b"), b"1", delay_ms=60_000)])
     seen = scraped()
     assert seen["delayq_in_part", "default", "waiting"] == 1
     assert ("delayq_pending", "default", "b", "mail") not in seen
@@ -111,14 +111,16 @@ def test_more_queues_and_keys_than_have_figures_are_told_to_be_there(monkeypatch
 
 @pytest.mark.django_db(transaction=True)
 def test_a_time_to_drain_that_leaves_something_out_is_told_as_a_part() -> None:
-    broker = get_broker("default")
+    broker = get_backend("default")
     run("default", "done", SettleAction.FINISH)
-    broker.announce(WorkerInfo("w", ["mail"], ["k", "new"], 0, 0, hands=[ExecutorInfo(1, {"k": 1, "new": 1})]))
-    broker.put([NewMessage("a", Header("mail", "k"), b"1", at_ms=0)])
+    broker.presence.heartbeat(
+        WorkerInfo("w", ["mail"], ["k", "new"], 0, 0, hands=[ExecutorInfo(1, {"k": 1, "new": 1})])
+    )
+    broker.queue.enqueue([NewMessage("a", Header("mail", "k"), b"1", at_ms=0)])
     seen = scraped()
     assert ("delayq_drain_seconds", "default") in seen
     assert seen["delayq_in_part", "default", "drain_seconds"] == 0
-    broker.put([NewMessage("b", Header("mail", "new"), b"1", at_ms=0)])
+    broker.queue.enqueue([NewMessage("b", Header("mail", "new"), b"1", at_ms=0)])
     assert scraped()["delayq_in_part", "default", "drain_seconds"] == 1
 
 
@@ -138,8 +140,8 @@ def test_an_alias_that_is_away_is_told_and_hides_no_other(monkeypatch: pytest.Mo
     def away(*arguments: object) -> None:
         raise BrokerUnavailable("nobody there")
 
-    monkeypatch.setattr(get_broker("plain"), "counts", away)
-    monkeypatch.setattr(get_broker("default").timer, "workers", away)  # type: ignore[attr-defined]
+    monkeypatch.setattr(get_backend("plain").queue, "counts", away)
+    monkeypatch.setattr(get_backend("default").store.broker.presence, "workers", away)  # type: ignore[union-attr]
     seen = scraped()
     assert (seen["delayq_up", "plain"], seen["delayq_up", "default"]) == (0, 1)
     assert seen["delayq_broker_up", "default"] == 0

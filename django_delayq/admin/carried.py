@@ -18,8 +18,8 @@ from django_delayq.admin.aliases import alias_of
 from django_delayq.admin.log import log_selection
 from django_delayq.admin.told import tell_left, tell_moved
 from django_delayq.admin.words import moment
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Info
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend, Info
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
@@ -36,7 +36,7 @@ class Move:
     done: Any
     permission: str
     model: type[MessageRow]
-    verb: Callable[[Broker, Sequence[str]], list[bool]]
+    verb: Callable[[Backend, Sequence[str]], list[bool]]
     deletes: bool = True
 
 
@@ -74,7 +74,7 @@ RESCUE = Move(
     gettext_lazy("Run again"),
     "rescue_message",
     ErrorMessage,
-    lambda broker, ids: broker.rescue(ids),
+    lambda backend, ids: backend.queue.rescue(ids),
     deletes=False,
 )
 DELETE_ERRORS = Move(
@@ -83,7 +83,7 @@ DELETE_ERRORS = Move(
     gettext_lazy("Deleted for good"),
     "delete_errormessage",
     ErrorMessage,
-    lambda broker, ids: broker.purge_errors(ids),
+    lambda backend, ids: backend.queue.purge_failed(ids),
 )
 DELETE_WAITING = Move(
     "delete-waiting",
@@ -91,7 +91,7 @@ DELETE_WAITING = Move(
     gettext_lazy("Deleted for good"),
     "delete_readymessage",
     ReadyMessage,
-    lambda broker, ids: broker.purge(ids),
+    lambda backend, ids: backend.queue.purge(ids),
 )
 KINDS = ("buried", "retried", "parked")
 _DIGITS = 4
@@ -158,7 +158,7 @@ def carried_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
         }
         return TemplateResponse(request, "admin/delayq/carried.html", context)
     try:
-        answers = move.verb(get_broker(alias), ids)
+        answers = move.verb(get_backend(alias), ids)
     except DelayqError as error:
         messages.error(request, translated(error))
     else:

@@ -21,7 +21,7 @@ from django_delayq.admin.payload import payload_of, pretty
 from django_delayq.admin.seen import FIELD, mark_of
 from django_delayq.api.registry import get_handler
 from django_delayq.api.send import send_delay_message
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.core.codec import decode_data, loads
 from django_delayq.core.errors import DataMismatch, DelayqError
@@ -132,7 +132,7 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
     expires: timedelta | None = None if row.expires_at is None else row.expires_at - row.scheduled_at
     using = get_alias(row.alias).database
     with transaction.atomic(using):
-        if get_broker(row.alias).rescue([row.message_id]) != [True]:
+        if get_backend(row.alias).queue.rescue([row.message_id]) != [True]:
             raise MovedOn
         rescued = ReadyMessage.objects.using(using).filter(alias=row.alias, message_id=row.message_id)
         ((pk, was, history),) = rescued.values_list("pk", "data", "history")

@@ -23,7 +23,7 @@ from django_delayq.admin.moves import KEY, Change, label_of, move
 from django_delayq.admin.selection import TABLES, Selection, model_named
 from django_delayq.api.handlers import delay_execute
 from django_delayq.api.send import send_delay_message
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Pause, covering
 from django_delayq.conf import DEFAULT_QUEUE, get_alias
 from django_delayq.core.codec import decode_data
@@ -101,7 +101,7 @@ def stop(user_id: Any, job: Job) -> None:
 
 def go_on(user_id: Any, job: Job, row: MessageRow) -> None:
     """Run the failed message of a job again, and log who did."""
-    if get_broker(row.alias).rescue([row.message_id]) == [True]:
+    if get_backend(row.alias).queue.rescue([row.message_id]) == [True]:
         with in_english():
             said = _("%(move)s: run again") % {"move": label_of(job.change)}
         _log(job, user_id, said)
@@ -110,7 +110,7 @@ def go_on(user_id: Any, job: Job, row: MessageRow) -> None:
 def pauses(alias: str) -> list[Pause]:
     """Return the pauses that cover the queue and key of jobs; empty if that can't be known now."""
     with suppress(DelayqError):
-        return covering(get_broker(alias).pauses(), DEFAULT_QUEUE, KEY)
+        return covering(get_backend(alias).presence.pauses(), DEFAULT_QUEUE, KEY)
     return []
 
 

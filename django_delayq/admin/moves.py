@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
-from django_delayq.store import StoredBroker
 from django_delayq.support.units import to_text
 
 Rows = Sequence[MessageRow]
@@ -111,31 +110,31 @@ def _rescue(alias: str, page: Rows, change: Change) -> list[MessageRow]:
     )
     newest = dict(rows.order_by("ended_at", "pk").values_list("message_id", "pk"))
     meant = [row for row in page if newest.get(row.message_id) == row.pk and row.key != KEY]
-    return _moved(meant, get_broker(alias).rescue)
+    return _moved(meant, get_backend(alias).queue.rescue)
 
 
 def _cancel(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    return _moved(page, get_broker(alias).cancel)
+    return _moved(page, get_backend(alias).queue.cancel)
 
 
 def _reschedule(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    return _moved(page, partial(get_broker(alias).reschedule, delay_ms=change.delay_ms))
+    return _moved(page, partial(get_backend(alias).queue.reschedule, delay_ms=change.delay_ms))
 
 
 def _shift(alias: str, page: Rows, change: Change) -> list[MessageRow]:
     """Reschedule each row from its own due time, so that messages stay as far apart as they are."""
-    broker = get_broker(alias)
-    if not isinstance(broker, StoredBroker):  # the rows are left of a store that it had
+    store = get_backend(alias).store
+    if store is None:  # the rows are left of a store that it had
         raise DelayqError(f'DELAYQ["{alias}"] has no STORE any more, so its rows are not moved.')
-    return _moved(page, partial(broker.reschedule, by_ms=change.shift_ms))
+    return _moved(page, partial(store.reschedule, by_ms=change.shift_ms))
 
 
 def _purge(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    return _moved(page, get_broker(alias).purge)
+    return _moved(page, get_backend(alias).queue.purge)
 
 
 def _purge_errors(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    return _moved(page, get_broker(alias).purge_errors)
+    return _moved(page, get_backend(alias).queue.purge_failed)
 
 
 def _moved(rows: Rows, verb: Verb) -> list[MessageRow]:

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _, gettext_lazy
 from django_delayq.admin.access import address, back, check_may
 from django_delayq.admin.aliases import alias_of
 from django_delayq.admin.log import in_english, log_selection
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Pause
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ReadyMessage
@@ -89,7 +89,7 @@ def pause_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
 def _paused(request: HttpRequest, alias: str, form: PauseForm) -> bool:
     pause = form.pause
     try:
-        get_broker(alias).pause(pause)
+        get_backend(alias).presence.pause(pause)
     except DelayqError as error:
         form.add_error(None, translated(error))
         return False
@@ -108,12 +108,12 @@ def resume_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
     alias = alias_of(request)
     queue, key = request.GET.get("queue") or None, request.GET.get("key") or None
     try:
-        found = [pause for pause in get_broker(alias).pauses() if (pause.queue, pause.key) == (queue, key)]
+        found = [pause for pause in get_backend(alias).presence.pauses() if (pause.queue, pause.key) == (queue, key)]
         if not found:
             messages.warning(request, _("It is not paused any more."))
             return back(request, alias)
         if request.method == "POST":
-            get_broker(alias).resume(queue, key)
+            get_backend(alias).presence.resume(queue, key)
             with in_english():
                 said = _("Resumed; it was paused for: %(reason)s") % {"reason": found[0].reason}
             log_selection(request.user.pk, ReadyMessage, translated(found[0].names), said)

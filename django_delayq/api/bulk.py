@@ -10,11 +10,11 @@ from django.db.transaction import TransactionManagementError
 
 from django_delayq.api.on_commit import atell_sent, is_in_transaction, tell_sent, waits_for_commit, warn_of_others
 from django_delayq.api.prepare import prepare
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias, get_alias
-from django_delayq.core.errors import SendError, Unsupported
+from django_delayq.core.errors import SendError
 from django_delayq.core.ids import new_ids
-from django_delayq.core.requests import BATCH, NewMessage, Placed
+from django_delayq.core.requests import BATCH, Enqueued, NewMessage
 from django_delayq.core.sends import OnConflict, Send, SentMany
 from django_delayq.support.validation import check_count, check_flag, shown
 
@@ -43,14 +43,14 @@ def send_delay_messages(
     if on_commit is not None:
         check_flag(on_commit, "on_commit")
     # While one batch is on its way the next is made ready; never two, so that a failure stays a prefix.
-    on_its_way: list[tuple[Batch, Callable[[], list[Placed]]]] = []
+    on_its_way: list[tuple[Batch, Callable[[], list[Enqueued]]]] = []
     with batches.failures_told():
         try:
             for batch in batches.of(sends):
                 waits = waits_for_commit(batch.alias, on_commit)
                 _check_transaction(batch.alias, waits=waits)
                 _arrive(batches, on_its_way)
-                begin = get_broker(batch.alias.name).begin_put
+                begin = get_backend(batch.alias.name).queue.begin_enqueue
                 on_its_way.append((batch, begin(batches.departs(batch), batch.on_conflict)))
         finally:
             _arrive(batches, on_its_way)
@@ -73,7 +73,7 @@ async def asend_delay_messages(
             waits = waits_for_commit(batch.alias, on_commit)
             if waits or batch.alias.store is not None:  # else there is nothing to look at in another thread
                 await sync_to_async(_check_transaction)(batch.alias, waits=waits)
-            placed = await get_broker(batch.alias.name).aput(batches.departs(batch), batch.on_conflict)
+            placed = await get_backend(batch.alias.name).queue.aenqueue(batches.departs(batch), batch.on_conflict)
             batches.answered(placed)
             await atell_sent(batch.alias, batch.puts, placed)
     return batches.sent
@@ -137,7 +137,7 @@ class Batches:
         self._in_flight = batch.puts
         return batch.puts
 
-    def answered(self, placed: Iterable[Placed]) -> None:
+    def answered(self, placed: Iterable[Enqueued]) -> None:
         """Count what the broker answered to the batch in flight."""
         self.sent.accepted += len(self._in_flight)
         self._in_flight = ()
@@ -151,8 +151,6 @@ class Batches:
         try:
             yield
         except Exception as error:
-            if isinstance(error, Unsupported):  # the broker took none of the batch
-                self._in_flight = ()
             accepted, unknown = self.sent.accepted, tuple(put.id for put in self._in_flight)
             known_until = "1 message was accepted" if accepted == 1 else f"{accepted} messages were accepted"
             if unknown:
@@ -178,7 +176,7 @@ class Batches:
         return has_room and batch.alias is alias and batch.on_conflict == on_conflict
 
 
-def _arrive(batches: Batches, on_its_way: list[tuple[Batch, Callable[[], list[Placed]]]]) -> None:
+def _arrive(batches: Batches, on_its_way: list[tuple[Batch, Callable[[], list[Enqueued]]]]) -> None:
     while on_its_way:
         batch, wait = on_its_way.pop()
         placed = wait()

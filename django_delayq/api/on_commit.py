@@ -11,9 +11,9 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from django_delayq.api.registry import get_handler
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias, get_alias
-from django_delayq.core.requests import BATCH, NewMessage, Placed
+from django_delayq.core.requests import BATCH, Enqueued, NewMessage
 from django_delayq.core.sends import OnConflict
 from django_delayq.signals import aemit, emit, message_sent, send_failed
 from django_delayq.support.commit_hooks import last_hook
@@ -75,7 +75,7 @@ class WaitingSend:
             send.put.delay_ms = max(0, send.put.delay_ms - (time.monotonic_ns() - send.called_ns) // 1_000_000)
         puts = [send.put for send in waiting]
         try:
-            placed = get_broker(self.using).put(puts, self.on_conflict)
+            placed = get_backend(self.using).queue.enqueue(puts, self.on_conflict)
         except Exception as error:
             logger.exception(
                 "%s could not be sent after the commit; the first is %r (key %r).",
@@ -154,7 +154,7 @@ def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
     return last.group
 
 
-def tell_sent(alias: Alias, puts: Sequence[NewMessage], placed: Sequence[Placed]) -> None:
+def tell_sent(alias: Alias, puts: Sequence[NewMessage], placed: Sequence[Enqueued]) -> None:
     """Send `message_sent` for accepted messages; with a store, after the commit that decides about them."""
     if not message_sent.receivers:
         return
@@ -169,7 +169,7 @@ def tell_sent(alias: Alias, puts: Sequence[NewMessage], placed: Sequence[Placed]
         connections[alias.database].on_commit(tell, robust=True)
 
 
-async def atell_sent(alias: Alias, puts: Sequence[NewMessage], placed: Sequence[Placed]) -> None:
+async def atell_sent(alias: Alias, puts: Sequence[NewMessage], placed: Sequence[Enqueued]) -> None:
     """Send `message_sent` as `tell_sent` does, from async code."""
     if not message_sent.receivers:
         return
@@ -186,7 +186,7 @@ def tell_failed(using: str, puts: Iterable[NewMessage], error: Exception) -> Non
         emit(send_failed, get_handler(using, put.header.key), **_message(using, put), error=error)
 
 
-def _sent(using: str, put: NewMessage, answer: Placed) -> dict[str, object]:
+def _sent(using: str, put: NewMessage, answer: Enqueued) -> dict[str, object]:
     return {
         **_message(using, put),
         "due_ms": answer.due_ms,

@@ -9,11 +9,11 @@ from asgiref.sync import sync_to_async
 from django_delayq.api.on_commit import cancel_waiting, reschedule_waiting
 from django_delayq.api.prepare import due_ms
 from django_delayq.api.registry import get_handler
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Info, pages
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend, Info, pages
 from django_delayq.conf import get_alias
 from django_delayq.core.codec import decode_data
-from django_delayq.core.errors import DataMismatch
+from django_delayq.core.errors import DataMismatch, Unsupported
 from django_delayq.core.requests import BATCH
 from django_delayq.core.sends import MessageInfo
 from django_delayq.support.timestamps import from_ms
@@ -33,14 +33,14 @@ def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None =
     """
     alias = get_alias(using)
     checked = _checked(ids, tag)  # before a transaction is begun, or joined: an error in it would cost the caller's
-    broker = get_broker(alias.name)
+    backend = get_backend(alias.name)
 
     def cancel() -> int:
-        wanted = _wanted(broker, *checked)
-        answers = [answer for batch in pages(wanted, BATCH) for answer in broker.cancel(batch)]
+        wanted = _wanted(backend, *checked)
+        answers = [answer for batch in pages(wanted, BATCH) for answer in backend.queue.cancel(batch)]
         return _count(wanted, answers, cancel_waiting(alias, wanted))
 
-    return broker.together(cancel)
+    return backend.queue.atomically(cancel)
 
 
 async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
@@ -48,9 +48,9 @@ async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str |
     alias = get_alias(using)
     if alias.store is not None:
         return await sync_to_async(cancel_delay_messages)(*ids, tag=tag, using=using)
-    broker = get_broker(alias.name)
-    wanted = _wanted(broker, *_checked(ids, tag))
-    answers = [answer for batch in pages(wanted, BATCH) for answer in await broker.acancel(batch)]
+    backend = get_backend(alias.name)
+    wanted = _wanted(backend, *_checked(ids, tag))
+    answers = [answer for batch in pages(wanted, BATCH) for answer in await backend.queue.acancel(batch)]
     return _count(wanted, answers, await sync_to_async(cancel_waiting)(alias, wanted))
 
 
@@ -68,18 +68,18 @@ def reschedule_delay_messages(
     alias = get_alias(using)
     checked = _checked(ids, tag)
     delay_ms, at_ms = due_ms(delay, at)
-    broker = get_broker(alias.name)
+    backend = get_backend(alias.name)
 
     def reschedule() -> int:
-        wanted = _wanted(broker, *checked)
+        wanted = _wanted(backend, *checked)
         answers = [
             answer
             for batch in pages(wanted, BATCH)
-            for answer in broker.reschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
+            for answer in backend.queue.reschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
         ]
         return _count(wanted, answers, reschedule_waiting(alias, wanted, delay_ms, at_ms))
 
-    return broker.together(reschedule)
+    return backend.queue.atomically(reschedule)
 
 
 async def areschedule_delay_messages(
@@ -94,12 +94,12 @@ async def areschedule_delay_messages(
     if alias.store is not None:
         return await sync_to_async(reschedule_delay_messages)(*ids, tag=tag, delay=delay, at=at, using=using)
     delay_ms, at_ms = due_ms(delay, at)
-    broker = get_broker(alias.name)
-    wanted = _wanted(broker, *_checked(ids, tag))
+    backend = get_backend(alias.name)
+    wanted = _wanted(backend, *_checked(ids, tag))
     answers = [
         answer
         for batch in pages(wanted, BATCH)
-        for answer in await broker.areschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
+        for answer in await backend.queue.areschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
     ]
     return _count(wanted, answers, await sync_to_async(reschedule_waiting)(alias, wanted, delay_ms, at_ms))
 
@@ -110,14 +110,14 @@ def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | Non
     A send that waits for a commit is not there yet. Raises `BrokerUnavailable` or `BrokerRefused`.
     """
     alias = get_alias(using)
-    info = get_broker(alias.name).get(check_name(id, "id"))
+    info = get_backend(alias.name).queue.get(check_name(id, "id"))
     return None if info is None else message_info(alias.name, info)
 
 
 async def aget_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
     """Return the message that `get_delay_message` would, from async code."""
     alias = get_alias(using)
-    info = await get_broker(alias.name).aget(check_name(id, "id"))
+    info = await get_backend(alias.name).queue.aget(check_name(id, "id"))
     return None if info is None else message_info(alias.name, info)
 
 
@@ -151,9 +151,13 @@ def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | No
     return [check_name(id, "id") for id in ids], None if tag is None else check_name(tag, "tag")
 
 
-def _wanted(broker: Broker, ids: list[str], tag: str | None) -> list[str]:
+def _wanted(backend: Backend, ids: list[str], tag: str | None) -> list[str]:
     """Return the ids, and those that wait under the tag."""
-    return ids if tag is None else [*ids, *broker.tagged(tag)]
+    if tag is None:
+        return ids
+    if backend.store is None:
+        raise Unsupported("Finding messages by tag needs a store (STORE in DELAYQ); give ids, or set one up.")
+    return [*ids, *backend.store.tagged(tag)]
 
 
 def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -> int:

@@ -13,9 +13,9 @@ from django_delayq.api.on_commit import (
     warn_of_others,
 )
 from django_delayq.api.prepare import prepare
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
-from django_delayq.core.requests import Placed
+from django_delayq.core.requests import Enqueued
 from django_delayq.core.sends import OnConflict, Send, Sent, When
 from django_delayq.support.units import Duration
 
@@ -76,7 +76,7 @@ def send_delay_message(
         return Sent(put.id, None, None)
     if alias.store is not None:
         warn_of_others(alias)
-    placed = get_broker(alias.name).put([put], on_conflict)
+    placed = get_backend(alias.name).queue.enqueue([put], on_conflict)
     tell_sent(alias, [put], placed)
     return _answer(placed[0])
 
@@ -92,10 +92,10 @@ async def asend_delay_message(
     put = prepare(send, alias)
     if waits_for_commit(alias, on_commit) and await sync_to_async(wait_for_commit)(alias, put, send.on_conflict):
         return Sent(put.id, None, None)
-    placed = await get_broker(alias.name).aput([put], send.on_conflict)
+    placed = await get_backend(alias.name).queue.aenqueue([put], send.on_conflict)
     await atell_sent(alias, [put], placed)
     return _answer(placed[0])
 
 
-def _answer(placed: Placed) -> Sent:
+def _answer(placed: Enqueued) -> Sent:
     return Sent(placed.id, placed.due_ms, placed.created, placed.running)

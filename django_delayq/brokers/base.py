@@ -1,9 +1,13 @@
-"""The protocols of the timer that wakes waiting messages, and of the broker that carries them.
+"""The four protocols that a site runs on, and the two kinds of things that offer them.
 
-A `Timer` holds *alarms* for rows of a store (`put_alarms`): an alarm is a hint that proves nothing and may be early,
-stale or double. A `Broker` is a timer that also *carries* whole messages (`put`) where there is no store. Both may be
-present at once. The methods' names follow beanstalkd's; the conformance suite in tests/brokers/ holds every
-implementation to this page.
+- `Queue` owns the messages: the tables, or Redis where there is no store.
+- `Timer` says when to look. It holds *alarms* for rows: hints that prove nothing and may be early, stale or double.
+- `Presence` knows the workers and the pauses.
+- `Limiter` keeps limits over all workers.
+
+A `Broker` is what the setting BROKER names: one server, with a timer and whatever else it can do. A `Backend` is what
+an alias runs on: the tables with a broker beside them, or a broker alone. The conformance suite in tests/brokers/ holds
+every implementation to this page.
 
 Every time is epoch milliseconds by the broker's own clock, every length milliseconds. Every method may raise
 `BrokerUnavailable` (try again later) or `BrokerRefused` (mend something first); their texts hold no secrets. All
@@ -11,8 +15,7 @@ methods may be called from several threads at once.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from enum import StrEnum
-from typing import Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from django_delayq.brokers.figures import (  # part of this contract
     AlarmInfo as AlarmInfo,
@@ -29,7 +32,7 @@ from django_delayq.brokers.figures import (  # part of this contract
     covering as covering,
 )
 from django_delayq.conf import Alias
-from django_delayq.core.errors import DuplicateMessage, Unsupported
+from django_delayq.core.errors import DuplicateMessage
 from django_delayq.core.requests import (  # part of this contract
     BATCH as BATCH,
     Alarm as Alarm,
@@ -37,12 +40,12 @@ from django_delayq.core.requests import (  # part of this contract
     Claimed as Claimed,
     ClaimRequest as ClaimRequest,
     Claims as Claims,
+    Enqueued as Enqueued,
     Header as Header,
     LeaseId as LeaseId,
     NewMessage as NewMessage,
     Pair as Pair,
     PermitRequest as PermitRequest,
-    Placed as Placed,
     Throttled as Throttled,
 )
 from django_delayq.core.sends import OnConflict as OnConflict  # part of this contract, and of the public API
@@ -51,17 +54,10 @@ from django_delayq.core.transitions import (  # part of this contract
     Transition as Transition,
 )
 
+if TYPE_CHECKING:
+    from django_delayq.store.queue import DatabaseQueue
+
 T = TypeVar("T")
-
-
-class Capability(StrEnum):
-    """An optional ability of a broker. Its methods are only called where the functions below say that it has it."""
-
-    MESSAGES = "messages"  # carries messages: it is a `Broker`, and can do without a store
-    ALARMS = "alarms"  # holds one alarm for a row, and finds it: it is an `AlarmIndex`
-    LIMITS = "limits"  # knows what runs, and how often, over all workers: it is a `Limiter`
-    TAGS = "tags"  # finds waiting messages by their tag; `tagged` raises `Unsupported` without
-    MOVES = "moves"  # totals of every transition, also of those that lead back to waiting (retried, reclaimed, …)
 
 
 def earliest(*times: int | None) -> int | None:
@@ -88,45 +84,19 @@ def check_batch(batch: Sequence[object]) -> None:
         raise ValueError(f"{len(batch)} in one call; give at most {BATCH}.")
 
 
-def refuse_duplicates(placed: list[Placed], on_conflict: OnConflict) -> list[Placed]:
-    """Return `placed`; where `on_conflict` is "raise", raise `DuplicateMessage` with the ids that were there."""
+def refuse_duplicates(enqueued: list[Enqueued], on_conflict: OnConflict) -> list[Enqueued]:
+    """Return `enqueued`; where `on_conflict` is "raise", raise `DuplicateMessage` with the ids that were there."""
     if on_conflict == "raise":
-        refused = [answer.id for answer in placed if not answer.created]
+        refused = [answer.id for answer in enqueued if not answer.created]
         if refused:
             raise DuplicateMessage(f"Waiting or running already: {', '.join(map(repr, refused))}.")
-    return placed
-
-
-def without_store(what: str, instead: str) -> Unsupported:
-    """Return the error for an operation that a broker alone can't do."""
-    return Unsupported(f"{what} needs a store (STORE in DELAYQ); {instead}, or set one up.")
+    return enqueued
 
 
 class Timer(Protocol):
-    """The part of a broker that a store needs to schedule its rows."""
+    """A holder of alarms."""
 
-    capabilities: frozenset[Capability]
-
-    @classmethod
-    def check(cls, alias: Alias) -> None:
-        """Raise `ImproperlyConfigured` for settings that can't work with this broker. Connects to nothing."""
-
-    @classmethod
-    def places(cls, alias: Alias) -> frozenset[str]:
-        """Return where an alias keeps its data: two aliases with a place in common share all. Connects to nothing.
-
-        Raises `ImproperlyConfigured` as `check` does.
-        """
-
-    def open(self) -> None:
-        """Connect, or raise. If it is not called, the first other method connects."""
-
-    def close(self) -> None:
-        """Give back every connection and end a running `wait`. The broker can be used again."""
-
-    # Alarms
-
-    def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
+    def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         """Hold alarms. Idempotent: of two for one pk the earlier counts.
 
         Raises `BrokerUnavailable` after `within_s` seconds in all, connecting included; some may be held by then. A
@@ -134,41 +104,41 @@ class Timer(Protocol):
         `PartlyUnavailable` is raised.
         """
 
-    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        """Lease what is due of each wanted set, at most `BATCH` in all; never blocks.
+    def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+        """Lease the due alarms of each requested pair, at most `BATCH` in all; never blocks.
 
-        A leased alarm that is not dropped within `lease_ms`, or whose worker dies, is given again. Without wants
+        A leased alarm that is not dropped within `lease_ms`, or whose worker dies, is given again. Without requests
         nothing is given, and `wait` sleeps until `wake` or a pause ends it.
         """
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
         """Return those of the pairs of which anything is due, by one cheap query; more of them where it can't tell."""
 
-    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
-        """Forget claimed alarms, and hold those in `again`, which may take the place of claimed ones.
+    def drop(self, alarms: Sequence[Alarm], rearm: Sequence[Alarm] = ()) -> None:
+        """Forget leased alarms, and hold those in `rearm`, which may take the place of leased ones.
 
-        A row of `again` has an alarm at every moment, even if this process dies or another claims it meanwhile. The
+        A row of `rearm` has an alarm at every moment, even if this process dies or another takes it meanwhile. The
         alarms of a part of the broker that is unavailable lapse there: the other parts have done theirs when
         `PartlyUnavailable` is raised.
         """
 
-    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
+    def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         """Make alarms ready again whose leases have lapsed, which counts nothing.
 
         Bounded, cheap, and safe from any worker at any time.
         """
 
     def begin_rebuild(self, lock_ms: int) -> bool:
-        """Return whether the calling thread may put every alarm again that there should be, for the next `lock_ms`.
+        """Return whether the calling thread may schedule every alarm that there should be, for the next `lock_ms`.
 
         True for one caller at a time, and only while alarms may be lost (`MaintenanceResult.alarms_lost`). The caller
         calls again between its pages, to keep the lock: True means that it held the lock all along. False means that it
-        did not: another may have begun, or the alarms that it had put may be gone again. Then it stops, and starts over
-        when it is asked to.
+        did not: another may have begun, or the alarms that it had scheduled may be gone again. Then it stops, and
+        starts over when it is asked to.
         """
 
     def end_rebuild(self) -> bool:
-        """Note that every alarm was put: they are not lost until the server is started again, flushed or replaced.
+        """Note that every alarm is held: they are not lost until the server is started again, flushed or replaced.
 
         Return False, and leave them lost, if the caller's lock or the server's data was lost meanwhile.
         """
@@ -184,57 +154,18 @@ class Timer(Protocol):
         """Say in words what to delete, so that the alarms are for the next store that is named."""
 
     def wait(self, timeout: float) -> bool:
-        """Sleep until a claim of the sets last wanted may find something, or for `timeout` seconds.
+        """Sleep until `take_due` of the pairs last requested may find something, or for `timeout` seconds.
 
-        `wake`, and a `pauses_heard` that grows, end it too. Return False where only the time is over: a claim of those
-        sets would find nothing.
+        `wake`, and a `pause_version` that grows, end it too. Return False where only the time is over: nothing of those
+        pairs is due.
         """
 
     def wake(self) -> None:
         """End the running or the next `wait` at once. From any thread."""
 
-    # Workers, and the pauses that they are notified of
 
-    def pause(self, pause: Pause) -> object:
-        """Have `pauses_heard` grow at every worker, and end its `wait`. With a store the tables keep the pause."""
-
-    def resume(self, queue: str | None, key: str | None) -> object:
-        """Have `pauses_heard` grow like `pause`, for the end of a pause."""
-
-    @property
-    def pauses_heard(self) -> int:
-        """Return a number that grows when `pauses` may answer otherwise; a pause that ends by itself does not count."""
-
-    def announce(self, worker: WorkerInfo) -> object:
-        """Record a worker's heartbeat, which is forgotten 60 s after the last one."""
-
-    def retire(self, worker: str) -> None:
-        """Delete a worker's heartbeat when it stops."""
-
-    def workers(self) -> list[WorkerInfo]:
-        """Return the workers whose heartbeat is at most 15 s old."""
-
-    def report(self) -> ServerReport:
-        """Check the server for use by a worker."""
-
-
-class Limiter(Protocol):
-    """A keeper of limits over all workers."""
-
-    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
-        """Return None for each leased message that may start now by the limits of its key, a refusal for each other.
-
-        A slot is held for `lease_ms` from now. If its holder asks for it again, its time begins again, and no other
-        turn is taken; this works even where all slots are taken, if the ask says that it is `held`. The refusals name
-        different times, so that not all ask again at once.
-        """
-
-    def give_back(self, asks: Sequence[PermitRequest]) -> None:
-        """Free the slots of these tokens, where they hold one."""
-
-
-class AlarmIndex(Timer, Protocol):
-    """A timer whose alarms can be listed and found: it has at most one for a row."""
+class AlarmIndex(Protocol):
+    """The list of a timer's alarms, where it has at most one for a row."""
 
     def counts(self) -> Counts:
         """Return all figures."""
@@ -250,12 +181,73 @@ class AlarmIndex(Timer, Protocol):
         """
 
 
-class Broker(AlarmIndex, Limiter, Protocol):
-    """The protocol that sending, the worker and the queries need of a broker that carries messages."""
+class Limiter(Protocol):
+    """A keeper of limits over all workers."""
+
+    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
+        """Return None for each leased message that may start now by the limits of its key, a refusal for each other.
+
+        A permit is held for `lease_ms` from now. If its holder asks for it again, its time begins again, and no other
+        turn is taken; this works even where all permits are taken, if the ask says that it is `held`. The refusals name
+        different times, so that not all ask again at once.
+        """
+
+    def release(self, asks: Sequence[PermitRequest]) -> None:
+        """Release the permits of these tokens, where they hold one."""
+
+
+class Heartbeats(Protocol):
+    """The workers that are alive, and a bell that all of them hear."""
+
+    def heartbeat(self, worker: WorkerInfo) -> object:
+        """Record a worker's heartbeat, which is forgotten 60 s after the last one."""
+
+    def leave(self, worker: str) -> None:
+        """Delete a worker's heartbeat when it stops."""
+
+    def workers(self) -> list[WorkerInfo]:
+        """Return the workers whose heartbeat is at most 15 s old."""
+
+    def announce_pauses(self) -> None:
+        """Have `pause_version` grow at every worker, and end its `wait`."""
+
+    @property
+    def pause_version(self) -> int:
+        """Return a number that grows when the pauses may have changed; one that ends by itself does not count."""
+
+
+class Presence(Protocol):
+    """The workers that are alive, and what they are to leave alone."""
+
+    def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
+        """Record a worker's heartbeat, forgotten 60 s after the last one, and return what `pauses` would."""
+
+    def leave(self, worker: str) -> None:
+        """Delete a worker's heartbeat when it stops."""
+
+    def workers(self) -> list[WorkerInfo]:
+        """Return the workers whose heartbeat is at most 15 s old."""
+
+    def pause(self, pause: Pause) -> None:
+        """Let workers start nothing of a queue or key. Replaces a pause of the same queue and key."""
+
+    def resume(self, queue: str | None, key: str | None) -> bool:
+        """End the pause of exactly this queue and key. Return False when there was none."""
+
+    def pauses(self) -> list[Pause]:
+        """Return the pauses in force, by queue and key."""
+
+    @property
+    def pause_version(self) -> int:
+        """Return a number that grows when `pauses` may answer otherwise; a pause that ends by itself does not count."""
+
+
+class Queue(Protocol):
+    """The owner of the messages."""
 
     # Messages in
 
-    def put(self, puts: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
+    def enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
         """Take at most `BATCH` messages, each one wholly or not at all, and answer for each in order.
 
         A repeated call after a lost reply takes nothing twice. A running message is never changed. `replace` takes the
@@ -264,25 +256,30 @@ class Broker(AlarmIndex, Limiter, Protocol):
         outcome is not known after 2 s.
         """
 
-    async def aput(self, puts: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]: ...
+    async def aenqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]: ...
 
-    def begin_put(self, puts: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
-        """Begin a `put` without waiting. The returned function waits, answers and raises, and must be called."""
+    def begin_enqueue(
+        self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep"
+    ) -> Callable[[], list[Enqueued]]:
+        """Begin an `enqueue` without waiting. The returned function waits, answers and raises, and must be called."""
 
     # Messages out
 
-    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        """Lease what is due of each wanted set, earliest first, at most `BATCH` in all; never blocks.
+    def claim(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+        """Lease what is due of each requested pair, earliest first, at most `BATCH` in all; never blocks.
 
-        If not all that is due fits, the sets that are wanted first come first. Every claim gives its messages a token
-        never used before. It never gives a message before its due time, nor one that another lease holds. Without wants
-        nothing is given, and `wait` sleeps until `wake` or a pause ends it.
+        If not all that is due fits, the pairs that are requested first come first. Every claim gives its messages a
+        token never used before. It never gives a message before its due time, nor one that another lease holds. Without
+        requests nothing is given, and `wait` sleeps until `wake` or a pause ends it.
         """
 
-    def claim_suspect(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+    def claim_suspect(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Lease, like `claim`, at most one message that was held by workers that died twice."""
 
-    def settle(self, settlements: Sequence[Transition]) -> Sequence[bool | None]:
+    def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
+        """Return those of the pairs of which anything is due, by one cheap query; more of them where it can't tell."""
+
+    def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         """End leases, and return for each whether it was still held.
 
         False where the lease was lost: then nothing was changed. None where it can't be told yet, because another
@@ -292,9 +289,9 @@ class Broker(AlarmIndex, Limiter, Protocol):
         """
 
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
-        """Make each lease end `lease_ms` from now. Return False where it was lost, None as for `settle`."""
+        """Make each lease end `lease_ms` from now. Return False where it was lost, None as for `apply`."""
 
-    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
+    def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         """Reclaim lapsed leases and trim the kept errors. Bounded, cheap, and safe from any worker at any time.
 
         A lapsed lease counts a crash, but never more than two: with two the message is a suspect. Only the worker that
@@ -302,9 +299,19 @@ class Broker(AlarmIndex, Limiter, Protocol):
         killed. `at_most_once` messages are buried at the first. A lapsed alarm is ready again and counts nothing.
         """
 
+    def wait(self, timeout: float) -> bool:
+        """Sleep until a claim of the pairs last requested may find something, or for `timeout` seconds.
+
+        `wake`, and a `pause_version` that grows, end it too. Return False where only the time is over: a claim of those
+        pairs would find nothing.
+        """
+
+    def wake(self) -> None:
+        """End the running or the next `wait` at once. From any thread."""
+
     # Operations by id
 
-    def together(self, work: Callable[[], T]) -> T:
+    def atomically(self, work: Callable[[], T]) -> T:
         """Return what `work` returns.
 
         With a store its operations by id all take place, or none, and it may be called more than once.
@@ -321,63 +328,108 @@ class Broker(AlarmIndex, Limiter, Protocol):
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]: ...
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
-        """Make buried messages ready, with their counts reset.
+        """Make failed messages ready, with their counts reset.
 
-        Return False for an id that is not buried, or that waits or runs again.
+        Return False for an id that has not failed, or that waits or runs again.
         """
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         """Remove waiting messages for good: counted, not archived. Return True for each that was waiting."""
 
-    def purge_errors(self, ids: Sequence[str]) -> list[bool]:
-        """Remove for good all that is buried under each id. Return True for each id under which something was."""
-
-    # Pauses: the broker keeps them and notifies the workers, which leave what is paused out of their claims
-
-    def pause(self, pause: Pause) -> None:
-        """Let workers start nothing of a queue or key. Replaces a pause of the same queue and key."""
-
-    def resume(self, queue: str | None, key: str | None) -> bool:
-        """End the pause of exactly this queue and key. Return False when there was none."""
-
-    def pauses(self) -> list[Pause]:
-        """Return the pauses in force, by queue and key."""
+    def purge_failed(self, ids: Sequence[str]) -> list[bool]:
+        """Remove for good all that failed under each id. Return True for each id under which something had."""
 
     # Queries
+
     def get(self, id: str) -> Info | None:
-        """Return the message that waits or runs under `id`, else the one buried last under it, else None."""
+        """Return the message that waits or runs under `id`, else the one that failed last under it, else None."""
 
     async def aget(self, id: str) -> Info | None: ...
-
-    def tagged(self, tag: str) -> list[str]:
-        """Return the ids that wait under a tag. Needs the capability `TAGS`.
-
-        Inside `together` they stay waiting until its end.
-        """
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
         """Return the next `count` waiting messages of a queue in due order, of one key when given. Removes nothing."""
 
-    def errors(self, count: int, offset: int = 0) -> list[Info]:
-        """Return buried messages, newest first."""
+    def failed(self, count: int, offset: int = 0) -> list[Info]:
+        """Return failed messages, newest first."""
+
+    def counts(self) -> Counts:
+        """Return all figures."""
 
     def audit(self) -> Audit:
         """Compare the totals with the sets, and look for bodies without a place and places without a body."""
 
-    def announce(self, worker: WorkerInfo) -> list[Pause]:
-        """Record a worker's heartbeat, forgotten 60 s after the last one, and return what `pauses` would."""
+
+class Broker(Protocol):
+    """One server, which the setting BROKER names. It connects at the first call that needs it."""
+
+    needs_store: ClassVar[bool]
+    """Whether it can do nothing without a store: it has no `queue`."""
+
+    @classmethod
+    def check(cls, alias: Alias) -> None:
+        """Raise `ImproperlyConfigured` for settings that can't work with this broker. Connects to nothing."""
+
+    @classmethod
+    def places(cls, alias: Alias) -> frozenset[str]:
+        """Return where an alias keeps its data: two aliases with a place in common share all. Connects to nothing.
+
+        Raises `ImproperlyConfigured` as `check` does.
+        """
+
+    @property
+    def timer(self) -> Timer:
+        """Return what holds the alarms of a store."""
+
+    @property
+    def alarm_index(self) -> AlarmIndex | None:
+        """Return the list of those alarms; None where the server has none."""
+
+    @property
+    def presence(self) -> Heartbeats:
+        """Return what knows the workers."""
+
+    @property
+    def limiter(self) -> Limiter | None:
+        """Return what keeps limits; None where the tables must."""
+
+    @property
+    def queue(self) -> Queue | None:
+        """Return the queue of an alias without a store; None where the broker carries no messages."""
+
+    def open(self) -> None:
+        """Connect, or raise. If it is not called, the first other method connects."""
+
+    def close(self) -> None:
+        """Give back every connection and end a running `wait`. The broker can be used again."""
+
+    def report(self) -> ServerReport:
+        """Check the server for use by a worker."""
 
 
-def carries_messages(timer: Timer) -> TypeGuard[Broker]:
-    """Return whether a timer can do without a store."""
-    return Capability.MESSAGES in timer.capabilities
+class Backend(Protocol):
+    """What an alias runs on."""
 
+    @property
+    def queue(self) -> Queue:
+        """Return the owner of the messages."""
 
-def lists_alarms(timer: Timer) -> TypeGuard[AlarmIndex]:
-    """Return whether a timer can be asked for its alarms."""
-    return Capability.ALARMS in timer.capabilities
+    @property
+    def presence(self) -> Presence:
+        """Return what knows the workers and the pauses."""
 
+    @property
+    def limiter(self) -> Limiter:
+        """Return what keeps limits over all workers."""
 
-def keeps_limits(timer: Timer) -> TypeGuard[Limiter]:
-    """Return whether a timer keeps limits over all workers."""
-    return Capability.LIMITS in timer.capabilities
+    @property
+    def store(self) -> "DatabaseQueue | None":
+        """Return `queue` where it is the tables; None for an alias without a store."""
+
+    def open(self) -> None:
+        """Connect, or raise. If it is not called, the first other method connects."""
+
+    def close(self) -> None:
+        """Give back every connection and end a running `wait`. The backend can be used again."""
+
+    def report(self) -> ServerReport:
+        """Check whether a worker can run on it."""

@@ -61,8 +61,8 @@ class NewMessage:
 
 
 @dataclass(slots=True)
-class Placed:
-    """The answer to a put.
+class Enqueued:
+    """The answer to an `enqueue`.
 
     `created` tells that the message is new. Otherwise the one that was there already was kept or changed, or is
     `running`.

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from heapq import nsmallest
 
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Info
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend, Info
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.monitor.patience import within
 from django_delayq.monitor.waiting import is_asked_for
@@ -55,18 +55,18 @@ def carried(
 
     It is the first page of each kind, or the one that `pages` says, such as `{"buried": 2}`.
     """
-    return within(patience_s, partial(_carried, get_broker(using), pages or {}))
+    return within(patience_s, partial(_carried, get_backend(using), pages or {}))
 
 
-def _carried(broker: Broker, pages: Mapping[str, int]) -> Carried:
+def _carried(backend: Backend, pages: Mapping[str, int]) -> Carried:
     buried, retried, parked = (min(max(pages.get(kind, 1), 1), LAST) for kind in ("buried", "retried", "parked"))
-    found = broker.errors(PAGE + 1, (buried - 1) * PAGE)
+    found = backend.queue.failed(PAGE + 1, (buried - 1) * PAGE)
     of_buried = Page(found[:PAGE], buried, len(found) > PAGE)
-    sets, workers = broker.counts().waiting, broker.workers()
-    next_ones = (info for queue in {each.queue for each in sets} for info in broker.peek(queue, LOOKED_THROUGH))
+    sets, workers = backend.queue.counts().waiting, backend.presence.workers()
+    next_ones = (info for queue in {each.queue for each in sets} for info in backend.queue.peek(queue, LOOKED_THROUGH))
     unasked = [each for each in sets if not is_asked_for(each.queue, each.key, workers)]
     most = parked * PAGE + 1
-    nobodys = (info for each in unasked for info in broker.peek(each.queue, most, each.key))
+    nobodys = (info for each in unasked for info in backend.queue.peek(each.queue, most, each.key))
     return Carried(of_buried, _page([info for info in next_ones if info.failures], retried), _page(nobodys, parked))
 
 

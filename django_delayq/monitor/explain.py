@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from django.utils.translation import gettext as _, ngettext
 
 from django_delayq.api.registry import get_handler
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import AlarmInfo, Broker, Info, Pause, WorkerInfo, covering, lists_alarms
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import AlarmInfo, Backend, Info, Pause, WorkerInfo, covering
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.message import State
@@ -15,7 +15,7 @@ from django_delayq.core.retry import max_attempts
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.monitor.language import translated
 from django_delayq.monitor.waiting import is_asked_for
-from django_delayq.store import StoredBroker
+from django_delayq.store.queue import DatabaseQueue
 from django_delayq.store.story import Story, story as story_of
 
 
@@ -45,39 +45,39 @@ def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
     With a store a finished or cancelled message is explained too: if none waits or runs, it is the one that ended last.
     Return None if there is no message.
     """
-    broker = get_broker(using)
-    if isinstance(broker, StoredBroker):
-        return _explain_row(broker, id, using)
-    info = broker.get(id)
+    backend = get_backend(using)
+    if backend.store is not None:
+        return _explain_row(backend, backend.store, id, using)
+    info = backend.queue.get(id)
     if info is None:
         return None
-    return _explanation(broker, info, broker.counts().now_ms, broker.workers(), using)
+    return _explanation(backend, info, backend.queue.counts().now_ms, backend.presence.workers(), using)
 
 
-def _explain_row(broker: StoredBroker, id: str, using: str) -> Explanation | None:
-    story = story_of(broker.database, id)
+def _explain_row(backend: Backend, store: DatabaseQueue, id: str, using: str) -> Explanation | None:
+    story = story_of(store.database, id)
     if story is None:
         return None
     header = story.info.header
     alarms = None
     try:
-        if lists_alarms(broker.timer):
-            alarms = tuple(broker.find_alarms(header.queue, header.key, [story.pk]))
-        workers = broker.workers()
+        if store.alarm_index is not None:
+            alarms = tuple(store.alarm_index.find_alarms(header.queue, header.key, [story.pk]))
+        workers = backend.presence.workers()
     except DelayqError:  # the row is known without the broker; the workers that ask for its key are not
-        explanation = _explanation(broker, story.info, story.now_ms, None, using)
+        explanation = _explanation(backend, story.info, story.now_ms, None, using)
         return replace(explanation, story=story)
-    explanation = _explanation(broker, story.info, story.now_ms, workers, using)
+    explanation = _explanation(backend, story.info, story.now_ms, workers, using)
     return replace(explanation, story=story, alarms=alarms)
 
 
 def _explanation(
-    broker: Broker, info: Info, now_ms: int, workers: Sequence[WorkerInfo] | None, using: str
+    backend: Backend, info: Info, now_ms: int, workers: Sequence[WorkerInfo] | None, using: str
 ) -> Explanation:
     waits = info.state in (State.PENDING, State.READY)
     parked = waits and workers is not None and not is_asked_for(info.header.queue, info.header.key, workers)
-    pauses = tuple(covering(broker.pauses(), info.header.queue, info.header.key))
-    is_row = isinstance(broker, StoredBroker)
+    pauses = tuple(covering(backend.presence.pauses(), info.header.queue, info.header.key))
+    is_row = backend.store is not None
     happens_next = _unless_paused(info, pauses, _happens_next(info, now_ms, parked, is_row))
     most = max_attempts(info.header, get_handler(using, info.header.key))
     return Explanation(info, now_ms, parked, pauses, most, happens_next)

@@ -7,8 +7,8 @@ from datetime import UTC, tzinfo
 from functools import partial
 
 from django_delayq.api.registry import handlers_by_key
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Info, Pause, ServerReport, Timer, WorkerInfo
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend, Broker, Info, Pause, ServerReport, WorkerInfo
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.monitor.capacity import Capacity, teams_of
@@ -16,7 +16,8 @@ from django_delayq.monitor.forecast import Hour, forecast
 from django_delayq.monitor.patience import within
 from django_delayq.monitor.throughput import Throughput, measure
 from django_delayq.monitor.waiting import WaitingSet, waiting_sets
-from django_delayq.store import StoredBroker, clock_skew, identity, report, statistics
+from django_delayq.store import clock_skew, identity, report, statistics
+from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.texts import text as _
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS, wall_clock_ms
 from django_delayq.support.units import to_text
@@ -108,27 +109,27 @@ def status(using: str = DEFAULT_ALIAS, *, patience_s: float | None = None, zone:
     Raises `BrokerUnavailable` or `BrokerRefused` if a broker without a store can't answer, or has not done so within
     `patience_s` seconds; and `StoreUnavailable`. The broker of a store may be away.
     """
-    broker = get_broker(using)
-    if isinstance(broker, StoredBroker):
-        return _with_store(broker, patience_s, zone)
-    return within(patience_s, partial(_without_store, broker))
+    backend = get_backend(using)
+    if backend.store is not None:
+        return _with_store(backend, backend.store, patience_s, zone)
+    return within(patience_s, partial(_without_store, backend))
 
 
 def now_ms(using: str = DEFAULT_ALIAS) -> int:
     """Return the time by the authoritative clock, in epoch milliseconds."""
-    broker = get_broker(using)
-    if isinstance(broker, StoredBroker):
-        with broker.database.available():
-            return broker.database.now_ms()
-    return broker.counts().now_ms
+    backend = get_backend(using)
+    if backend.store is not None:
+        with backend.store.database.available():
+            return backend.store.database.now_ms()
+    return backend.queue.counts().now_ms
 
 
-def _without_store(broker: Broker) -> Status:
+def _without_store(backend: Backend) -> Status:
     before_ms = wall_clock_ms()
-    counts = broker.counts()
+    counts = backend.queue.counts()
     skew_ms = clock_skew.skew(counts.now_ms, before_ms, wall_clock_ms())
-    workers, pauses = broker.workers(), broker.pauses()
-    errors_last_hour = _errors_since(broker, counts.now_ms - HOUR_MS, counts.error)
+    workers, pauses = backend.presence.workers(), backend.presence.pauses()
+    errors_last_hour = _errors_since(backend, counts.now_ms - HOUR_MS, counts.error)
     return Status(
         now_ms=counts.now_ms,
         clock_skew_ms=skew_ms,
@@ -141,12 +142,12 @@ def _without_store(broker: Broker) -> Status:
         in_part=_in_part(_MOST_ERRORS, errors_last_hour=errors_last_hour),
         totals=counts.totals,
         workers=tuple(sorted(workers, key=lambda worker: worker.name)),
-        server=broker.report(),
+        server=backend.report(),
     )
 
 
-def _with_store(broker: StoredBroker, patience_s: float | None, zone: tzinfo) -> Status:
-    database = broker.database
+def _with_store(backend: Backend, store: DatabaseQueue, patience_s: float | None, zone: tzinfo) -> Status:
+    database = store.database
     with database.available():
         before_ms, asked_ns = wall_clock_ms(), time.monotonic_ns()
         decides_ms, ours = identity.look(database)
@@ -154,17 +155,17 @@ def _with_store(broker: StoredBroker, patience_s: float | None, zone: tzinfo) ->
         found = statistics.waiting(database, decides_ms, zone)
         pairs = [(one.queue, one.key) for one in found.counts.waiting]
         (hour, day), ran_ms = measure(database, decides_ms, (HOUR_MS, DAY_MS), pairs)
-    pauses, workers, server, broker_skew_ms = broker.pauses(), None, None, None
+    pauses, workers, server, broker_skew_ms = backend.presence.pauses(), None, None, None
     try:
         before_ms = decides_ms + (time.monotonic_ns() - told_ns) // 1_000_000
-        workers, server, owner = within(patience_s, partial(_worked_by, broker.timer))
-        server.problems += identity.not_ours(get_alias(database.alias), broker.timer, owner, ours)
+        workers, server, owner = within(patience_s, partial(_worked_by, store.broker))
+        server.problems += identity.not_ours(get_alias(database.alias), store.timer, owner, ours)
         if server.now_ms is not None:
             after_ms = decides_ms + -((asked_ns - time.monotonic_ns()) // 1_000_000)
             broker_skew_ms = clock_skew.skew(server.now_ms, before_ms, after_ms)
             server.warnings += clock_skew.warnings(broker_skew_ms)
     except (BrokerUnavailable, BrokerRefused) as error:
-        server = _away(broker, error)
+        server = _away(store, error)
     server.durability = report.durability(database)
     counts = found.counts
     limits = {key: handler.limits for key, handler in handlers_by_key(database.alias).items() if handler.limits}
@@ -199,12 +200,12 @@ def _in_part(most: int, **numbers: int) -> frozenset[str]:
     return frozenset(name for name, number in numbers.items() if number >= most)
 
 
-def _worked_by(broker: Timer) -> tuple[Sequence[WorkerInfo], ServerReport, str]:
-    return broker.workers(), broker.report(), broker.owner()
+def _worked_by(broker: Broker) -> tuple[Sequence[WorkerInfo], ServerReport, str]:
+    return broker.presence.workers(), broker.report(), broker.timer.owner()
 
 
-def _away(broker: StoredBroker, error: Exception) -> ServerReport:
-    after = to_text(broker.store.degraded_after)
+def _away(store: DatabaseQueue, error: Exception) -> ServerReport:
+    after = to_text(store.settings.degraded_after)
     told = _(
         "%(error)s After %(after)s of this workers are degraded: they go on from the tables alone, a second later.",
         error=error,
@@ -213,11 +214,11 @@ def _away(broker: StoredBroker, error: Exception) -> ServerReport:
     return ServerReport(_("the broker is away"), "", problems=[told])
 
 
-def _errors_since(broker: Broker, since_ms: int, most: int) -> int:
+def _errors_since(backend: Backend, since_ms: int, most: int) -> int:
     """Return how many were buried since then, among the newest thousand."""
     number = 0
     for offset in range(0, min(most, _MOST_ERRORS), _ERRORS_PAGE):
-        page = broker.errors(_ERRORS_PAGE, offset)
+        page = backend.queue.failed(_ERRORS_PAGE, offset)
         recent = [info for info in page if _buried_ms(info) > since_ms]
         number += len(recent)
         if len(recent) < _ERRORS_PAGE:

@@ -1,5 +1,5 @@
-"""The reliability layer: rows in the database are the record, and a broker, their clock, tells when to look at them."""
+"""The reliability layer: rows in the database are the record, and a broker, their timer, tells when to look at them."""
 
-from django_delayq.store.broker import StoredBroker
+from django_delayq.store.backend import DatabaseBackend
 
-__all__ = ["StoredBroker"]
+__all__ = ["DatabaseBackend"]

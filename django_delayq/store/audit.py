@@ -8,7 +8,7 @@ than workers take, and each near row that nobody holds has its alarm, in time.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, Audit, Timer, lists_alarms, pages
+from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, Audit, Timer, pages
 from django_delayq.brokers.figures import LEFT
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.transitions import SUSPECT_CRASHES
@@ -24,7 +24,7 @@ LEASES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ScheduledRow:
     """A row that nobody holds, is due within the horizon and was placed, and the alarm that the clock should have."""
 
     id: str
@@ -36,7 +36,7 @@ class Placed:
         return f"message {self.id!r} was placed, and the broker has no alarm for it in time"
 
 
-def audit(database: Database, timer: Timer, horizon_ms: int, lease_ms: int) -> Audit:
+def audit(database: Database, index: AlarmIndex | None, horizon_ms: int, lease_ms: int) -> Audit:
     """Return the figures, and what does not add up. Alarms are read in pages, twice where one seems to be missing."""
     figures = counts(database)
     places = {
@@ -49,12 +49,12 @@ def audit(database: Database, timer: Timer, horizon_ms: int, lease_ms: int) -> A
     if found := sequence.behind(database):
         differences.append(str(found))
     notes = []
-    if not lists_alarms(timer):
+    if index is None:
         notes.append("this broker can't be asked for its alarms: only the tables were looked at")
         return Audit(figures.totals, places, differences, notes)
     try:
-        differences += [silent.silence for silent in without_alarm(database, timer, horizon_ms)]
-        stale = sum(_stale(database, timer, {(one.queue, one.key) for one in timer.counts().waiting}))
+        differences += [silent.silence for silent in without_alarm(database, index, horizon_ms)]
+        stale = sum(_stale(database, index, {(one.queue, one.key) for one in index.counts().waiting}))
         if stale:
             notes.append(f"alarms of messages that are gone: {stale}; each is dropped when it is due")
     except BrokerUnavailable as error:
@@ -62,33 +62,33 @@ def audit(database: Database, timer: Timer, horizon_ms: int, lease_ms: int) -> A
     return Audit(figures.totals, places, differences, notes)
 
 
-def repair(database: Database, timer: Timer, horizon_ms: int) -> list[str]:
+def repair(database: Database, timer: Timer, index: AlarmIndex | None, horizon_ms: int) -> list[str]:
     """Mend the differences that have one right answer: put missing alarms, move on a sequence that is behind.
 
     Returns what was mended. A timer that can't be asked for its alarms is left to the sweep.
     """
     mended = sequence.mend(database)
-    if not lists_alarms(timer):
+    if index is None:
         return mended
-    found = list(without_alarm(database, timer, horizon_ms))
+    found = list(without_alarm(database, index, horizon_ms))
     for page in pages(found, BATCH):
-        timer.put_alarms([silent.alarm for silent in page])
+        timer.schedule([silent.alarm for silent in page])
     return mended + [f"{silent.silence}: it is put again" for silent in found]
 
 
-def without_alarm(database: Database, timer: AlarmIndex, horizon_ms: int) -> Iterator[Placed]:
+def without_alarm(database: Database, index: AlarmIndex, horizon_ms: int) -> Iterator[ScheduledRow]:
     """Yield the placed rows that have no alarm in time, which only a sweep would find."""
     after_pk = 0
     while placed := _placed(database, horizon_ms, f"r.id > %s ORDER BY r.id LIMIT {BATCH}", [after_pk]):
         after_pk = int(placed[-1].alarm.pk)
-        seems = _silent(timer, placed)
+        seems = _silent(index, placed)
         if seems:
             # It may have been claimed meanwhile, or be on its way back: only what stays so is a difference.
             pks = [int(each.alarm.pk) for each in seems]
-            yield from _silent(timer, _placed(database, horizon_ms, f"r.id IN ({marks(len(pks))}) ORDER BY r.id", pks))
+            yield from _silent(index, _placed(database, horizon_ms, f"r.id IN ({marks(len(pks))}) ORDER BY r.id", pks))
 
 
-def _placed(database: Database, horizon_ms: int, condition: str, parameters: list[int]) -> list[Placed]:
+def _placed(database: Database, horizon_ms: int, condition: str, parameters: list[int]) -> list[ScheduledRow]:
     now = database.dialect.now
     rows = database.rows(
         f"SELECT r.id, r.message_id, r.queue, r.key, r.due_at - {now} FROM delayq_ready r WHERE r.alias = %s"
@@ -96,21 +96,21 @@ def _placed(database: Database, horizon_ms: int, condition: str, parameters: lis
         f" AND r.due_at <= {now} + %s AND {condition}",
         [database.alias, horizon_ms, *parameters],
     )
-    return [Placed(id, Alarm(queue, key, str(pk), max(wait_ms, 0))) for pk, id, queue, key, wait_ms in rows]
+    return [ScheduledRow(id, Alarm(queue, key, str(pk), max(wait_ms, 0))) for pk, id, queue, key, wait_ms in rows]
 
 
-def _silent(timer: AlarmIndex, placed: list[Placed]) -> list[Placed]:
+def _silent(index: AlarmIndex, placed: list[ScheduledRow]) -> list[ScheduledRow]:
     """Return the rows that have no alarm in time."""
-    silent = {alarm.pk for alarm in unheard(timer, [each.alarm for each in placed])}
+    silent = {alarm.pk for alarm in unheard(index, [each.alarm for each in placed])}
     return [each for each in placed if each.alarm.pk in silent]
 
 
-def _stale(database: Database, timer: AlarmIndex, sets: Iterable[tuple[str, str]]) -> Iterator[int]:
+def _stale(database: Database, index: AlarmIndex, sets: Iterable[tuple[str, str]]) -> Iterator[int]:
     """Yield how many alarms of each page have no row. A cancel leaves its alarm behind, because it needs no broker."""
     for queue, key in sets:
         after = ""
         while True:
-            alarms, after = timer.alarms(queue, key, after=after)
+            alarms, after = index.alarms(queue, key, after=after)
             for page in pages([int(alarm.pk) for alarm in alarms if alarm.pk.isdecimal()], BATCH):
                 ((there,),) = database.rows(
                     f"SELECT count(*) FROM delayq_ready WHERE id IN ({marks(len(page))})", list(page)

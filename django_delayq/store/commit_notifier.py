@@ -52,7 +52,7 @@ class CommitNotifier:
         if not alarms or monotonic() < self._skip_until:
             return
         try:
-            self._timer.put_alarms(alarms, within_s=WITHIN_S)
+            self._timer.schedule(alarms, within_s=WITHIN_S)
         except PartlyUnavailable as error:  # the rest of the broker goes on being told
             self._warn(alarms, error)
         except Exception as error:  # noqa: BLE001 - the rows are committed: the relay takes them

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from django_delayq.brokers.base import Alarm, NewMessage, OnConflict, Placed
+from django_delayq.brokers.base import Alarm, Enqueued, NewMessage, OnConflict
 from django_delayq.store.database import Database
 from django_delayq.store.dialects import Dialect
 from django_delayq.store.rows import FREE
@@ -27,23 +27,23 @@ _NEW = _TIMES | {
 
 def settle_conflicts(
     database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict
-) -> tuple[dict[str, Placed], list[Alarm]]:
+) -> tuple[dict[str, Enqueued], list[Alarm]]:
     """Return the answer, by id, for messages whose ids were there already, and the alarms to put.
 
     The ids differ. Those that have gone meanwhile are left out.
     """
     changed = _change(database, puts, on_conflict)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, _, wait_ms in changed]
-    placed = {id: Placed(id, due_ms, created=False) for id, _, _, _, due_ms, _ in changed}
+    placed = {id: Enqueued(id, due_ms, created=False) for id, _, _, _, due_ms, _ in changed}
     return placed | _look(database, [put.id for put in puts if put.id not in placed]), alarms
 
 
-def _look(database: Database, ids: Sequence[str]) -> dict[str, Placed]:
+def _look(database: Database, ids: Sequence[str]) -> dict[str, Enqueued]:
     if not ids:
         return {}
     found = database.under_ids(ids, lock=database.dialect.newest)
     rows = database.rows(f"SELECT r.message_id, r.due_at, NOT ({FREE}) FROM {found.text}", found.parameters)
-    return {id: Placed(id, due_ms, created=False, running=bool(running)) for id, due_ms, running in rows}
+    return {id: Enqueued(id, due_ms, created=False, running=bool(running)) for id, due_ms, running in rows}
 
 
 def _change(database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict) -> list[tuple[Any, ...]]:

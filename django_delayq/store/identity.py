@@ -7,6 +7,7 @@ import secrets
 
 from django_delayq.brokers.base import Timer
 from django_delayq.conf import Alias
+from django_delayq.core.errors import BrokerRefused
 from django_delayq.models import StoreIdentity
 from django_delayq.store.database import Database
 from django_delayq.support.texts import text as _
@@ -27,8 +28,16 @@ def look(database: Database) -> tuple[int, str]:
     return int(now_ms), str(StoreIdentity(alias=database.alias, identity=identity)) if identity else ""
 
 
+def own(database: Database, alias: Alias, timer: Timer) -> None:
+    """Make the timer this store's, where it has no owner after a loss. Raises `BrokerRefused` for another store's."""
+    with database.available():
+        ours = identify(database)
+    if problems := not_ours(alias, timer, timer.owner(ours), ours):
+        raise BrokerRefused(problems[0])
+
+
 def not_ours(alias: Alias, timer: Timer, owner: str, ours: str) -> list[str]:
-    """Return one line on a clock that is another store's, and both ways out; none where it is ours, or nobody's."""
+    """Return one line on a timer that is another store's, and both ways out; none where it is ours, or nobody's."""
     if owner in ("", ours):
         return []
     return [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from time import monotonic
 
-from django_delayq.brokers.base import PermitRequest, Throttled, Timer, check_batch, in_order, keeps_limits
+from django_delayq.brokers.base import Limiter, PermitRequest, Throttled, check_batch, in_order
 from django_delayq.brokers.limits import LINGER_MS, Limit, Slots, acquire as work_out, by_limit
 from django_delayq.core import codec
 from django_delayq.core.errors import BrokerUnavailable
@@ -16,24 +16,24 @@ from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
 
 
-class Limits:
-    """The limits of `Broker.acquire`, kept by the clock if it can, else in the tables."""
+class DatabaseLimiter:
+    """See `Limiter` in brokers/base.py. The broker keeps the limits if it can, else the tables do."""
 
-    def __init__(self, database: Database, timer: Timer, degraded: Degraded) -> None:
+    def __init__(self, database: Database, of_broker: Limiter | None, degraded: Degraded) -> None:
         self._database = database
-        self._timer = timer if keeps_limits(timer) else None
+        self._of_broker = of_broker
         self._degraded = degraded
 
-    def acquire(self, asks: Sequence[PermitRequest], lease_ms: int) -> list[Throttled | None]:
-        """Acquire as the broker does.
+    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
+        """Acquire as the protocol says.
 
         In the tables, each limit is a transaction of its own, so that none waits for two.
         """
-        if self._timer is not None:
+        if self._of_broker is not None:
             if self._degraded.is_alone and not all(ask.held for ask in asks):
                 raise BrokerUnavailable("The broker, which keeps the limits, is away: what has limits waits.")
             # One node that does not answer tells nothing about the others: no absence begins here.
-            return self._timer.acquire(asks, lease_ms=lease_ms)
+            return self._of_broker.acquire(asks, lease_ms=lease_ms)
         check_batch(asks)
         limits = by_limit(asks)
         with self._database.available():
@@ -45,23 +45,22 @@ class Limits:
             ]
         return in_order(limits.values(), answers)
 
-    def give_back(self, asks: Sequence[PermitRequest]) -> None:
-        """Give back as the broker does. A clock that is away is not asked: its slots lapse."""
-        if self._timer is not None:
+    def release(self, asks: Sequence[PermitRequest]) -> None:
+        """Release as the protocol says. A broker that is away is not asked: its permits lapse."""
+        if self._of_broker is not None:
             if not self._degraded.is_silent:
-                self._timer.give_back(asks)
+                self._of_broker.release(asks)
             return
         check_batch(asks)
         with self._database.available():
             for limit, positions in by_limit(asks).items():
                 tokens = [asks[i].token for i in positions]
-                self._database.transaction(partial(_give_back, self._database, limit, tokens))
+                self._database.transaction(partial(_release, self._database, limit, tokens))
 
-    def forget_over(self, now_ms: int) -> None:
-        """Remove the rows that no longer count."""
-        if self._timer is None:
-            rows = LimitRow.objects.using(self._database.using).filter(alias=self._database.alias)
-            rows.filter(over_ms__lt=now_ms).delete()
+
+def forget_over(database: Database, now_ms: int) -> None:
+    """Remove the rows of limits that no longer count."""
+    LimitRow.objects.using(database.using).filter(alias=database.alias, over_ms__lt=now_ms).delete()
 
 
 def _acquire(database: Database, limit: Limit, tokens: Sequence[int], lease_ms: int) -> list[Throttled | None]:
@@ -79,7 +78,7 @@ def _acquire(database: Database, limit: Limit, tokens: Sequence[int], lease_ms: 
     return answers
 
 
-def _give_back(database: Database, limit: Limit, tokens: Sequence[int]) -> None:
+def _release(database: Database, limit: Limit, tokens: Sequence[int]) -> None:
     row = _lock(database, limit.key, limit.value)
     slots = _slots_of(row)
     slots.give_back(tokens)

@@ -1,12 +1,8 @@
-"""Pauses, kept in a table: they outlive the loss of the clock, which only tells workers of them."""
-
-import contextlib
-from collections.abc import Callable
+"""Pauses, kept in a table."""
 
 from django.db.models.expressions import RawSQL
 
 from django_delayq.brokers.base import Pause
-from django_delayq.core.errors import DelayqError
 from django_delayq.models import PauseRow
 from django_delayq.store.database import Database
 from django_delayq.support.timestamps import to_epoch_ms
@@ -46,22 +42,6 @@ def pauses(database: Database) -> list[Pause]:
     found = [(_read(row), row.now_ms) for row in rows.annotate(now_ms=RawSQL(database.dialect.now, []))]  # noqa: S611
     in_force = [each for each, now_ms in found if each.holds(now_ms)]
     return sorted(in_force, key=lambda each: (each.queue or "", each.key or ""))
-
-
-def tell_after_commit(database: Database, tell: Callable[[], object]) -> None:
-    """Have workers read the pauses as soon as they can: after the commit of the caller's transaction, else at once.
-
-    Django has no callback for the end of a transaction that is managed by hand: workers soon read them by themselves.
-    """
-
-    def told() -> None:
-        with contextlib.suppress(DelayqError):  # untold, workers read it soon
-            tell()
-
-    if database.connection.in_atomic_block:
-        database.connection.on_commit(told, robust=True)
-    else:
-        told()
 
 
 def _read(row: PauseRow) -> Pause:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from django_delayq.brokers.base import Alarm, NewMessage, OnConflict, Placed
+from django_delayq.brokers.base import Alarm, Enqueued, NewMessage, OnConflict
 from django_delayq.store.conflicts import settle_conflicts
 from django_delayq.store.database import Database
 from django_delayq.store.statements import statements
@@ -11,12 +11,12 @@ TRIES = 5
 """How often a send looks again for ids that were there and are gone: each time, another ended them meanwhile."""
 
 
-def put(database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict) -> tuple[list[Placed], list[Alarm]]:
+def put(database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict) -> tuple[list[Enqueued], list[Alarm]]:
     """Insert messages, and do what `on_conflict` says for ids that are there.
 
     Returns the answers, and alarms to put.
     """
-    placed: dict[int, Placed] = {}
+    placed: dict[int, Enqueued] = {}
     alarms: list[Alarm] = []
     for some in _distinct(puts):
         placed_now, alarms_now = _put(database, {put.id: put for put in some.values()}, on_conflict)
@@ -35,14 +35,14 @@ def _distinct(puts: Sequence[NewMessage]) -> Iterator[dict[int, NewMessage]]:
 
 def _put(
     database: Database, puts: dict[str, NewMessage], on_conflict: OnConflict
-) -> tuple[dict[str, Placed], list[Alarm]]:
+) -> tuple[dict[str, Enqueued], list[Alarm]]:
     """Insert as `put` does, by id."""
-    placed: dict[str, Placed] = {}
+    placed: dict[str, Enqueued] = {}
     alarms: list[Alarm] = []
     for _ in range(TRIES):
         for row in statements(database).insert(database, [put for id, put in puts.items() if id not in placed]):
             header = puts[row.id].header
-            placed[row.id] = Placed(row.id, row.due_ms, created=True)
+            placed[row.id] = Enqueued(row.id, row.due_ms, created=True)
             alarms.append(Alarm(header.queue, header.key, str(row.pk), max(row.due_ms - row.now_ms, 0)))
         there = [put for id, put in puts.items() if id not in placed]
         if there:
@@ -52,5 +52,5 @@ def _put(
         if len(placed) == len(puts):
             break
     for id in puts.keys() - placed.keys():  # it comes and goes faster than we look: as good as one that was there
-        placed[id] = Placed(id, 0, created=False)
+        placed[id] = Enqueued(id, 0, created=False)
     return placed, alarms

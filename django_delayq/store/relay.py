@@ -31,7 +31,7 @@ def relay(database: Database, timer: Timer, horizon_ms: int) -> int:
         [database.alias, horizon_ms, SHORT_CUT_MS, SHORT_CUT_MS],
     )
     if rows:
-        timer.put_alarms([Alarm(queue, key, str(pk), max(due - now, 0)) for pk, queue, key, due, now in rows])
+        timer.schedule([Alarm(queue, key, str(pk), max(due - now, 0)) for pk, queue, key, due, now in rows])
         _mark_placed(database, [(pk, due) for pk, _, _, due, _ in rows])
     return len(rows)
 
@@ -54,7 +54,7 @@ def rebuild(database: Database, timer: Timer, horizon_ms: int, lock_ms: int = RE
         return None
     count, after = 0, START
     while page := _near_after(database, horizon_ms, after):
-        timer.put_alarms([Alarm(queue, key, str(pk), max(wait, 0)) for _, pk, queue, key, wait in page])
+        timer.schedule([Alarm(queue, key, str(pk), max(wait, 0)) for _, pk, queue, key, wait in page])
         count, after = count + len(page), page[-1][:2]
         if not timer.begin_rebuild(lock_ms):
             return None

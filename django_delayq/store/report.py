@@ -4,7 +4,7 @@ from django.apps import apps
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 
 from django_delayq.api.registry import handlers_by_key
-from django_delayq.brokers.base import ServerReport, Timer
+from django_delayq.brokers.base import Broker, ServerReport
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.models.fields import database_name
 from django_delayq.store import clock_skew
@@ -26,23 +26,23 @@ _WRITES = {
 }
 
 
-def report(timer: Timer, degraded: Degraded, database: Database) -> ServerReport:
-    """Return the clock's report on itself, with the durability and the warnings of the database."""
-    found = _of_timer(timer, degraded, database)
+def report(broker: Broker, degraded: Degraded, database: Database) -> ServerReport:
+    """Return the broker's report on itself, with the durability and the warnings of the database."""
+    found = _of_broker(broker, degraded, database)
     found.durability = durability(database)
     found.warnings += warnings(database)
     return found
 
 
-def _of_timer(timer: Timer, degraded: Degraded, database: Database) -> ServerReport:
-    """Return the clock's report on itself, with warnings about its time.
+def _of_broker(broker: Broker, degraded: Degraded, database: Database) -> ServerReport:
+    """Return the broker's report on itself, with warnings about its time.
 
-    Raises while the clock is away, until degraded mode is on: then a worker may start.
+    Raises while the broker is away, until degraded mode is on: then a worker may start.
     """
     before_ms = database.now_ms()
     try:
         with degraded.asking():
-            found = timer.report()
+            found = broker.report()
     except BrokerUnavailable as error:
         degraded.begin_if_due()
         if not degraded.on:

@@ -1,9 +1,9 @@
-"""The sweep: rows whose alarm the clock lost without a restart, for whatever reason, get it again."""
+"""The sweep: rows whose alarm the timer lost without a restart, for whatever reason, get it again."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, AlarmInfo, Claimed, ClaimRequest, Timer, lists_alarms
+from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, AlarmInfo, Claimed, ClaimRequest, Timer
 from django_delayq.store.database import Database
 from django_delayq.store.polling import due
 
@@ -21,7 +21,7 @@ class Underfilled:
     ) -> None:
         """Record which pairs got fewer messages than were wanted.
 
-        If the clock has more that is due (`left`), a pair that gave any alarm does not count: the rest may be behind
+        If the timer has more that is due (`left`), a pair that gave any alarm does not count: the rest may be behind
         stale alarms.
         """
         heard = Counter((alarm.queue, alarm.key) for alarm in alarms)
@@ -38,29 +38,29 @@ class Underfilled:
         return [ClaimRequest(queue, key, BATCH) for queue, key in self._sets]
 
 
-def sweep(database: Database, timer: Timer, wants: Sequence[ClaimRequest]) -> int:
+def sweep(database: Database, timer: Timer, index: AlarmIndex | None, wants: Sequence[ClaimRequest]) -> int:
     """Put alarms for rows of the wanted pairs that nobody holds and that are due for over 5 s, at most a thousand.
 
-    A clock that can be asked is asked first: then only alarms that it has lost, or would ring far too late, are put.
+    A timer that can be asked is asked first: then only alarms that it has lost, or would ring far too late, are put.
     Returns how many.
     """
     alarms, _ = due(database, wants, late_ms=LATE_MS)
-    if lists_alarms(timer):
-        alarms = unheard(timer, alarms)
+    if index is not None:
+        alarms = unheard(index, alarms)
     if alarms:
-        timer.put_alarms(alarms)
+        timer.schedule(alarms)
     return len(alarms)
 
 
-def unheard(timer: AlarmIndex, alarms: Sequence[Alarm]) -> list[Alarm]:
-    """Return the alarms that the clock lacks, or that wait there for over 5 s longer because its time jumped back.
+def unheard(index: AlarmIndex, alarms: Sequence[Alarm]) -> list[Alarm]:
+    """Return the alarms that the timer lacks, or that wait there for over 5 s longer because its time jumped back.
 
-    An alarm that is claimed waits no longer than its lease, which the clock's upkeep cuts after such a jump.
+    An alarm that is claimed waits no longer than its lease, which the timer's maintenance cuts after such a jump.
     """
     heard: set[tuple[str, str, str]] = set()
     for queue, key in dict.fromkeys((alarm.queue, alarm.key) for alarm in alarms):
         waits = {alarm.pk: alarm.wait_ms for alarm in alarms if (alarm.queue, alarm.key) == (queue, key)}
-        found = timer.find_alarms(queue, key, list(waits))
+        found = index.find_alarms(queue, key, list(waits))
         heard.update((queue, key, each.pk) for each in found if _rings_within(each, waits[each.pk] + LATE_MS))
     return [alarm for alarm in alarms if (alarm.queue, alarm.key, alarm.pk) not in heard]
 

@@ -10,8 +10,8 @@ from django_delayq.core.history import NOTHING, moved
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.models.fields import InstantField
-from django_delayq.store import StoredBroker
 from django_delayq.store.claims import claim
+from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due, VirtualTimeBroker
 
@@ -24,14 +24,14 @@ class AgedRows:
     that holds their alarms, leaps along and is not asked.
     """
 
-    def __init__(self, broker: StoredBroker, clock: VirtualTimeBroker) -> None:
-        self._broker = broker
+    def __init__(self, queue: DatabaseQueue, clock: VirtualTimeBroker) -> None:
+        self._queue = queue
         self._clock = clock
 
     @property
     def now_ms(self) -> int:
         """Return the time that the instants of rows are compared with."""
-        return self._broker.database.now_ms()
+        return self._queue.database.now_ms()
 
     @property
     def moved_ms(self) -> int:
@@ -44,7 +44,7 @@ class AgedRows:
 
     def leap(self, by_ms: int) -> None:
         """Make everything older."""
-        database = self._broker.database
+        database = self._queue.database
         for table in (ReadyMessage, FinishMessage, ErrorMessage):
             instants = [field.name for field in table._meta.fields if isinstance(field, InstantField)]
             rows = table._default_manager.using(database.using).filter(alias=database.alias)
@@ -55,7 +55,7 @@ class AgedRows:
 
     def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None:
         """Leap to the time of the next message with a handler, and claim it; None if it is over `within_ms` away."""
-        database = self._broker.database
+        database = self._queue.database
         rows = ReadyMessage.objects.using(database.using).filter(
             alias=database.alias, key__in=list(handlers), token=None, crashes__lt=SUSPECT_CRASHES
         )
@@ -74,6 +74,6 @@ class AgedRows:
             )
         return Due(claimed[0], handlers[row.key], leap_ms)
 
-    def settle(self, transitions: Sequence[Transition]) -> None:
+    def apply(self, transitions: Sequence[Transition]) -> None:
         """End leases."""
-        self._broker.settle(transitions)
+        self._queue.apply(transitions)

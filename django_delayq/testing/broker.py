@@ -57,7 +57,7 @@ class VirtualTimeBroker(MemoryBroker):
     def leap(self, by_ms: int) -> None:
         """Move the clock on."""
         self._ahead_ns += by_ms * NS
-        self.wake()
+        self.queue.wake()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -71,7 +71,7 @@ class VirtualTimeBroker(MemoryBroker):
 
     def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None:
         """Leap to the time of the next message with a handler, and claim it; None if it is over `within_ms` away."""
-        waiting = [found for found in self.counts().waiting if found.key in handlers]
+        waiting = [found for found in self.queue.counts().waiting if found.key in handlers]
         due = [(found.next_due_ms, found.queue, found.key) for found in waiting if found.next_due_ms is not None]
         if not due:
             return None
@@ -80,7 +80,7 @@ class VirtualTimeBroker(MemoryBroker):
         if leap_ms > within_ms:
             return None
         self.leap(leap_ms)
-        (claimed,) = self.claim([ClaimRequest(queue, key, 1)], lease_ms=LEASE_MS, worker=RUN_DUE).messages
+        (claimed,) = self.queue.claim([ClaimRequest(queue, key, 1)], lease_ms=LEASE_MS, worker=RUN_DUE).messages
         return Due(claimed, handlers[key], leap_ms)
 
     def _now_ns(self) -> int:

@@ -115,7 +115,7 @@ def _deliver(time: Timeline, claimed: Claimed, handler: AnyHandler, deliveries: 
         attempts.append(made)
         if transition.action is not SettleAction.FINISH:
             break
-    time.settle([replace(transition, token=claimed.token)])
+    time.apply([replace(transition, token=claimed.token)])
     return attempts
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from django_delayq.api.on_commit import WaitingSend, waiting_sends
 from django_delayq.api.operations import message_info
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Info
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend, Info
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.core.message import State
 from django_delayq.core.sends import MessageInfo
@@ -19,19 +19,19 @@ def sent_messages(key: str | None = None, *, using: str = DEFAULT_ALIAS) -> list
     the commit of an open transaction are included, as if it were committed now, `on_conflict` included: inside a
     `TestCase` that is everything sent. Cancelled messages and those that ran are not included.
     """
-    broker, now_ms = get_broker(using), timeline(using).now_ms
-    waiting = {info.id: info for info in _at_broker(broker)}
+    backend, now_ms = get_backend(using), timeline(using).now_ms
+    waiting = {info.id: info for info in _at_broker(backend)}
     for send in waiting_sends(get_alias(using)):
         id = send.put.id
-        if not _is_running(broker.get(id)):
+        if not _is_running(backend.queue.get(id)):
             waiting[id] = _as_if_committed(send, waiting.get(id), now_ms)
     found = sorted(waiting.values(), key=lambda info: (info.due_ms, info.id))
     return [message_info(using, info) for info in found if key in (None, info.header.key)]
 
 
-def _at_broker(broker: Broker) -> list[Info]:
-    queues = sorted({found.queue for found in broker.counts().waiting})
-    return [info for queue in queues for info in broker.peek(queue, broker.counts().totals["sent"])]
+def _at_broker(backend: Backend) -> list[Info]:
+    queues = sorted({found.queue for found in backend.queue.counts().waiting})
+    return [info for queue in queues for info in backend.queue.peek(queue, backend.queue.counts().totals["sent"])]
 
 
 def _is_running(info: Info | None) -> bool:

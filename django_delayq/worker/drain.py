@@ -5,23 +5,22 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from django_delayq.brokers.base import Broker, Claims, Pause, SetCount, SettleAction, covering
-from django_delayq.store import StoredBroker
+from django_delayq.brokers.base import Backend, Claims, Pause, SetCount, SettleAction, covering
 from django_delayq.worker.settler import Settler
 
 EVERY_S = 0.2
 Sets = set[tuple[str, str]]
 
 
-def claim_of(broker: Broker) -> Callable[..., Claims]:
+def claim_of(broker: Backend) -> Callable[..., Claims]:
     """Return the claim of a worker that drains. With a store, the tables say what is due."""
-    return broker.claim_all if isinstance(broker, StoredBroker) else broker.claim
+    return broker.store.claim_all if broker.store else broker.queue.claim
 
 
-def summary(broker: Broker, settler: Settler, served: Sets) -> str:
+def summary(broker: Backend, settler: Settler, served: Sets) -> str:
     """Return one line on how the messages ended, and how many are left: some due, if the drain was stopped early."""
     ended = settler.counts
-    counts, pauses = broker.counts(), broker.pauses()
+    counts, pauses = broker.queue.counts(), broker.presence.pauses()
     waiting = counts.waiting
     not_due = sum(count.pending for count in waiting)
     parked = sum(count.ready for count in waiting if (count.queue, count.key) not in served)
@@ -35,7 +34,7 @@ def summary(broker: Broker, settler: Settler, served: Sets) -> str:
 
 
 @contextmanager
-def progress(broker: Broker, settler: Settler, served: Sets) -> Iterator[None]:
+def progress(broker: Backend, settler: Settler, served: Sets) -> Iterator[None]:
     """Show a progress bar for the block, if standard error is a terminal and tqdm is installed."""
     try:
         from tqdm import tqdm  # type: ignore[import-untyped]
@@ -45,7 +44,7 @@ def progress(broker: Broker, settler: Settler, served: Sets) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    due = _due(broker.counts().waiting, served, broker.pauses())
+    due = _due(broker.queue.counts().waiting, served, broker.presence.pauses())
     ended = threading.Event()
     with tqdm(total=due, unit=" messages") as bar:
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, compress
 from time import monotonic
 
-from django_delayq.brokers.base import BATCH, Broker, pages
+from django_delayq.brokers.base import BATCH, Backend, pages
 from django_delayq.worker.limiter import renew_permits
 from django_delayq.worker.log_exceptions import guarded
 from django_delayq.worker.outage_log import OutageLog
@@ -25,7 +25,7 @@ class Leases:
     is renewed all the same: whoever took it meanwhile has changed its token, so an answer tells whose it is.
     """
 
-    def __init__(self, broker: Broker, lease_ms: int, outage_log: OutageLog) -> None:
+    def __init__(self, broker: Backend, lease_ms: int, outage_log: OutageLog) -> None:
         self._broker = broker
         self._outage_log = outage_log
         self._lease_ms = lease_ms
@@ -117,7 +117,7 @@ class Leases:
     def _renew_page(self, page: Sequence[Lease]) -> bool:
         sent_at = monotonic()
         try:
-            held = self._broker.renew([(lease.claimed.id, lease.claimed.token) for lease in page], self._lease_ms)
+            held = self._broker.queue.renew([(lease.claimed.id, lease.claimed.token) for lease in page], self._lease_ms)
         except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
             self._outage_log.begin("renewing", error)
             return False

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from time import monotonic
 
-from django_delayq.brokers.base import Broker, WorkerInfo
+from django_delayq.brokers.base import Backend, WorkerInfo
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.log_exceptions import guarded
@@ -23,7 +23,7 @@ class Loop:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Backend,
         *,
         dispatcher: Dispatcher,
         suspects: Dispatcher,
@@ -89,7 +89,7 @@ class Loop:
         """End the sleep, or skip the next: a slot is free, or there is a reason to stop. From any thread."""
         self._woken.set()
         if self._asleep:
-            guarded(self._broker.wake)  # the thread that calls must live on
+            guarded(self._broker.queue.wake)  # the thread that calls must live on
 
     def _turn(self, *, has_leases: bool) -> bool:
         paused = self._pauses.known
@@ -124,5 +124,5 @@ class Loop:
             return
         self._asleep = True
         if not self._woken.is_set():
-            self._may_find = self._broker.wait(timeout) or self._drain or self._dispatcher.left_out
+            self._may_find = self._broker.queue.wait(timeout) or self._drain or self._dispatcher.left_out
         self._asleep = False

@@ -5,7 +5,7 @@ The heartbeat is for a worker whose connection for notifications was broken.
 
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import Broker, Pause, covering, earliest
+from django_delayq.brokers.base import Backend, Pause, covering, earliest
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import from_ms
 
@@ -13,7 +13,7 @@ from django_delayq.support.timestamps import from_ms
 class Pauses:
     """The pauses that the broker gave last, without those that have ended by themselves."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Backend) -> None:
         self._broker = broker
         self.known: Sequence[Pause] = []
         """The pauses in force."""
@@ -33,10 +33,10 @@ class Pauses:
 
         It stays due until a read has worked, and until then nothing is to be claimed.
         """
-        heard = self._broker.pauses_heard  # before the read: what is told meanwhile is read by the next
+        heard = self._broker.presence.pause_version  # before the read: what is told meanwhile is read by the next
         if heard == self._heard:
             return
-        self.take(self._broker.pauses())
+        self.take(self._broker.presence.pauses())
         self._heard = heard
 
     def end(self, now_ms: int) -> None:

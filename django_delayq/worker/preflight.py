@@ -2,22 +2,21 @@
 
 from time import sleep
 
-from django_delayq.brokers.base import Broker, ServerReport
+from django_delayq.brokers.base import Backend, ServerReport
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.store import StoredBroker
 from django_delayq.store.report import missing_grants
 from django_delayq.worker.outage_log import OutageLog, waits
 
 
-def ask_report(broker: Broker) -> ServerReport:
+def ask_report(broker: Backend) -> ServerReport:
     """Wait for the broker, and return its report on itself. Raises `BrokerRefused` when it must not be used."""
     outage_log = OutageLog()
     backoff = waits()
     while True:
         try:
             report = broker.report()
-            if isinstance(broker, StoredBroker) and not report.problems:
-                report.problems += missing_grants(broker.database)
+            if broker.store and not report.problems:
+                report.problems += missing_grants(broker.store.database)
         except BrokerUnavailable as error:
             outage_log.begin("starting", error)
             sleep(next(backoff))

@@ -3,8 +3,8 @@
 from time import monotonic
 
 from django_delayq.brokers.base import BATCH
-from django_delayq.store import StoredBroker
 from django_delayq.store.prune import prune_finished
+from django_delayq.store.queue import DatabaseQueue
 
 EVERY_S = 60.0
 
@@ -12,16 +12,16 @@ EVERY_S = 60.0
 class Pruning:
     """Prunes once a minute, and goes on as long as batches are full."""
 
-    def __init__(self, broker: StoredBroker) -> None:
-        self._broker = broker
+    def __init__(self, queue: DatabaseQueue) -> None:
+        self._queue = queue
         self._due_at = 0.0
 
     def prune_due(self) -> bool:
         """Prune a batch when that is due. Returns whether there is more."""
-        retention_ms = self._broker.store.retention
+        retention_ms = self._queue.settings.retention
         if retention_ms is None or monotonic() < self._due_at:
             return False
-        database = self._broker.database
+        database = self._queue.database
         is_full = prune_finished(database, database.now_ms() - retention_ms) >= BATCH
         self._due_at = 0.0 if is_full else monotonic() + EVERY_S
         return is_full

@@ -8,7 +8,7 @@ from django.db import connections
 
 from django_delayq.brokers.base import BATCH
 from django_delayq.core.errors import PartlyUnavailable
-from django_delayq.store.broker import StoredBroker
+from django_delayq.store.queue import DatabaseQueue
 from django_delayq.store.relay import REBUILD_LOCK_MS, rebuild, relay
 from django_delayq.store.sweep import sweep
 from django_delayq.support.logging import logger
@@ -26,11 +26,11 @@ class Relaying:
     sweeps; and it prunes.
     """
 
-    def __init__(self, broker: StoredBroker, lease_ms: int, outage_log: OutageLog) -> None:
-        self._broker = broker
+    def __init__(self, queue: DatabaseQueue, lease_ms: int, outage_log: OutageLog) -> None:
+        self._queue = queue
         self._lease_ms = lease_ms
         self._outage_log = outage_log
-        self._pruning = Pruning(broker)
+        self._pruning = Pruning(queue)
         self._rebuild_lock_ms = REBUILD_LOCK_MS
         self._sweep_at = monotonic() + SWEEP_EVERY_S
         self._closed = threading.Event()
@@ -57,11 +57,11 @@ class Relaying:
     def _try(self, what: str, page: Callable[[], bool]) -> bool:
         """Do one page of `what`. Returns whether there is more."""
         try:
-            with self._broker.database.available():
+            with self._queue.database.available():
                 is_full = page()
         except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
             self._outage_log.begin(what, error)
-            self._broker.degraded.begin_if_due()
+            self._queue.degraded.begin_if_due()
             return False
         self._outage_log.end(what)
         return is_full
@@ -76,37 +76,37 @@ class Relaying:
         return self._relay() >= BATCH
 
     def _relay(self) -> int:
-        return relay(self._broker.database, self._broker.timer, self._broker.store.horizon)
+        return relay(self._queue.database, self._queue.timer, self._queue.settings.horizon)
 
     def _sweep_due(self) -> None:
         if monotonic() < self._sweep_at:
             return
         self._sweep_at = monotonic() + SWEEP_EVERY_S
-        wants = self._broker.underfilled.wants()
-        found = sweep(self._broker.database, self._broker.timer, wants)
+        wants = self._queue.underfilled.wants()
+        found = sweep(self._queue.database, self._queue.timer, self._queue.alarm_index, wants)
         if found:
-            self._broker.lost_of |= {(want.queue, want.key) for want in wants}  # there may be very many more
+            self._queue.lost_of |= {(want.queue, want.key) for want in wants}  # there may be very many more
             logger.warning("The broker had lost the alarms of %d overdue message(s): they are put again.", found)
 
     def _come_back(self) -> None:
         """Bring the clock back after an absence: it must answer, and have every alarm, before workers rely on it."""
-        degraded = self._broker.degraded
+        degraded = self._queue.degraded
         if degraded.away:
-            self._broker.ask_timer(lease_ms=self._lease_ms)
-        if self._broker.alarms_lost:
+            self._queue.ask_timer(lease_ms=self._lease_ms)
+        if self._queue.alarms_lost:
             self._rebuild()
-        if degraded.on and not self._broker.alarms_lost:
+        if degraded.on and not self._queue.alarms_lost:
             degraded.end()
 
     def _rebuild(self) -> None:
         began_at = monotonic()
-        count = rebuild(self._broker.database, self._broker.timer, self._broker.store.horizon, self._rebuild_lock_ms)
+        count = rebuild(self._queue.database, self._queue.timer, self._queue.settings.horizon, self._rebuild_lock_ms)
         if count is None:
             if (monotonic() - began_at) * 1000 > self._rebuild_lock_ms:  # perhaps one page took longer than the lock
                 self._rebuild_lock_ms *= 2
         else:
             self._rebuild_lock_ms = REBUILD_LOCK_MS
-            self._broker.alarms_lost = False
+            self._queue.alarms_lost = False
             if count:
                 logger.warning(
                     "The broker had lost its alarms, or is new: those of %d message(s) are put again.", count

@@ -8,7 +8,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from django_delayq.brokers.base import BATCH, Broker, SettleAction, Transition
+from django_delayq.brokers.base import BATCH, Backend, SettleAction, Transition
 from django_delayq.core import transitions
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
@@ -42,7 +42,7 @@ class Settler:
     """Takes settlements from every slot, and sends them within 50 ms or 100 messages."""
 
     def __init__(
-        self, broker: Broker, leases: Leases, outage_log: OutageLog, wake: Callable[[], None] = lambda: None
+        self, broker: Backend, leases: Leases, outage_log: OutageLog, wake: Callable[[], None] = lambda: None
     ) -> None:
         self._broker = broker
         self._leases = leases
@@ -160,7 +160,7 @@ class Settler:
         repeated = False
         while batch := self._without_lost(batch):
             try:
-                settled = self._broker.settle([transition for _, transition in batch])
+                settled = self._broker.queue.apply([transition for _, transition in batch])
             except BrokerUnavailable as error:  # the ends must be sent, however late
                 self._outage_log.begin("settling", error)
                 repeated = True

@@ -5,7 +5,7 @@ from functools import partial
 from time import monotonic
 
 from django_delayq import signals
-from django_delayq.brokers.base import Broker, ExecutorInfo, MaintenanceResult, RunInfo, WorkerInfo, earliest
+from django_delayq.brokers.base import Backend, ExecutorInfo, MaintenanceResult, RunInfo, WorkerInfo, earliest
 from django_delayq.core.errors import BrokerRefused, DelayqError
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import wall_clock_ms
@@ -29,7 +29,7 @@ class Upkeep:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Backend,
         alias: str,
         lease_ms: int,
         held: Callable[[], Sequence[Lease]],
@@ -73,7 +73,7 @@ class Upkeep:
         A refusal ends no turn, because the broker may still give alarms (RabbitMQ that is out of memory).
         """
         try:
-            self._pauses.take(self._broker.announce(info))
+            self._pauses.take(self._broker.presence.heartbeat(info))
         except DelayqError as error:
             self._outage_log.begin("announcing", error)
         else:
@@ -82,7 +82,7 @@ class Upkeep:
     def _keep_up(self) -> None:
         """Have the broker do its part. A refusal, which somebody must mend, ends no turn, and no heartbeat."""
         try:
-            upkept = self._broker.upkeep(lease_ms=self._lease_ms)
+            upkept = self._broker.queue.maintain(lease_ms=self._lease_ms)
         except BrokerRefused as error:
             self._outage_log.begin("upkeep", error)
         else:

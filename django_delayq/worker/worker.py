@@ -12,12 +12,11 @@ from time import monotonic, sleep
 from typing import Any
 
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import BATCH, Broker, ClaimRequest, Claims, SettleAction, Transition, pages
+from django_delayq.brokers.base import BATCH, Backend, ClaimRequest, Claims, SettleAction, Transition, pages
 from django_delayq.conf import Alias
 from django_delayq.core import transitions
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.transitions import Span
-from django_delayq.store import StoredBroker
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt, systemd
 from django_delayq.worker.capacity import buffers_of, executor_infos, queues_of
@@ -52,7 +51,7 @@ class Worker:
     """A worker for one alias. `run` it in any thread; `stop` and `hurry` it from any other."""
 
     def __init__(
-        self, alias: Alias, broker: Broker, handlers: Mapping[str, Handler[Any, Any]], options: Options
+        self, alias: Alias, broker: Backend, handlers: Mapping[str, Handler[Any, Any]], options: Options
     ) -> None:
         self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._broker = broker
@@ -63,9 +62,9 @@ class Worker:
         self._events = AttemptEvents(self.name)
         self._leases = Leases(broker, lease_ms, outage_log)
         self.settler = Settler(broker, self._leases, outage_log, self._wake)
-        self._relaying = Relaying(broker, lease_ms, outage_log) if isinstance(broker, StoredBroker) else None
-        if isinstance(broker, StoredBroker) and not options.drain:  # a drain is to run what there is now
-            broker.database.clock_monitor.start(lease_ms)
+        self._relaying = Relaying(broker.store, lease_ms, outage_log) if broker.store else None
+        if broker.store and not options.drain:  # a drain is to run what there is now
+            broker.store.database.clock_monitor.start(lease_ms)
         self._heartbeat = Heartbeat(options.heartbeat_file, systemd.teller())
 
         queues = queues_of(handlers.values(), options)
@@ -78,14 +77,14 @@ class Worker:
         unstarted_events = UnstartedEvents(alias.name, self.name, handlers)
         make_dispatcher = partial(
             Dispatcher,
-            due_pairs=broker.due_pairs,
+            due_pairs=broker.queue.due_pairs,
             pauses=pauses,
             leases=self._leases,
             settler=self.settler,
             unstarted_events=unstarted_events,
             limiter=Limiter(broker, self._leases.held, lease_ms, outage_log),
         )
-        claim = claim_of(broker) if options.drain else broker.claim
+        claim = claim_of(broker) if options.drain else broker.queue.claim
         self._dispatcher = make_dispatcher(
             partial(claim, lease_ms=lease_ms, worker=self.name),
             executors=[sync_executor, async_executor],
@@ -149,7 +148,7 @@ class Worker:
         if self._relaying is not None:
             self._relaying.close(LAST_WORDS_S)
         with contextlib.suppress(DelayqError):
-            self._broker.retire(self.name)
+            self._broker.presence.leave(self.name)
         ends = ", ".join(f"{verb.value} {count}" for verb, count in self.settler.counts.items())
         logger.info("Worker %s stopped. Messages: %s.", self.name, ends or "none", extra={"worker": self.name})
         return ended
@@ -172,7 +171,7 @@ class Worker:
         for page in pages(leases, BATCH):
             with contextlib.suppress(DelayqError):  # then they lapse
                 ends = [_interrupted(lease) for lease in page]
-                settled = self._broker.settle(ends)
+                settled = self._broker.queue.apply(ends)
                 release_permits(self._broker, page)
                 for lease, transition, was_held in zip(page, ends, settled, strict=True):
                     if was_held and transition.action is SettleAction.BURY:
@@ -206,7 +205,7 @@ def _interrupted(lease: Lease) -> Transition:
     return transitions.interrupt(lease.claimed, attempt.policy_of(lease.claimed, lease.buffer.handler), span)
 
 
-def _claim_suspect(broker: Broker, lease_ms: int, worker: str, wants: Sequence[ClaimRequest]) -> Claims:
-    claims = broker.claim_suspect(wants, lease_ms=lease_ms, worker=worker)
+def _claim_suspect(broker: Backend, lease_ms: int, worker: str, wants: Sequence[ClaimRequest]) -> Claims:
+    claims = broker.queue.claim_suspect(wants, lease_ms=lease_ms, worker=worker)
     claims.left = bool(claims.messages)  # it gives one at most: the slot that frees asks for the next at once
     return claims

@@ -5,11 +5,11 @@ from typing import Protocol
 from django.conf import settings
 from redis import Redis
 
-from django_delayq.brokers.redis import embedded
+from django_delayq.brokers.redis.client import embedded
 from example_project.demo.rabbitmq import RabbitMQ
 
 
-class Broker(Protocol):
+class Backend(Protocol):
     """What the demo does to its broker."""
 
     name: str
@@ -42,6 +42,6 @@ class EmbeddedRedis:
         embedded.stop(settings.REDIS_DIR)
 
 
-def broker_of_demo() -> Broker:
+def broker_of_demo() -> Backend:
     """The one that the settings name."""
     return RabbitMQ() if settings.DELAYQ["default"]["LOCATION"].startswith("amqp:") else EmbeddedRedis()

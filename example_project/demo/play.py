@@ -10,10 +10,10 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from django_delayq import DelayqError
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.monitor import status
 from example_project.demo import report, size
-from example_project.demo.broker import Broker, broker_of_demo
+from example_project.demo.broker import Backend, broker_of_demo
 from example_project.demo.figures import Figures, count, differences_to
 from example_project.demo.promises import Promises, open_orders, open_stores, send_departures
 from example_project.demo.tables import kinds_by_table
@@ -41,7 +41,7 @@ def play() -> int:
         stop(workers)
         report.show_tables(kinds_by_table())
         report.show_figures(figures)
-        differences = differences_to(figures, get_broker().audit().totals)
+        differences = differences_to(figures, get_backend().queue.audit().totals)
         report.show_differences(differences)
         call_command("delayq", "audit")
     except (NotInTime, DelayqError, CommandError) as error:
@@ -53,7 +53,7 @@ def play() -> int:
     return 0 if figures.is_kept and not differences else 1
 
 
-def set_up(broker: Broker) -> None:
+def set_up(broker: Backend) -> None:
     """Start from nothing: an empty broker, and a database with the departures."""
     broker.stop()
     shutil.rmtree(settings.VAR)
@@ -64,7 +64,7 @@ def set_up(broker: Broker) -> None:
     Departure.objects.bulk_create(read_departures(DEPARTURES))
 
 
-def play_week(workers: Sequence[Worker], broker: Broker) -> Figures:
+def play_week(workers: Sequence[Worker], broker: Backend) -> Figures:
     """Send the messages of a week, kill a worker amid its handlers, empty the broker, and count when all is done."""
     promises = Promises()
     await_workers(len(workers))
@@ -78,7 +78,7 @@ def play_week(workers: Sequence[Worker], broker: Broker) -> Figures:
     report.say(f"Worker {killed.pid} is killed (SIGKILL) while it sends texts. {others_of(workers)} on.")
     report.say(f"{broker.lose_all()}. The tables have every message.")
     wait_for("the end of all messages", nothing_is_left, seconds=60)
-    buried = {error.id for error in get_broker().errors(len(promises.due))}
+    buried = {error.id for error in get_backend().queue.failed(len(promises.due))}
     return count(promises, list(Run.objects.all()), buried, killed.pid)
 
 
@@ -106,7 +106,7 @@ def stop(workers: Iterable[Worker]) -> None:
     wait_for("the end of the workers", lambda: all(worker.poll() is not None for worker in living))
 
 
-def tear_down(workers: Iterable[Worker], broker: Broker) -> None:
+def tear_down(workers: Iterable[Worker], broker: Backend) -> None:
     """Leave no process behind, however the demo went."""
     for worker in workers:
         worker.kill()

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from django_delayq import BrokerUnavailable
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from example_project.demo.waiting import NotInTime, wait_for
 
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -83,7 +83,7 @@ def _environment(directory: Path) -> dict[str, str]:
 
 def _answers() -> bool:
     try:
-        get_broker().open()
+        get_backend().open()
     except BrokerUnavailable:
         return False
     return True

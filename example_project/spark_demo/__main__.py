@@ -11,7 +11,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.spark_demo.settings"
 import django
 from django.core.management import CommandError, call_command
 
-from django_delayq.brokers.redis import embedded
+from django_delayq.brokers.redis.client import embedded
 from example_project.spark_demo.settings import DEPARTURES, LAKE, REDIS_DIR, VAR
 
 PLAN = [

@@ -8,8 +8,8 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from pytest_django import Settings
 
-from django_delayq.brokers import get_broker
-from django_delayq.store import StoredBroker
+from django_delayq.brokers import get_backend
+from django_delayq.store import DatabaseBackend
 from tests.databases import SiteTables
 
 
@@ -37,10 +37,10 @@ def stored_delayq(settings: Settings, database: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def broker(stored_delayq: dict[str, Any]) -> StoredBroker:
+def broker(stored_delayq: dict[str, Any]) -> DatabaseBackend:
     """The broker of that alias."""
-    found = get_broker()
-    assert isinstance(found, StoredBroker)
+    found = get_backend()
+    assert isinstance(found, DatabaseBackend)
     return found
 
 

@@ -10,10 +10,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import send_delay_message
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.brokers.rig import claim_some, settlement
 from tests.store.support import clock_of
 
@@ -35,19 +35,19 @@ def send(id: str, data: Any = None, *, key: str = "order.close", delay: Any = 0,
     send_delay_message(key, data, id=id, delay=delay, **options)
 
 
-def claim(broker: StoredBroker, key: str = "order.close", worker: str = "host:1", queue: str = "default") -> Claimed:
+def claim(broker: DatabaseBackend, key: str = "order.close", worker: str = "host:1", queue: str = "default") -> Claimed:
     """Lease the one message of a key that is due."""
     (message,) = claim_some(broker, [ClaimRequest(queue, key, 1)], worker)
     return message
 
 
-def settle(broker: StoredBroker, message: Claimed, verb: SettleAction, **ending: Any) -> None:
+def settle(broker: DatabaseBackend, message: Claimed, verb: SettleAction, **ending: Any) -> None:
     """End its lease."""
-    assert broker.settle([settlement(message, verb, **ending)]) == [True]
+    assert broker.queue.apply([settlement(message, verb, **ending)]) == [True]
 
 
 def bury(
-    broker: StoredBroker,
+    broker: DatabaseBackend,
     *ids: str,
     data: Any = None,
     key: str = "order.close",
@@ -70,7 +70,7 @@ def bury(
         )
 
 
-def finish(broker: StoredBroker, *ids: str, data: Any = None, key: str = "order.close") -> None:
+def finish(broker: DatabaseBackend, *ids: str, data: Any = None, key: str = "order.close") -> None:
     """Messages that were sent, claimed and finished."""
     for id in ids:
         send(id, data, key=key)
@@ -145,9 +145,12 @@ def content(database: str) -> dict[str, Any]:
         model._meta.db_table: list(model._default_manager.using(database).order_by("pk").values())
         for model in apps.get_app_config("delayq").get_models()
     }
-    broker = get_broker()
-    assert isinstance(broker, StoredBroker)
-    return tables | {"waiting alarms": clock_of(broker).counts().waiting, "pauses": clock_of(broker).pauses()}
+    broker = get_backend()
+    assert isinstance(broker, DatabaseBackend)
+    return tables | {
+        "waiting alarms": clock_of(broker).queue.counts().waiting,
+        "pauses": clock_of(broker).presence.pauses(),
+    }
 
 
 def due_times(database: str) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from django.test import Client
 from django_delayq import get_delay_message, send_delay_message
 from django_delayq.admin import actions, jobs, moves
 from django_delayq.admin.lists import ErrorMessageAdmin
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.core.codec import decode_data
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Tally
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
 from tests.admin.support import (
     LISTS,
@@ -53,7 +53,7 @@ def in_utc(moment: Any) -> str:
 
 
 def test_selected_failed_messages_run_again_and_the_log_says_so(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     bury(broker, "a", "b", "c")
     pks = [pk_of(database, id, ErrorMessage) for id in "ab"]
@@ -68,7 +68,7 @@ def test_selected_failed_messages_run_again_and_the_log_says_so(
 
 
 def test_an_older_failure_of_an_id_does_not_run_the_newer_one(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     bury(broker, "a", "a")
     older, newer = ErrorMessage.objects.using(database).order_by("pk").values_list("pk", flat=True)
@@ -78,7 +78,9 @@ def test_an_older_failure_of_an_id_does_not_run_the_newer_one(
     assert pk_of(database, "a") == newer
 
 
-def test_what_waits_again_under_its_id_is_left_and_said(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_what_waits_again_under_its_id_is_left_and_said(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
     bury(broker, "a")
     send("a", delay="1h")
     done = text_of(confirm(superuser, ErrorMessage, "rescue", [pk_of(database, "a", ErrorMessage)]))
@@ -86,13 +88,13 @@ def test_what_waits_again_under_its_id_is_left_and_said(broker: StoredBroker, su
     assert logged() == []
 
 
-def test_run_now_makes_a_message_due(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_run_now_makes_a_message_due(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     send("a", delay="3d")
     confirm(superuser, ReadyMessage, "run_now", [pk_of(database, "a")])
     claim(broker)
 
 
-def test_cancelled_messages_are_kept_as_such(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_cancelled_messages_are_kept_as_such(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     send("a", delay="1h")
     confirm(superuser, ReadyMessage, "cancel", [pk_of(database, "a")])
     assert FinishMessage.objects.using(database).get().outcome == "cancelled"
@@ -100,7 +102,7 @@ def test_cancelled_messages_are_kept_as_such(broker: StoredBroker, superuser: Cl
     assert logged() == [f"order.close a: Cancelled: due_at {in_utc(due)}"]
 
 
-def test_what_runs_is_neither_cancelled_nor_deleted(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_what_runs_is_neither_cancelled_nor_deleted(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     send("a")
     claim(broker)
     for action in ("cancel", "purge"):
@@ -110,7 +112,7 @@ def test_what_runs_is_neither_cancelled_nor_deleted(broker: StoredBroker, superu
 
 @pytest.mark.parametrize(("model", "action"), [(ReadyMessage, "purge"), (ErrorMessage, "purge_errors")])
 def test_deleted_messages_are_counted(
-    broker: StoredBroker, superuser: Client, database: str, model: type[MessageRow], action: str
+    broker: DatabaseBackend, superuser: Client, database: str, model: type[MessageRow], action: str
 ) -> None:
     if model is ReadyMessage:
         send("a")
@@ -123,7 +125,7 @@ def test_deleted_messages_are_counted(
 
 
 def test_messages_are_moved_each_by_an_hour_from_its_own_time(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     send("a", delay="10m")
     send("b", delay="2h")
@@ -137,7 +139,7 @@ def test_messages_are_moved_each_by_an_hour_from_its_own_time(
     assert logged()[0] == f"order.close a: Rescheduled: {changed}"
 
 
-def test_messages_are_moved_to_one_time_from_now(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_messages_are_moved_to_one_time_from_now(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     send("a", delay="3d")
     confirm(superuser, ReadyMessage, "reschedule", [pk_of(database, "a")], how="reschedule", length="1h")
     info = get_delay_message("a")
@@ -145,7 +147,7 @@ def test_messages_are_moved_to_one_time_from_now(broker: StoredBroker, superuser
     assert info.due_at - info.sent_at < timedelta(hours=2)
 
 
-def test_a_length_that_is_none_is_asked_for_again(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_a_length_that_is_none_is_asked_for_again(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     send("a", delay="3d")
     before = get_delay_message("a")
     again = confirm(superuser, ReadyMessage, "reschedule", [pk_of(database, "a")], how="shift", length="soon")
@@ -154,7 +156,7 @@ def test_a_length_that_is_none_is_asked_for_again(broker: StoredBroker, superuse
 
 
 def test_all_that_match_the_filter_are_moved_and_no_others(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     bury(broker, *(f"a{number}" for number in range(60)), key="order.close")
     bury(broker, "other", key="sms.send")
@@ -167,7 +169,7 @@ def test_all_that_match_the_filter_are_moved_and_no_others(
 
 @pytest.mark.parametrize("step", [partial(ask, follow=True), confirm], ids=["asked", "confirmed"])
 def test_that_nothing_matches_any_more_is_said(
-    broker: StoredBroker, superuser: Client, database: str, step: Callable[..., Any]
+    broker: DatabaseBackend, superuser: Client, database: str, step: Callable[..., Any]
 ) -> None:
     bury(broker, "a")
     one = pk_of(database, "a", ErrorMessage)
@@ -177,7 +179,7 @@ def test_that_nothing_matches_any_more_is_said(
 
 
 def test_a_confirmation_tells_no_number_where_counting_takes_too_long(
-    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bury(broker, "a")
     one = pk_of(database, "a", ErrorMessage)
@@ -189,7 +191,7 @@ def test_a_confirmation_tells_no_number_where_counting_takes_too_long(
 
 @pytest.mark.parametrize("written", ["1", "on", "x"])
 def test_all_are_meant_where_django_hands_on_all(
-    broker: StoredBroker,
+    broker: DatabaseBackend,
     registry: None,
     superuser: Client,
     database: str,
@@ -207,7 +209,7 @@ def test_all_are_meant_where_django_hands_on_all(
 
 @pytest.fixture
 def job_of_two_pages(
-    broker: StoredBroker, registry: None, monkeypatch: pytest.MonkeyPatch, superuser: Client, database: str
+    broker: DatabaseBackend, registry: None, monkeypatch: pytest.MonkeyPatch, superuser: Client, database: str
 ) -> Any:
     """A rescue of three failed messages in the background, in pages of two."""
     monkeypatch.setattr(actions, "AT_ONCE", 2)
@@ -237,11 +239,11 @@ def test_many_are_moved_in_the_background_with_their_progress(
 
 
 def test_a_job_that_was_cancelled_is_over(
-    job_of_two_pages: Any, broker: StoredBroker, superuser: Client, database: str
+    job_of_two_pages: Any, broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     (address, _), *_ = job_of_two_pages.redirect_chain
     (of_the_job,) = ids_in(database, ReadyMessage)
-    broker.cancel([of_the_job])
+    broker.queue.cancel([of_the_job])
     cancelled = superuser.get(address)
     assert "It was cancelled, and what it has not done is left as it was." in text_of(cancelled)
     assert "Refresh" not in cancelled
@@ -266,7 +268,7 @@ def test_a_job_whose_message_ran_twice_moves_nothing_twice(job_of_two_pages: Any
 
 @pytest.fixture
 def shift_all(
-    broker: StoredBroker, registry: None, monkeypatch: pytest.MonkeyPatch, superuser: Client, database: str
+    broker: DatabaseBackend, registry: None, monkeypatch: pytest.MonkeyPatch, superuser: Client, database: str
 ) -> Callable[[], Any]:
     """Answers one question, however often: whether all of three messages are to be an hour later, in the background."""
     monkeypatch.setattr(actions, "AT_ONCE", 2)
@@ -283,7 +285,7 @@ def shift_all(
 
 def hours_later(database: str) -> list[int]:
     """By how many hours each that waits is later than two hours from now: virtual time moves on by milliseconds."""
-    now = get_broker().counts().now_ms
+    now = get_backend().queue.counts().now_ms
     due = due_times(database)
     return [round(due[id].timestamp() / 3600 - now / 3_600_000) - 2 for id in sorted(due)]
 
@@ -304,9 +306,9 @@ def test_an_answer_that_is_sent_twice_starts_one_job(
 
 
 def test_what_was_asked_about_as_many_is_a_job_though_few_are_left(
-    shift_all: Callable[[], Any], broker: StoredBroker, database: str
+    shift_all: Callable[[], Any], broker: DatabaseBackend, database: str
 ) -> None:
-    broker.cancel(["a3"])
+    broker.queue.cancel(["a3"])
     first = shift_all()
     assert shift_all().redirect_chain == first.redirect_chain
     run_due()
@@ -395,7 +397,7 @@ def test_a_job_has_its_page_under_its_own_list(job_of_two_pages: Any, superuser:
 
 
 def test_what_fails_after_the_job_began_is_left(
-    job_of_two_pages: Any, broker: StoredBroker, superuser: Client, database: str
+    job_of_two_pages: Any, broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     bury(broker, "later")
     run_due()
@@ -415,7 +417,7 @@ class TaggedFilter(SimpleListFilter):
 
 
 def test_a_job_never_takes_more_than_a_filter_of_the_site_shows(
-    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(actions, "AT_ONCE", 0)
     monkeypatch.setattr(ErrorMessageAdmin, "list_filter", (*ErrorMessageAdmin.list_filter, TaggedFilter))
@@ -444,7 +446,7 @@ def test_there_is_no_page_of_a_job_that_there_is_not(superuser: Client) -> None:
     ],
 )
 def test_each_action_needs_its_own_permission(
-    broker: StoredBroker,
+    broker: DatabaseBackend,
     staff: Callable[..., Client],
     database: str,
     model: type[MessageRow],
@@ -466,7 +468,7 @@ def test_each_action_needs_its_own_permission(
 
 
 def test_the_page_of_a_message_offers_what_its_viewer_may_do(
-    broker: StoredBroker, staff: Callable[..., Client], database: str
+    broker: DatabaseBackend, staff: Callable[..., Client], database: str
 ) -> None:
     send("a", delay="1h")
     client = staff("view_readymessage", "cancel_message")
@@ -475,7 +477,7 @@ def test_the_page_of_a_message_offers_what_its_viewer_may_do(
     assert 'value="reschedule"' not in html
 
 
-def test_nothing_finished_can_be_moved(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_nothing_finished_can_be_moved(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     finish(broker, "a")
     for action in (*READY, *ERROR, "delete_selected"):
         refused = confirm(superuser, FinishMessage, action, [pk_of(database, "a", FinishMessage)])

@@ -11,8 +11,8 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from pytest_django import Settings
 
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, ClaimRequest, Header, NewMessage, SettleAction, WorkerInfo
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend, ClaimRequest, Header, NewMessage, SettleAction, WorkerInfo
 from django_delayq.core.message import State
 from tests.admin.support import page, text_of, url
 from tests.brokers.rig import settlement
@@ -24,10 +24,10 @@ FAR = "redis://127.0.0.1:1/0"
 
 
 @pytest.fixture
-def broker(settings: Settings, db: None) -> Broker:
+def broker(settings: Settings, db: None) -> Backend:
     """A broker that carries whole messages."""
     settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
-    return get_broker()
+    return get_backend()
 
 
 @pytest.fixture
@@ -52,15 +52,15 @@ def superuser(db: None) -> Client:
     return client
 
 
-def send(broker: Broker, *ids: str, key: str = "k") -> None:
-    broker.put([NewMessage(id, Header("mail", key), b"1", at_ms=0) for id in ids])
+def send(broker: Backend, *ids: str, key: str = "k") -> None:
+    broker.queue.enqueue([NewMessage(id, Header("mail", key), b"1", at_ms=0) for id in ids])
 
 
-def end(broker: Broker, id: str, verb: SettleAction, **ending: Any) -> None:
+def end(broker: Backend, id: str, verb: SettleAction, **ending: Any) -> None:
     """A message that was sent, claimed and settled so."""
     send(broker, id)
-    (claimed,) = broker.claim([ClaimRequest("mail", "k", 1)], lease_ms=60_000, worker="w").messages
-    assert broker.settle([settlement(claimed, verb, **ending)]) == [True]
+    (claimed,) = broker.queue.claim([ClaimRequest("mail", "k", 1)], lease_ms=60_000, worker="w").messages
+    assert broker.queue.apply([settlement(claimed, verb, **ending)]) == [True]
 
 
 def listed(response: Any) -> dict[str, list[str]]:
@@ -73,16 +73,16 @@ def listed(response: Any) -> dict[str, list[str]]:
     return found
 
 
-def states(broker: Broker, *ids: str) -> Sequence[State | None]:
-    found = [broker.get(id) for id in ids]
+def states(broker: Backend, *ids: str) -> Sequence[State | None]:
+    found = [broker.queue.get(id) for id in ids]
     return [info.state if info else None for info in found]
 
 
-def test_what_is_buried_retried_and_parked_is_listed(broker: Broker, superuser: Client) -> None:
+def test_what_is_buried_retried_and_parked_is_listed(broker: Backend, superuser: Client) -> None:
     end(broker, "buried", SettleAction.BURY, error="ValueError: no", detail="Traceback: here", failed=True)
     end(broker, "retried", SettleAction.RETRY, delay_ms=60_000, error="OSError: no")
     send(broker, "parked", key="other")
-    broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+    broker.presence.heartbeat(WorkerInfo("w", ["mail"], ["k"], 0, 0))
     response = superuser.get(INDEX)
     assert listed(response) == {"buried": ["buried"], "retried": ["retried"], "parked": ["parked"]}
     for said in ("ValueError: no", "Traceback: here", "OSError: no"):
@@ -91,7 +91,7 @@ def test_what_is_buried_retried_and_parked_is_listed(broker: Broker, superuser: 
 
 @pytest.mark.parametrize("kind", ["buried", "retried", "parked"])
 def test_all_are_seen_page_by_page(
-    broker: Broker, superuser: Client, monkeypatch: pytest.MonkeyPatch, kind: str
+    broker: Backend, superuser: Client, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(CARRIED, "PAGE", 2)
     names = [f"{kind} {number}" for number in range(5)]
@@ -108,7 +108,7 @@ def test_all_are_seen_page_by_page(
 
 
 def test_after_the_last_page_that_there_are_more_is_told(
-    broker: Broker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+    broker: Backend, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CARRIED, "PAGE", 1)
     monkeypatch.setattr(CARRIED, "LAST", 2)
@@ -123,7 +123,7 @@ def test_after_the_last_page_that_there_are_more_is_told(
         assert (listed(last)["buried"], pages_beside(last, "buried")["next"]) == (["b"], "")
 
 
-FILL: dict[str, Callable[[Broker, str], None]] = {
+FILL: dict[str, Callable[[Backend, str], None]] = {
     "buried": lambda broker, name: end(broker, name, SettleAction.BURY),
     "retried": lambda broker, name: end(broker, name, SettleAction.RETRY, delay_ms=60_000),
     "parked": lambda broker, name: send(broker, name, key="other"),
@@ -139,7 +139,7 @@ def pages_beside(response: Any, kind: str) -> dict[str, str]:
     }
 
 
-def test_the_tiles_count_without_a_store(broker: Broker, superuser: Client) -> None:
+def test_the_tiles_count_without_a_store(broker: Backend, superuser: Client) -> None:
     end(broker, "buried", SettleAction.BURY)
     send(broker, "a", "b")
     numbers = re.findall(r"<dd>(.*?)</dd>", page(superuser.get(INDEX)))
@@ -155,7 +155,7 @@ def test_the_tiles_count_without_a_store(broker: Broker, superuser: Client) -> N
     ],
 )
 def test_messages_are_moved_after_a_question(
-    broker: Broker, superuser: Client, move: str, id: str, after: State | None, said: str
+    broker: Backend, superuser: Client, move: str, id: str, after: State | None, said: str
 ) -> None:
     end(broker, "buried", SettleAction.BURY)
     send(broker, "waiting")
@@ -170,7 +170,7 @@ def test_messages_are_moved_after_a_question(
     assert (entry.object_repr, entry.change_message) == (id, f"{move}: 1 of 1 messages: {id}")
 
 
-def test_what_could_not_be_moved_is_told(broker: Broker, superuser: Client) -> None:
+def test_what_could_not_be_moved_is_told(broker: Backend, superuser: Client) -> None:
     end(broker, "buried", SettleAction.BURY)
     done = superuser.post(MOVE, {"move": "rescue", "id": ["buried", "gone"], "sure": "yes"}, follow=True)
     assert "Run again: 1 message." in text_of(done)
@@ -178,7 +178,7 @@ def test_what_could_not_be_moved_is_told(broker: Broker, superuser: Client) -> N
 
 
 @pytest.mark.parametrize("move", ["rescue", "delete-errors", "delete-waiting"])
-def test_that_nothing_was_moved_is_not_told_as_done(broker: Broker, superuser: Client, move: str) -> None:
+def test_that_nothing_was_moved_is_not_told_as_done(broker: Backend, superuser: Client, move: str) -> None:
     done = superuser.post(MOVE, {"move": move, "id": ["a", "b"], "sure": "yes"}, follow=True)
     assert "2 messages were left: they run, have moved on, or their ids wait again. (a, b)" in text_of(done)
     assert '<li class="success">' not in page(done)
@@ -194,7 +194,7 @@ def test_that_nothing_was_moved_is_not_told_as_done(broker: Broker, superuser: C
     ],
 )
 def test_each_move_takes_its_own_permission(
-    broker: Broker, staff: Callable[..., Client], move: str, permission: str
+    broker: Backend, staff: Callable[..., Client], move: str, permission: str
 ) -> None:
     end(broker, "a", SettleAction.BURY)
     send(broker, "b")
@@ -212,7 +212,7 @@ def test_each_move_takes_its_own_permission(
     assert states(broker, "a", "b") != [State.ERROR, State.READY]
 
 
-def test_who_may_not_see_messages_is_shown_none(broker: Broker, staff: Callable[..., Client]) -> None:
+def test_who_may_not_see_messages_is_shown_none(broker: Backend, staff: Callable[..., Client]) -> None:
     end(broker, "a", SettleAction.BURY)
     send(broker, "b")
     assert listed(staff("view_readymessage").get(INDEX)) == {"parked": ["b"]}
@@ -220,12 +220,12 @@ def test_who_may_not_see_messages_is_shown_none(broker: Broker, staff: Callable[
     assert listed(staff("view_finishmessage", "pause_queue", "view_payload").get(INDEX)) == {}
 
 
-def test_who_may_only_look_is_offered_no_move(broker: Broker, staff: Callable[..., Client]) -> None:
+def test_who_may_only_look_is_offered_no_move(broker: Backend, staff: Callable[..., Client]) -> None:
     end(broker, "a", SettleAction.BURY)
     assert 'name="move"' not in page(staff("view_readymessage", "view_errormessage").get(INDEX))
 
 
-def test_no_get_moves_anything(broker: Broker, superuser: Client) -> None:
+def test_no_get_moves_anything(broker: Backend, superuser: Client) -> None:
     end(broker, "a", SettleAction.BURY)
     assert superuser.get(MOVE, {"move": "rescue", "id": "a", "sure": "yes"}).status_code == 405
     assert superuser.post(MOVE, {"move": "x", "id": "a", "sure": "yes"}).status_code == 400
@@ -234,7 +234,7 @@ def test_no_get_moves_anything(broker: Broker, superuser: Client) -> None:
 
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 }}"])
-def test_what_messages_say_is_text(broker: Broker, superuser: Client, text: str) -> None:
+def test_what_messages_say_is_text(broker: Backend, superuser: Client, text: str) -> None:
     end(broker, text, SettleAction.BURY, error=text, detail=text, failed=True)
     for response in (superuser.get(INDEX), superuser.post(MOVE, {"move": "rescue", "id": [text]})):
         assert text in text_of(response)
@@ -252,6 +252,6 @@ def test_a_broker_that_is_away_is_told(settings: Settings, superuser: Client, mo
     assert '<li class="error">' in page(moved)
 
 
-def test_the_lists_lead_to_the_dashboard_where_there_is_no_store(broker: Broker, staff: Callable[..., Client]) -> None:
+def test_the_lists_lead_to_the_dashboard_where_there_is_no_store(broker: Backend, staff: Callable[..., Client]) -> None:
     shown = page(staff("view_errormessage").get(url("errormessage")))
     assert f'what the broker carries is on the <a href="{INDEX}">dashboard</a>' in shown

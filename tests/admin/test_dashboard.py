@@ -20,7 +20,7 @@ from django_delayq.admin import words
 from django_delayq.brokers.base import ExecutorInfo, Pause, RunInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker, statistics
+from django_delayq.store import DatabaseBackend, statistics
 from tests.admin.support import asked, bury, claim, finish, page, send, settle, text_of, url
 
 INDEX = "/admin/delayq/"
@@ -37,7 +37,7 @@ def tiles(response: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("address", [INDEX, FIGURES])
-def test_the_tiles_count_what_was_really_sent_and_run(broker: StoredBroker, superuser: Client, address: str) -> None:
+def test_the_tiles_count_what_was_really_sent_and_run(broker: DatabaseBackend, superuser: Client, address: str) -> None:
     bury(broker, "e")
     finish(broker, "f")
     send("retried")
@@ -55,18 +55,20 @@ def test_the_tiles_count_what_was_really_sent_and_run(broker: StoredBroker, supe
     }
 
 
-def test_a_queue_tells_what_waits_and_why_it_does_not_run(broker: StoredBroker, superuser: Client) -> None:
+def test_a_queue_tells_what_waits_and_why_it_does_not_run(broker: DatabaseBackend, superuser: Client) -> None:
     send("a", queue="mail", delay="1h")
     assert "parked: no live worker asks for it" in text_of(superuser.get(INDEX))
-    broker.announce(WorkerInfo("host:1", ["mail"], ["order.close"], 0, 0))
-    broker.pause(Pause("mail", None, "the gateway is down"))
+    broker.presence.heartbeat(WorkerInfo("host:1", ["mail"], ["order.close"], 0, 0))
+    broker.presence.pause(Pause("mail", None, "the gateway is down"))
     shown = text_of(superuser.get(INDEX))
     assert "parked" not in shown
     assert "mail order.close 1 0" in shown
     assert "paused: the gateway is down" in shown
 
 
-def test_queues_and_keys_that_need_a_person_come_first(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_queues_and_keys_that_need_a_person_come_first(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
     working(broker, database, "late", "later", "a pending")
     for key in ("late", "later", "z parked"):
         send(key, key=key)
@@ -81,25 +83,25 @@ def test_queues_and_keys_that_need_a_person_come_first(broker: StoredBroker, sup
 
 
 def test_a_worker_tells_what_it_runs_and_for_how_long(
-    broker: StoredBroker, superuser: Client, staff: Callable[..., Client]
+    broker: DatabaseBackend, superuser: Client, staff: Callable[..., Client]
 ) -> None:
-    now_ms = broker.counts().now_ms
+    now_ms = broker.queue.counts().now_ms
     runs = [RunInfo("order:42", "default", "order.close", now_ms - 90_000)]
-    broker.announce(WorkerInfo("host:1", ["default"], ["order.close"], 3, now_ms - 3_600_000, runs=runs))
+    broker.presence.heartbeat(WorkerInfo("host:1", ["default"], ["order.close"], 3, now_ms - 3_600_000, runs=runs))
     assert re.search(r"host:1 default 1h 3 order\.close for 1m30s order:42", text_of(superuser.get(INDEX)))
     assert "order:42" not in page(staff("view_errormessage").get(INDEX))
 
 
-def working(broker: StoredBroker, database: str, *more_keys: str) -> None:
+def working(broker: DatabaseBackend, database: str, *more_keys: str) -> None:
     """A live worker with one hand, and a message of its key that ran for a second."""
     finish(broker, "done")
     FinishMessage.objects.using(database).update(started_at=F("ended_at") - 1_000)
     keys = ["order.close", *more_keys]
     hands = [ExecutorInfo(1, dict.fromkeys(keys, 1))]
-    broker.announce(WorkerInfo("host:1", ["default"], keys, 0, broker.counts().now_ms, hands=hands))
+    broker.presence.heartbeat(WorkerInfo("host:1", ["default"], keys, 0, broker.queue.counts().now_ms, hands=hands))
 
 
-def test_what_falls_due_is_told_by_the_hour(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_what_falls_due_is_told_by_the_hour(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     working(broker, database)
     at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
     for i in range(20):
@@ -115,7 +117,7 @@ def test_what_falls_due_is_told_by_the_hour(broker: StoredBroker, superuser: Cli
 
 @pytest.mark.parametrize("use_tz", [True, False])
 def test_hours_are_those_of_the_viewers_clock(
-    broker: StoredBroker, superuser: Client, database: str, settings: Settings, use_tz: bool
+    broker: DatabaseBackend, superuser: Client, database: str, settings: Settings, use_tz: bool
 ) -> None:
     settings.USE_TZ, settings.TIME_ZONE = use_tz, "Asia/Kathmandu"  # UTC+05:45
     working(broker, database)
@@ -128,18 +130,18 @@ def test_hours_are_those_of_the_viewers_clock(
     assert f"<span>{date_format(hour + timedelta(hours=1), 'TIME_FORMAT')}</span>" in shown  # below every third bar
 
 
-def test_what_takes_the_focus_has_an_id_by_which_an_update_keeps_it(broker: StoredBroker, superuser: Client) -> None:
+def test_what_takes_the_focus_has_an_id_by_which_an_update_keeps_it(broker: DatabaseBackend, superuser: Client) -> None:
     send("a", queue="mail")
-    broker.pause(Pause("mail", None, "the gateway is down"))
-    runs = [RunInfo("b", "mail", "order.close", broker.counts().now_ms)]
-    broker.announce(WorkerInfo("host:1", ["mail"], ["order.close"], 1, 0, runs=runs))
+    broker.presence.pause(Pause("mail", None, "the gateway is down"))
+    runs = [RunInfo("b", "mail", "order.close", broker.queue.counts().now_ms)]
+    broker.presence.heartbeat(WorkerInfo("host:1", ["mail"], ["order.close"], 1, 0, runs=runs))
     taking = re.findall(r"<(?:a|button|summary|details)\b[^>]*>|<[^>]*tabindex[^>]*>", page(superuser.get(FIGURES)))
     assert len(taking) > len(tiles(superuser.get(FIGURES)))
     assert [tag for tag in taking if " id=" not in tag] == []
 
 
 def test_only_a_number_that_was_counted_in_part_has_a_plus(
-    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "MOST_PENDING", 3)
     monkeypatch.setattr(statistics, "LEAST", 2)
@@ -156,7 +158,7 @@ def test_only_a_number_that_was_counted_in_part_has_a_plus(
 
 
 def test_errors_that_were_counted_in_part_are_so_told_to_a_screen_reader_too(
-    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "MOST", 2)
     bury(broker, "a", "b", "c")
@@ -166,7 +168,7 @@ def test_errors_that_were_counted_in_part_are_so_told_to_a_screen_reader_too(
 
 
 def test_more_queues_and_keys_than_are_shown_are_told_to_be_there(
-    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "MOST_PAIRS", 1)
     send("a", key="a")
@@ -176,7 +178,7 @@ def test_more_queues_and_keys_than_are_shown_are_told_to_be_there(
     assert tiles(superuser.get(INDEX))["Waiting"] == "1+"
 
 
-def test_a_few_slow_messages_in_a_day_are_no_alarm(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_a_few_slow_messages_in_a_day_are_no_alarm(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     working(broker, database)
     FinishMessage.objects.using(database).update(ended_at=F("ended_at") - 10 * DAY_MS)
     for i in range(3):
@@ -184,7 +186,7 @@ def test_a_few_slow_messages_in_a_day_are_no_alarm(broker: StoredBroker, superus
     assert "delayq-over" not in page(superuser.get(INDEX))
 
 
-def test_without_a_live_worker_no_time_to_drain_is_told(broker: StoredBroker, superuser: Client) -> None:
+def test_without_a_live_worker_no_time_to_drain_is_told(broker: DatabaseBackend, superuser: Client) -> None:
     finish(broker, "done")
     send("a", delay="1h")
     shown = page(superuser.get(INDEX))
@@ -193,7 +195,7 @@ def test_without_a_live_worker_no_time_to_drain_is_told(broker: StoredBroker, su
     assert 'class="delayq-over"' in shown
 
 
-def test_what_the_times_leave_out_is_named(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_what_the_times_leave_out_is_named(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     working(broker, database, "new")
     send("a", key="new", delay="1h")
     send("b", key="nobody asks for it", delay="1h")
@@ -207,7 +209,7 @@ def test_what_the_times_leave_out_is_named(broker: StoredBroker, superuser: Clie
 
 @pytest.mark.parametrize("address", [INDEX, FIGURES])
 def test_the_number_of_queries_does_not_grow_with_what_there_is(
-    broker: StoredBroker, superuser: Client, database: str, address: str
+    broker: DatabaseBackend, superuser: Client, database: str, address: str
 ) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connections[database]) as captured:
@@ -215,23 +217,25 @@ def test_the_number_of_queries_does_not_grow_with_what_there_is(
         return len(asked(captured))
 
     send("one", delay="1h")
-    broker.pause(Pause(None, "one", "x"))
+    broker.presence.pause(Pause(None, "one", "x"))
     before = queries()
     for i in range(20):
         send(str(i), key=f"key {i}", delay="1h")
-        broker.pause(Pause(None, f"key {i}", "x"))
-        broker.announce(WorkerInfo(f"host:{i}", ["default"], ["k"], 1, 0, runs=[RunInfo(str(i), "default", "k", 0)]))
+        broker.presence.pause(Pause(None, f"key {i}", "x"))
+        broker.presence.heartbeat(
+            WorkerInfo(f"host:{i}", ["default"], ["k"], 1, 0, runs=[RunInfo(str(i), "default", "k", 0)])
+        )
     assert queries() == before <= MOST_QUERIES
 
 
 def test_a_broker_that_is_away_is_told_and_the_rows_are_counted(
-    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away() -> None:
         raise BrokerUnavailable("Redis at host:6379: nobody there.")
 
     send("a")
-    monkeypatch.setattr(broker.timer, "workers", away)
+    monkeypatch.setattr(broker.broker.presence, "workers", away)
     response = superuser.get(INDEX)
     assert "Redis at host:6379: nobody there." in text_of(response)
     assert tiles(response)["Due now"] == "1"
@@ -241,20 +245,20 @@ def test_a_broker_that_is_away_is_told_and_the_rows_are_counted(
 
 
 @pytest.mark.parametrize("address", [INDEX, FIGURES])
-def test_who_is_nobody_is_sent_to_log_in(broker: StoredBroker, address: str) -> None:
+def test_who_is_nobody_is_sent_to_log_in(broker: DatabaseBackend, address: str) -> None:
     response = Client().get(address)
     assert (response.status_code, response["Location"].partition("?")[0]) == (302, "/admin/login/")
 
 
-def test_staff_without_a_permission_of_ours_see_nothing(broker: StoredBroker, staff: Callable[..., Client]) -> None:
+def test_staff_without_a_permission_of_ours_see_nothing(broker: DatabaseBackend, staff: Callable[..., Client]) -> None:
     client = staff()
     assert client.get(INDEX).status_code == 404  # as Django has it for an app of which one may see nothing
     assert client.get(FIGURES).status_code == 403
 
 
-def test_who_may_only_look_is_offered_nothing_else(broker: StoredBroker, staff: Callable[..., Client]) -> None:
+def test_who_may_only_look_is_offered_nothing_else(broker: DatabaseBackend, staff: Callable[..., Client]) -> None:
     send("a")
-    broker.pause(Pause("mail", None, "x"))
+    broker.presence.pause(Pause("mail", None, "x"))
     client = staff(*VIEW)
     assert tiles(client.get(INDEX))["Waiting"] == "1"
     assert "/dashboard/pause/" not in page(client.get(INDEX))
@@ -262,14 +266,14 @@ def test_who_may_only_look_is_offered_nothing_else(broker: StoredBroker, staff: 
     assert "/dashboard/pause/" in page(staff(*VIEW, "pause_queue").get(INDEX))
 
 
-def test_links_lead_to_lists_that_one_may_see(broker: StoredBroker, staff: Callable[..., Client]) -> None:
+def test_links_lead_to_lists_that_one_may_see(broker: DatabaseBackend, staff: Callable[..., Client]) -> None:
     shown = page(staff("view_readymessage").get(INDEX))
     assert f'href="{url("readymessage", query="?state=ready")}"' in shown
     assert url("errormessage", query="?ended=1h") not in shown
 
 
 def test_a_key_leads_to_what_waits_for_it_in_its_queue(
-    broker: StoredBroker, superuser: Client, staff: Callable[..., Client]
+    broker: DatabaseBackend, superuser: Client, staff: Callable[..., Client]
 ) -> None:
     name = "a&b"
     send("meant", key=name, queue="mail")
@@ -284,7 +288,7 @@ def test_a_key_leads_to_what_waits_for_it_in_its_queue(
     assert link not in page(staff("view_errormessage").get(INDEX))
 
 
-def test_the_figures_are_only_read(broker: StoredBroker, superuser: Client) -> None:
+def test_the_figures_are_only_read(broker: DatabaseBackend, superuser: Client) -> None:
     assert superuser.post(FIGURES).status_code == 405
 
 
@@ -292,10 +296,10 @@ NAMES = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "'-alert
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_are_text_in_every_part(broker: StoredBroker, superuser: Client, name: str) -> None:
+def test_names_are_text_in_every_part(broker: DatabaseBackend, superuser: Client, name: str) -> None:
     send(name, key=name, queue=name)
-    broker.pause(Pause(None, name, name))
-    broker.announce(WorkerInfo(name, [name], [name], 1, 0, runs=[RunInfo(name, name, name, 0)]))
+    broker.presence.pause(Pause(None, name, name))
+    broker.presence.heartbeat(WorkerInfo(name, [name], [name], 1, 0, runs=[RunInfo(name, name, name, 0)]))
     for address in (INDEX, FIGURES, url("readymessage", "dashboard", "resume", query=f"?{urlencode({'key': name})}")):
         response = superuser.get(address)
         assert name in text_of(response) or response.status_code == 302
@@ -303,7 +307,7 @@ def test_names_are_text_in_every_part(broker: StoredBroker, superuser: Client, n
 
 
 @pytest.mark.parametrize("address", [INDEX, FIGURES, url("readymessage", "dashboard", "pause")])
-def test_nothing_needs_more_than_a_policy_of_self(broker: StoredBroker, superuser: Client, address: str) -> None:
+def test_nothing_needs_more_than_a_policy_of_self(broker: DatabaseBackend, superuser: Client, address: str) -> None:
     send("a", delay="1h")
     finish(broker, "f")
     shown = page(superuser.get(address))
@@ -311,7 +315,7 @@ def test_nothing_needs_more_than_a_policy_of_self(broker: StoredBroker, superuse
 
 
 def test_several_aliases_are_shown_one_at_a_time(
-    settings: Settings, stored_delayq: dict[str, Any], broker: StoredBroker, superuser: Client
+    settings: Settings, stored_delayq: dict[str, Any], broker: DatabaseBackend, superuser: Client
 ) -> None:
     settings.DELAYQ = {"default": stored_delayq, "b&b": stored_delayq}
     send("a")
@@ -324,7 +328,7 @@ def test_several_aliases_are_shown_one_at_a_time(
 
 
 def test_the_dashboard_and_the_lists_open_on_one_alias_which_their_links_keep(
-    settings: Settings, stored_delayq: dict[str, Any], broker: StoredBroker, superuser: Client
+    settings: Settings, stored_delayq: dict[str, Any], broker: DatabaseBackend, superuser: Client
 ) -> None:
     settings.DELAYQ = {"plain": {**stored_delayq, "STORE": None}, "default": stored_delayq, "mail": stored_delayq}
     send("of default")
@@ -336,7 +340,7 @@ def test_the_dashboard_and_the_lists_open_on_one_alias_which_their_links_keep(
 
 
 def test_a_wrong_alias_leaves_the_pages_of_the_others(
-    settings: Settings, stored_delayq: dict[str, Any], broker: StoredBroker, superuser: Client
+    settings: Settings, stored_delayq: dict[str, Any], broker: DatabaseBackend, superuser: Client
 ) -> None:
     settings.DELAYQ = {"wrong": {"STOER": {}}, "default": stored_delayq}
     send("of default")
@@ -344,7 +348,7 @@ def test_a_wrong_alias_leaves_the_pages_of_the_others(
     assert "of default" in text_of(superuser.get(url("readymessage")))
 
 
-def test_it_works_on_an_admin_site_of_ones_own(broker: StoredBroker, superuser: Client, settings: Settings) -> None:
+def test_it_works_on_an_admin_site_of_ones_own(broker: DatabaseBackend, superuser: Client, settings: Settings) -> None:
     settings.ROOT_URLCONF = "tests.admin.own_site"
     send("a")
     response = superuser.get("/ops/delayq/")
@@ -359,7 +363,7 @@ def test_it_works_on_an_admin_site_of_ones_own(broker: StoredBroker, superuser: 
 
 @pytest.mark.parametrize("use_tz", [True, False])
 def test_moments_are_in_the_viewers_zone(
-    broker: StoredBroker, superuser: Client, settings: Settings, use_tz: bool
+    broker: DatabaseBackend, superuser: Client, settings: Settings, use_tz: bool
 ) -> None:
     settings.USE_TZ = use_tz
     settings.TIME_ZONE = "Asia/Shanghai"

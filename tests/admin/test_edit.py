@@ -19,7 +19,7 @@ from django_delayq.admin import differences
 from django_delayq.brokers.base import SettleAction
 from django_delayq.core.history import Ended, read
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
 from tests.admin.support import bury, claim, ids_in, page, pk_of, send, settle, text_of, url
 
@@ -47,7 +47,7 @@ def seen_on(response: Any) -> str:
 
 
 @pytest.fixture
-def closed(broker: StoredBroker, registry: None) -> list[Order]:
+def closed(broker: DatabaseBackend, registry: None) -> list[Order]:
     """The orders that the handler of "order.close" has closed."""
     done: list[Order] = []
 
@@ -59,7 +59,7 @@ def closed(broker: StoredBroker, registry: None) -> list[Order]:
 
 
 @pytest.fixture
-def failed(closed: list[Order], broker: StoredBroker, database: str) -> str:
+def failed(closed: list[Order], broker: DatabaseBackend, database: str) -> str:
     """The address at which the payload of a failed message, a number that is wrong, is changed."""
     bury(broker, "order:42:close", data=Order(41))
     return url("errormessage", pk_of(database, "order:42:close", ErrorMessage), "payload")
@@ -77,7 +77,7 @@ def test_a_mended_message_runs_with_its_new_payload(
 
 
 def test_it_keeps_its_primary_key_and_all_that_it_was_sent_with(
-    closed: list[Order], broker: StoredBroker, superuser: Client, database: str
+    closed: list[Order], broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     kept = ("pk", "message_id", "queue", "tag", "trace_id", "max_attempts", "timeout_ms", "at_most_once", "sent_at")
     options: dict[str, Any] = {"tag": "order:42", "trace_id": "t", "max_attempts": 2, "timeout": "9s"}
@@ -129,7 +129,7 @@ def test_a_message_whose_id_waits_again_is_left(failed: str, superuser: Client, 
 
 
 def test_an_older_failure_of_the_same_id_is_left_and_so_is_the_later_one(
-    failed: str, broker: StoredBroker, superuser: Client, database: str
+    failed: str, broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     bury(broker, "order:42:close", data=Order(7))
     response = mend(superuser, failed, '{"number": 42}')
@@ -172,7 +172,7 @@ def test_a_masked_payload_can_not_be_changed(
     superuser: Client,
     settings: Settings,
     stored_delayq: dict[str, Any],
-    broker: StoredBroker,
+    broker: DatabaseBackend,
     database: str,
 ) -> None:
     settings.DELAYQ = {"default": stored_delayq | {"OPTIONS": {"mask": "tests.admin.masks.without_card"}}}
@@ -185,7 +185,7 @@ def test_a_masked_payload_can_not_be_changed(
 
 
 def test_what_another_has_changed_meanwhile_is_shown_and_not_overwritten(
-    failed: str, broker: StoredBroker, superuser: Client, staff: Callable[..., Client], database: str
+    failed: str, broker: DatabaseBackend, superuser: Client, staff: Callable[..., Client], database: str
 ) -> None:
     seen = seen_on(superuser.get(failed))
     mend(staff(*EDITOR), failed, '{"number": 7}')
@@ -202,10 +202,10 @@ def test_what_another_has_changed_meanwhile_is_shown_and_not_overwritten(
 
 
 def test_what_was_typed_for_a_message_that_has_moved_on_is_kept(
-    failed: str, broker: StoredBroker, superuser: Client
+    failed: str, broker: DatabaseBackend, superuser: Client
 ) -> None:
     seen = seen_on(superuser.get(failed))
-    broker.rescue(["order:42:close"])
+    broker.queue.rescue(["order:42:close"])
     response = superuser.post(failed, {"payload": '{"number": 42}', "seen": seen})
     assert "The message has moved on: nothing was changed." in text_of(response)
     assert '{"number": 42}</textarea>' in unescape(page(response))
@@ -217,7 +217,7 @@ def test_a_difference_that_was_kept_before_there_was_a_mask_is_masked(
     superuser: Client,
     settings: Settings,
     stored_delayq: dict[str, Any],
-    broker: StoredBroker,
+    broker: DatabaseBackend,
     database: str,
 ) -> None:
     bury(broker, "a", data={"card": "4111", "n": 1}, key="pay")
@@ -254,7 +254,7 @@ def most_compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_of_very_many_lines_that_differ_the_first_are_shown_and_none_is_compared_with_all_the_others(
-    closed: list[Order], broker: StoredBroker, superuser: Client, database: str, most_compared: list[int]
+    closed: list[Order], broker: DatabaseBackend, superuser: Client, database: str, most_compared: list[int]
 ) -> None:
     before, after = ([{"sku": f"S{i % 150}", "qty": i % 7 + more} for i in range(8_000)] for more in (0, 1))
     bury(broker, "a", data=before, key="restock")
@@ -268,7 +268,7 @@ def test_of_very_many_lines_that_differ_the_first_are_shown_and_none_is_compared
 
 
 def test_few_lines_that_differ_amid_very_many_are_shown_with_what_is_around_them(
-    closed: list[Order], broker: StoredBroker, superuser: Client, database: str, most_compared: list[int]
+    closed: list[Order], broker: DatabaseBackend, superuser: Client, database: str, most_compared: list[int]
 ) -> None:
     before = list(range(5_000))
     bury(broker, "a", data=before, key="restock")

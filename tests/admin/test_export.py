@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_delayq.admin import export, search
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import LISTS, ask, asked, bury, finish, pk_of, send, url
 
 
@@ -36,7 +36,7 @@ def records(text: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("model", LISTS)
 def test_a_table_as_csv_and_as_json_lines_says_the_same(
-    broker: StoredBroker, superuser: Client, database: str, model: type[MessageRow]
+    broker: DatabaseBackend, superuser: Client, database: str, model: type[MessageRow]
 ) -> None:
     send("waits", {"a": 1}, delay="1h", tag="t")
     bury(broker, "failed", data={"a": 1})
@@ -54,7 +54,9 @@ STARTS = ["=1+1", "+1", "-1", "@SUM(A1)", "＝1", "\t=1", "\r=1", " =1", '"=1', 
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_nothing_in_a_csv_file_is_a_formula(broker: StoredBroker, superuser: Client, database: str, start: str) -> None:
+def test_nothing_in_a_csv_file_is_a_formula(
+    broker: DatabaseBackend, superuser: Client, database: str, start: str
+) -> None:
     name = start if start.isprintable() else "a"
     names = {"key": name, "tag": name, "trace_id": name}
     bury(broker, name, data=-1, error=start, detail=start, fingerprint=name, **names)
@@ -68,7 +70,7 @@ def test_nothing_in_a_csv_file_is_a_formula(broker: StoredBroker, superuser: Cli
 
 
 def test_payloads_are_exported_to_those_who_may_see_them(
-    broker: StoredBroker, staff: Callable[..., Client], database: str
+    broker: DatabaseBackend, staff: Callable[..., Client], database: str
 ) -> None:
     send("a", "secret", delay="1h")
     pks = [pk_of(database, "a")]
@@ -79,7 +81,7 @@ def test_payloads_are_exported_to_those_who_may_see_them(
 
 
 def test_all_that_match_the_filter_are_exported_a_chunk_at_a_time(
-    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "CHUNK", 20)
     for number in range(60):
@@ -97,7 +99,7 @@ def test_all_that_match_the_filter_are_exported_a_chunk_at_a_time(
 
 
 def test_all_that_match_a_search_in_payloads_are_in_the_file_though_the_list_stopped(
-    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "SEARCHED", 2)
     monkeypatch.setattr(export, "CHUNK", 2)
@@ -110,7 +112,7 @@ def test_all_that_match_a_search_in_payloads_are_in_the_file_though_the_list_sto
 
 
 def test_the_log_says_who_took_what_out(
-    broker: StoredBroker, superuser: Client, staff: Callable[..., Client], database: str
+    broker: DatabaseBackend, superuser: Client, staff: Callable[..., Client], database: str
 ) -> None:
     send("a", delay="1h")
     pk = pk_of(database, "a")
@@ -124,7 +126,7 @@ def test_the_log_says_who_took_what_out(
 
 @pytest.mark.parametrize("action", ["export_csv", "export_jsonl"])
 def test_under_asgi_a_file_is_streamed_too(
-    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch, action: str
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     monkeypatch.setattr(export, "CHUNK", 2)
     for number in range(7):
@@ -153,7 +155,7 @@ def test_under_asgi_a_file_is_streamed_too(
 
 
 def test_what_moves_on_while_a_file_is_written_is_left_out(
-    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "CHUNK", 1)
     for number in range(3):
@@ -161,5 +163,5 @@ def test_what_moves_on_while_a_file_is_written_is_left_out(
     ticked = [pk_of(database, f"a{number}") for number in range(3)]
     parts = iter(ask(superuser, ReadyMessage, "export_jsonl", ticked).streaming_content)
     first = next(parts)
-    broker.cancel(["a1"])
+    broker.queue.cancel(["a1"])
     assert [json.loads(line)["message_id"] for line in [first, *parts]] == ["a0", "a2"]

@@ -12,7 +12,7 @@ from django.test import Client
 
 from django_delayq.admin import export
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import pk_of, send, url
 
 COUNT = 20
@@ -65,7 +65,7 @@ async def ask_for_all(client: Client, action: str, pk: int) -> None:
 
 
 @pytest.fixture
-def pk(broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch) -> int:
+def pk(broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """One of many messages that wait."""
     monkeypatch.setattr(export, "CHUNK", 2)
     for number in range(COUNT):

@@ -10,14 +10,14 @@ from django_delayq.admin import actions, jobs
 from django_delayq.admin.moves import KEY
 from django_delayq.brokers.base import Pause, SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
 from tests.admin.support import ask, claim, confirm, ids_in, page, pk_of, send, settle, text_of, url
 
 
 @pytest.fixture
 def purge_all(
-    broker: StoredBroker, registry: None, monkeypatch: pytest.MonkeyPatch, superuser: Client, database: str
+    broker: DatabaseBackend, registry: None, monkeypatch: pytest.MonkeyPatch, superuser: Client, database: str
 ) -> Callable[[], Any]:
     """Has what waits of a key deleted in the background, for good."""
     monkeypatch.setattr(actions, "AT_ONCE", 1)
@@ -33,7 +33,7 @@ def purge_all(
 
 
 @pytest.fixture
-def failed(purge_all: Callable[[], Any], broker: StoredBroker) -> str:
+def failed(purge_all: Callable[[], Any], broker: DatabaseBackend) -> str:
     """The page of such a job that failed."""
     (address, _), *_ = purge_all().redirect_chain
     settle(broker, claim(broker, KEY), SettleAction.BURY, error="OperationalError: gone")
@@ -80,13 +80,13 @@ def test_the_payload_of_a_job_is_not_changed(failed: str, superuser: Client, dat
 
 @pytest.mark.parametrize("pause", [Pause("default", None, "x"), Pause(None, KEY, "x"), Pause("default", KEY, "x")])
 def test_who_begins_a_job_is_told_what_is_paused_of_it(
-    purge_all: Callable[[], Any], broker: StoredBroker, superuser: Client, database: str, pause: Pause
+    purge_all: Callable[[], Any], broker: DatabaseBackend, superuser: Client, database: str, pause: Pause
 ) -> None:
     def asked() -> str:
         one = [pk_of(database, "a")]
         return text_of(ask(superuser, ReadyMessage, "purge", one, all_that_match=True, query="?key=order.close"))
 
-    broker.pause(Pause("mail", None, "x"))
+    broker.presence.pause(Pause("mail", None, "x"))
     assert "It does not begin" not in asked()
-    broker.pause(pause)
+    broker.presence.pause(pause)
     assert f"It does not begin while this is paused: {pause.names}. Once that is resumed" in asked()

@@ -12,7 +12,7 @@ from django_delayq.admin import groups
 from django_delayq.admin.conditions import now_utc
 from django_delayq.admin.groups_page import HEIGHT, bars
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import bury, confirm, ids_in, page, shown_ids, text_of, url
 
 CARD = "ValueError in shop.delayed.pay"
@@ -20,7 +20,7 @@ BANK = "TimeoutError in shop.bank.ask"
 
 
 @pytest.fixture
-def failures(broker: StoredBroker) -> None:
+def failures(broker: DatabaseBackend) -> None:
     """Three of one kind, one of another, one unknown."""
     bury(broker, "a1", "a2", "a3", fingerprint=CARD)
     bury(broker, "b1", fingerprint=BANK)
@@ -53,7 +53,7 @@ def test_a_group_knows_its_first_and_last_and_its_hours(failures: None, database
 
 
 def test_of_too_many_kinds_those_of_the_last_failures_are_shown_and_it_says_so(
-    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "MOST", 2)
     monkeypatch.setattr(groups, "LATEST", 2)
@@ -101,7 +101,7 @@ def test_the_list_is_narrowed_to_a_kind(failures: None, superuser: Client) -> No
 
 
 def test_the_page_costs_the_same_however_many_kinds_there_are(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     for number in range(12):
         bury(broker, f"a{number}", fingerprint=f"Error{number} in shop")
@@ -110,7 +110,7 @@ def test_the_page_costs_the_same_however_many_kinds_there_are(
     assert len(queries) <= 10, [query["sql"] for query in queries]
 
 
-def test_without_failures_the_page_says_so(broker: StoredBroker, superuser: Client) -> None:
+def test_without_failures_the_page_says_so(broker: DatabaseBackend, superuser: Client) -> None:
     assert "Nothing has failed." in text_of(superuser.get(url("errormessage", "groups")))
 
 

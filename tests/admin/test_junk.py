@@ -10,14 +10,14 @@ from django.urls import get_resolver
 from django_delayq import send_delay_message
 from django_delayq.admin.bounded import BoundedAdmin
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import LISTS, ask, bury, content, finish, send, url
 
 JUNK = ["a%00", "9" * 5_000, "9" * 19, "%C2%B2", "%FF%FE"]
 
 
 @pytest.fixture
-def client(broker: StoredBroker, superuser: Client) -> Client:
+def client(broker: DatabaseBackend, superuser: Client) -> Client:
     """Of a superuser, on a site with a message in each table."""
     superuser.raise_request_exception = False
     send("waits", delay="1h")

@@ -16,7 +16,7 @@ from django_delayq.brokers.base import Pause, RunInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.message import Message
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.support.texts import text
 from tests.admin.support import LISTS, ask, bury, claim, confirm, finish, page, pk_of, send, settle, text_of, url
 
@@ -79,7 +79,7 @@ def superuser(superuser: Client, settings: Settings) -> Client:
 
 
 @pytest.fixture
-def of_each_kind(broker: StoredBroker, registry: None) -> None:
+def of_each_kind(broker: DatabaseBackend, registry: None) -> None:
     """Messages of each state, and what the dashboard tells of."""
 
     @delay_execute(KEY, max_attempts=3)
@@ -88,18 +88,18 @@ def of_each_kind(broker: StoredBroker, registry: None) -> None:
     bury(broker, "1", data=1, key=KEY, error="Σφάλμα", detail="Ίχνος", fingerprint="Σφάλμα", tag="ετικέτα")
     finish(broker, "2", data=2, key=KEY)
     send("3", 3, key=KEY)
-    broker.cancel(["3"])
+    broker.queue.cancel(["3"])
     send("4", 4, key=KEY)
     settle(broker, claim(broker, KEY, WORKER), SettleAction.RETRY, error="Σφάλμα", failed=True, delay_ms=3_600_000)
     send("5", 5, key=KEY, max_attempts=2)
     claim(broker, KEY, WORKER)
     send("6", 6, key=KEY)
     send("7", 7, key=KEY, queue=QUEUE, expires="1h", at_most_once=True)
-    now_ms = broker.counts().now_ms
+    now_ms = broker.queue.counts().now_ms
     runs = [RunInfo("5", "default", KEY, now_ms)]
-    broker.announce(WorkerInfo(WORKER, [QUEUE], [KEY], 1, now_ms, runs=runs))
+    broker.presence.heartbeat(WorkerInfo(WORKER, [QUEUE], [KEY], 1, now_ms, runs=runs))
     for pause in (Pause(QUEUE, None, "λόγος"), Pause(None, KEY, "λόγος", now_ms + 60_000), Pause(QUEUE, KEY, "λόγος")):
-        broker.pause(pause)
+        broker.presence.pause(pause)
 
 
 def test_the_pages_speak_the_language_of_the_site(
@@ -147,23 +147,25 @@ def moves_of(model: type[MessageRow]) -> list[str]:
         {"queue": QUEUE, "reason": "λόγος", "length": "999999999d"},
     ],
 )
-def test_what_can_not_be_paused_is_said_in_it(broker: StoredBroker, superuser: Client, asked: dict[str, str]) -> None:
+def test_what_can_not_be_paused_is_said_in_it(
+    broker: DatabaseBackend, superuser: Client, asked: dict[str, str]
+) -> None:
     response = superuser.post(PAUSE, asked)
     assert "errorlist" in page(response)
     assert english(response) == []
 
 
 def test_a_broker_that_is_away_is_told_in_it(
-    of_each_kind: None, broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+    of_each_kind: None, broker: DatabaseBackend, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*arguments: object) -> None:
         raise BrokerUnavailable(text("%(server)s is away: %(said)s", server="1", said="2"))
 
-    monkeypatch.setattr(broker.timer, "workers", away)
+    monkeypatch.setattr(broker.broker.presence, "workers", away)
     assert english(superuser.get(INDEX)) == []
 
 
-def test_pausing_and_resuming_are_told_in_it(broker: StoredBroker, superuser: Client) -> None:
+def test_pausing_and_resuming_are_told_in_it(broker: DatabaseBackend, superuser: Client) -> None:
     shown = [superuser.post(PAUSE, {"queue": QUEUE, "reason": "λόγος"}, follow=True)]
     resume = url("readymessage", "dashboard", "resume", query=f"?queue={QUEUE}")
     shown += [superuser.get(resume), superuser.post(resume, follow=True), superuser.get(reverse("admin:index"))]
@@ -171,9 +173,9 @@ def test_pausing_and_resuming_are_told_in_it(broker: StoredBroker, superuser: Cl
     assert [each for response in shown for each in english(response)] == []
 
 
-def test_lists_are_put_together_as_chinese_does_it(broker: StoredBroker, superuser: Client, database: str) -> None:
-    broker.announce(WorkerInfo(WORKER, [QUEUE, "mail"], ["α", "β"], 0, 0))
-    broker.pause(Pause(None, "γ", "λόγος"))
+def test_lists_are_put_together_as_chinese_does_it(broker: DatabaseBackend, superuser: Client, database: str) -> None:
+    broker.presence.heartbeat(WorkerInfo(WORKER, [QUEUE, "mail"], ["α", "β"], 0, 0))
+    broker.presence.pause(Pause(None, "γ", "λόγος"))
     bury(broker, "1", "2", key="α")
     for id, key in (("1", "α"), ("2", "β"), ("3", "γ")):
         send(id, key=key)

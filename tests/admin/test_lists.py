@@ -15,7 +15,7 @@ from django_delayq import cancel_delay_messages
 from django_delayq.admin import limits, names, search
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import (
     LISTS,
     asked,
@@ -36,13 +36,13 @@ from tests.admin.support import (
 ALL_LISTS = sorted(LISTS.values())
 
 
-def test_what_waits_is_listed_nearest_first(broker: StoredBroker, superuser: Client) -> None:
+def test_what_waits_is_listed_nearest_first(broker: DatabaseBackend, superuser: Client) -> None:
     for id, delay in ("later", "2h"), ("soon", "1h"), ("much later", "3d"):
         send(id, delay=delay)
     assert shown_ids(superuser.get(url("readymessage"))) == ["soon", "later", "much later"]
 
 
-def test_a_row_says_what_waits_for_what(broker: StoredBroker, superuser: Client) -> None:
+def test_a_row_says_what_waits_for_what(broker: DatabaseBackend, superuser: Client) -> None:
     send("a", key="order.close", max_attempts=4, tag="order:42")
     settle(broker, claim(broker), SettleAction.RETRY, delay_ms=60_000, error="TimeoutError: the bank")
     shown = text_of(superuser.get(url("readymessage")))
@@ -51,21 +51,21 @@ def test_a_row_says_what_waits_for_what(broker: StoredBroker, superuser: Client)
 
 
 def test_what_is_due_waits_for_a_worker_which_there_may_not_be(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     send("a")
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - 90_000)
     assert "waits for a worker, late by 1m30" in text_of(superuser.get(url("readymessage")))
 
 
-def test_what_runs_is_listed_with_its_worker(broker: StoredBroker, superuser: Client) -> None:
+def test_what_runs_is_listed_with_its_worker(broker: DatabaseBackend, superuser: Client) -> None:
     send("a")
     claim(broker, worker="host:7")
     assert "running on host:7" in text_of(superuser.get(url("readymessage")))
 
 
 def test_what_was_abandoned_is_not_shown_as_ready_before_it_is_reclaimed(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     for id in ("once", "again"):
         send(id, at_most_once=id == "once")
@@ -103,7 +103,7 @@ def test_what_was_abandoned_is_not_shown_as_ready_before_it_is_reclaimed(
         ("queue=slow", ["later"]),
     ],
 )
-def test_filters_narrow_what_waits(broker: StoredBroker, superuser: Client, query: str, ids: list[str]) -> None:
+def test_filters_narrow_what_waits(broker: DatabaseBackend, superuser: Client, query: str, ids: list[str]) -> None:
     send("retried")
     settle(broker, claim(broker), SettleAction.RETRY)
     send("runs", key="long")
@@ -117,14 +117,14 @@ def test_filters_narrow_what_waits(broker: StoredBroker, superuser: Client, quer
 @pytest.mark.parametrize(
     ("query", "ids"), [("outcome=cancelled", ["b"]), ("outcome=finished", ["a"]), ("ended=1h", ["b", "a"])]
 )
-def test_filters_narrow_what_ended(broker: StoredBroker, superuser: Client, query: str, ids: list[str]) -> None:
+def test_filters_narrow_what_ended(broker: DatabaseBackend, superuser: Client, query: str, ids: list[str]) -> None:
     finish(broker, "a")
     send("b")
     cancel_delay_messages("b")
     assert set(shown_ids(superuser.get(url("finishmessage", query=f"?{query}")))) == set(ids)
 
 
-def test_failed_messages_are_listed_newest_first_with_their_error(broker: StoredBroker, superuser: Client) -> None:
+def test_failed_messages_are_listed_newest_first_with_their_error(broker: DatabaseBackend, superuser: Client) -> None:
     bury(broker, "old", error="KeyError: 'a'")
     bury(broker, "new", error="ValueError: b")
     response = superuser.get(url("errormessage"))
@@ -156,7 +156,7 @@ def test_failed_messages_are_listed_newest_first_with_their_error(broker: Stored
     ],
 )
 def test_search_finds_ids_tags_and_values_in_payloads(
-    broker: StoredBroker, superuser: Client, text: str, ids: list[str]
+    broker: DatabaseBackend, superuser: Client, text: str, ids: list[str]
 ) -> None:
     send("order:1", {"order": 42, "paid": False})
     send("order:2", {"order": 43, "paid": True, "lines": [{"name": 'Ünit "1"'}]}, tag="customer:9")
@@ -167,7 +167,11 @@ def test_search_finds_ids_tags_and_values_in_payloads(
 
 @pytest.mark.parametrize(("limit", "shows"), [((search, "SEARCHED"), ["a0", "a1"]), ((limits, "FOUND"), ["a0", "a1"])])
 def test_a_search_in_payloads_says_that_it_stopped_at_a_limit(
-    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch, limit: tuple[Any, str], shows: list[str]
+    broker: DatabaseBackend,
+    superuser: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: tuple[Any, str],
+    shows: list[str],
 ) -> None:
     for number in range(3):
         send(f"a{number}", "x", delay=f"{number + 1}h")
@@ -185,7 +189,7 @@ def test_a_search_in_payloads_says_that_it_stopped_at_a_limit(
 
 @pytest.mark.parametrize("most", [1, 2, 200])
 def test_a_key_is_found_in_every_queue_however_many_there_are(
-    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch, most: int
+    broker: DatabaseBackend, superuser: Client, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(names, "MOST", most)
     send("a", queue="one")
@@ -196,7 +200,7 @@ def test_a_key_is_found_in_every_queue_however_many_there_are(
 
 @pytest.mark.parametrize("name", ALL_LISTS)
 def test_a_page_costs_at_most_ten_queries_however_many_rows_there_are(
-    broker: StoredBroker, staff: Callable[..., Client], database: str, name: str
+    broker: DatabaseBackend, staff: Callable[..., Client], database: str, name: str
 ) -> None:
     for number in range(60):
         send(f"waits {number}", key=f"key {number % 7}")
@@ -209,7 +213,7 @@ def test_a_page_costs_at_most_ten_queries_however_many_rows_there_are(
 
 
 def test_a_search_costs_no_more_queries_than_the_list(
-    broker: StoredBroker, staff: Callable[..., Client], database: str
+    broker: DatabaseBackend, staff: Callable[..., Client], database: str
 ) -> None:
     send("order:1")
     client = staff("view_readymessage")
@@ -220,7 +224,7 @@ def test_a_search_costs_no_more_queries_than_the_list(
 
 @pytest.mark.parametrize("name", ALL_LISTS)
 def test_a_list_never_counts_a_whole_table(
-    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch, name: str
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(limits, "COUNTED", 1)
     for number in range(3):
@@ -236,7 +240,7 @@ def test_a_list_never_counts_a_whole_table(
 
 
 def test_a_search_that_finds_very_many_counts_few_and_finds_all(
-    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "FOUND", 2)
     bury(broker, "order:1", "other")
@@ -261,7 +265,7 @@ SLOW = {
 
 
 def test_a_list_that_takes_too_long_says_so_and_leaves_the_connection_as_it_was(
-    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch, database: str
+    broker: DatabaseBackend, superuser: Client, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
     def slowly(paginator: Any) -> int:
         if not paginator.object_list.query.is_empty():
@@ -278,25 +282,25 @@ def test_a_list_that_takes_too_long_says_so_and_leaves_the_connection_as_it_was(
 
 
 @pytest.mark.parametrize("query", ["data__contains=secret", "alias__in=a", "error__startswith=x"])
-def test_an_address_can_only_ask_what_the_filters_ask(broker: StoredBroker, superuser: Client, query: str) -> None:
+def test_an_address_can_only_ask_what_the_filters_ask(broker: DatabaseBackend, superuser: Client, query: str) -> None:
     assert superuser.get(url("readymessage", query=f"?{query}")).status_code == 400
 
 
 @pytest.mark.parametrize("query", ["state=no", "due=no", "failures=no"])
 def test_a_wrong_value_in_an_address_goes_back_to_the_whole_list(
-    broker: StoredBroker, superuser: Client, query: str
+    broker: DatabaseBackend, superuser: Client, query: str
 ) -> None:
     response = superuser.get(url("readymessage", query=f"?{query}"), follow=True)
     assert response.redirect_chain == [(url("readymessage", query="?e=1"), 302)]
 
 
-def test_keys_that_wait_are_offered_without_a_handler(broker: StoredBroker, superuser: Client) -> None:
+def test_keys_that_wait_are_offered_without_a_handler(broker: DatabaseBackend, superuser: Client) -> None:
     send("a", key="of another service")
     assert "?key=of+another+service" in page(superuser.get(url("readymessage")))
 
 
 def test_an_alias_without_a_store_has_no_rows_and_is_not_another_one(
-    broker: StoredBroker, superuser: Client, stored_delayq: dict[str, Any], settings: Settings
+    broker: DatabaseBackend, superuser: Client, stored_delayq: dict[str, Any], settings: Settings
 ) -> None:
     send("a")
     settings.DELAYQ = {"default": stored_delayq, "plain": {**stored_delayq, "STORE": None}}
@@ -307,7 +311,7 @@ def test_an_alias_without_a_store_has_no_rows_and_is_not_another_one(
 
 
 def test_each_alias_is_shown_from_its_own_database(
-    settings: Settings, stored_delayq: dict[str, Any], broker: StoredBroker, superuser: Client
+    settings: Settings, stored_delayq: dict[str, Any], broker: DatabaseBackend, superuser: Client
 ) -> None:
     settings.DELAYQ = {"default": stored_delayq, "mail": stored_delayq}
     send("of default")
@@ -319,7 +323,7 @@ def test_each_alias_is_shown_from_its_own_database(
     assert re.search(rf'/{pk}/change/\?([^"]*;)?alias=mail"', page(response))
 
 
-def test_without_use_tz_the_lists_are_the_same(settings: Settings, broker: StoredBroker, superuser: Client) -> None:
+def test_without_use_tz_the_lists_are_the_same(settings: Settings, broker: DatabaseBackend, superuser: Client) -> None:
     settings.USE_TZ = False
     send("a", delay="1h")
     bury(broker, "b")

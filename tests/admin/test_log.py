@@ -10,7 +10,7 @@ from pytest_django import Settings
 
 from django_delayq.admin import actions, jobs
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
 from tests.admin.support import bury, claim, confirm, pk_of, send, text_of, url
 
@@ -23,7 +23,7 @@ def said() -> list[str]:
 
 
 def test_it_is_kept_in_english_and_shown_in_the_language_of_the_page(
-    broker: StoredBroker, superuser: Client, database: str, settings: Settings
+    broker: DatabaseBackend, superuser: Client, database: str, settings: Settings
 ) -> None:
     settings.LANGUAGE_CODE = "zh-hans"
     bury(broker, "a")
@@ -42,7 +42,7 @@ def test_it_is_kept_in_english_and_shown_in_the_language_of_the_page(
     [({"how": "shift", "length": "90m"}, "(+1h30m)"), ({"how": "reschedule", "length": "2h"}, "(= now + 2h)")],
 )
 def test_a_job_says_by_how_much_it_moved_how_many_and_what_it_left(
-    broker: StoredBroker,
+    broker: DatabaseBackend,
     registry: None,
     superuser: Client,
     database: str,

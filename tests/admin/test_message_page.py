@@ -17,7 +17,7 @@ from django_delayq import cancel_delay_messages
 from django_delayq.admin.log import log_rows
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import LISTS, asked, bury, claim, confirm, finish, page, pk_of, send, text_of, url
 
 
@@ -28,7 +28,7 @@ def open_page(client: Client, database: str, id: str, model: type[MessageRow] = 
 
 
 def test_a_waiting_message_says_when_it_is_due_here_and_in_utc(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     send("a", {"order": 42}, delay="1h30m", tag="order:42")
     row = ReadyMessage.objects.using(database).get()
@@ -39,7 +39,7 @@ def test_a_waiting_message_says_when_it_is_due_here_and_in_utc(
     assert "it stays parked until a worker comes" in shown  # no worker runs
 
 
-def test_a_running_message_says_who_holds_it(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_a_running_message_says_who_holds_it(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     send("a")
     claim(broker, worker="host:7")
     shown = text_of(open_page(superuser, database, "a"))
@@ -47,20 +47,20 @@ def test_a_running_message_says_who_holds_it(broker: StoredBroker, superuser: Cl
     assert "It ends as its handler does" in shown
 
 
-def test_a_failed_message_shows_its_traceback(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_a_failed_message_shows_its_traceback(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     bury(broker, "a", error="ValueError: no card", detail="Traceback (most recent call last):\n  pay()")
     shown = text_of(open_page(superuser, database, "a", ErrorMessage))
     for words in ("ValueError: no card", "Traceback (most recent call last): pay()", "until it is run again"):
         assert words in shown
 
 
-def test_links_lead_to_what_has_the_same_tag(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_links_lead_to_what_has_the_same_tag(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     send("a", tag="order:42 & more")
     assert url("errormessage", query="?q=order%3A42+%26+more") in page(open_page(superuser, database, "a"))
 
 
 def test_the_page_of_a_message_that_moved_leads_to_where_it_is(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     send("a")
     pk = ReadyMessage.objects.using(database).get().pk
@@ -71,26 +71,26 @@ def test_the_page_of_a_message_that_moved_leads_to_where_it_is(
 
 
 @pytest.mark.parametrize("pk", ["999999", "no number"])
-def test_a_page_that_is_not_there_leads_to_the_list(broker: StoredBroker, superuser: Client, pk: str) -> None:
+def test_a_page_that_is_not_there_leads_to_the_list(broker: DatabaseBackend, superuser: Client, pk: str) -> None:
     response = superuser.get(url("errormessage", pk, "change"), follow=True)
     assert response.redirect_chain == [(url("errormessage"), 302)]
     assert "There is no message" in text_of(response)
 
 
 def test_a_broker_that_is_away_takes_nothing_from_the_page_but_who_would_run_it(
-    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away() -> None:
         raise BrokerUnavailable("Redis does not answer.")
 
     send("a", delay="1h")
-    monkeypatch.setattr(broker.timer, "workers", away)
+    monkeypatch.setattr(broker.broker.presence, "workers", away)
     shown = text_of(open_page(superuser, database, "a"))
     assert "When it is due the first worker with a free hand runs it." in shown
 
 
 def test_what_was_done_to_a_row_of_another_database_is_not_told_of_this_one(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     send("a", delay="1h")
     pk = pk_of(database, "a")
@@ -113,14 +113,14 @@ def test_what_was_done_to_a_message_of_another_alias_leads_to_it(
 
 
 def test_payloads_are_shown_to_those_who_may_see_them(
-    broker: StoredBroker, staff: Callable[..., Client], database: str
+    broker: DatabaseBackend, staff: Callable[..., Client], database: str
 ) -> None:
     bury(broker, "a", data={"card": "4111"})
     assert "4111" not in page(open_page(staff("view_errormessage"), database, "a", ErrorMessage))
     assert "4111" in page(open_page(staff("view_errormessage", "view_payload"), database, "a", ErrorMessage))
 
 
-def test_who_may_not_see_payloads_finds_nothing_in_them(broker: StoredBroker, staff: Callable[..., Client]) -> None:
+def test_who_may_not_see_payloads_finds_nothing_in_them(broker: DatabaseBackend, staff: Callable[..., Client]) -> None:
     send("a", {"card": "4111"})
     response = staff("view_readymessage").get(url("readymessage"), {"q": "data.card=4111"})
     assert "you may not look into payloads" in text_of(response)
@@ -133,7 +133,7 @@ def test_who_may_not_see_payloads_finds_nothing_in_them(broker: StoredBroker, st
 def test_a_hook_masks_payloads_for_everybody(
     settings: Settings,
     stored_delayq: dict[str, Any],
-    broker: StoredBroker,
+    broker: DatabaseBackend,
     superuser: Client,
     database: str,
     mask: str,
@@ -150,18 +150,20 @@ def test_a_hook_masks_payloads_for_everybody(
 
 
 def test_text_that_would_be_shown_in_another_order_is_escaped(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     send("a", "\u202etxt.exe")
     assert '"\\u202etxt.exe"' in text_of(open_page(superuser, database, "a"))
 
 
-def test_a_finished_message_is_over(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_a_finished_message_is_over(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     finish(broker, "a")
     assert "Nothing: it is over." in text_of(open_page(superuser, database, "a", FinishMessage))
 
 
-def test_the_page_costs_at_most_ten_queries(broker: StoredBroker, staff: Callable[..., Client], database: str) -> None:
+def test_the_page_costs_at_most_ten_queries(
+    broker: DatabaseBackend, staff: Callable[..., Client], database: str
+) -> None:
     send("a", tag="t")
     client, address = staff("view_readymessage", "view_payload"), url("readymessage", pk_of(database, "a"), "change")
     client.get(address)  # the types of content are looked up once
@@ -172,7 +174,7 @@ def test_the_page_costs_at_most_ten_queries(broker: StoredBroker, staff: Callabl
 
 @pytest.mark.parametrize("use_tz", [True, False])
 def test_each_moment_has_its_seconds_and_its_zone(
-    broker: StoredBroker, superuser: Client, database: str, settings: Settings, use_tz: bool
+    broker: DatabaseBackend, superuser: Client, database: str, settings: Settings, use_tz: bool
 ) -> None:
     settings.USE_TZ = use_tz
     settings.TIME_ZONE = "America/New_York"

@@ -10,7 +10,7 @@ from django.test import Client
 
 from django_delayq.brokers.base import Pause
 from django_delayq.core.errors import BrokerUnavailable
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import page, text_of, url
 
 PAUSE = url("readymessage", "dashboard", "pause")
@@ -18,8 +18,8 @@ RESUME = url("readymessage", "dashboard", "resume", query="?queue=mail")
 HOUR_MS = 3_600_000
 
 
-def paused(broker: StoredBroker) -> list[tuple[str | None, str | None, str]]:
-    return [(each.queue, each.key, each.reason) for each in broker.pauses()]
+def paused(broker: DatabaseBackend) -> list[tuple[str | None, str | None, str]]:
+    return [(each.queue, each.key, each.reason) for each in broker.presence.pauses()]
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def operator(staff: Callable[..., Client]) -> Client:
     return staff("view_readymessage", "pause_queue")
 
 
-def test_a_queue_is_paused_and_resumed(broker: StoredBroker, operator: Client) -> None:
+def test_a_queue_is_paused_and_resumed(broker: DatabaseBackend, operator: Client) -> None:
     response = operator.post(PAUSE, {"queue": "mail", "reason": "the gateway is down"}, follow=True)
     assert "Paused queue 'mail'" in text_of(response)
     assert "the gateway is down" in text_of(response)
@@ -42,9 +42,9 @@ def test_a_queue_is_paused_and_resumed(broker: StoredBroker, operator: Client) -
     ]
 
 
-def test_a_pause_ends_after_the_length_that_was_asked_for(broker: StoredBroker, operator: Client) -> None:
+def test_a_pause_ends_after_the_length_that_was_asked_for(broker: DatabaseBackend, operator: Client) -> None:
     operator.post(PAUSE, {"queue": "mail", "key": "k", "reason": "x", "length": "2h"})
-    (pause,) = broker.pauses()
+    (pause,) = broker.presence.pauses()
     assert (pause.queue, pause.key) == ("mail", "k")
     assert pause.until_ms is not None
     assert abs(pause.until_ms - broker.database.now_ms() - 2 * HOUR_MS) < 60_000
@@ -61,20 +61,20 @@ def test_a_pause_ends_after_the_length_that_was_asked_for(broker: StoredBroker, 
     ],
 )
 def test_what_can_not_be_paused_is_said(
-    broker: StoredBroker, operator: Client, asked: dict[str, Any], said: str
+    broker: DatabaseBackend, operator: Client, asked: dict[str, Any], said: str
 ) -> None:
     assert said in text_of(operator.post(PAUSE, asked))
     assert paused(broker) == []
 
 
-def test_the_form_begins_with_what_was_pointed_at(broker: StoredBroker, operator: Client) -> None:
+def test_the_form_begins_with_what_was_pointed_at(broker: DatabaseBackend, operator: Client) -> None:
     shown = page(operator.get(PAUSE, {"queue": "<mail>", "key": "k"}))
     assert 'name="queue" value="&lt;mail&gt;"' in shown
     assert re.search(r'name="key" value="k"', shown)
 
 
-def test_looking_at_the_pages_changes_nothing(broker: StoredBroker, operator: Client) -> None:
-    broker.pause(Pause("mail", None, "x"))
+def test_looking_at_the_pages_changes_nothing(broker: DatabaseBackend, operator: Client) -> None:
+    broker.presence.pause(Pause("mail", None, "x"))
     before = paused(broker)
     operator.get(PAUSE, {"queue": "text", "reason": "x"})
     operator.get(RESUME)
@@ -83,8 +83,8 @@ def test_looking_at_the_pages_changes_nothing(broker: StoredBroker, operator: Cl
 
 
 @pytest.mark.parametrize("address", [PAUSE, RESUME])
-def test_it_takes_the_permission(broker: StoredBroker, staff: Callable[..., Client], address: str) -> None:
-    broker.pause(Pause("mail", None, "x"))
+def test_it_takes_the_permission(broker: DatabaseBackend, staff: Callable[..., Client], address: str) -> None:
+    broker.presence.pause(Pause("mail", None, "x"))
     before = paused(broker)
     client = staff("view_readymessage", "rescue_message")
     for response in (client.get(address), client.post(address, {"queue": "text", "reason": "x"})):
@@ -94,18 +94,18 @@ def test_it_takes_the_permission(broker: StoredBroker, staff: Callable[..., Clie
     assert paused(broker) == before
 
 
-def test_a_post_needs_a_token(broker: StoredBroker, operator: Client) -> None:
+def test_a_post_needs_a_token(broker: DatabaseBackend, operator: Client) -> None:
     strict = Client(enforce_csrf_checks=True)
     strict.cookies = operator.cookies
     assert strict.post(PAUSE, {"queue": "mail", "reason": "x"}).status_code == 403
     assert paused(broker) == []
 
 
-def test_what_was_resumed_meanwhile_is_said(broker: StoredBroker, operator: Client) -> None:
+def test_what_was_resumed_meanwhile_is_said(broker: DatabaseBackend, operator: Client) -> None:
     assert "It is not paused any more." in text_of(operator.post(RESUME, follow=True))
 
 
-def test_what_goes_wrong_is_said(broker: StoredBroker, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_is_said(broker: DatabaseBackend, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*arguments: object) -> None:
         raise BrokerUnavailable("nobody there")
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import LISTS, bury, content, finish, pk_of, send, text_of, url
 
 INDEX = "/admin/delayq/"
@@ -26,7 +26,7 @@ def database(sqlite_database: str) -> str:
 
 
 @pytest.fixture
-def pages(broker: StoredBroker, database: str) -> dict[str, list[str]]:
+def pages(broker: DatabaseBackend, database: str) -> dict[str, list[str]]:
     """The addresses that each view permission opens."""
     send("waits", delay="1h")
     finish(broker, "finished")
@@ -67,7 +67,7 @@ def test_a_permission_to_act_alone_opens_nothing_and_changes_nothing(
 
 
 def test_who_may_see_any_list_and_pause_comes_back_to_the_dashboard(
-    broker: StoredBroker, staff: Callable[..., Client]
+    broker: DatabaseBackend, staff: Callable[..., Client]
 ) -> None:
     for permission in TO_SEE:
         paused = staff(permission, "pause_queue").post(PAUSE, {"queue": "mail", "reason": "x"}, follow=True)

@@ -12,14 +12,14 @@ from pytest_django import Settings
 from django_delayq import send_delay_message
 from django_delayq.admin.selection import selection_of
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import bury, confirm, ids_in, page, pk_of, send, shown_ids, text_of, url
 
 NOON = datetime(2037, 6, 1, 16, tzinfo=UTC)  # in New York, where the settings are
 
 
 @pytest.fixture
-def due_in_june(broker: StoredBroker) -> None:
+def due_in_june(broker: DatabaseBackend) -> None:
     """Three messages, an hour apart around noon of the first of June 2037 in New York."""
     for id, hour in ("eleven", 15), ("noon", 16), ("one", 17):
         send_delay_message("order.close", id=id, at=NOON.replace(hour=hour))
@@ -41,7 +41,7 @@ def test_the_first_moment_is_in_the_range_and_the_last_is_not(superuser: Client,
     assert shown_ids(superuser.get(url("readymessage", query=f"?{query}"))) == ids
 
 
-def test_what_ended_is_found_by_its_end(broker: StoredBroker, superuser: Client) -> None:
+def test_what_ended_is_found_by_its_end(broker: DatabaseBackend, superuser: Client) -> None:
     bury(broker, "failed")
     assert shown_ids(superuser.get(url("errormessage", query="?ended_from=2026-01-01"))) == ["failed"]
     assert shown_ids(superuser.get(url("errormessage", query="?ended_until=2026-01-01"))) == []
@@ -71,7 +71,7 @@ def test_what_is_no_range_is_said_and_no_action_takes_all_for_it(
     assert ids_in(database, ReadyMessage) == {"eleven", "noon", "one"}
 
 
-def test_the_form_keeps_what_was_typed_and_the_other_filters(broker: StoredBroker, superuser: Client) -> None:
+def test_the_form_keeps_what_was_typed_and_the_other_filters(broker: DatabaseBackend, superuser: Client) -> None:
     query = "?key=a%26b&q=order%3A*&p=2&due_from=2037-06-01T12:00"
     html = page(superuser.get(url("readymessage", query=query)))
     (form,) = re.findall(r'<form method="get" class="delayq-range">.*?</form>', html, re.DOTALL)
@@ -88,7 +88,7 @@ def test_a_job_takes_the_range_in_the_zone_of_whoever_began_it(superuser: Client
 
 
 def test_a_job_on_one_of_several_aliases_finds_its_rows(
-    settings: Settings, stored_delayq: dict[str, Any], broker: StoredBroker
+    settings: Settings, stored_delayq: dict[str, Any], broker: DatabaseBackend
 ) -> None:
     settings.DELAYQ = {"default": stored_delayq, "mail": stored_delayq}
     send("of default")

@@ -13,7 +13,7 @@ from django.urls import get_resolver, reverse
 from django_delayq.admin import actions, jobs
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import LISTS, ask, bury, claim, confirm, content, finish, page, pk_of, send, settle, url
 
 CORPUS = [
@@ -57,7 +57,7 @@ def injected(html: str) -> list[str]:
     return finder.found
 
 
-def send_hostile(broker: StoredBroker, text: str) -> None:
+def send_hostile(broker: DatabaseBackend, text: str) -> None:
     """A message in each table, and one that runs, with the text in every field."""
     names: dict[str, Any] = {"tag": text, "trace_id": text, "queue": text.replace(":", " ")}
     for kind in ("waits", "runs", "failed", "finished"):
@@ -74,7 +74,7 @@ def send_hostile(broker: StoredBroker, text: str) -> None:
 
 
 def test_no_view_takes_what_is_in_a_message_for_its_own(
-    broker: StoredBroker, superuser: Client, database: str, registry: None, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, database: str, registry: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for text in CORPUS:
         send_hostile(broker, text)
@@ -110,7 +110,7 @@ def model_actions(model: type[MessageRow]) -> list[str]:
 
 
 @pytest.fixture
-def one_of_each(broker: StoredBroker, database: str) -> dict[type[MessageRow], int]:
+def one_of_each(broker: DatabaseBackend, database: str) -> dict[type[MessageRow], int]:
     """A message in each table: its primary key."""
     send("waits", "secret", delay="1h")
     bury(broker, "failed", data="secret")

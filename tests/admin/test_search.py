@@ -12,14 +12,14 @@ from django.test.utils import CaptureQueriesContext
 
 from django_delayq.admin import jobs, limits, search, selection
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
 from tests.admin.support import ask, bury, confirm, ids_in, pk_of, send, shown_ids, text_of, url
 
 
 @pytest.mark.parametrize("limit", [(search, "SEARCHED"), (limits, "FOUND")])
 def test_all_that_a_search_in_payloads_would_find_are_moved_though_it_stopped(
-    broker: StoredBroker,
+    broker: DatabaseBackend,
     registry: None,
     superuser: Client,
     database: str,
@@ -48,7 +48,7 @@ def test_all_that_a_search_in_payloads_would_find_are_moved_though_it_stopped(
 
 
 def test_who_may_not_look_into_payloads_moves_nothing_by_them(
-    broker: StoredBroker, staff: Callable[..., Client], database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, staff: Callable[..., Client], database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "SEARCHED", 1)
     bury(broker, "a", "b", data={"order": 1})
@@ -60,7 +60,7 @@ def test_who_may_not_look_into_payloads_moves_nothing_by_them(
 
 
 def test_a_search_in_payloads_stops_when_its_time_is_over_and_shows_what_it_has_found(
-    broker: StoredBroker, superuser: Client, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(6):
         send(f"a{number}", "x", delay=f"{number + 1}h")
@@ -72,7 +72,7 @@ def test_a_search_in_payloads_stops_when_its_time_is_over_and_shows_what_it_has_
 
 
 def test_a_search_in_payloads_holds_few_of_them_at_a_time(
-    broker: StoredBroker, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(9):
         send(f"a{number}", f"x{number}", delay=f"{number + 1}h")
@@ -88,7 +88,7 @@ def test_a_search_in_payloads_holds_few_of_them_at_a_time(
 
 
 def test_a_step_of_a_job_whose_time_is_over_leaves_the_rest_to_the_next(
-    broker: StoredBroker, registry: None, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, registry: None, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bury(broker, "a", "b", "c", "d", data="x")
     bury(broker, "other", data="y")

@@ -10,7 +10,7 @@ from django.test import Client
 
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import ask, bury, claim, confirm, due_times, ids_in, page, pk_of, send, settle, text_of
 from tests.races import while_another_did
 
@@ -26,7 +26,7 @@ def reschedule(superuser: Client, pks: list[int], **fields: Any) -> str:
 
 
 def test_what_another_has_rescheduled_since_the_question_is_left_and_said(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     for id in ("a", "b", "gone"):
         send(id, delay="2h")
@@ -34,7 +34,7 @@ def test_what_another_has_rescheduled_since_the_question_is_left_and_said(
     pks = [pk_of(database, id) for id in before]
     asked = seen_in(ask(superuser, ReadyMessage, "reschedule", pks))
     reschedule(superuser, [pk_of(database, "a")])
-    broker.cancel(["gone"])
+    broker.queue.cancel(["gone"])
     again = confirm(superuser, ReadyMessage, "reschedule", pks, how="shift", length="soon", **asked)
     assert seen_in(again) == asked, "asked once more, it is still about what was seen first"
     told = reschedule(superuser, pks, **asked)
@@ -46,7 +46,7 @@ def test_what_another_has_rescheduled_since_the_question_is_left_and_said(
 
 
 def test_an_answer_for_all_that_match_that_is_sent_twice_moves_each_once(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     for id in ("a", "b"):
         send(id, delay="2h")
@@ -63,7 +63,7 @@ def test_an_answer_for_all_that_match_that_is_sent_twice_moves_each_once(
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 @pytest.mark.parametrize("all_that_match", [False, True])
 def test_an_answer_that_is_sent_twice_at_once_moves_each_once(
-    broker: StoredBroker, superuser: Client, database: str, *, all_that_match: bool
+    broker: DatabaseBackend, superuser: Client, database: str, *, all_that_match: bool
 ) -> None:
     send("a", delay="2h")
     before = due_times(database)["a"]
@@ -80,11 +80,13 @@ def test_an_answer_that_is_sent_twice_at_once_moves_each_once(
     assert due_times(database)["a"] - before == timedelta(hours=1)
 
 
-def test_what_failed_again_since_the_question_is_left(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_what_failed_again_since_the_question_is_left(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
     bury(broker, "a")
     pks = [pk_of(database, "a", ErrorMessage)]
     asked = seen_in(ask(superuser, ErrorMessage, "rescue", pks))
-    broker.rescue(["a"])
+    broker.queue.rescue(["a"])
     settle(broker, claim(broker), SettleAction.BURY, error="KeyError: other")
     assert "it has changed since" in text_of(confirm(superuser, ErrorMessage, "rescue", pks, **asked))
     assert ids_in(database, ErrorMessage) == {"a"}

@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from django_delayq.admin import register
 from django_delayq.models import ErrorMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import bury, page, pk_of
 
 operations = admin.AdminSite("operations")
@@ -23,7 +23,7 @@ urlpatterns = [path("ops/", operations.urls)]
     "address", ["errormessage/", "errormessage/groups/", "errormessage/{pk}/change/", "readymessage/"]
 )
 def test_another_admin_site_links_to_itself(
-    settings: Settings, broker: StoredBroker, superuser: Client, database: str, address: str
+    settings: Settings, broker: DatabaseBackend, superuser: Client, database: str, address: str
 ) -> None:
     settings.ROOT_URLCONF = "tests.admin.test_sites"
     bury(broker, "a", fingerprint="ValueError in shop")
@@ -47,7 +47,7 @@ def test_importing_the_admin_connects_to_no_database() -> None:
 
 
 def test_a_message_is_shown_on_a_site_that_leaves_out_other_lists(
-    settings: Settings, broker: StoredBroker, superuser: Client, database: str
+    settings: Settings, broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     settings.ROOT_URLCONF = "tests.admin.few_lists"
     bury(broker, "a", tag="order:42")

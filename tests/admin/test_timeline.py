@@ -9,12 +9,12 @@ from django.test import Client
 from django_delayq.admin.timeline import timeline
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.admin.support import claim, finish, page, pk_of, send, settle, text_of, url
 
 
 @pytest.fixture
-def failed_twice(broker: StoredBroker, database: str) -> ErrorMessage:
+def failed_twice(broker: DatabaseBackend, database: str) -> ErrorMessage:
     """A message that failed once, was tried again at once, and failed for good."""
     send("a")
     settle(
@@ -48,7 +48,7 @@ def test_the_page_shows_the_tracebacks_of_all_attempts(failed_twice: ErrorMessag
 
 
 def test_a_message_that_waits_for_its_next_attempt_shows_the_traceback_of_its_last(
-    broker: StoredBroker, superuser: Client, database: str
+    broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     send("a")
     settle(
@@ -59,7 +59,7 @@ def test_a_message_that_waits_for_its_next_attempt_shows_the_traceback_of_its_la
     assert shown.count("Traceback: bank") == 1
 
 
-def test_an_attempt_tells_how_long_it_waited_and_took(broker: StoredBroker, database: str) -> None:
+def test_an_attempt_tells_how_long_it_waited_and_took(broker: DatabaseBackend, database: str) -> None:
     finish(broker, "a")
     row = FinishMessage.objects.using(database).get()
     row.started_at = row.sent_at + timedelta(minutes=5)
@@ -68,14 +68,14 @@ def test_an_attempt_tells_how_long_it_waited_and_took(broker: StoredBroker, data
     assert (step.waited, step.took, step.outcome) == ("5m", "1m30s", "finished")
 
 
-def test_the_attempt_that_runs_is_the_last(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_the_attempt_that_runs_is_the_last(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     send("a")
     claim(broker, worker="host:9")
     (step,) = timeline(ReadyMessage.objects.using(database).get())
     assert (step.number, step.worker, step.took, str(step.outcome)) == (1, "host:9", "-", "runs")
 
 
-def test_a_message_that_never_ran_has_no_attempts(broker: StoredBroker, superuser: Client, database: str) -> None:
+def test_a_message_that_never_ran_has_no_attempts(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     send("a", delay="1h")
     assert timeline(ReadyMessage.objects.using(database).get()) == []
     assert "Attempts" not in text_of(superuser.get(url("readymessage", pk_of(database, "a"), "change")))
@@ -83,7 +83,7 @@ def test_a_message_that_never_ran_has_no_attempts(broker: StoredBroker, superuse
 
 @pytest.mark.parametrize("history", ["", "nonsense", "[1]", '[{"attempt": 1}]'])
 def test_a_history_that_somebody_else_wrote_breaks_no_page(
-    broker: StoredBroker, superuser: Client, database: str, history: Any
+    broker: DatabaseBackend, superuser: Client, database: str, history: Any
 ) -> None:
     send("a", delay="1h")
     ReadyMessage.objects.using(database).update(history=history)

@@ -11,14 +11,14 @@ from django.contrib.auth.models import User  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.test import Client  # noqa: E402
 
-from django_delayq.brokers import get_broker  # noqa: E402
+from django_delayq.brokers import get_backend  # noqa: E402
 from django_delayq.models import ErrorMessage, ReadyMessage  # noqa: E402
-from django_delayq.store import StoredBroker  # noqa: E402
+from django_delayq.store import DatabaseBackend  # noqa: E402
 from tests.admin.support import ask, bury, finish, page, pk_of, send, url  # noqa: E402
 
 call_command("migrate", verbosity=0)
-broker = get_broker()
-assert isinstance(broker, StoredBroker)
+broker = get_backend()
+assert isinstance(broker, DatabaseBackend)
 send("order:1:close", {"order": 1}, delay="1h", tag="customer:7")
 finish(broker, "order:2:close", data={"order": 2})
 bury(broker, "order:3:close", data={"order": 3}, error="ValueError: no order 3", fingerprint="ValueError in shop")

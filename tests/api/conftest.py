@@ -17,7 +17,7 @@ def broker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
     """The broker of the default alias. By its clock it is `NOW`."""
     settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
     broker = MemoryBroker(get_alias(), clock_ms=lambda: NOW)
-    monkeypatch.setitem(brokers._brokers, "default", broker)
+    monkeypatch.setitem(brokers._backends, "default", broker)
     return broker
 
 

@@ -44,7 +44,7 @@ class Watch:
 
 def waiting(broker: MemoryBroker, queue: str = "default") -> list[Info]:
     """What waits, in due order."""
-    return broker.peek(queue, 1_000)
+    return broker.queue.peek(queue, 1_000)
 
 
 def waiting_ids(broker: MemoryBroker) -> list[str]:
@@ -52,10 +52,14 @@ def waiting_ids(broker: MemoryBroker) -> list[str]:
 
 
 class Failing:
-    """A broker whose verbs fail from the `after`-th call on, as a broker that went away does."""
+    """A backend whose queue fails from the `after`-th call on, as a broker that went away does."""
 
     def __init__(self, broker: MemoryBroker, error: Exception, after: int = 0) -> None:
         self._broker, self._error, self._calls_left = broker, error, after
+
+    @property
+    def queue(self) -> Self:
+        return self
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:

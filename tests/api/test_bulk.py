@@ -12,7 +12,7 @@ from django.db.transaction import TransactionManagementError
 
 from django_delayq import Handler, Send, SendError, SentMany, asend_delay_messages, delay_execute, send_delay_messages
 from django_delayq.api import bulk
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import ClaimRequest
 from django_delayq.brokers.memory import MemoryBroker
 from tests.api.support import NOW, Noted, waiting
@@ -31,13 +31,13 @@ both = pytest.mark.parametrize("send_many", [send_delay_messages, send_many_asyn
 def round_trips(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many messages each call of `put` or `aput` took."""
     sizes: list[int] = []
-    put = broker.put
+    put = broker.queue.enqueue
 
     def counted(puts: Any, on_conflict: Any) -> Any:
         sizes.append(len(puts))
         return put(puts, on_conflict)
 
-    monkeypatch.setattr(broker, "put", counted)
+    monkeypatch.setattr(broker.queue, "enqueue", counted)
     return sizes
 
 
@@ -107,7 +107,7 @@ def test_the_answer_counts_what_was_new_and_what_runs(
     send_many: Any, close_order: Handler[int, None], broker: MemoryBroker
 ) -> None:
     close_order.send(1, id="running")
-    broker.claim([ClaimRequest("default", "order.close", 1)], lease_ms=1_000, worker="w")
+    broker.queue.claim([ClaimRequest("default", "order.close", 1)], lease_ms=1_000, worker="w")
     close_order.send(1, id="waiting")
     sent = send_many(close_order.prepare(2, id=id) for id in ("running", "waiting", "new"))
     assert sent == SentMany(accepted=3, created=1, running=1)
@@ -137,8 +137,8 @@ def test_each_message_goes_to_its_alias_unless_one_is_given(send_many: Any, sett
         delay_execute("k", using=using)(lambda message: None)
     send_many([Send("k", 1), Send("k", 2, using="reports")])
     send_many([Send("k", 3, delay=1)], using="reports")
-    assert [info.body for info in get_broker("default").peek("default", 9)] == [b"1"]
-    assert [info.body for info in get_broker("reports").peek("default", 9)] == [b"2", b"3"]
+    assert [info.body for info in get_backend("default").queue.peek("default", 9)] == [b"1"]
+    assert [info.body for info in get_backend("reports").queue.peek("default", 9)] == [b"2", b"3"]
 
 
 @both
@@ -176,7 +176,7 @@ def test_one_batch_is_on_its_way_while_the_next_is_read_and_never_two(
 
     def sends() -> Iterator[Send]:
         for number in range(5):
-            sent.append(broker.counts().totals["sent"])  # the memory broker takes a batch when it is waited for
+            sent.append(broker.queue.counts().totals["sent"])  # the memory broker takes a batch when it is waited for
             yield close_order.prepare(number)
 
     send_delay_messages(sends(), batch_size=1)

@@ -12,7 +12,6 @@ from django_delayq import (
     Send,
     SendError,
     SentMany,
-    Unsupported,
     asend_delay_messages,
     brokers,
     send_delay_messages,
@@ -39,7 +38,7 @@ def test_a_broker_that_goes_away(
     send_many: Any, close_order: Handler[int, None], broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = BrokerUnavailable("redis is away")
-    monkeypatch.setitem(brokers._brokers, "default", Failing(broker, away, after=2))
+    monkeypatch.setitem(brokers._backends, "default", Failing(broker, away, after=2))
     with pytest.raises(SendError) as raised:
         send_many(sends(close_order, 100), batch_size=10)
     error = raised.value
@@ -53,7 +52,7 @@ def test_a_broker_that_goes_away(
 def test_one_message_is_told_in_the_singular(
     send_many: Any, close_order: Handler[int, None], broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(brokers._brokers, "default", Failing(broker, BrokerUnavailable("away"), after=1))
+    monkeypatch.setitem(brokers._backends, "default", Failing(broker, BrokerUnavailable("away"), after=1))
     with pytest.raises(SendError, match=r"\(1 message was accepted, 1 is unknown, the rest was not sent\.\)"):
         send_many(sends(close_order, 3), batch_size=1)
 
@@ -64,7 +63,7 @@ def test_resuming_after_a_failure_sends_each_once(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setitem(
-            brokers._brokers,
+            brokers._backends,
             "default",
             Failing(broker, BrokerUnavailable("away"), after=2),
         )
@@ -73,16 +72,6 @@ def test_resuming_after_a_failure_sends_each_once(
     rest = list(sends(close_order, 50))[raised.value.accepted :]
     assert send_many(rest).created == 30
     assert len(waiting_ids(broker)) == 50
-
-
-@both
-def test_what_a_broker_can_t_do_leaves_nothing_unknown(
-    send_many: Any, close_order: Handler[int, None], broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(brokers._brokers, "default", Failing(broker, Unsupported("over 8 years"), after=1))
-    with pytest.raises(SendError, match=r"\(1 message was accepted, the rest was not sent\.\)") as raised:
-        send_many(sends(close_order, 3), batch_size=1)
-    assert raised.value.unknown == ()
 
 
 @both

@@ -52,7 +52,7 @@ either = pytest.mark.parametrize(
 
 
 def claim(broker: MemoryBroker) -> Any:
-    (claimed,) = broker.claim([ClaimRequest("default", "order.close", 1)], lease_ms=1_000, worker="w").messages
+    (claimed,) = broker.queue.claim([ClaimRequest("default", "order.close", 1)], lease_ms=1_000, worker="w").messages
     return claimed
 
 
@@ -158,7 +158,7 @@ def test_get_shows_why_a_message_was_buried(
     get: Function, close_order: Handler[int, None], broker: MemoryBroker
 ) -> None:
     close_order.send(5, id="a")
-    broker.settle([settlement(claim(broker), SettleAction.BURY, error="why", failed=True)])
+    broker.queue.apply([settlement(claim(broker), SettleAction.BURY, error="why", failed=True)])
     info = get("a")
     assert (info.state, info.error, info.failures) == (State.ERROR, "why", 1)
 
@@ -180,7 +180,7 @@ def test_what_waits_for_a_commit_is_not_there_yet(close_order: Handler[int, None
 def test_data_that_fits_no_more_is_shown_as_it_is(
     body: bytes, data: str, close_order: Handler[int, None], broker: MemoryBroker
 ) -> None:
-    broker.put([NewMessage("a", Header("default", "order.close"), body)])
+    broker.queue.enqueue([NewMessage("a", Header("default", "order.close"), body)])
     info = get_delay_message("a")
     assert info is not None
     assert info.data == data

@@ -35,13 +35,13 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 def round_trips(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The ids of each call of `put`."""
     calls: list[list[str]] = []
-    put = broker.put
+    put = broker.queue.enqueue
 
     def counted(puts: Any, on_conflict: Any) -> Any:
         calls.append([put.id for put in puts])
         return put(puts, on_conflict)
 
-    monkeypatch.setattr(broker, "put", counted)
+    monkeypatch.setattr(broker.queue, "enqueue", counted)
     return calls
 
 

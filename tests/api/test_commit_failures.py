@@ -21,7 +21,7 @@ def test_it_is_logged_and_told_and_the_next_callback_runs(
     caplog: pytest.LogCaptureFixture,
     failed_signals: Noted,
 ) -> None:
-    monkeypatch.setitem(brokers._brokers, "default", Failing(broker, AWAY))
+    monkeypatch.setitem(brokers._backends, "default", Failing(broker, AWAY))
     after: list[str] = []
     with transaction.atomic():
         close_order.send(1, id="a")
@@ -46,7 +46,7 @@ def test_one_message_is_logged_in_the_singular(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setitem(brokers._brokers, "default", Failing(broker, AWAY))
+    monkeypatch.setitem(brokers._backends, "default", Failing(broker, AWAY))
     with transaction.atomic():
         close_order.send(1, id="a")
     assert "1 message could not be sent after the commit" in caplog.text

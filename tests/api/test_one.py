@@ -138,7 +138,7 @@ def test_a_send_to_a_running_message_says_that_it_runs(
     send: Any, close_order: Handler[int, None], broker: MemoryBroker
 ) -> None:
     send("order.close", 1, id="a")
-    broker.claim([ClaimRequest("default", "order.close", 1)], lease_ms=1_000, worker="w")
+    broker.queue.claim([ClaimRequest("default", "order.close", 1)], lease_ms=1_000, worker="w")
     assert send("order.close", 2, id="a") == Sent("a", NOW, created=False, running=True)
 
 

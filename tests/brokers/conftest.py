@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from django_delayq.brokers.base import Capability, carries_messages
-from django_delayq.brokers.rabbitmq import RabbitMQBroker
+from django_delayq.brokers.memory import MemoryBroker
 from tests import databases, servers
 from tests.brokers.rig import (
     OPTIONS,
@@ -47,11 +46,17 @@ TIMERS = [*WITHOUT_STORE, RABBITMQ]
 ALL = [*BROKERS, RABBITMQ]
 
 
-CAPABILITIES = {RABBITMQ: RabbitMQBroker.capabilities}
+LACKED = {RABBITMQ: {"queue", "alarm_index"}}
+
+
+class WithoutLimits(MemoryBroker):
+    """Leaves limits to the tables, as RabbitMQ does."""
+
+    limiter = None  # type: ignore[assignment]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a broker says it can't do."""
+    """Leave out what needs a part that a broker lacks."""
     out = [item for item in items if not _can(item)]
     items[:] = [item for item in items if item not in out]
     config.hook.pytest_deselected(items=out)
@@ -60,8 +65,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _can(item: pytest.Item) -> bool:
     callspec = getattr(item, "callspec", None)
     rig: str = callspec.params.get("rig", "") if callspec else ""
-    needed = {capability for mark in item.iter_markers("needs") for capability in mark.args}
-    return needed <= CAPABILITIES.get(rig, set(Capability))
+    needed = {part for mark in item.iter_markers("needs") for part in mark.args}
+    return not needed & LACKED.get(rig, set())
 
 
 def name(broker: str) -> str:
@@ -81,9 +86,7 @@ def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_bloc
             django_db_blocker.unblock(),
             databases.reused_database_on(request.getfixturevalue(STORES[request.param])) as database,
         ):
-            clock = real_time_memory_rig()
-            clock.broker.capabilities -= {Capability.LIMITS}
-            yield from _audited(stored_rig(clock, database))
+            yield from _audited(stored_rig(real_time_memory_rig(kind=WithoutLimits), database))
         return
     if request.param == RABBITMQ:
         yield from _audited(rabbitmq_rig(request.getfixturevalue("rabbitmq_server")))
@@ -119,5 +122,5 @@ def _failed_over() -> Iterator[Failover]:
 def _audited(rig: Rig) -> Iterator[Rig]:
     with closing(rig.broker):  # else an open one of RabbitMQ would take what the next tests send
         yield rig
-        if carries_messages(rig.broker):
-            assert rig.broker.audit().differences == []
+        if rig.carries_messages:
+            assert rig.broker.queue.audit().differences == []

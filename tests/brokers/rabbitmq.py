@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Self
 
 from amqp import Channel
 
-from django_delayq.brokers.base import BATCH, Alarm, ClaimRequest, Claims
+from django_delayq.brokers.base import BATCH, Alarm, ClaimRequest, Claims, Pause
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.alarms import Envelope, outgoing, pack, unpack
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names
@@ -16,9 +17,13 @@ ROUNDS = 100
 
 
 class PatientBroker(RabbitMQBroker):
-    """Claims when the server has delivered all that it can."""
+    """Claims when the server has delivered all that it can.
 
-    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+    It passes for a queue, too, in the tests of what a queue and a timer have in common.
+    """
+
+    def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+        wants = requests
         pairs = [(want.queue, want.key) for want in wants]
         with self._receiving(pairs):
             for _ in range(ROUNDS):
@@ -28,7 +33,21 @@ class PatientBroker(RabbitMQBroker):
                 self._consumer.flush()
                 if not more:
                     break
-        return super().claim(wants, lease_ms=lease_ms, worker=worker)
+        return super().take_due(wants, lease_ms=lease_ms, worker=worker)
+
+    claim = take_due
+
+    @property
+    def queue(self) -> Self:  # type: ignore[override]
+        return self
+
+    def pause(self, pause: Pause) -> None:
+        """Announce a pause, which a store would keep."""
+        self.announce_pauses()
+
+    def resume(self, queue: str | None, key: str | None) -> None:
+        """Announce that one is over."""
+        self.announce_pauses()
 
     def _is_on_its_way(self, want: ClaimRequest) -> bool:
         pair = want.queue, want.key

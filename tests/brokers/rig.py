@@ -5,22 +5,24 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import redis
 
 from django_delayq.brokers.base import (
     BATCH,
+    AlarmIndex,
+    Backend,
     Broker,
-    Capability,
     Claimed,
     ClaimRequest,
+    Enqueued,
     Header,
     Info,
     NewMessage,
     OnConflict,
-    Placed,
     SettleAction,
+    Timer,
     Transition,
 )
 from django_delayq.brokers.memory import MemoryBroker
@@ -36,24 +38,43 @@ START_MS = 1_700_000_000_000
 OPTIONS = Options(error_retention=3_600_000, error_max=5)
 
 
+class AlarmTimer(Timer, AlarmIndex, Protocol):
+    """A timer that can be asked for its alarms."""
+
+
+class Carrier(Backend, Protocol):
+    """A broker that is a backend and a timer."""
+
+    @property
+    def timer(self) -> AlarmTimer: ...
+
+
 class Rig:
-    """One broker. `advance` lets time pass without waiting for it; `now_us` is the clock that decides, in µs; what is
+    """One backend, and the timer in it. `advance` lets time pass without waiting for it; `now_us` is the clock that
+    decides, in µs; what is
     bounded is so for each of the broker's `parts`."""
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Backend,
+        timer: AlarmTimer,
         advance: Callable[[int], None],
         now_us: Callable[[], int],
         look: Callable[[str], Info | None] | None = None,
         parts: int = 1,
     ) -> None:
         self.broker = broker
+        self.timer = timer
         self.parts = parts
         self.advance = advance
         self.now_us = now_us
-        self.look = look or broker.get
+        self.look = look or broker.queue.get
         """What is known of an id, also where the broker itself can't be asked for one."""
+
+    @property
+    def carries_messages(self) -> bool:
+        """Whether there are messages: else it is a timer alone."""
+        return not getattr(self.broker, "needs_store", False)
 
     def send(
         self,
@@ -64,16 +85,16 @@ class Rig:
         body: bytes = b"{}",
         on_conflict: OnConflict = "keep",
         **fields: Any,
-    ) -> list[Placed]:
+    ) -> list[Enqueued]:
         """Put messages that are ready at once, or due after `delay_ms`."""
         header = Header(queue, key, **fields)
         at_ms = 0 if delay_ms is None else None
         puts = [NewMessage(id, header, body, delay_ms=delay_ms or 0, at_ms=at_ms) for id in ids]
-        return self.broker.put(puts, on_conflict)
+        return self.broker.queue.enqueue(puts, on_conflict)
 
     def claim(self, count: int = 100, *, key: str = "k", queue: str = "q", worker: str = "w") -> list[Claimed]:
         """The messages that a claim of one set gives."""
-        return self.broker.claim([ClaimRequest(queue, key, count)], lease_ms=LEASE_MS, worker=worker).messages
+        return self.broker.queue.claim([ClaimRequest(queue, key, count)], lease_ms=LEASE_MS, worker=worker).messages
 
     def claim_all(self, *, key: str = "k", queue: str = "q") -> list[Claimed]:
         """The messages that claims of one set give until there are no more: one may give fewer than are wanted."""
@@ -89,21 +110,21 @@ class Rig:
 
     def claim_suspect(self, key: str = "k", queue: str = "q") -> list[Claimed]:
         """The suspect that is due, if there is one."""
-        return self.broker.claim_suspect([ClaimRequest(queue, key, 1)], lease_ms=LEASE_MS, worker="w").messages
+        return self.broker.queue.claim_suspect([ClaimRequest(queue, key, 1)], lease_ms=LEASE_MS, worker="w").messages
 
     def settle(self, claimed: Claimed, verb: SettleAction, **fields: Any) -> bool:
         """End the lease of one claimed message."""
-        (held,) = self.broker.settle([settlement(claimed, verb, **fields)])
+        (held,) = self.broker.queue.apply([settlement(claimed, verb, **fields)])
         return held is True
 
     def lapse(self) -> None:
         """Let every lease run out, and the broker see it."""
         self.advance(LEASE_MS)
-        self.broker.upkeep(lease_ms=LEASE_MS)
+        self.broker.queue.maintain(lease_ms=LEASE_MS)
 
     def alarms_lost(self) -> bool:
         """Whether upkeep says that alarms may be lost."""
-        return self.broker.upkeep(lease_ms=LEASE_MS).alarms_lost
+        return self.broker.queue.maintain(lease_ms=LEASE_MS).alarms_lost
 
     def crash(self, times: int) -> None:
         """Let workers die that hold all that is due."""
@@ -133,7 +154,7 @@ class Rig:
 
     def assert_total(self, name: str, number: int) -> None:
         """How often a move was made, where that is counted."""
-        if Capability.MOVES in self.broker.capabilities:
+        if self.broker.store is None:  # a shared counter would make every send of a store wait for others
             assert self.total(name) == number
 
     def assert_counted(self, name: str, number: int) -> None:
@@ -142,7 +163,7 @@ class Rig:
 
     def total(self, name: str) -> int:
         """One of the totals."""
-        return self.broker.counts().totals.get(name, 0)
+        return self.broker.queue.counts().totals.get(name, 0)
 
 
 def settlement(claimed: Claimed, verb: SettleAction, **fields: Any) -> Transition:
@@ -189,10 +210,10 @@ def _after(
             return transitions.bury(claimed, failure, span, failed=failed)
 
 
-def claim_some(broker: Broker, wants: Sequence[ClaimRequest], worker: str = "w") -> list[Claimed]:
+def claim_some(broker: Backend, wants: Sequence[ClaimRequest], worker: str = "w") -> list[Claimed]:
     """The messages of the first claim that gives some: what is due now may be due, or arrive, in a moment."""
-    while not (messages := broker.claim(wants, lease_ms=60_000, worker=worker).messages):
-        broker.wait(1)
+    while not (messages := broker.queue.claim(wants, lease_ms=60_000, worker=worker).messages):
+        broker.queue.wait(1)
     return messages
 
 
@@ -213,10 +234,11 @@ def memory_rig(options: Options = OPTIONS) -> Rig:
     def advance(ms: int) -> None:
         now[0] += ms
 
-    return Rig(MemoryBroker(Alias("default", options=options), lambda: now[0]), advance, lambda: now[0] * 1000)
+    broker = MemoryBroker(Alias("default", options=options), lambda: now[0])
+    return Rig(broker, broker, advance, lambda: now[0] * 1000)
 
 
-def real_time_memory_rig(options: Options = OPTIONS) -> Rig:
+def real_time_memory_rig(options: Options = OPTIONS, kind: type[MemoryBroker] = MemoryBroker) -> Rig:
     """A memory broker on the machine's clock, which can be moved ahead."""
     ahead = [0]
 
@@ -226,7 +248,8 @@ def real_time_memory_rig(options: Options = OPTIONS) -> Rig:
     def advance(ms: int) -> None:
         ahead[0] += ms
 
-    return Rig(MemoryBroker(Alias("default", options=options), now_ms), advance, lambda: now_ms() * 1000)
+    broker = kind(Alias("default", options=options), now_ms)
+    return Rig(broker, broker, advance, lambda: now_ms() * 1000)
 
 
 def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -> Rig:
@@ -234,13 +257,15 @@ def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -
     from django.db.models import F
 
     from django_delayq.models import ErrorMessage, FinishMessage, LimitRow, PauseRow, ReadyMessage
-    from django_delayq.store import StoredBroker
+    from django_delayq.store import DatabaseBackend
     from django_delayq.store.relay import relay
 
-    broker = StoredBroker(Alias("default", database=using, store=Store(), options=options), Store(), clock.broker)
+    broker = DatabaseBackend(
+        Alias("default", database=using, store=Store(), options=options), Store(), cast(Broker, clock.broker)
+    )
 
     def place() -> None:
-        while relay(broker.database, clock.broker, LONGEST_MS):
+        while relay(broker.database, clock.timer, LONGEST_MS):
             pass
 
     def advance(ms: int) -> None:
@@ -266,7 +291,7 @@ def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -
     def now_us() -> int:
         return broker.database.now_ms() * 1000
 
-    return Rig(broker, advance, now_us)
+    return Rig(broker, clock.timer, advance, now_us)
 
 
 def rabbitmq_rig(server: RabbitMQServer, options: Options = OPTIONS) -> Rig:
@@ -285,7 +310,13 @@ def rabbitmq_rig(server: RabbitMQServer, options: Options = OPTIONS) -> Rig:
         if ms:
             age(server, broker)
 
-    return Rig(cast(Broker, broker), advance, lambda: int((time.time() + ahead[0]) * 1_000_000), _nothing)
+    return Rig(
+        cast(Backend, broker),
+        cast(AlarmTimer, broker),
+        advance,
+        lambda: int((time.time() + ahead[0]) * 1_000_000),
+        _nothing,
+    )
 
 
 def _nothing(_id: str) -> None:
@@ -315,7 +346,8 @@ def redis_rig(
         seconds, microseconds = client.time()
         return seconds * 1_000_000 + microseconds
 
-    return Rig(RedisBroker(Alias("default", location=url, options=options)), advance, now_us, parts=options.shards)
+    broker = RedisBroker(Alias("default", location=url, options=options))
+    return Rig(broker, broker.timer, advance, now_us, parts=options.shards)
 
 
 def age_limits(client: redis.Redis, prefix: str, ms: int) -> None:

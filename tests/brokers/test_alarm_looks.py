@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_delayq.brokers.base import BATCH, Alarm, AlarmInfo, Capability, ClaimRequest
+from django_delayq.brokers.base import BATCH, Alarm, AlarmInfo, ClaimRequest
 from tests.brokers.conftest import WITHOUT_STORE, name
 from tests.brokers.rig import LEASE_MS, Rig
 
@@ -12,29 +12,29 @@ HOUR = 3_600_000
 
 pytestmark = [
     pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True),
-    pytest.mark.needs(Capability.ALARMS),
+    pytest.mark.needs("alarm_index"),
 ]
 
 
 def put(rig: Rig, *pks: str, wait_ms: int = HOUR, key: str = "k") -> None:
-    rig.broker.put_alarms([Alarm("q", key, pk, wait_ms) for pk in pks])
+    rig.timer.schedule([Alarm("q", key, pk, wait_ms) for pk in pks])
     rig.advance(1)
 
 
 def claim(rig: Rig, count: int = BATCH, key: str = "k") -> list[str]:
-    claims = rig.broker.claim([ClaimRequest("q", key, count)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.timer.take_due([ClaimRequest("q", key, count)], lease_ms=LEASE_MS, worker="w")
     return [alarm.pk for alarm in claims.alarms]
 
 
 def find(rig: Rig, *pks: str, key: str = "k") -> dict[str, AlarmInfo]:
-    return {alarm.pk: alarm for alarm in rig.broker.find_alarms("q", key, pks)}
+    return {alarm.pk: alarm for alarm in rig.timer.find_alarms("q", key, pks)}
 
 
 def walk(rig: Rig, key: str = "k", count: int = BATCH) -> Iterator[list[AlarmInfo]]:
     """All pages."""
     after = ""
     while True:
-        page, after = rig.broker.alarms("q", key, after=after, count=count)
+        page, after = rig.timer.alarms("q", key, after=after, count=count)
         yield page
         if not after:
             return
@@ -84,7 +84,7 @@ def test_an_alarm_put_again_while_it_runs_has_both(rig: Rig) -> None:
 def test_a_dropped_alarm_is_seen_nowhere(rig: Rig) -> None:
     put(rig, "1", wait_ms=0)
     claim(rig)
-    rig.broker.drop_alarms([Alarm("q", "k", "1")])
+    rig.timer.drop([Alarm("q", "k", "1")])
     assert find(rig, "1") == {}
     assert [page for page in walk(rig) if page] == []
 
@@ -145,7 +145,7 @@ def test_the_counts_have_alarms_among_what_waits_and_runs(rig: Rig) -> None:
     put(rig, "later")
     put(rig, "1", "2", wait_ms=0)
     assert len(claim(rig, 1)) == 1
-    counts = rig.broker.counts()
+    counts = rig.timer.counts()
     (found,) = counts.waiting
     assert (found.pending, found.ready, counts.running) == (1, 1, 1)
     assert sum(counts.totals.values()) == 0

@@ -49,7 +49,7 @@ def test_at_most_what_is_wanted_of_each_set(rig: Rig) -> None:
     for key in ("a", "b", "c"):
         rig.send(*(f"{key}{n}" for n in range(3)), key=key)
     wants = [ClaimRequest("q", "a", 2), ClaimRequest("q", "b", 1), ClaimRequest("q", "none", 5)]
-    claims = rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w")
     assert sorted(id[0] for id in ids(claims.messages)) == ["a", "a", "b"]
     assert claims.left
 
@@ -61,10 +61,10 @@ def test_a_look_tells_of_which_pairs_anything_is_due_that_are_asked_for(rig: Rig
     rig.send("c", key="later", delay_ms=MINUTE)
     rig.send("d", key="not asked for")
     asked = [("q", key) for key in ("due", "taken", "later", "none")]
-    due = list(rig.broker.due_pairs(asked))
+    due = list(rig.broker.queue.due_pairs(asked))
     assert due == [("q", "due")]
     rig.advance(MINUTE)
-    assert ("q", "later") in rig.broker.due_pairs(asked)
+    assert ("q", "later") in rig.broker.queue.due_pairs(asked)
 
 
 def once(n: int) -> NewMessage:
@@ -78,16 +78,16 @@ def plain(n: int) -> NewMessage:
 def test_what_must_not_start_twice_is_given_only_where_it_would_start_at_once(rig: Rig) -> None:
     in_order = [once, plain, plain, plain, once, plain]
     for n, put in enumerate(in_order):  # one at a time: the past means now
-        rig.broker.put([put(n)])
+        rig.broker.queue.enqueue([put(n)])
         rig.advance(1)
-    claimed = rig.broker.claim([ClaimRequest("q", "k", 100, at_once=1)], lease_ms=LEASE_MS, worker="w")
+    claimed = rig.broker.queue.claim([ClaimRequest("q", "k", 100, at_once=1)], lease_ms=LEASE_MS, worker="w")
     assert ids(claimed.messages)[:4] == ["once-0", "plain-1", "plain-2", "plain-3"]
     rig.advance(1_000)  # for a store, which looks again at what it passed over
-    none_free = rig.broker.claim([ClaimRequest("q", "k", 1, at_once=0)], lease_ms=LEASE_MS, worker="w")
+    none_free = rig.broker.queue.claim([ClaimRequest("q", "k", 1, at_once=0)], lease_ms=LEASE_MS, worker="w")
     assert none_free.messages == []
     assert rig.get("once-4").state is State.READY
     rig.advance(1_000)
-    free = rig.broker.claim([ClaimRequest("q", "k", 100, at_once=2)], lease_ms=LEASE_MS, worker="w")
+    free = rig.broker.queue.claim([ClaimRequest("q", "k", 100, at_once=2)], lease_ms=LEASE_MS, worker="w")
     assert ids(free.messages)[0] == "once-4"
     assert not free.left
 
@@ -100,14 +100,14 @@ def test_each_set_has_its_own_hands_for_what_must_not_start_twice(rig: Rig) -> N
         ClaimRequest("q", "b", 9, at_once=2),
         ClaimRequest("q", "c", 9, at_once=0),
     ]
-    claims = rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w")
     assert sorted(id[0] for id in ids(claims.messages)) == ["a", "b", "b", "c", "c"]
 
 
 def test_a_full_set_does_not_starve_another(rig: Rig) -> None:
     rig.send(*(f"{n}" for n in range(200)), key="flood")
     rig.send("other", key="other")
-    claims = rig.broker.claim(
+    claims = rig.broker.queue.claim(
         [ClaimRequest("q", "flood", 10), ClaimRequest("q", "other", 10)], lease_ms=LEASE_MS, worker="w"
     )
     assert len(claims.messages) == 11
@@ -118,7 +118,7 @@ def test_a_full_set_does_not_starve_another(rig: Rig) -> None:
 def test_what_a_call_can_not_give_all_of_is_given_of_the_sets_wanted_first(rig: Rig) -> None:
     rig.send(*(f"{n}" for n in range(BATCH)), key="flood")
     rig.send("other", key="other")
-    claims = rig.broker.claim(
+    claims = rig.broker.queue.claim(
         [ClaimRequest("q", "other", 1), ClaimRequest("q", "flood", BATCH)], lease_ms=LEASE_MS, worker="w"
     )
     assert "other" in ids(claims.messages)
@@ -144,25 +144,27 @@ def test_a_key_that_nobody_asks_for_is_parked(rig: Rig) -> None:
 def test_next_due_time_and_what_was_left(rig: Rig) -> None:
     rig.send("now", "now too")
     (later,) = rig.send("later", delay_ms=MINUTE)
-    first = rig.broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+    first = rig.broker.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
     assert first.left
     assert first.next_due_ms is not None
     assert first.next_due_ms <= first.now_ms
-    second = rig.broker.claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w")
+    second = rig.broker.queue.claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w")
     assert (second.left, second.next_due_ms) == (False, later.due_ms)
-    empty = rig.broker.claim([ClaimRequest("q", "none", 9)], lease_ms=LEASE_MS, worker="w")
+    empty = rig.broker.queue.claim([ClaimRequest("q", "none", 9)], lease_ms=LEASE_MS, worker="w")
     assert (empty.left, empty.next_due_ms) == (False, None)
 
 
 def test_a_claim_of_nothing_gives_nothing(rig: Rig) -> None:
     rig.send("a")
-    assert rig.broker.claim([], lease_ms=LEASE_MS, worker="w").messages == []
+    assert rig.broker.queue.claim([], lease_ms=LEASE_MS, worker="w").messages == []
     assert rig.claim(0) == []
 
 
 def test_a_set_wanted_twice_gives_each_message_once(rig: Rig) -> None:
     rig.send("a", "b", "c")
-    claims = rig.broker.claim([ClaimRequest("q", "k", 1), ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.queue.claim(
+        [ClaimRequest("q", "k", 1), ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w"
+    )
     assert len(claims.messages) == 2
     assert sorted(ids([*claims.messages, *rig.claim()])) == ["a", "b", "c"]
 
@@ -218,11 +220,11 @@ def _send_and_claim_all(rig: Rig, sets: int, size: int) -> None:
     names = [f"{n:06}" for n in range(size)]
     for first in range(0, size, BATCH):
         batch = range(first, min(first + BATCH, size))
-        rig.broker.put([NewMessage(names[n], Header("q", f"k{n % sets}"), b"1", at_ms=0) for n in batch])
+        rig.broker.queue.enqueue([NewMessage(names[n], Header("q", f"k{n % sets}"), b"1", at_ms=0) for n in batch])
     wants = [ClaimRequest("q", f"k{n}", size) for n in range(sets)]
     given: list[str] = []
     while True:
-        claims = rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")
+        claims = rig.broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w")
         assert len(claims.messages) <= BATCH
         if not claims.messages:
             break

@@ -129,7 +129,7 @@ def test_a_buried_message_is_no_conflict(rig: Rig, mode: OnConflict) -> None:
     (placed,) = rig.send("a", on_conflict=mode)
     assert placed.created
     assert rig.get("a").state is State.READY
-    assert ids(rig.broker.errors(10)) == ["a"]
+    assert ids(rig.broker.queue.failed(10)) == ["a"]
 
 
 def test_raise_names_the_ids_and_takes_the_others(rig: Rig) -> None:
@@ -138,7 +138,7 @@ def test_raise_names_the_ids_and_takes_the_others(rig: Rig) -> None:
     rig.claim_one()
     batch = [NewMessage(id, Header("q", "k"), b"1", at_ms=0) for id in ("new", "waits", "runs", "new2")]
     with pytest.raises(DuplicateMessage, match=r"waits.*runs") as raised:
-        rig.broker.put(batch, "raise")
+        rig.broker.queue.enqueue(batch, "raise")
     assert "new" not in str(raised.value)
     assert sorted(ids(rig.claim())) == ["new", "new2"]
 
@@ -154,7 +154,7 @@ def test_a_conflict_within_one_batch_is_one_with_what_stands_before_it(rig: Rig,
         NewMessage("a", Header("q", "k"), b"2", delay_ms=HOUR),
         NewMessage("a", Header("q", "k"), b"3", delay_ms=3 * HOUR),
     ]
-    placed = rig.broker.put(puts, mode)
+    placed = rig.broker.queue.enqueue(puts, mode)
     assert [answer.created for answer in placed] == [True, False, False]
     hours, body = {"keep": (2, b"1"), "replace": (3, b"3"), "earliest": (1, b"1"), "latest": (3, b"1")}[mode]
     assert round((rig.get("a").due_ms - rig.get("a").header.sent_ms) / HOUR) == hours

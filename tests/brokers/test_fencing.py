@@ -16,7 +16,7 @@ def _try_all(rig: Rig, late: Claimed, id: str = "a") -> None:
     before = rig.look(id)
     for verb in VERBS:
         assert not rig.settle(late, verb, error="late", delay_ms=1), verb
-    assert rig.broker.renew([(late.id, late.token)], LEASE_MS) == [False]
+    assert rig.broker.queue.renew([(late.id, late.token)], LEASE_MS) == [False]
     after = rig.look(id)
     assert after == before
 
@@ -83,7 +83,7 @@ def test_after_a_cancel_of_what_was_reclaimed(rig: Rig) -> None:
     rig.send("a")
     late = rig.claim_one()
     rig.lapse()
-    assert rig.broker.cancel(["a"]) == [True]
+    assert rig.broker.queue.cancel(["a"]) == [True]
     _try_all(rig, late)
     assert rig.look("a") is None
 
@@ -92,7 +92,7 @@ def test_after_a_rescue(rig: Rig) -> None:
     rig.send("a", at_most_once=True)
     late = rig.claim_one()
     rig.lapse()
-    assert rig.broker.rescue(["a"]) == [True]
+    assert rig.broker.queue.rescue(["a"]) == [True]
     _try_all(rig, late)
     assert rig.get("a").state is State.READY
 
@@ -113,16 +113,16 @@ def test_a_guessed_token_is_no_lease(rig: Rig, token: int) -> None:
     for id in ("waits", "a", "unknown"):
         guess = replace(claimed, id=id, token=token + (token == claimed.token))
         assert not rig.settle(guess, SettleAction.FINISH)
-        assert rig.broker.renew([(id, guess.token)], LEASE_MS) == [False]
+        assert rig.broker.queue.renew([(id, guess.token)], LEASE_MS) == [False]
 
 
 def test_renewing_keeps_a_lease(rig: Rig) -> None:
     rig.send("a", "b")
     a, b = by_id(rig.claim())
     rig.advance(LEASE_MS - 1_000)
-    assert rig.broker.renew([(a.id, a.token), ("b", b.token + 1)], LEASE_MS) == [True, False]
+    assert rig.broker.queue.renew([(a.id, a.token), ("b", b.token + 1)], LEASE_MS) == [True, False]
     rig.advance(2_000)
-    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
     assert rig.states("a", "b") == [State.RUNNING, State.READY]
     assert ids(rig.claim()) == ["b"]
 
@@ -130,7 +130,7 @@ def test_renewing_keeps_a_lease(rig: Rig) -> None:
 def test_renewing_sets_the_end_from_now(rig: Rig) -> None:
     rig.send("a")
     claimed = rig.claim_one()
-    assert rig.broker.renew([(claimed.id, claimed.token)], 60_000) == [True]
+    assert rig.broker.queue.renew([(claimed.id, claimed.token)], 60_000) == [True]
     info = rig.get("a")
     assert info.lease_end_ms is not None
-    assert abs(info.lease_end_ms - rig.broker.counts().now_ms - 60_000) < 5_000
+    assert abs(info.lease_end_ms - rig.broker.queue.counts().now_ms - 60_000) < 5_000

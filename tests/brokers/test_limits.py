@@ -21,13 +21,13 @@ def turn(token: int, interval_us: int = MINUTE_US) -> PermitRequest:
 
 def granted(rig: Rig, asks: Sequence[PermitRequest], lease_ms: int = LEASE_MS) -> list[int]:
     """The tokens of those that may start."""
-    answers = rig.broker.acquire(asks, lease_ms=lease_ms)
+    answers = rig.broker.limiter.acquire(asks, lease_ms=lease_ms)
     assert all(answer is None or answer.wait_ms > 0 for answer in answers)
     return [ask.token for ask, answer in zip(asks, answers, strict=True) if answer is None]
 
 
 def refusals(rig: Rig, asks: Sequence[PermitRequest]) -> list[Throttled]:
-    answers = rig.broker.acquire(asks, lease_ms=LEASE_MS)
+    answers = rig.broker.limiter.acquire(asks, lease_ms=LEASE_MS)
     return [answer for answer in answers if answer is not None]
 
 
@@ -38,7 +38,7 @@ def test_no_more_than_there_are_slots_are_granted_in_one_call_or_in_many(rig: Ri
 
 def test_a_slot_that_is_given_back_is_free_and_only_its_own(rig: Rig) -> None:
     granted(rig, [slot(1, most=2), slot(2, most=2)])
-    rig.broker.give_back([slot(1, most=2), slot(9, most=2)])
+    rig.broker.limiter.release([slot(1, most=2), slot(9, most=2)])
     assert granted(rig, [slot(3, most=2), slot(4, most=2)]) == [3]
 
 
@@ -72,9 +72,9 @@ def test_who_holds_a_slot_holds_it_anew_when_asking_again(rig: Rig) -> None:
 def test_what_runs_is_counted_also_where_another_has_got_its_slot(rig: Rig) -> None:
     assert granted(rig, [slot(1)]) == [1]
     assert granted(rig, [replace(slot(2), held=True)]) == [2]
-    rig.broker.give_back([slot(1)])
+    rig.broker.limiter.release([slot(1)])
     assert granted(rig, [slot(3)]) == []
-    rig.broker.give_back([slot(2)])
+    rig.broker.limiter.release([slot(2)])
     assert granted(rig, [slot(3)]) == [3]
 
 
@@ -92,7 +92,7 @@ def test_where_no_slot_was_free_for_long_they_come_less_often_until_one_is(rig: 
         rig.advance(STEP_MS)
     late = refusals(rig, [slot(2), slot(3)])
     assert late[1].wait_ms - late[0].wait_ms == 250
-    rig.broker.give_back([slot(1)])
+    rig.broker.limiter.release([slot(1)])
     granted(rig, [slot(4)])
     first, second = refusals(rig, [slot(5), slot(6)])
     assert second.wait_ms - first.wait_ms == 10
@@ -134,9 +134,9 @@ def test_those_that_wait_for_their_turn_are_told_theirs(rig: Rig) -> None:
 def test_who_finds_no_slot_takes_no_turn_and_who_waits_for_a_turn_takes_no_slot(rig: Rig) -> None:
     granted(rig, [slot(1)])
     assert granted(rig, [PermitRequest("k", "", 2, 1, MINUTE_US)]) == []
-    rig.broker.give_back([slot(1)])
+    rig.broker.limiter.release([slot(1)])
     assert granted(rig, [PermitRequest("k", "", 3, 1, MINUTE_US)]) == [3]
-    rig.broker.give_back([slot(3)])
+    rig.broker.limiter.release([slot(3)])
     assert granted(rig, [PermitRequest("k", "", 4, 1, MINUTE_US)]) == []
     assert granted(rig, [slot(5)]) == [5]
 
@@ -151,5 +151,5 @@ def test_a_holder_that_asks_again_takes_no_other_turn(rig: Rig) -> None:
 
 
 def test_no_asks_are_no_call(rig: Rig) -> None:
-    assert rig.broker.acquire([], lease_ms=LEASE_MS) == []
-    rig.broker.give_back([])
+    assert rig.broker.limiter.acquire([], lease_ms=LEASE_MS) == []
+    rig.broker.limiter.release([])

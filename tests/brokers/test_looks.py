@@ -46,27 +46,27 @@ def test_peek_shows_the_next_of_a_queue_in_due_order_over_its_keys(rig: Rig) -> 
     rig.send("elsewhere", queue="other")
     rig.send("runs", key="d")
     rig.claim_one(key="d")
-    seen = rig.broker.peek("q", 4)
+    seen = rig.broker.queue.peek("q", 4)
     assert ids(seen) == ["1", "2", "3", "4"]
     assert [info.body for info in seen] == [b"1", b"2", b"3", b"4"]
-    assert ids(rig.broker.peek("q", 100)) == ["1", "2", "3", "4", "5"]
-    assert rig.broker.peek("none", 5) == rig.broker.peek("q", 0) == []
+    assert ids(rig.broker.queue.peek("q", 100)) == ["1", "2", "3", "4", "5"]
+    assert rig.broker.queue.peek("none", 5) == rig.broker.queue.peek("q", 0) == []
 
 
 def test_peek_shows_suspects_too(rig: Rig) -> None:
     rig.send("a")
     rig.crash(times=2)
-    assert [(info.id, info.suspect) for info in rig.broker.peek("q", 5)] == [("a", True)]
+    assert [(info.id, info.suspect) for info in rig.broker.queue.peek("q", 5)] == [("a", True)]
 
 
 def test_errors_are_paged_newest_first(rig: Rig) -> None:
     for n in range(5):
         rig.bury(f"{n}")
         rig.advance(10)
-    assert ids(rig.broker.errors(2)) == ["4", "3"]
-    assert ids(rig.broker.errors(2, 2)) == ["2", "1"]
-    assert ids(rig.broker.errors(2, 4)) == ["0"]
-    assert rig.broker.errors(2, 6) == []
+    assert ids(rig.broker.queue.failed(2)) == ["4", "3"]
+    assert ids(rig.broker.queue.failed(2, 2)) == ["2", "1"]
+    assert ids(rig.broker.queue.failed(2, 4)) == ["0"]
+    assert rig.broker.queue.failed(2, 6) == []
 
 
 def test_counts_by_queue_and_key(rig: Rig) -> None:
@@ -75,7 +75,7 @@ def test_counts_by_queue_and_key(rig: Rig) -> None:
     rig.send("4", queue="y", key="a:c")
     rig.send("5", key="runs")
     rig.claim_one(key="runs")
-    counts = rig.broker.counts()
+    counts = rig.broker.queue.counts()
     found = {(found.queue, found.key): found for found in counts.waiting if found.pending or found.ready}
     assert {name: (set_.pending, set_.ready) for name, set_ in found.items()} == {
         ("x", "a"): (0, 2),
@@ -96,28 +96,28 @@ def test_looking_changes_nothing(rig: Rig) -> None:
     (claimed,) = rig.claim(1)
 
     def look() -> object:
-        counts = rig.broker.counts()
+        counts = rig.broker.queue.counts()
         seen = [rig.look(id) for id in ("a", "b", "later", "buried")]
-        return seen, rig.broker.peek("q", 9), rig.broker.errors(9), counts.totals, counts.running
+        return seen, rig.broker.queue.peek("q", 9), rig.broker.queue.failed(9), counts.totals, counts.running
 
     assert look() == look()
-    rig.broker.audit()
+    rig.broker.queue.audit()
     assert rig.settle(claimed, SettleAction.FINISH)
     assert ids(rig.claim()) == ["b"]
 
 
 def test_the_audit_adds_up_in_every_place(rig: Rig) -> None:
     rig.bury("error 1", "error 2", "error 3")
-    rig.broker.rescue(["error 1"])
-    rig.broker.purge_errors(["error 2"])
+    rig.broker.queue.rescue(["error 1"])
+    rig.broker.queue.purge_failed(["error 2"])
     rig.send("pending", delay_ms=HOUR)
     rig.send("cancelled", delay_ms=HOUR)
-    rig.broker.cancel(["cancelled"])
+    rig.broker.queue.cancel(["cancelled"])
     rig.send("running", key="r")
     rig.claim_one(key="r")
     rig.send("finished", key="f")
     rig.settle(rig.claim_one(key="f"), SettleAction.FINISH)
-    audit = rig.broker.audit()
+    audit = rig.broker.queue.audit()
     assert audit.differences == []
     assert audit.places == {"pending": 1, "ready": 1, "running": 1, "error": 1}
     left = {name: audit.totals.get(name, 0) for name in ("sent", "finished", "cancelled", "purged", "dropped")}
@@ -130,18 +130,18 @@ def test_workers_are_seen_while_their_heart_beats(rig: Rig) -> None:
     worker = WorkerInfo(
         "host:1:x", ["q"], ["k", "ü"], 3, started_ms=5, runs=runs, hands=[ExecutorInfo(4, {"k": 4, "ü": 1})]
     )
-    rig.broker.announce(worker)
-    rig.broker.announce(WorkerInfo("host:2:y", [], [], 0, started_ms=6))
-    (seen,) = [found for found in rig.broker.workers() if found.name == "host:1:x"]
+    rig.broker.presence.heartbeat(worker)
+    rig.broker.presence.heartbeat(WorkerInfo("host:2:y", [], [], 0, started_ms=6))
+    (seen,) = [found for found in rig.broker.presence.workers() if found.name == "host:1:x"]
     assert (seen.queues, seen.keys, seen.running, seen.started_ms) == (["q"], ["k", "ü"], 3, 5)
     assert (seen.runs, seen.hands) == (runs, worker.hands)
     assert abs(seen.seen_ms - rig.now_us() // 1000) < 5_000
     rig.advance(10_000)
-    rig.broker.announce(worker)
+    rig.broker.presence.heartbeat(worker)
     rig.advance(10_000)
-    assert [found.name for found in rig.broker.workers()] == ["host:1:x"]
-    rig.broker.retire("host:1:x")
-    assert rig.broker.workers() == []
+    assert [found.name for found in rig.broker.presence.workers()] == ["host:1:x"]
+    rig.broker.presence.leave("host:1:x")
+    assert rig.broker.presence.workers() == []
 
 
 @pytest.mark.parametrize("rig", ALL, ids=name, indirect=True)

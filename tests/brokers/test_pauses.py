@@ -23,77 +23,83 @@ def now_ms(rig: Rig) -> int:
 def test_a_pause_is_given_as_it_was_made_with_the_brokers_time(rig: Rig, queue: str | None, key: str | None) -> None:
     until_ms = now_ms(rig) + HOUR
     before_ms = now_ms(rig)
-    rig.broker.pause(Pause(queue, key, "the provider: down", until_ms))
-    (pause,) = rig.broker.pauses()
+    rig.broker.presence.pause(Pause(queue, key, "the provider: down", until_ms))
+    (pause,) = rig.broker.presence.pauses()
     assert (pause.queue, pause.key, pause.reason, pause.until_ms) == (queue, key, "the provider: down", until_ms)
     assert before_ms <= pause.paused_ms <= now_ms(rig)
 
 
 def test_a_queue_a_key_and_both_are_three_pauses(rig: Rig) -> None:
     for queue, key in reversed(NAMES[:3]):
-        rig.broker.pause(Pause(queue, key, "x"))
-    assert [(pause.queue, pause.key) for pause in rig.broker.pauses()] == [
+        rig.broker.presence.pause(Pause(queue, key, "x"))
+    assert [(pause.queue, pause.key) for pause in rig.broker.presence.pauses()] == [
         (None, "order.close"),
         ("mail", None),
         ("mail", "order.close"),
     ]
-    assert rig.broker.resume("mail", None)
-    assert [pause.names for pause in rig.broker.pauses()] == ["key 'order.close'", "key 'order.close' in queue 'mail'"]
+    assert rig.broker.presence.resume("mail", None)
+    assert [pause.names for pause in rig.broker.presence.pauses()] == [
+        "key 'order.close'",
+        "key 'order.close' in queue 'mail'",
+    ]
 
 
 def test_pausing_again_takes_the_new_reason_and_end(rig: Rig) -> None:
-    rig.broker.pause(Pause("mail", None, "old", now_ms(rig) + HOUR))
-    rig.broker.pause(Pause("mail", None, "new"))
-    assert [(pause.reason, pause.until_ms) for pause in rig.broker.pauses()] == [("new", None)]
+    rig.broker.presence.pause(Pause("mail", None, "old", now_ms(rig) + HOUR))
+    rig.broker.presence.pause(Pause("mail", None, "new"))
+    assert [(pause.reason, pause.until_ms) for pause in rig.broker.presence.pauses()] == [("new", None)]
 
 
 def test_resume_tells_whether_it_was_paused(rig: Rig) -> None:
-    assert not rig.broker.resume("mail", None)
-    rig.broker.pause(Pause("mail", None, "x"))
-    assert not rig.broker.resume("mail", "order.close")
-    assert not rig.broker.resume(None, "mail")
-    assert rig.broker.resume("mail", None)
-    assert not rig.broker.resume("mail", None)
-    assert rig.broker.pauses() == []
+    assert not rig.broker.presence.resume("mail", None)
+    rig.broker.presence.pause(Pause("mail", None, "x"))
+    assert not rig.broker.presence.resume("mail", "order.close")
+    assert not rig.broker.presence.resume(None, "mail")
+    assert rig.broker.presence.resume("mail", None)
+    assert not rig.broker.presence.resume("mail", None)
+    assert rig.broker.presence.pauses() == []
 
 
 def test_a_pause_ends_by_itself_at_its_time_and_not_before(rig: Rig) -> None:
-    rig.broker.pause(Pause("mail", None, "x", now_ms(rig) + HOUR))
-    rig.broker.pause(Pause("text", None, "y"))
+    rig.broker.presence.pause(Pause("mail", None, "x", now_ms(rig) + HOUR))
+    rig.broker.presence.pause(Pause("text", None, "y"))
     rig.advance(HOUR - 60_000)
-    assert [pause.queue for pause in rig.broker.pauses()] == ["mail", "text"]
+    assert [pause.queue for pause in rig.broker.presence.pauses()] == ["mail", "text"]
     rig.advance(60_000)
-    assert [pause.queue for pause in rig.broker.pauses()] == ["text"]
-    assert not rig.broker.resume("mail", None)
+    assert [pause.queue for pause in rig.broker.presence.pauses()] == ["text"]
+    assert not rig.broker.presence.resume("mail", None)
 
 
 def test_a_heartbeat_drops_no_pause_in_force_and_is_answered_with_them(rig: Rig) -> None:
-    rig.broker.pause(Pause("mail", None, "x"))
-    rig.broker.pause(Pause("text", None, "y", now_ms(rig) + HOUR))
+    rig.broker.presence.pause(Pause("mail", None, "x"))
+    rig.broker.presence.pause(Pause("text", None, "y", now_ms(rig) + HOUR))
     rig.advance(HOUR // 2)
-    answer = rig.broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+    answer = rig.broker.presence.heartbeat(WorkerInfo("w", ["mail"], ["k"], 0, 0))
     assert [pause.queue for pause in answer] == ["mail", "text"]
-    assert rig.broker.pauses() == answer
-    assert [worker.name for worker in rig.broker.workers()] == ["w"]
+    assert rig.broker.presence.pauses() == answer
+    assert [worker.name for worker in rig.broker.presence.workers()] == ["w"]
 
 
 @pytest.mark.parametrize("rig", ALL, ids=name, indirect=True)
 def test_a_pause_and_a_resume_each_end_the_wait_and_are_heard(rig: Rig) -> None:
-    rig.broker.claim([], lease_ms=LEASE_MS, worker="sleeper")
-    rig.broker.wait(0)  # where a new connection just woke it
-    for change in (lambda: rig.broker.pause(Pause("mail", None, "x")), lambda: rig.broker.resume("mail", None)):
-        heard = rig.broker.pauses_heard
-        waiter = threading.Thread(target=rig.broker.wait, args=(LONG_S,), daemon=True)
+    rig.broker.queue.claim([], lease_ms=LEASE_MS, worker="sleeper")
+    rig.broker.queue.wait(0)  # where a new connection just woke it
+    for change in (
+        lambda: rig.broker.presence.pause(Pause("mail", None, "x")),
+        lambda: rig.broker.presence.resume("mail", None),
+    ):
+        heard = rig.broker.presence.pause_version
+        waiter = threading.Thread(target=rig.broker.queue.wait, args=(LONG_S,), daemon=True)
         waiter.start()
         change()
         waiter.join(LONG_S / 2)
         assert not waiter.is_alive()
-        assert rig.broker.pauses_heard > heard
+        assert rig.broker.presence.pause_version > heard
 
 
 def test_a_claim_without_wants_gives_nothing_and_sleeps_for_no_message(rig: Rig) -> None:
     rig.send("a")
-    claims = rig.broker.claim([], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.queue.claim([], lease_ms=LEASE_MS, worker="w")
     assert (claims.messages, claims.next_due_ms, claims.left) == ([], None, False)
     assert [claimed.id for claimed in rig.claim()] == ["a"]
 

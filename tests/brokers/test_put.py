@@ -12,7 +12,7 @@ from tests.brokers.rig import Rig, ids
 
 def test_a_message_comes_back_as_it_was_sent(rig: Rig) -> None:
     header = Header("q", "k", True, 90_000, 7, 5_000, "tag|1", "trace:2")
-    (placed,) = rig.broker.put([NewMessage("a", header, b'{"n":1}', at_ms=0)])
+    (placed,) = rig.broker.queue.enqueue([NewMessage("a", header, b'{"n":1}', at_ms=0)])
     claimed = rig.claim_one()
     assert (claimed.id, claimed.body, claimed.due_ms) == ("a", b'{"n":1}', placed.due_ms)
     assert claimed.header == replace(header, sent_ms=placed.due_ms, scheduled_ms=placed.due_ms)
@@ -41,7 +41,7 @@ def test_any_text_is_an_id_a_key_a_queue_and_data(rig: Rig, id: str) -> None:
 
 def test_the_caller_s_header_is_not_changed_and_not_shared(rig: Rig) -> None:
     header = Header("q", "k")
-    rig.broker.put([NewMessage("a", header, b"1", at_ms=0)])
+    rig.broker.queue.enqueue([NewMessage("a", header, b"1", at_ms=0)])
     header.tag = "changed later"
     assert rig.get("a").header.tag is None
     assert header.sent_ms == 0
@@ -59,7 +59,7 @@ def test_answers_come_in_the_order_of_a_mixed_batch(rig: Rig) -> None:
     rig.send("runs", key="other")
     rig.claim_one(key="other")
     batch = [("new", "k"), ("old", "k"), ("runs", "other"), ("new2", "other"), ("old", "other")]
-    placed = rig.broker.put([NewMessage(id, Header("q", key), b"1") for id, key in batch])
+    placed = rig.broker.queue.enqueue([NewMessage(id, Header("q", key), b"1") for id, key in batch])
     assert [answer.id for answer in placed] == ["new", "old", "runs", "new2", "old"]
     assert [answer.created for answer in placed] == [True, False, False, True, False]
     assert [answer.running for answer in placed] == [False, False, True, False, False]
@@ -69,13 +69,13 @@ def test_options_of_one_message_are_not_those_of_its_neighbours(rig: Rig) -> Non
     shared = Header("q", "k")
     own = Header("q", "k", True, 90_000, 7, 5_000, "tag", "trace")
     headers = {"before": shared, "own": own, "after": shared}
-    rig.broker.put([NewMessage(id, header, b"1") for id, header in headers.items()])
+    rig.broker.queue.enqueue([NewMessage(id, header, b"1") for id, header in headers.items()])
     assert {id: replace(rig.get(id).header, sent_ms=0, scheduled_ms=0) for id in headers} == headers
 
 
 def test_the_first_of_an_id_counts_whatever_its_options(rig: Rig) -> None:
     once = Header("q", "k", at_most_once=True)
-    placed = rig.broker.put(
+    placed = rig.broker.queue.enqueue(
         [NewMessage("x", once, b"1"), NewMessage("a", Header("q", "k"), b"1"), NewMessage("a", once, b"2")]
     )
     assert [answer.created for answer in placed] == [True, True, False]
@@ -85,7 +85,7 @@ def test_the_first_of_an_id_counts_whatever_its_options(rig: Rig) -> None:
 def test_each_answer_has_its_own_due_time(rig: Rig) -> None:
     rig.send("old", delay_ms=60_000)
     delays = {"a": 1_000, "old": 5_000, "b": 0, "c": 1_000}
-    placed = rig.broker.put([NewMessage(id, Header("q", "k"), b"1", delay) for id, delay in delays.items()])
+    placed = rig.broker.queue.enqueue([NewMessage(id, Header("q", "k"), b"1", delay) for id, delay in delays.items()])
     due = {answer.id: answer.due_ms for answer in placed}
     assert due == {id: rig.get(id).due_ms for id in delays}
     assert due["b"] < due["a"] <= due["c"] < due["old"]
@@ -104,8 +104,8 @@ def test_an_instant_in_the_past_means_now(rig: Rig) -> None:
 
 
 def test_an_instant_is_kept_to_the_millisecond(rig: Rig) -> None:
-    at_ms = rig.broker.counts().now_ms + 86_400_123
-    (placed,) = rig.broker.put([NewMessage("a", Header("q", "k"), b"1", at_ms=at_ms)])
+    at_ms = rig.broker.queue.counts().now_ms + 86_400_123
+    (placed,) = rig.broker.queue.enqueue([NewMessage("a", Header("q", "k"), b"1", at_ms=at_ms)])
     assert placed.due_ms == at_ms == rig.get("a").due_ms == rig.get("a").header.scheduled_ms
 
 
@@ -126,20 +126,20 @@ def test_an_id_is_free_again_when_its_message_is_finished(rig: Rig) -> None:
 def test_the_async_twins_answer_alike(rig: Rig) -> None:
     async def use() -> None:
         put = NewMessage("a", Header("q", "k"), b"1", delay_ms=60_000)
-        assert [answer.created for answer in await rig.broker.aput([put])] == [True]
-        assert [answer.created for answer in await rig.broker.aput([put])] == [False]
-        info = await rig.broker.aget("a")
+        assert [answer.created for answer in await rig.broker.queue.aenqueue([put])] == [True]
+        assert [answer.created for answer in await rig.broker.queue.aenqueue([put])] == [False]
+        info = await rig.broker.queue.aget("a")
         assert info is not None
         assert info.state is State.PENDING
-        assert await rig.broker.areschedule(["a", "b"], delay_ms=1) == [True, False]
-        assert await rig.broker.acancel(["a", "b"]) == [True, False]
-        assert await rig.broker.aget("a") is None
+        assert await rig.broker.queue.areschedule(["a", "b"], delay_ms=1) == [True, False]
+        assert await rig.broker.queue.acancel(["a", "b"]) == [True, False]
+        assert await rig.broker.queue.aget("a") is None
 
     asyncio.run(use())
 
 
 def test_a_put_that_was_begun_is_answered_when_it_is_waited_for(rig: Rig) -> None:
-    wait = rig.broker.begin_put([NewMessage("a", Header("q", "k"), b"1", at_ms=0)])
+    wait = rig.broker.queue.begin_enqueue([NewMessage("a", Header("q", "k"), b"1", at_ms=0)])
     rig.send("b")
     (placed,) = wait()
     assert (placed.id, placed.created) == ("a", True)

@@ -123,10 +123,10 @@ def test_interrupted_runs_for_a_second_more_and_counts_no_crash(rig: Rig) -> Non
     assert rig.settle(rig.claim_one(), SettleAction.INTERRUPT)
     assert rig.get("a").state is State.RUNNING
     rig.advance(500)
-    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
     assert rig.claim() == []
     rig.advance(500)
-    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
     claimed = rig.claim_one()
     assert (claimed.failures, claimed.crashes) == (0, 0)
 
@@ -198,7 +198,7 @@ def test_a_mixed_batch_answers_in_order(rig: Rig) -> None:
     e = rig.claim_one(key="other")
     lost = settlement(b, SettleAction.FINISH)
     lost.token += 1
-    answers = rig.broker.settle(
+    answers = rig.broker.queue.apply(
         [
             settlement(d, SettleAction.BURY, error="x"),
             settlement(a, SettleAction.FINISH),
@@ -215,5 +215,5 @@ def test_a_mixed_batch_answers_in_order(rig: Rig) -> None:
 def test_a_full_batch_is_settled(rig: Rig) -> None:
     rig.send(*(f"{n}" for n in range(BATCH)))
     claimed = rig.claim_all()
-    assert all(rig.broker.settle([settlement(message, SettleAction.FINISH) for message in claimed]))
+    assert all(rig.broker.queue.apply([settlement(message, SettleAction.FINISH) for message in claimed]))
     rig.assert_counted("finished", BATCH)

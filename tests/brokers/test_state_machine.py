@@ -6,7 +6,7 @@ here is a multiple of it, and an example ends long before real time adds up to h
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import (
@@ -22,7 +22,6 @@ from hypothesis.stateful import (
 
 from django_delayq.brokers.base import (
     Alarm,
-    Broker,
     Claimed,
     ClaimRequest,
     Claims,
@@ -35,7 +34,7 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.brokers.figures import TOTALS
 from django_delayq.conf import Options
-from tests.brokers.rig import Rig, memory_rig, redis_rig, settlement
+from tests.brokers.rig import Carrier, Rig, memory_rig, redis_rig, settlement
 from tests.scale import scaled
 from tests.servers import Server
 
@@ -78,10 +77,10 @@ class MemoryAndRedis(RuleBasedStateMachine):
         self.rigs = (memory_rig(OPTIONS), redis)
 
     def both(
-        self, use: Callable[[Broker], Any], seen: Callable[[Any, int], object] = lambda answer, now_ms: answer
+        self, use: Callable[[Carrier], Any], seen: Callable[[Any, int], object] = lambda answer, now_ms: answer
     ) -> Any:
         """Let both take a step, and hold the answers against each other."""
-        memory, redis = (use(rig.broker) for rig in self.rigs)
+        memory, redis = (use(cast(Carrier, rig.broker)) for rig in self.rigs)
         assert seen(redis, self.now_ms(1)) == seen(memory, self.now_ms(0))
         self.advance(0)  # what is due now is ready at the next step, also where due times are rounded up
         return memory, redis
@@ -102,15 +101,15 @@ class MemoryAndRedis(RuleBasedStateMachine):
     @rule(id=ids, name=sets, delay_ms=steps, mode=st.sampled_from(ON_CONFLICT), once=st.booleans())
     def put(self, id: str, name: tuple[str, str], delay_ms: int, mode: OnConflict, once: bool) -> None:
         put = NewMessage(id, Header(*name, once, expires_ms=7, tag=mode), f'"{delay_ms}"'.encode(), delay_ms)
-        self.both(lambda broker: broker.put([put], mode), _placed)
+        self.both(lambda broker: broker.queue.enqueue([put], mode), _placed)
 
     @rule(alarm=alarms)
     def put_alarm(self, alarm: Alarm) -> None:
-        self.both(lambda broker: broker.put_alarms([alarm]))
+        self.both(lambda broker: broker.timer.schedule([alarm]))
 
     @rule(target=leases, wants=wants)
     def claim(self, wants: list[ClaimRequest]) -> Any:
-        claims = self.both(lambda broker: broker.claim(wants, lease_ms=LEASE_MS, worker="w"), _claims)
+        claims = self.both(lambda broker: broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w"), _claims)
         return multiple(*zip(*(given.messages for given in claims), strict=True))
 
     @rule(target=leases)
@@ -127,7 +126,7 @@ class MemoryAndRedis(RuleBasedStateMachine):
 
     @rule(target=leases, wants=wants)
     def claim_suspect(self, wants: list[ClaimRequest]) -> Any:
-        claims = self.both(lambda broker: broker.claim_suspect(wants, lease_ms=LEASE_MS, worker="w"), _claims)
+        claims = self.both(lambda broker: broker.queue.claim_suspect(wants, lease_ms=LEASE_MS, worker="w"), _claims)
         return multiple(*zip(*(given.messages for given in claims), strict=True))
 
     @rule(target=leases)
@@ -137,20 +136,20 @@ class MemoryAndRedis(RuleBasedStateMachine):
     @rule(target=rung, name=sets)
     def claim_alarms(self, name: tuple[str, str]) -> Any:
         """Alarms are taken from a set only when no message comes with them: those leases would be lost to the rules."""
-        if any(rig.broker.peek(name[0], 9) for rig in self.rigs):
+        if any(rig.broker.queue.peek(name[0], 9) for rig in self.rigs):
             return multiple()
         claims, _ = self.both(
-            lambda broker: broker.claim([ClaimRequest(*name, 1)], lease_ms=LEASE_MS, worker="w"), _claims
+            lambda broker: broker.queue.claim([ClaimRequest(*name, 1)], lease_ms=LEASE_MS, worker="w"), _claims
         )
         return multiple(*claims.alarms)
 
     @rule(alarm=consumes(rung))
     def drop_alarm(self, alarm: Alarm) -> None:
-        self.both(lambda broker: broker.drop_alarms([alarm]))
+        self.both(lambda broker: broker.timer.drop([alarm]))
 
     @rule(alarm=consumes(rung), delay_ms=steps)
     def put_alarm_back(self, alarm: Alarm, delay_ms: int) -> None:
-        self.both(lambda broker: broker.drop_alarms([alarm], [replace(alarm, wait_ms=delay_ms)]))
+        self.both(lambda broker: broker.timer.drop([alarm], [replace(alarm, wait_ms=delay_ms)]))
 
     @rule(target=spent, lease=consumes(leases), verb=verbs, delay_ms=steps)
     def settle(self, lease: Lease, verb: SettleAction, delay_ms: int) -> Lease:
@@ -168,12 +167,12 @@ class MemoryAndRedis(RuleBasedStateMachine):
 
     def _settle(self, lease: Lease, verb: SettleAction, delay_ms: int) -> None:
         each = iter(lease)
-        self.both(lambda broker: broker.settle([_settlement(next(each), verb, delay_ms)]))
+        self.both(lambda broker: broker.queue.apply([_settlement(next(each), verb, delay_ms)]))
 
     @rule(lease=leases)
     def renew(self, lease: Lease) -> None:
         names = iter([(claimed.id, claimed.token) for claimed in lease])
-        self.both(lambda broker: broker.renew([next(names)], LEASE_MS))
+        self.both(lambda broker: broker.queue.renew([next(names)], LEASE_MS))
 
     @rule(ms=steps.filter(bool))
     def let_time_pass(self, ms: int) -> None:
@@ -181,15 +180,15 @@ class MemoryAndRedis(RuleBasedStateMachine):
 
     @rule()
     def upkeep(self) -> None:
-        self.both(lambda broker: broker.upkeep(lease_ms=LEASE_MS), _upkept)
+        self.both(lambda broker: broker.queue.maintain(lease_ms=LEASE_MS), _upkept)
 
     @rule(lock_ms=steps.filter(bool))
     def begin_rebuild(self, lock_ms: int) -> None:
-        self.both(lambda broker: broker.begin_rebuild(lock_ms))
+        self.both(lambda broker: broker.timer.begin_rebuild(lock_ms))
 
     @rule()
     def end_rebuild(self) -> None:
-        self.both(lambda broker: broker.end_rebuild())
+        self.both(lambda broker: broker.timer.end_rebuild())
 
     @rule()
     def crash_all(self) -> None:
@@ -201,32 +200,34 @@ class MemoryAndRedis(RuleBasedStateMachine):
 
     @rule(some=st.lists(ids, max_size=3))
     def cancel(self, some: list[str]) -> None:
-        self.both(lambda broker: broker.cancel(some))
+        self.both(lambda broker: broker.queue.cancel(some))
 
     @rule(id=ids, delay_ms=steps)
     def reschedule(self, id: str, delay_ms: int) -> None:
-        self.both(lambda broker: broker.reschedule([id], delay_ms=delay_ms))
+        self.both(lambda broker: broker.queue.reschedule([id], delay_ms=delay_ms))
 
     @rule(id=ids)
     def rescue(self, id: str) -> None:
-        self.both(lambda broker: broker.rescue([id]))
+        self.both(lambda broker: broker.queue.rescue([id]))
 
     @rule(some=st.lists(ids, max_size=2))
     def purge(self, some: list[str]) -> None:
-        self.both(lambda broker: broker.purge(some))
+        self.both(lambda broker: broker.queue.purge(some))
 
     @rule(some=st.lists(ids, max_size=2))
     def purge_errors(self, some: list[str]) -> None:
-        self.both(lambda broker: broker.purge_errors(some))
+        self.both(lambda broker: broker.queue.purge_failed(some))
 
     @invariant()
     def all_that_can_be_seen_is_the_same(self) -> None:
-        memory, redis = (_everything(rig.broker, self.now_ms(which)) for which, rig in enumerate(self.rigs))
+        memory, redis = (
+            _everything(cast(Carrier, rig.broker), self.now_ms(which)) for which, rig in enumerate(self.rigs)
+        )
         assert redis == memory
 
     @invariant()
     def the_audit_adds_up(self) -> None:
-        memory, redis = (rig.broker.audit() for rig in self.rigs)
+        memory, redis = (rig.broker.queue.audit() for rig in self.rigs)
         assert memory.differences == redis.differences == []
         assert memory.places == redis.places
 
@@ -269,28 +270,28 @@ def _info(info: Info | None, now_ms: int) -> dict[str, Any] | None:
     return asdict(info) | times | {"header": _header(info.header, now_ms)}
 
 
-def _everything(broker: Broker, now_ms: int) -> dict[str, object]:
-    counts = broker.counts()
+def _everything(broker: Carrier, now_ms: int) -> dict[str, object]:
+    counts = broker.queue.counts()
     waiting = [
         (found.queue, found.key, found.pending, found.ready, _distance(found.next_due_ms, now_ms))
         for found in counts.waiting
         if found.pending or found.ready
     ]
     # Those buried by one upkeep have one time, so their order is nobody's promise.
-    errors = sorted((_info(info, now_ms) for info in broker.errors(100)), key=str)
+    errors = sorted((_info(info, now_ms) for info in broker.queue.failed(100)), key=str)
     return {
         "waiting": sorted(waiting),
         "others": (counts.running, counts.suspects, counts.error),
         "totals": {name: counts.totals.get(name, 0) for name in TOTALS},
-        "messages": [_info(broker.get(id), now_ms) for id in IDS],
+        "messages": [_info(broker.queue.get(id), now_ms) for id in IDS],
         "alarms": [_alarms(broker, name, now_ms) for name in SETS],
-        "peek": [_info(info, now_ms) for queue in ("q", "p") for info in broker.peek(queue, 9)],
+        "peek": [_info(info, now_ms) for queue in ("q", "p") for info in broker.queue.peek(queue, 9)],
         "errors": errors,
     }
 
 
-def _alarms(broker: Broker, name: tuple[str, str], now_ms: int) -> object:
-    found = broker.find_alarms(*name, PKS)
+def _alarms(broker: Carrier, name: tuple[str, str], now_ms: int) -> object:
+    found = broker.timer.find_alarms(*name, PKS)
     return [(alarm.pk, _distance(alarm.due_ms, now_ms), _distance(alarm.lease_end_ms, now_ms)) for alarm in found]
 
 

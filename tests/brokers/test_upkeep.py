@@ -14,7 +14,7 @@ def test_a_lease_is_not_reclaimed_before_its_end(rig: Rig) -> None:
     rig.send("a")
     rig.claim_one()
     rig.advance(LEASE_MS - 5_000)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 0
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).reclaimed == 0
     assert rig.get("a").state is State.RUNNING
 
 
@@ -24,7 +24,7 @@ def test_a_lapsed_lease_is_ready_again_in_its_old_place(rig: Rig) -> None:
     rig.advance(LEASE_MS)
     aged = rig.get("a").due_ms
     assert aged <= due_ms
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).reclaimed == 1
     info = rig.get("a")
     assert (info.state, info.due_ms, info.crashes, info.failures) == (State.READY, aged, 1, 0)
     assert (info.holder, info.lease_end_ms) == ("", None)
@@ -32,11 +32,11 @@ def test_a_lapsed_lease_is_ready_again_in_its_old_place(rig: Rig) -> None:
 
 
 def test_upkeep_is_safe_at_any_time(rig: Rig) -> None:
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).next_lease_end_ms is None
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).next_lease_end_ms is None
     rig.send("waits", delay_ms=HOUR)
     rig.bury("buried")
     before = [rig.get("waits"), rig.get("buried")]
-    upkept = rig.broker.upkeep(lease_ms=LEASE_MS)
+    upkept = rig.broker.queue.maintain(lease_ms=LEASE_MS)
     assert (upkept.reclaimed, len(upkept.buried), upkept.dropped, upkept.suspects_due) == (0, 0, 0, 0)
     assert [rig.get("waits"), rig.get("buried")] == before
 
@@ -47,7 +47,7 @@ def test_upkeep_is_safe_at_any_time(rig: Rig) -> None:
 def test_the_next_lease_end_is_told(rig: Rig) -> None:
     rig.send("a")
     rig.claim_one()
-    upkept = rig.broker.upkeep(lease_ms=LEASE_MS)
+    upkept = rig.broker.queue.maintain(lease_ms=LEASE_MS)
     assert upkept.next_lease_end_ms == rig.get("a").lease_end_ms
 
 
@@ -58,10 +58,10 @@ def test_two_crashes_make_a_suspect_that_only_claim_suspect_gives(rig: Rig) -> N
     assert rig.claim_suspect() == []
     rig.claim_one()
     rig.advance(LEASE_MS)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).suspects_due == 1
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).suspects_due == 1
     info = rig.get("a")
     assert (info.state, info.suspect, info.crashes) == (State.READY, True, 2)
-    assert rig.broker.counts().suspects == 1
+    assert rig.broker.queue.counts().suspects == 1
     assert rig.claim() == []
     (claimed,) = rig.claim_suspect()
     assert (claimed.id, claimed.crashes) == ("a", 2)
@@ -144,7 +144,7 @@ def test_at_most_once_is_buried_at_its_first_lapse(rig: Rig) -> None:
     rig.send("a", at_most_once=True)
     rig.claim_one()
     rig.advance(LEASE_MS)
-    (told,) = rig.broker.upkeep(lease_ms=LEASE_MS).buried
+    (told,) = rig.broker.queue.maintain(lease_ms=LEASE_MS).buried
     info = rig.get("a")
     assert told == BuriedInfo("a", "q", "k", 0, info.error)
     assert info.state is State.ERROR
@@ -170,10 +170,10 @@ def test_more_leases_than_one_upkeep_takes(rig: Rig) -> None:
         while rig.claim(BATCH, key=f"k{part}"):
             pass
     rig.advance(LEASE_MS)
-    reclaimed = [rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed for _ in range(3)]
+    reclaimed = [rig.broker.queue.maintain(lease_ms=LEASE_MS).reclaimed for _ in range(3)]
     assert sum(reclaimed) == 3 * BATCH
     assert reclaimed[0] <= BATCH * rig.parts
-    assert rig.broker.counts().running == 0
+    assert rig.broker.queue.counts().running == 0
 
 
 @pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True)  # a store has its own retention
@@ -181,10 +181,10 @@ def test_errors_are_kept_for_their_retention(rig: Rig) -> None:
     rig.bury("old")
     rig.advance(OPTIONS.error_retention // 2)
     rig.bury("young")
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).dropped == 0
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).dropped == 0
     rig.advance(OPTIONS.error_retention // 2)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).dropped == 1
-    assert ids(rig.broker.errors(10)) == ["young"]
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).dropped == 1
+    assert ids(rig.broker.queue.failed(10)) == ["young"]
     assert rig.look("old") is None
     rig.assert_counted("dropped", 1)
 
@@ -194,6 +194,6 @@ def test_no_more_errors_are_kept_than_the_maximum(rig: Rig) -> None:
     for n in range(OPTIONS.error_max + 2):
         rig.bury(f"{n}")
         rig.advance(10)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).dropped == 2
-    assert ids(rig.broker.errors(10)) == ["6", "5", "4", "3", "2"]
-    assert rig.broker.counts().error == OPTIONS.error_max
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).dropped == 2
+    assert ids(rig.broker.queue.failed(10)) == ["6", "5", "4", "3", "2"]
+    assert rig.broker.queue.counts().error == OPTIONS.error_max

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from django_delayq.brokers.base import Alarm, ClaimRequest, carries_messages
+from django_delayq.brokers.base import Alarm, ClaimRequest
 from tests.brokers.conftest import ALL, name
 from tests.brokers.rig import LEASE_MS, Rig, ids, memory_rig
 
@@ -23,9 +23,9 @@ def _waiter(rig: Rig, *keys: str) -> Iterator[Callable[[], None]]:
     woke = threading.Event()
 
     def sleep() -> None:
-        rig.broker.claim(wants, lease_ms=LEASE_MS, worker="sleeper")
+        rig.broker.queue.claim(wants, lease_ms=LEASE_MS, worker="sleeper")
         asleep.set()
-        rig.broker.wait(LONG_S)
+        rig.broker.queue.wait(LONG_S)
         woke.set()
 
     def awake() -> None:
@@ -38,7 +38,7 @@ def _waiter(rig: Rig, *keys: str) -> Iterator[Callable[[], None]]:
     try:
         yield awake
     finally:
-        rig.broker.wake()
+        rig.broker.queue.wake()
         thread.join(LONG_S / 2)
 
 
@@ -60,7 +60,7 @@ def test_a_message_nearer_than_the_one_slept_for_ends_the_wait(rig: Rig) -> None
 def test_a_message_moved_nearer_ends_the_wait(rig: Rig) -> None:
     rig.send("a", delay_ms=HOUR)
     with _waiter(rig, "k") as awake:
-        rig.broker.reschedule(["a"], at_ms=0)
+        rig.broker.queue.reschedule(["a"], at_ms=0)
         awake()
 
 
@@ -75,28 +75,28 @@ def test_a_conflict_that_moves_it_nearer_ends_the_wait(rig: Rig, mode: str) -> N
 def test_a_rescue_ends_the_wait(rig: Rig) -> None:
     rig.bury("a")
     with _waiter(rig, "k") as awake:
-        rig.broker.rescue(["a"])
+        rig.broker.queue.rescue(["a"])
         awake()
 
 
 @pytest.mark.parametrize("rig", ALL, ids=name, indirect=True)
 def test_an_alarm_ends_the_wait(rig: Rig) -> None:
     with _waiter(rig, "k") as awake:
-        rig.broker.put_alarms([Alarm("q", "k", "1")])
+        rig.timer.schedule([Alarm("q", "k", "1")])
         awake()
 
 
 @pytest.mark.parametrize("rig", ALL, ids=name, indirect=True)
 def test_wake_ends_the_running_wait(rig: Rig) -> None:
     with _waiter(rig, "k") as awake:
-        rig.broker.wake()
+        rig.broker.queue.wake()
         awake()
 
 
 @pytest.mark.parametrize("rig", ALL, ids=name, indirect=True)
 def test_wake_ends_the_next_wait(rig: Rig) -> None:
-    rig.broker.wake()
-    thread = threading.Thread(target=rig.broker.wait, args=(LONG_S,), daemon=True)
+    rig.broker.queue.wake()
+    thread = threading.Thread(target=rig.broker.queue.wait, args=(LONG_S,), daemon=True)
     thread.start()
     thread.join(LONG_S / 2)
     assert not thread.is_alive()
@@ -107,27 +107,27 @@ def test_close_ends_the_wait_and_the_broker_can_be_used_again(rig: Rig) -> None:
     with _waiter(rig, "k") as awake:
         rig.broker.close()
         awake()
-    if carries_messages(rig.broker):
+    if rig.carries_messages:
         rig.send("a")
         assert ids(rig.claim()) == ["a"]
     else:
-        rig.broker.put_alarms([Alarm("q", "k", "1")])
+        rig.timer.schedule([Alarm("q", "k", "1")])
         rig.advance(1)
-        claims = rig.broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+        claims = rig.broker.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
         assert [alarm.pk for alarm in claims.alarms] == ["1"]
 
 
 def test_what_was_left_for_want_of_a_hand_does_not_end_the_wait() -> None:
     rig = memory_rig()  # Redis calls other workers then, once a second, and hears that too
     rig.send("once", at_most_once=True)
-    rig.broker.claim([ClaimRequest("q", "k", 9, at_once=0)], lease_ms=LEASE_MS, worker="w")
+    rig.broker.queue.claim([ClaimRequest("q", "k", 9, at_once=0)], lease_ms=LEASE_MS, worker="w")
     started = time.monotonic()
-    rig.broker.wait(0.01)
+    rig.broker.queue.wait(0.01)
     assert time.monotonic() - started >= 0.01
 
 
 @pytest.mark.parametrize("rig", ALL, ids=name, indirect=True)
 def test_a_wait_ends_by_itself(rig: Rig) -> None:
     rig.claim()
-    rig.broker.wait(0.001)
-    rig.broker.wait(0)
+    rig.broker.queue.wait(0.001)
+    rig.broker.queue.wait(0)

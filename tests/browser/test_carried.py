@@ -22,7 +22,7 @@ def test_axe_finds_nothing_without_a_store(page: Page, site: Site) -> None:
     end(site.broker, "buried", SettleAction.BURY, error="ValueError: no", detail="Traceback: here", failed=True)
     end(site.broker, "retried", SettleAction.RETRY, delay_ms=60_000, error="OSError: no")
     send(site.broker, "parked", key="other")
-    site.broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+    site.broker.presence.heartbeat(WorkerInfo("w", ["mail"], ["k"], 0, 0))
     found = {}
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")

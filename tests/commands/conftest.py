@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend
 from django_delayq.brokers.redis.client import embedded
 from tests import servers
 from tests.commands import support
@@ -18,7 +18,7 @@ MEMORY = "memory"
 
 
 @pytest.fixture(params=[MEMORY, *(servers.redis_binaries() or [""])], ids=lambda binary: binary or "no redis-server")
-def broker(request: pytest.FixtureRequest, settings: Settings, session_servers: Servers) -> Broker:
+def broker(request: pytest.FixtureRequest, settings: Settings, session_servers: Servers) -> Backend:
     """The broker of the default alias: a new memory broker, then each redis-server that is installed, emptied."""
     if request.param == MEMORY:
         settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
@@ -28,7 +28,7 @@ def broker(request: pytest.FixtureRequest, settings: Settings, session_servers: 
         settings.DELAYQ = {"default": alias}
     else:
         servers.missing("redis-server")
-    return get_broker()
+    return get_backend()
 
 
 @pytest.fixture
@@ -39,10 +39,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> support.Clock:
 
 
 @pytest.fixture
-def clocked_broker(settings: Settings, clock: support.Clock) -> Broker:
+def clocked_broker(settings: Settings, clock: support.Clock) -> Backend:
     """A memory broker whose clock the test moves."""
     settings.DELAYQ = {"default": {"BROKER": "tests.commands.support.ClockedBroker", "STORE": None}}
-    return get_broker()
+    return get_backend()
 
 
 @pytest.fixture

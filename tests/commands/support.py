@@ -10,7 +10,7 @@ from django.core.management import call_command
 
 from django_delayq.brokers.base import (
     BATCH,
-    Broker,
+    Backend,
     Claimed,
     ClaimRequest,
     Header,
@@ -57,12 +57,12 @@ def delayq_json(*args: str) -> Any:
     return json.loads(delayq(*args, "--json"))
 
 
-def send(broker: Broker, *ids: str, delay_ms: int = 0, body: bytes | None = None, **header: Any) -> None:
+def send(broker: Backend, *ids: str, delay_ms: int = 0, body: bytes | None = None, **header: Any) -> None:
     """Messages that carry their id, or `body`, as data. Without a delay they are ready on return."""
     made = Header(**{"queue": "default", "key": "order.close"} | header)
     puts = [NewMessage(id, made, json.dumps(id).encode() if body is None else body, delay_ms) for id in ids]
-    due_ms = max(placed.due_ms for batch in batched(puts) for placed in broker.put(batch))
-    while not delay_ms and broker.counts().now_ms < due_ms:
+    due_ms = max(placed.due_ms for batch in batched(puts) for placed in broker.queue.enqueue(batch))
+    while not delay_ms and broker.queue.counts().now_ms < due_ms:
         pass  # due times are rounded up, so this takes up to 1 ms
 
 
@@ -71,19 +71,19 @@ def batched(puts: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
     return (puts[start : start + BATCH] for start in range(0, len(puts), BATCH))
 
 
-def claim(broker: Broker, count: int = 1, *, queue: str = "default", key: str = "order.close") -> Sequence[Claimed]:
+def claim(broker: Backend, count: int = 1, *, queue: str = "default", key: str = "order.close") -> Sequence[Claimed]:
     """Lease what is due, as the worker `host:1`."""
-    return broker.claim([ClaimRequest(queue, key, count)], lease_ms=LEASE_MS, worker="host:1").messages
+    return broker.queue.claim([ClaimRequest(queue, key, count)], lease_ms=LEASE_MS, worker="host:1").messages
 
 
-def bury(broker: Broker, *ids: str, key: str = "order.close", error: str = "ValueError: no", detail: str = "") -> None:
+def bury(broker: Backend, *ids: str, key: str = "order.close", error: str = "ValueError: no", detail: str = "") -> None:
     """Messages that were sent, claimed and buried."""
     for id in ids:
         send(broker, id, key=key)
         (claimed,) = claim(broker, key=key)
-        assert broker.settle([settlement(claimed, SettleAction.BURY, error=error, detail=detail)]) == [True]
+        assert broker.queue.apply([settlement(claimed, SettleAction.BURY, error=error, detail=detail)]) == [True]
 
 
-def serve(broker: Broker, *keys: str, queue: str = "default") -> None:
+def serve(broker: Backend, *keys: str, queue: str = "default") -> None:
     """Announce a live worker for these keys."""
-    broker.announce(WorkerInfo("host:1", [queue], list(keys), running=0, started_ms=clock.now_ms))
+    broker.presence.heartbeat(WorkerInfo("host:1", [queue], list(keys), running=0, started_ms=clock.now_ms))

@@ -7,17 +7,17 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from django_delayq.brokers.base import Broker
+from django_delayq.brokers.base import Backend
 from django_delayq.brokers.memory import MemoryBroker
 from tests.commands.support import bury, claim, delayq, delayq_json, send
 
 
-def test_what_adds_up_is_ok_and_summed_in_one_line(broker: Broker) -> None:
+def test_what_adds_up_is_ok_and_summed_in_one_line(broker: Backend) -> None:
     bury(broker, "e")
     send(broker, "r")
     claim(broker)
     send(broker, "p", "c", delay_ms=60_000)
-    broker.cancel(["c"])
+    broker.queue.cancel(["c"])
     assert delayq("audit").splitlines() == [
         "sent 4: pending 1, ready 0, running 1, error 1, finished 0, cancelled 1, purged 0, dropped 0",
         "audit: ok",

@@ -5,25 +5,25 @@ from collections.abc import Callable
 import pytest
 from django.core.management.base import CommandError
 
-from django_delayq.brokers.base import BATCH, Broker
+from django_delayq.brokers.base import BATCH, Backend
 from django_delayq.core.message import State
 from tests.commands.support import bury, claim, delayq, send
 
 Answer = Callable[[str], None]
 
 
-def state_of(broker: Broker, id: str) -> State | None:
-    info = broker.get(id)
+def state_of(broker: Backend, id: str) -> State | None:
+    info = broker.queue.get(id)
     return None if info is None else info.state
 
 
-def test_cancel_stops_waiting_messages(broker: Broker) -> None:
+def test_cancel_stops_waiting_messages(broker: Backend) -> None:
     send(broker, "a", "b")
     assert delayq("cancel", "a", "b", "a") == "cancelled 2 of 2\n"
     assert claim(broker, 2) == []
 
 
-def test_cancel_names_what_it_could_not_stop_and_where_that_is(broker: Broker) -> None:
+def test_cancel_names_what_it_could_not_stop_and_where_that_is(broker: Backend) -> None:
     send(broker, "held", "waiting")
     claim(broker)
     bury(broker, "dead", key="order.remind")
@@ -35,19 +35,19 @@ def test_cancel_names_what_it_could_not_stop_and_where_that_is(broker: Broker) -
     assert state_of(broker, "waiting") is None
 
 
-def test_more_ids_than_one_call_takes_are_all_moved(broker: Broker) -> None:
+def test_more_ids_than_one_call_takes_are_all_moved(broker: Backend) -> None:
     ids = [f"m{number}" for number in range(BATCH + 1)]
     send(broker, *ids)
     assert delayq("cancel", *ids) == f"cancelled {BATCH + 1} of {BATCH + 1}\n"
 
 
-def test_rescue_makes_the_named_messages_ready(broker: Broker) -> None:
+def test_rescue_makes_the_named_messages_ready(broker: Backend) -> None:
     bury(broker, "a", "b")
     assert delayq("rescue", "a") == "rescued 1 of 1\n"
     assert (state_of(broker, "a"), state_of(broker, "b")) == (State.READY, State.ERROR)
 
 
-def test_rescue_refuses_an_id_that_waits_again(broker: Broker) -> None:
+def test_rescue_refuses_an_id_that_waits_again(broker: Backend) -> None:
     bury(broker, "a")
     send(broker, "a", delay_ms=60_000)
     with pytest.raises(CommandError, match=r"Not rescued: 'a' \(it is pending\)"):
@@ -55,7 +55,7 @@ def test_rescue_refuses_an_id_that_waits_again(broker: Broker) -> None:
 
 
 def test_rescue_all_asks_with_the_count_and_leaves_what_waits_again(
-    broker: Broker, answer: Answer, capsys: pytest.CaptureFixture[str]
+    broker: Backend, answer: Answer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bury(broker, "a", "b", "c")
     send(broker, "c", delay_ms=60_000)
@@ -65,20 +65,20 @@ def test_rescue_all_asks_with_the_count_and_leaves_what_waits_again(
     assert [state_of(broker, id) for id in "abc"] == [State.READY, State.READY, State.PENDING]
 
 
-def test_rescue_by_key_leaves_other_keys_buried(broker: Broker) -> None:
+def test_rescue_by_key_leaves_other_keys_buried(broker: Backend) -> None:
     bury(broker, "a")
     bury(broker, "b", key="order.remind")
     assert delayq("rescue", "--key", "order.remind", "--no-input") == "rescued 1 of 1\n"
     assert (state_of(broker, "a"), state_of(broker, "b")) == (State.ERROR, State.READY)
 
 
-def test_rescue_all_of_nothing_asks_nothing(broker: Broker, answer: Answer) -> None:
+def test_rescue_all_of_nothing_asks_nothing(broker: Backend, answer: Answer) -> None:
     answer("")
     assert delayq("rescue", "--all") == "rescued 0 of 0\n"
 
 
 @pytest.mark.parametrize(("typed", "said"), [("no\n", "Nothing was done"), ("\n", "Nothing"), ("", "--no-input")])
-def test_without_a_yes_nothing_is_rescued(broker: Broker, answer: Answer, typed: str, said: str) -> None:
+def test_without_a_yes_nothing_is_rescued(broker: Backend, answer: Answer, typed: str, said: str) -> None:
     bury(broker, "a")
     answer(typed)
     with pytest.raises(CommandError, match=said):

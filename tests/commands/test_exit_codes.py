@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from tests.commands.support import send
 from tests.servers import Server
 
@@ -48,12 +48,12 @@ def assert_one_line(done: Done, *parts: str) -> None:
 
 
 def test_what_was_done_exits_0(process_env: dict[str, str]) -> None:
-    send(get_broker(), "a")
+    send(get_backend(), "a")
     assert (delayq(process_env, "audit").returncode, delayq(process_env, "cancel", "a").returncode) == (0, 0)
 
 
 def test_an_audit_that_does_not_add_up_exits_1(process_env: dict[str, str], redis_server: Server) -> None:
-    send(get_broker(), "a")
+    send(get_backend(), "a")
     with redis_server.client() as client:
         client.hincrby("{delayq:0}:count", "sent", 1)
     done = delayq(process_env, "audit")

@@ -4,20 +4,20 @@ import pytest
 from django.core.management.base import CommandError
 
 from django_delayq import Message, delay_execute
-from django_delayq.brokers.base import Broker, SettleAction
+from django_delayq.brokers.base import Backend, SettleAction
 from tests.brokers.rig import settlement
 from tests.commands.support import LEASE_MS, Clock, bury, claim, delayq, delayq_json, send, serve
 
 
-def lapse(broker: Broker, clock: Clock, times: int) -> None:
+def lapse(broker: Backend, clock: Clock, times: int) -> None:
     """Let the lease on the next message run out, so many times."""
     for _ in range(times):
         claim(broker)
         clock.now_ms += LEASE_MS
-        broker.upkeep(lease_ms=LEASE_MS)
+        broker.queue.maintain(lease_ms=LEASE_MS)
 
 
-def test_a_pending_message_says_when_it_is_due_and_that_a_worker_runs_it_then(clocked_broker: Broker) -> None:
+def test_a_pending_message_says_when_it_is_due_and_that_a_worker_runs_it_then(clocked_broker: Backend) -> None:
     serve(clocked_broker, "order.close")
     send(clocked_broker, "a", delay_ms=5_400_000)
     shown = delayq("explain", "a")
@@ -26,7 +26,7 @@ def test_a_pending_message_says_when_it_is_due_and_that_a_worker_runs_it_then(cl
     assert "next: When it is due the first worker with a free hand runs it." in shown
 
 
-def test_a_message_that_nobody_asks_for_is_parked(broker: Broker) -> None:
+def test_a_message_that_nobody_asks_for_is_parked(broker: Backend) -> None:
     serve(broker, "order.remind")
     send(broker, "ready")
     send(broker, "pending", delay_ms=60_000)
@@ -38,7 +38,7 @@ def test_a_message_that_nobody_asks_for_is_parked(broker: Broker) -> None:
     assert (seen["parked"], seen["happens_next"]) == (False, "The first worker with a free hand runs it.")
 
 
-def test_a_running_message_says_who_holds_it_until_when(clocked_broker: Broker) -> None:
+def test_a_running_message_says_who_holds_it_until_when(clocked_broker: Backend) -> None:
     send(clocked_broker, "a")
     claim(clocked_broker)
     shown = delayq("explain", "a")
@@ -46,24 +46,24 @@ def test_a_running_message_says_who_holds_it_until_when(clocked_broker: Broker) 
     assert "If its worker dies, at the end of its lease it is ready again." in shown
 
 
-def test_a_lease_that_ran_out_is_told(clocked_broker: Broker, clock: Clock) -> None:
+def test_a_lease_that_ran_out_is_told(clocked_broker: Backend, clock: Clock) -> None:
     send(clocked_broker, "a")
     claim(clocked_broker)
     clock.now_ms += LEASE_MS
     assert delayq_json("explain", "a")["happens_next"].startswith("Its lease has run out, so at the next upkeep")
 
 
-def test_failures_and_the_last_error_are_told(broker: Broker) -> None:
+def test_failures_and_the_last_error_are_told(broker: Backend) -> None:
     send(broker, "a", max_attempts=3)
     (claimed,) = claim(broker)
-    broker.settle([settlement(claimed, SettleAction.RETRY, delay_ms=60_000, error="KeyError: 'x'")])
+    broker.queue.apply([settlement(claimed, SettleAction.RETRY, delay_ms=60_000, error="KeyError: 'x'")])
     shown = delayq("explain", "a")
     assert "failures: 1 of at most 3 attempts" in shown
     assert "last error: KeyError: 'x'" in shown
 
 
 @pytest.mark.usefixtures("registry")
-def test_the_most_attempts_are_the_handlers_where_the_message_does_not_say(broker: Broker) -> None:
+def test_the_most_attempts_are_the_handlers_where_the_message_does_not_say(broker: Backend) -> None:
     @delay_execute(key="order.close", max_attempts=7)
     def close_order(message: Message[str]) -> None: ...
 
@@ -74,7 +74,7 @@ def test_the_most_attempts_are_the_handlers_where_the_message_does_not_say(broke
     assert "failures: 0 of at most 1 attempt," in delayq("explain", "c")
 
 
-def test_a_suspect_is_told_and_what_one_more_death_does(clocked_broker: Broker, clock: Clock) -> None:
+def test_a_suspect_is_told_and_what_one_more_death_does(clocked_broker: Backend, clock: Clock) -> None:
     serve(clocked_broker, "order.close")
     send(clocked_broker, "a")
     lapse(clocked_broker, clock, times=2)
@@ -85,7 +85,7 @@ def test_a_suspect_is_told_and_what_one_more_death_does(clocked_broker: Broker, 
 
 
 def test_a_message_that_may_start_only_once_is_buried_when_its_worker_dies(
-    clocked_broker: Broker, clock: Clock
+    clocked_broker: Backend, clock: Clock
 ) -> None:
     send(clocked_broker, "a", at_most_once=True)
     claim(clocked_broker)
@@ -94,7 +94,7 @@ def test_a_message_that_may_start_only_once_is_buried_when_its_worker_dies(
     assert "at the next upkeep it is buried, since it may start only once.\n" in delayq("explain", "a")
 
 
-def test_an_expired_message_says_that_it_is_buried_next(clocked_broker: Broker, clock: Clock) -> None:
+def test_an_expired_message_says_that_it_is_buried_next(clocked_broker: Backend, clock: Clock) -> None:
     serve(clocked_broker, "order.close")
     send(clocked_broker, "a", expires_ms=1_000)
     assert "runs it" in delayq_json("explain", "a")["happens_next"]
@@ -102,7 +102,7 @@ def test_an_expired_message_says_that_it_is_buried_next(clocked_broker: Broker, 
     assert "It has expired" in delayq_json("explain", "a")["happens_next"]
 
 
-def test_a_buried_message_shows_its_traceback_line_by_line(broker: Broker) -> None:
+def test_a_buried_message_shows_its_traceback_line_by_line(broker: Backend) -> None:
     bury(broker, "a", error="ValueError: no", detail="Traceback:\n  line 1\nValueError: \x1b[2J")
     lines = delayq("explain", "a").splitlines()
     assert lines[0] == "a: error"
@@ -110,7 +110,7 @@ def test_a_buried_message_shows_its_traceback_line_by_line(broker: Broker) -> No
     assert "next: Nothing until it is rescued or purged; it is dropped when error_retention ends." in lines
 
 
-def test_the_tag_and_the_trace_id_are_told_where_there_are_any(broker: Broker) -> None:
+def test_the_tag_and_the_trace_id_are_told_where_there_are_any(broker: Backend) -> None:
     send(broker, "a", tag="order:7", trace_id="4bf9")
     send(broker, "b")
     lines = delayq("explain", "a").splitlines()
@@ -118,12 +118,12 @@ def test_the_tag_and_the_trace_id_are_told_where_there_are_any(broker: Broker) -
     assert not any(line.startswith(("tag:", "trace id:")) for line in delayq("explain", "b").splitlines())
 
 
-def test_a_last_error_can_not_forge_a_line(broker: Broker) -> None:
+def test_a_last_error_can_not_forge_a_line(broker: Backend) -> None:
     bury(broker, "a", error="x\nnext: all is well")
     assert "next: all is well" not in delayq("explain", "a").splitlines()
 
 
-def test_an_id_that_is_nowhere_is_named(broker: Broker) -> None:
+def test_an_id_that_is_nowhere_is_named(broker: Backend) -> None:
     with pytest.raises(CommandError, match="No message waits, runs or is buried under 'nobody'") as raised:
         delayq("explain", "nobody")
     assert raised.value.returncode == 1

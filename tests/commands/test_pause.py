@@ -3,7 +3,7 @@
 import pytest
 from django.core.management.base import CommandError
 
-from django_delayq.brokers.base import Broker
+from django_delayq.brokers.base import Backend
 from tests.commands.support import Clock, bury, claim, delayq, delayq_json, send, serve
 
 HOUR = 3_600_000
@@ -18,19 +18,19 @@ HOUR = 3_600_000
     ],
 )
 def test_a_queue_a_key_or_both_are_paused_and_resumed(
-    broker: Broker, which: list[str], queue: str | None, key: str | None, names: str
+    broker: Backend, which: list[str], queue: str | None, key: str | None, names: str
 ) -> None:
     assert delayq("pause", *which, "--reason", "no SMS") == (
         f"paused {names} until it is resumed; nothing waits there\n"
     )
-    (pause,) = broker.pauses()
+    (pause,) = broker.presence.pauses()
     assert (pause.queue, pause.key, pause.reason, pause.until_ms) == (queue, key, "no SMS", None)
     assert delayq("resume", *which) == f"resumed {names}\n"
-    assert broker.pauses() == []
+    assert broker.presence.pauses() == []
     assert delayq("resume", *which) == f"{names} was not paused\n"
 
 
-def test_a_pause_says_how_much_waits_there(broker: Broker) -> None:
+def test_a_pause_says_how_much_waits_there(broker: Backend) -> None:
     send(broker, "a", "b")
     send(broker, "c", delay_ms=HOUR)
     send(broker, "d", key="order.remind")
@@ -38,30 +38,30 @@ def test_a_pause_says_how_much_waits_there(broker: Broker) -> None:
     assert said.endswith("; 1 pending and 2 ready wait there\n")
 
 
-def test_a_pause_again_takes_the_new_reason_and_end(broker: Broker) -> None:
+def test_a_pause_again_takes_the_new_reason_and_end(broker: Backend) -> None:
     delayq("pause", "mail", "--reason", "old", "--for", "30m")
     delayq("pause", "mail", "--reason", "new")
-    (pause,) = broker.pauses()
+    (pause,) = broker.presence.pauses()
     assert (pause.reason, pause.until_ms) == ("new", None)
 
 
-def test_a_length_counts_by_the_clock_that_decides(clocked_broker: Broker, clock: Clock) -> None:
+def test_a_length_counts_by_the_clock_that_decides(clocked_broker: Backend, clock: Clock) -> None:
     said = delayq("pause", "mail", "--reason", "x", "--for", "1h30m")
     assert said.startswith("paused queue 'mail' until 2027-01-15T09:30:00.000Z (in 1h30m);")
-    assert clocked_broker.pauses()[0].until_ms == clock.now_ms + 90 * 60_000
+    assert clocked_broker.presence.pauses()[0].until_ms == clock.now_ms + 90 * 60_000
 
 
 @pytest.mark.parametrize("when", ["2027-01-15T10:00+01:00", "2027-01-15T09:00Z", "2027-01-15T09:00:00.000+00:00"])
-def test_an_instant_has_an_offset(clocked_broker: Broker, clock: Clock, when: str) -> None:
+def test_an_instant_has_an_offset(clocked_broker: Backend, clock: Clock, when: str) -> None:
     delayq("pause", "mail", "--reason", "x", "--until", when)
-    assert clocked_broker.pauses()[0].until_ms == clock.now_ms + HOUR
+    assert clocked_broker.presence.pauses()[0].until_ms == clock.now_ms + HOUR
 
 
-def test_an_instant_that_is_past_by_the_clock_that_decides_is_refused(clocked_broker: Broker) -> None:
+def test_an_instant_that_is_past_by_the_clock_that_decides_is_refused(clocked_broker: Backend) -> None:
     with pytest.raises(CommandError, match=r"Not paused: 2027-01-15T08:00:00.000Z \(0ms ago\) is past") as raised:
         delayq("pause", "mail", "--reason", "x", "--until", "2027-01-15T08:00Z")
     assert raised.value.returncode == 1
-    assert clocked_broker.pauses() == []
+    assert clocked_broker.presence.pauses() == []
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_an_instant_that_is_past_by_the_clock_that_decides_is_refused(clocked_br
         (["pause", "mail", "--reason", "x", "--until", "2027-01-15T09:00Z", "--for", "1m"], "not allowed with"),
     ],
 )
-def test_a_wrong_command_line_is_named_and_pauses_nothing(clocked_broker: Broker, wrong: list[str], said: str) -> None:
+def test_a_wrong_command_line_is_named_and_pauses_nothing(clocked_broker: Backend, wrong: list[str], said: str) -> None:
     with pytest.raises(CommandError) as raised:
         delayq(*wrong)
     assert said in str(raised.value)
-    assert clocked_broker.pauses() == []
+    assert clocked_broker.presence.pauses() == []
 
 
-def test_a_resume_names_what_still_holds_back_some_of_it(broker: Broker) -> None:
+def test_a_resume_names_what_still_holds_back_some_of_it(broker: Backend) -> None:
     for which in (["mail"], ["--key", "order.close"], ["mail", "--key", "order.remind"], ["text"]):
         delayq("pause", *which, "--reason", "no SMS")
     assert delayq("resume", "mail").splitlines() == [
@@ -105,7 +105,7 @@ def test_a_resume_names_what_still_holds_back_some_of_it(broker: Broker) -> None
     ]
 
 
-def test_status_shows_what_is_paused_with_reason_and_end(clocked_broker: Broker, clock: Clock) -> None:
+def test_status_shows_what_is_paused_with_reason_and_end(clocked_broker: Backend, clock: Clock) -> None:
     send(clocked_broker, "a")
     send(clocked_broker, "b", queue="mail")
     serve(clocked_broker, "order.close")
@@ -134,12 +134,12 @@ def test_status_shows_what_is_paused_with_reason_and_end(clocked_broker: Broker,
     assert [each["paused"] for each in delayq_json("status")["waiting"]] == [False, False]
 
 
-def test_status_says_nothing_of_pauses_where_there_are_none(broker: Broker) -> None:
+def test_status_says_nothing_of_pauses_where_there_are_none(broker: Backend) -> None:
     assert "PAUSED" not in delayq("status")
     assert delayq_json("status")["pauses"] == []
 
 
-def test_explain_says_that_a_message_waits_for_the_end_of_pauses(clocked_broker: Broker) -> None:
+def test_explain_says_that_a_message_waits_for_the_end_of_pauses(clocked_broker: Backend) -> None:
     serve(clocked_broker, "order.close")
     send(clocked_broker, "a")
     send(clocked_broker, "other", key="order.remind")
@@ -158,7 +158,7 @@ def test_explain_says_that_a_message_waits_for_the_end_of_pauses(clocked_broker:
     assert [pause["reason"] for pause in delayq_json("explain", "other")["pauses"]] == ["no SMS"]
 
 
-def test_explain_says_of_a_running_message_that_it_ends_and_does_not_start_again(broker: Broker) -> None:
+def test_explain_says_of_a_running_message_that_it_ends_and_does_not_start_again(broker: Backend) -> None:
     send(broker, "a")
     claim(broker)
     delayq("pause", "default", "--reason", "x")
@@ -168,7 +168,7 @@ def test_explain_says_of_a_running_message_that_it_ends_and_does_not_start_again
     assert "It does not start again while queue 'default' is paused." in shown
 
 
-def test_explain_says_no_more_of_a_buried_message_than_before(broker: Broker) -> None:
+def test_explain_says_no_more_of_a_buried_message_than_before(broker: Backend) -> None:
     bury(broker, "a")
     delayq("pause", "default", "--reason", "x")
     assert delayq_json("explain", "a")["happens_next"].startswith("Nothing until it is rescued")

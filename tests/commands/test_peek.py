@@ -3,11 +3,11 @@
 import pytest
 from django.core.management.base import CommandError
 
-from django_delayq.brokers.base import Broker
+from django_delayq.brokers.base import Backend
 from tests.commands.support import bury, claim, delayq, delayq_json, send
 
 
-def test_shows_the_next_messages_with_their_data_in_due_order(broker: Broker) -> None:
+def test_shows_the_next_messages_with_their_data_in_due_order(broker: Backend) -> None:
     send(broker, "late", delay_ms=60_000, body=b'{"order":2}')
     send(broker, "soon", delay_ms=30_000, body=b'{"order":1}')
     send(broker, "last", delay_ms=90_000)
@@ -20,37 +20,37 @@ def test_shows_the_next_messages_with_their_data_in_due_order(broker: Broker) ->
     assert '{"order":1}' in delayq("peek", "default")
 
 
-def test_a_name_that_no_queue_has_is_refused(broker: Broker) -> None:
+def test_a_name_that_no_queue_has_is_refused(broker: Backend) -> None:
     for name, said in (("", "queue='' is empty"), ("a:b", "queue='a:b' contains a colon")):
         with pytest.raises(CommandError, match=said):
             delayq("peek", name)
 
 
-def test_removes_nothing(broker: Broker) -> None:
+def test_removes_nothing(broker: Backend) -> None:
     send(broker, "a", "b")
     delayq("peek", "default")
     assert {claimed.id for claimed in claim(broker, 2)} == {"a", "b"}
 
 
-def test_an_id_that_reorders_text_is_shown_as_an_escape(broker: Broker) -> None:
+def test_an_id_that_reorders_text_is_shown_as_an_escape(broker: Backend) -> None:
     send(broker, "a\u202eb")
     assert r"a\u202eb" in delayq("peek", "default")
 
 
-def test_data_that_is_no_json_is_shown_harmless_and_flagged(broker: Broker) -> None:
+def test_data_that_is_no_json_is_shown_harmless_and_flagged(broker: Backend) -> None:
     send(broker, "a", body=b"\x1b[2J\xff")
     assert r"\x1b[2J\xff" in delayq("peek", "default")
     (seen,) = delayq_json("peek", "default")
     assert (seen["data"], seen["unreadable"]) == (None, True)
 
 
-def test_long_data_is_cut_in_the_table_and_whole_in_json(broker: Broker) -> None:
+def test_long_data_is_cut_in_the_table_and_whole_in_json(broker: Backend) -> None:
     send(broker, "x" * 200, body=b'"' + b"y" * 5_000 + b'"')
     assert "(5002 bytes; --json shows all)" in delayq("peek", "default")
     assert delayq_json("peek", "default")[0]["data"] == "y" * 5_000
 
 
-def test_an_empty_queue_is_told(broker: Broker) -> None:
+def test_an_empty_queue_is_told(broker: Backend) -> None:
     assert delayq("peek", "nowhere") == "Nothing waits in queue 'nowhere'.\n"
 
 
@@ -60,7 +60,7 @@ def test_a_count_that_is_none_is_named(count: str) -> None:
         delayq("peek", "default", f"-n{count}")
 
 
-def test_errors_shows_buried_messages_newest_first_with_the_reason(broker: Broker) -> None:
+def test_errors_shows_buried_messages_newest_first_with_the_reason(broker: Backend) -> None:
     bury(broker, "first", error="ValueError: no")
     bury(broker, "second", error="KeyError: 'x'")
     seen = delayq_json("errors")
@@ -70,11 +70,11 @@ def test_errors_shows_buried_messages_newest_first_with_the_reason(broker: Broke
     assert len(delayq_json("errors", "-n", "1")) == 1
 
 
-def test_no_errors_is_told(broker: Broker) -> None:
+def test_no_errors_is_told(broker: Backend) -> None:
     assert delayq("errors") == "Nothing is buried.\n"
 
 
-def test_the_json_of_a_message_has_one_shape_wherever_it_is(broker: Broker) -> None:
+def test_the_json_of_a_message_has_one_shape_wherever_it_is(broker: Backend) -> None:
     bury(broker, "dead")
     send(broker, "held")
     claim(broker)

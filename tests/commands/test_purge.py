@@ -5,31 +5,31 @@ from collections.abc import Callable
 import pytest
 from django.core.management.base import CommandError
 
-from django_delayq.brokers.base import BATCH, Broker
+from django_delayq.brokers.base import BATCH, Backend
 from django_delayq.core.message import State
 from tests.commands.support import Clock, bury, claim, delayq, send
 
 Answer = Callable[[str], None]
 
 
-def left(broker: Broker) -> set[str]:
+def left(broker: Backend) -> set[str]:
     """What waits or is buried."""
-    queues = {each.queue for each in broker.counts().waiting}
-    waiting = {info.id for queue in queues for info in broker.peek(queue, BATCH)}
-    return waiting | {info.id for info in broker.errors(BATCH)}
+    queues = {each.queue for each in broker.queue.counts().waiting}
+    waiting = {info.id for queue in queues for info in broker.queue.peek(queue, BATCH)}
+    return waiting | {info.id for info in broker.queue.failed(BATCH)}
 
 
-def test_named_messages_go_after_a_yes(broker: Broker, answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_named_messages_go_after_a_yes(broker: Backend, answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
     bury(broker, "dead")
     send(broker, "a", "b")
     answer("yes\n")
     assert delayq("purge", "a", "dead") == "purged 2 of 2\n"
     assert "Purge 2 messages for good?" in capsys.readouterr().out
     assert left(broker) == {"b"}
-    assert broker.counts().totals["purged"] == 2
+    assert broker.queue.counts().totals["purged"] == 2
 
 
-def test_a_running_message_is_not_purged(broker: Broker) -> None:
+def test_a_running_message_is_not_purged(broker: Backend) -> None:
     send(broker, "a")
     claim(broker)
     with pytest.raises(CommandError, match=r"Not purged: 'a' \(it is running\)"):
@@ -38,7 +38,7 @@ def test_a_running_message_is_not_purged(broker: Broker) -> None:
 
 @pytest.mark.parametrize("choice", [["a"], ["--queue", "default"], ["--key", "order.close"], ["--errors"]])
 @pytest.mark.parametrize("typed", ["no\n", ""])
-def test_without_a_yes_nothing_goes(broker: Broker, answer: Answer, choice: list[str], typed: str) -> None:
+def test_without_a_yes_nothing_goes(broker: Backend, answer: Answer, choice: list[str], typed: str) -> None:
     bury(broker, "dead")
     send(broker, "a")
     answer(typed)
@@ -56,7 +56,7 @@ def test_without_a_yes_nothing_goes(broker: Broker, answer: Answer, choice: list
         (["--errors"], {"close", "other", "mail"}),
     ],
 )
-def test_only_what_was_chosen_goes(broker: Broker, choice: list[str], stays: set[str]) -> None:
+def test_only_what_was_chosen_goes(broker: Backend, choice: list[str], stays: set[str]) -> None:
     bury(broker, "dead")
     send(broker, "close", delay_ms=60_000)
     send(broker, "other", key="order.remind")
@@ -65,7 +65,7 @@ def test_only_what_was_chosen_goes(broker: Broker, choice: list[str], stays: set
     assert left(broker) == stays
 
 
-def test_the_question_has_the_count(broker: Broker, answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_question_has_the_count(broker: Backend, answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
     send(broker, "a", "b")
     send(broker, "c", delay_ms=60_000)
     answer("yes\n")
@@ -73,13 +73,13 @@ def test_the_question_has_the_count(broker: Broker, answer: Answer, capsys: pyte
     assert "Purge 3 waiting messages" in capsys.readouterr().out
 
 
-def test_a_queue_of_more_than_one_look_shows_is_emptied(broker: Broker) -> None:
+def test_a_queue_of_more_than_one_look_shows_is_emptied(broker: Backend) -> None:
     send(broker, *(f"m{number}" for number in range(2 * BATCH + 1)))
     assert delayq("purge", "--queue", "default", "--no-input") == f"purged {2 * BATCH + 1}\n"
 
 
 def test_what_is_sent_after_the_question_stays(
-    clocked_broker: Broker, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clocked_broker: Backend, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer_late(question: str) -> str:
         clock.now_ms += 1
@@ -92,18 +92,18 @@ def test_what_is_sent_after_the_question_stays(
     assert left(clocked_broker) == {"new"}
 
 
-def test_a_key_behind_many_messages_of_another_is_reached(broker: Broker) -> None:
+def test_a_key_behind_many_messages_of_another_is_reached(broker: Backend) -> None:
     send(broker, *(f"m{number}" for number in range(BATCH)), key="order.remind")
     send(broker, "behind", delay_ms=60_000)
     assert delayq("purge", "--key", "order.close", "--no-input") == "purged 1\n"
-    assert broker.get("behind") is None
+    assert broker.queue.get("behind") is None
 
 
-def test_purging_errors_spares_a_message_that_waits_again_under_the_same_id(broker: Broker) -> None:
+def test_purging_errors_spares_a_message_that_waits_again_under_the_same_id(broker: Backend) -> None:
     bury(broker, "a", "b")
     send(broker, "a", delay_ms=60_000)
     assert delayq("purge", "--errors", "--no-input") == "purged 2 of 2\n"
-    info = broker.get("a")
+    info = broker.queue.get("a")
     assert info is not None
     assert info.state is State.PENDING
 

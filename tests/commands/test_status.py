@@ -2,13 +2,13 @@
 
 import pytest
 
-from django_delayq.brokers.base import Broker, ExecutorInfo, WorkerInfo
+from django_delayq.brokers.base import Backend, ExecutorInfo, WorkerInfo
 from tests.commands.support import Clock, bury, claim, delayq, delayq_json, send, serve
 
 DAY_MS = 86_400_000
 
 
-def test_counts_each_state_and_each_queue_and_key(broker: Broker) -> None:
+def test_counts_each_state_and_each_queue_and_key(broker: Backend) -> None:
     bury(broker, "e")
     send(broker, "r1", "r2", "r3")
     claim(broker)
@@ -20,7 +20,7 @@ def test_counts_each_state_and_each_queue_and_key(broker: Broker) -> None:
     assert seen["totals"]["sent"] == 5
 
 
-def test_a_key_is_parked_until_a_live_worker_asks_for_it_in_its_queue(broker: Broker) -> None:
+def test_a_key_is_parked_until_a_live_worker_asks_for_it_in_its_queue(broker: Backend) -> None:
     send(broker, "a")
     send(broker, "b", queue="mail")
     assert [each["parked"] for each in delayq_json("status")["waiting"]] == [True, True]
@@ -31,9 +31,9 @@ def test_a_key_is_parked_until_a_live_worker_asks_for_it_in_its_queue(broker: Br
     assert "parked keys: 1" in delayq("status")
 
 
-def test_a_worker_tells_how_many_messages_it_runs_at_once(broker: Broker) -> None:
+def test_a_worker_tells_how_many_messages_it_runs_at_once(broker: Backend) -> None:
     hands = [ExecutorInfo(32, {"order.close": 4}), ExecutorInfo(100, {"order.remind": 100})]
-    broker.announce(WorkerInfo("host:1", ["default"], ["order.close", "order.remind"], 0, 0, hands=hands))
+    broker.presence.heartbeat(WorkerInfo("host:1", ["default"], ["order.close", "order.remind"], 0, 0, hands=hands))
     (worker,) = delayq_json("status")["workers"]
     assert worker["hands"] == [
         {"most": 32, "keys": {"order.close": 4}},
@@ -41,7 +41,7 @@ def test_a_worker_tells_how_many_messages_it_runs_at_once(broker: Broker) -> Non
     ]
 
 
-def test_lag_and_next_due_are_those_of_the_oldest_ready_message(clocked_broker: Broker, clock: Clock) -> None:
+def test_lag_and_next_due_are_those_of_the_oldest_ready_message(clocked_broker: Backend, clock: Clock) -> None:
     send(clocked_broker, "a", delay_ms=1_000)
     send(clocked_broker, "b", key="order.remind", delay_ms=2_000)
     assert delayq_json("status")["lag_ms"] == 0
@@ -53,7 +53,7 @@ def test_lag_and_next_due_are_those_of_the_oldest_ready_message(clocked_broker: 
     assert "lag: 1m30s" in delayq("status")
 
 
-def test_instants_are_iso_8601_in_utc_and_epoch_milliseconds(clocked_broker: Broker) -> None:
+def test_instants_are_iso_8601_in_utc_and_epoch_milliseconds(clocked_broker: Backend) -> None:
     send(clocked_broker, "a", delay_ms=1_234)
     seen = delayq_json("status")
     assert seen["next_due_at"] == "2027-01-15T08:00:01.234Z"
@@ -62,30 +62,30 @@ def test_instants_are_iso_8601_in_utc_and_epoch_milliseconds(clocked_broker: Bro
 
 @pytest.mark.parametrize(("off_ms", "words"), [(DAY_MS, "ahead of"), (-DAY_MS, "behind")])
 def test_a_clock_that_differs_from_the_brokers_is_told(
-    clocked_broker: Broker, clock: Clock, off_ms: int, words: str, monkeypatch: pytest.MonkeyPatch
+    clocked_broker: Backend, clock: Clock, off_ms: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.time_ns", lambda: (clock.now_ms - off_ms) * 1_000_000)
     assert delayq_json("status")["clock_skew_ms"] == off_ms
     assert f"the broker's clock is 1d {words} this machine's" in delayq("status")
 
 
-def test_clocks_that_agree_show_no_skew(broker: Broker) -> None:
+def test_clocks_that_agree_show_no_skew(broker: Backend) -> None:
     assert delayq_json("status")["clock_skew_ms"] == 0
 
 
-def test_says_what_is_missing_when_nothing_waits_and_nobody_works(broker: Broker) -> None:
+def test_says_what_is_missing_when_nothing_waits_and_nobody_works(broker: Backend) -> None:
     shown = delayq("status")
     assert "Nothing waits." in shown
     assert "No live worker" in shown
     assert "next due: -" in shown
 
 
-def test_says_what_a_crash_of_the_broker_can_lose(broker: Broker) -> None:
+def test_says_what_a_crash_of_the_broker_can_lose(broker: Backend) -> None:
     assert delayq_json("status")["server"]["durability"] == broker.report().durability != ""
     assert f"durability: {broker.report().durability}" in delayq("status")
 
 
-def test_the_json_has_one_shape_whatever_there_is(broker: Broker) -> None:
+def test_the_json_has_one_shape_whatever_there_is(broker: Backend) -> None:
     send(broker, "a")
     serve(broker, "order.close")
     seen = delayq_json("status")

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import call_command
 from pytest_django import Settings
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import ExecutorInfo, Header, NewMessage, Pause, RunInfo, WorkerInfo
 from tests.docs.tables import codes, tables
 
@@ -26,10 +26,10 @@ def told() -> dict[str, list[str]]:
 def waiting_message(settings: Settings) -> None:
     """A message, a worker and a pause, on a memory broker of this test."""
     settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
-    get_broker().put([NewMessage(ID, Header(QUEUE, KEY), b"1")])
+    get_backend().queue.enqueue([NewMessage(ID, Header(QUEUE, KEY), b"1")])
     runs, hands = [RunInfo(ID, QUEUE, KEY, 0)], [ExecutorInfo(1, {KEY: 1})]
-    get_broker().announce(WorkerInfo("w", [QUEUE], [KEY], 1, 0, runs=runs, hands=hands))
-    get_broker().pause(Pause(QUEUE, None, "x"))
+    get_backend().presence.heartbeat(WorkerInfo("w", [QUEUE], [KEY], 1, 0, runs=runs, hands=hands))
+    get_backend().presence.pause(Pause(QUEUE, None, "x"))
 
 
 def written(*arguments: str) -> Any:

@@ -18,7 +18,7 @@ from django_delayq import (
     send_delay_message,
     send_delay_messages,
 )
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.core.message import State
 from tests.proxy import Proxy
 from tests.servers import Server
@@ -37,11 +37,11 @@ SendOne = Callable[[str], Sent]
 
 
 def total(name: str) -> int:
-    return get_broker("default").counts().totals.get(name, 0)
+    return get_backend("default").queue.counts().totals.get(name, 0)
 
 
 def state_of(id: str) -> State | None:
-    info = get_broker("default").get(id)
+    info = get_backend("default").queue.get(id)
     return None if info is None else info.state
 
 
@@ -222,5 +222,5 @@ def test_after_faults_of_every_kind_the_audit_adds_up(network: Proxy, server: Se
         if n % 11 == 0:
             server.forget_scripts()
         send(f"order:{n}")
-    assert get_broker("default").audit().differences == []
+    assert get_backend("default").queue.audit().differences == []
     assert total("sent") == 30

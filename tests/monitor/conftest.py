@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from django_delayq.brokers import get_broker
-from django_delayq.store import StoredBroker
+from django_delayq.brokers import get_backend
+from django_delayq.store import DatabaseBackend
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def stored_delayq(settings: Settings, database: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def broker(stored_delayq: dict[str, Any]) -> StoredBroker:
+def broker(stored_delayq: dict[str, Any]) -> DatabaseBackend:
     """The broker of that alias."""
-    found = get_broker()
-    assert isinstance(found, StoredBroker)
+    found = get_backend()
+    assert isinstance(found, DatabaseBackend)
     return found

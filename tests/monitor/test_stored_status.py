@@ -15,7 +15,7 @@ from django_delayq.brokers.base import ExecutorInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.monitor import Drain, Lateness, status, throughput
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.support.timestamps import HOUR_MS, to_epoch_ms
 from tests.brokers.rig import settlement
 from tests.commands.support import delayq, delayq_json
@@ -29,10 +29,10 @@ def send(database: str, *ids: str) -> None:
     ReadyMessage.objects.using(database).filter(message_id__in=ids).update(due_at=F("due_at") - 1)
 
 
-def finish(broker: StoredBroker, database: str, *ids: str) -> None:
+def finish(broker: DatabaseBackend, database: str, *ids: str) -> None:
     """Messages that were sent, claimed and finished at once."""
     send(database, *ids)
-    assert broker.settle([settlement(each, SettleAction.FINISH) for each in claim(broker)]) == [True] * len(ids)
+    assert broker.queue.apply([settlement(each, SettleAction.FINISH) for each in claim(broker)]) == [True] * len(ids)
     rows = FinishMessage.objects.using(database).filter(message_id__in=ids)
     rows.update(ended_at=max(row.ended_at for row in rows))
 
@@ -43,7 +43,7 @@ def age(database: str, ms: int, *, late_ms: int) -> None:
     rows.update(ended_at=F("ended_at") - ms, due_at=F("ended_at") - ms - late_ms, started_at=F("ended_at") - ms)
 
 
-def test_what_finished_is_told_for_the_hour_and_the_day(broker: StoredBroker, database: str) -> None:
+def test_what_finished_is_told_for_the_hour_and_the_day(broker: DatabaseBackend, database: str) -> None:
     finish(broker, database, "a", "b")
     age(database, 2 * HOUR_MS, late_ms=40)
     finish(broker, database, "c")
@@ -57,7 +57,7 @@ def test_what_finished_is_told_for_the_hour_and_the_day(broker: StoredBroker, da
     assert not seen.last_day.estimated
 
 
-def test_many_are_estimated(broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_are_estimated(broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throughput, "MOST_COUNTED", 300)
     finish(broker, database, "a")
     (row,) = FinishMessage.objects.using(database)
@@ -75,10 +75,10 @@ def test_many_are_estimated(broker: StoredBroker, database: str, monkeypatch: py
     assert hour.lateness == Lateness(20, 20, 20)
 
 
-def test_the_forecast_tells_how_long_the_live_workers_take(broker: StoredBroker, database: str) -> None:
+def test_the_forecast_tells_how_long_the_live_workers_take(broker: DatabaseBackend, database: str) -> None:
     finish(broker, database, "a", "b")
     FinishMessage.objects.using(database).update(started_at=F("ended_at") - 2_000)
-    broker.announce(WorkerInfo("w", ["default"], ["k"], 0, 0, hands=[ExecutorInfo(4, {"k": 4})]))
+    broker.presence.heartbeat(WorkerInfo("w", ["default"], ["k"], 0, 0, hands=[ExecutorInfo(4, {"k": 4})]))
     send(database, "ready")
     at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
     send_delay_messages(Send("k", 1, at=at) for _ in range(40))
@@ -91,7 +91,7 @@ def test_the_forecast_tells_how_long_the_live_workers_take(broker: StoredBroker,
 
 
 def test_the_forecast_is_by_the_hours_of_utc_unless_a_zone_is_asked_for(
-    broker: StoredBroker, settings: Settings
+    broker: DatabaseBackend, settings: Settings
 ) -> None:
     settings.TIME_ZONE = "Asia/Kathmandu"  # UTC+05:45
     assert {hour.starts_ms % HOUR_MS for hour in status().forecast[1:]} == {0}
@@ -100,11 +100,11 @@ def test_the_forecast_is_by_the_hours_of_utc_unless_a_zone_is_asked_for(
     assert {hour.starts_ms % HOUR_MS for hour in zoned[1:]} == {HOUR_MS // 4}
 
 
-def test_a_key_of_which_nothing_has_run_is_named(broker: StoredBroker, database: str) -> None:
+def test_a_key_of_which_nothing_has_run_is_named(broker: DatabaseBackend, database: str) -> None:
     finish(broker, database, "a")
     send(database, "b")
     send_delay_message("new", 1, id="cancelled")
-    broker.cancel(["cancelled"])
+    broker.queue.cancel(["cancelled"])
     send_delay_message("new", 1)
     assert status().untimed == ("new",)
     assert "how long these take is not known, none has run of late: new" in delayq("status")
@@ -112,13 +112,13 @@ def test_a_key_of_which_nothing_has_run_is_named(broker: StoredBroker, database:
 
 @pytest.mark.parametrize("error", [BrokerUnavailable("nobody there"), BrokerRefused("wrong password")])
 def test_with_the_broker_away_the_rows_are_still_counted(
-    broker: StoredBroker, database: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
         raise error
 
     send(database, "a")
-    monkeypatch.setattr(broker.timer, "workers", fail)
+    monkeypatch.setattr(broker.broker.presence, "workers", fail)
     seen = status()
     assert (seen.broker_away, seen.ready, seen.parked) == (True, 1, ())
     assert str(error) in seen.server.problems[0]
@@ -126,26 +126,26 @@ def test_with_the_broker_away_the_rows_are_still_counted(
 
 
 @pytest.fixture
-def hang(monkeypatch: pytest.MonkeyPatch, broker: StoredBroker) -> Iterator[None]:
+def hang(monkeypatch: pytest.MonkeyPatch, broker: DatabaseBackend) -> Iterator[None]:
     """The broker does not answer while the test runs."""
     ends = threading.Event()
-    monkeypatch.setattr(broker.timer, "workers", ends.wait)
+    monkeypatch.setattr(broker.broker.presence, "workers", ends.wait)
     yield
     ends.set()
 
 
 @pytest.mark.usefixtures("hang")
-def test_a_broker_that_hangs_is_waited_for_as_long_as_was_said(broker: StoredBroker, database: str) -> None:
+def test_a_broker_that_hangs_is_waited_for_as_long_as_was_said(broker: DatabaseBackend, database: str) -> None:
     send(database, "a")
     seen = status(patience_s=0.05)
     assert (seen.broker_away, seen.ready) == (True, 1)
     assert "no answer within 0.05 s" in seen.server.problems[0]
 
 
-def test_what_a_live_worker_asks_for_is_not_parked(broker: StoredBroker, database: str) -> None:
+def test_what_a_live_worker_asks_for_is_not_parked(broker: DatabaseBackend, database: str) -> None:
     send(database, "a")
     assert [each.parked for each in status().waiting] == [True]
-    broker.announce(WorkerInfo("w", ["default"], ["k"], 0, 0))
+    broker.presence.heartbeat(WorkerInfo("w", ["default"], ["k"], 0, 0))
     seen = status()
     assert [each.parked for each in seen.waiting] == [False]
     assert [worker.name for worker in seen.workers] == ["w"]

@@ -40,13 +40,13 @@ def channel_of(server: RabbitMQServer) -> Iterator[Channel]:
 
 def put(broker: RabbitMQBroker, waits_ms: Mapping[str, int], queue: str = "q", key: str = "k") -> None:
     """Schedule alarms, each after so many milliseconds."""
-    broker.put_alarms([Alarm(queue, key, pk, wait_ms) for pk, wait_ms in waits_ms.items()])
+    broker.timer.schedule([Alarm(queue, key, pk, wait_ms) for pk, wait_ms in waits_ms.items()])
 
 
 def claim(broker: RabbitMQBroker, wants: Sequence[ClaimRequest] = WANT, lease_ms: int = 60_000) -> list[Alarm]:
     """The alarms of the first claim that gives some."""
-    while not (alarms := broker.claim(wants, lease_ms=lease_ms, worker="w").alarms):
-        broker.wait(1)
+    while not (alarms := broker.timer.take_due(wants, lease_ms=lease_ms, worker="w").alarms):
+        broker.timer.wait(1)
     return alarms
 
 
@@ -56,9 +56,9 @@ def pks(alarms: Sequence[Alarm]) -> list[str]:
 
 def wait_until_fetched(broker: RabbitMQBroker) -> None:
     """Until it holds an alarm that is not due yet."""
-    while (claims := broker.claim(WANT, lease_ms=60_000, worker="w")).next_due_ms is None:
+    while (claims := broker.timer.take_due(WANT, lease_ms=60_000, worker="w")).next_due_ms is None:
         assert claims.alarms == []  # else it was due before it was looked for, and this would wait for ever
-        broker.wait(1)
+        broker.timer.wait(1)
 
 
 def ready(server: RabbitMQServer, queue: str = "q", key: str = "k") -> int:

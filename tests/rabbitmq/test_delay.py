@@ -10,13 +10,13 @@ from amqp import Message
 from django.db import connections
 from pytest_django import Settings
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Alarm, ClaimRequest, Header, NewMessage, pages
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.alarms import Envelope, Outgoing, outgoing, unpack
 from django_delayq.brokers.rabbitmq.names import LEVELS, address
 from django_delayq.core.errors import BrokerUnavailable
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.rabbitmq.conftest import delayq_on
 from tests.rabbitmq.support import (
     NAMES,
@@ -60,9 +60,9 @@ def test_waits_end_in_their_order_and_none_early(broker: RabbitMQBroker) -> None
 def test_what_arrived_late_is_not_held_for_longer(broker: RabbitMQBroker) -> None:
     put(broker, {"a": 200})
     time.sleep(0.201)  # a clock that is moved is that of no machine
-    while not (claims := broker.claim(WANT, lease_ms=60_000, worker="w")).alarms:
+    while not (claims := broker.timer.take_due(WANT, lease_ms=60_000, worker="w")).alarms:
         assert claims.next_due_ms is None
-        broker.wait(1)
+        broker.timer.wait(1)
 
 
 def test_the_clock_of_another_machine_makes_nothing_early(
@@ -89,9 +89,9 @@ def test_a_queue_that_was_deleted_holds_up_nobody_and_is_made_again(
     until = time.monotonic() + PATIENCE_S
     while len(found) < 40:
         assert time.monotonic() < until
-        broker.upkeep(lease_ms=60_000)
+        broker.timer.maintain(lease_ms=60_000)
         with broker_on(rabbitmq_server) as looks:
-            found.update(pks(looks.claim([ClaimRequest("q", "gone", 40)], lease_ms=60_000, worker="w").alarms))
+            found.update(pks(looks.timer.take_due([ClaimRequest("q", "gone", 40)], lease_ms=60_000, worker="w").alarms))
 
 
 @pytest.mark.parametrize(("exchange", "wait_ms"), [("entry.04", 20_000), ("direct", 0)])
@@ -108,7 +108,7 @@ def test_an_exchange_that_was_deleted_is_made_again(
 def test_what_was_deleted_between_the_levels_is_made_again_and_loses_nothing(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
-    broker.claim(WANT, lease_ms=60_000, worker="w")  # its queue is there and bound: no claim asks for it again
+    broker.timer.take_due(WANT, lease_ms=60_000, worker="w")  # its queue is there and bound: no claim asks for it again
     sent_at = time.monotonic()
     put(broker, {"a": 3_300})  # two seconds, one second, the rest
     with channel_of(rabbitmq_server) as channel:
@@ -116,10 +116,10 @@ def test_what_was_deleted_between_the_levels_is_made_again_and_loses_nothing(
         channel.queue_delete(NAMES.level(0))
         channel.exchange_delete(NAMES.due)
     until = time.monotonic() + PATIENCE_S
-    while not broker.claim(WANT, lease_ms=60_000, worker="w").alarms:
+    while not broker.timer.take_due(WANT, lease_ms=60_000, worker="w").alarms:
         assert time.monotonic() < until
-        broker.upkeep(lease_ms=60_000)
-        broker.wait(0.1)
+        broker.timer.maintain(lease_ms=60_000)
+        broker.timer.wait(0.1)
     assert time.monotonic() - sent_at >= 3.3
     put(broker, {"b": 1_400})
     assert pks(claim(broker)) == ["b"]  # without upkeep: its queue is bound once more
@@ -161,12 +161,12 @@ def test_a_level_that_somebody_has_declared_otherwise_is_told_and_holds_up_no_ot
 def test_workers_outlive_that_the_queue_of_strays_is_deleted(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
-    broker.upkeep(lease_ms=60_000)
+    broker.timer.maintain(lease_ms=60_000)
     with rabbitmq_server.client() as client, client.channel() as channel:
         channel.queue_delete(NAMES.stray)
     with pytest.raises(BrokerUnavailable, match="is made again"):
-        broker.upkeep(lease_ms=60_000)
-    broker.upkeep(lease_ms=60_000)
+        broker.timer.maintain(lease_ms=60_000)
+    broker.timer.maintain(lease_ms=60_000)
 
 
 def end_levels_early(broker: RabbitMQBroker, out: Outgoing) -> None:
@@ -188,19 +188,19 @@ def test_what_its_levels_end_long_before_its_time_is_told_and_the_row_has_it_sch
     settings: Settings, rabbitmq_server: RabbitMQServer, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.DELAYQ = {"default": delayq_on(rabbitmq_server, database)}
-    broker = get_broker()
-    assert isinstance(broker, StoredBroker)
-    timer = broker.timer
+    broker = get_backend()
+    assert isinstance(broker, DatabaseBackend)
+    timer = broker.queue.timer
     assert isinstance(timer, RabbitMQBroker)
-    broker.put([NewMessage("far", Header("q", "k"), b"1", delay_ms=HOUR)])
+    broker.queue.enqueue([NewMessage("far", Header("q", "k"), b"1", delay_ms=HOUR)])
     with connections[database].cursor() as cursor:
         ((pk,),) = cursor.execute("SELECT id FROM delayq_ready").fetchall()
     end_levels_early(timer, outgoing(NAMES, Alarm("q", "k", str(pk), HOUR), timer._clock))
     until = time.monotonic() + PATIENCE_S
     while not levels(rabbitmq_server)[11]:  # 2,048 seconds and more
         assert time.monotonic() < until
-        assert broker.claim(WANT, lease_ms=60_000, worker="w").messages == []
-        broker.upkeep(lease_ms=60_000)
+        assert broker.queue.claim(WANT, lease_ms=60_000, worker="w").messages == []
+        broker.queue.maintain(lease_ms=60_000)
     with channel_of(rabbitmq_server) as channel:
         envelope = unpack(channel.basic_get(NAMES.level(11)))
     assert envelope
@@ -251,11 +251,11 @@ def test_a_worker_that_sleeps_hears_of_what_is_due_before_all_that_it_holds(rabb
     with broker_on(rabbitmq_server, wall=Clock(), monotonic=Clock()) as broker:  # time stands still
         put(broker, {f"later {n}": 900 for n in range(3)})
         put(broker, {"soon": 400})
-        broker.claim([ClaimRequest("q", "k", 1)], lease_ms=60_000, worker="w")
+        broker.timer.take_due([ClaimRequest("q", "k", 1)], lease_ms=60_000, worker="w")
         until = time.monotonic() + PATIENCE_S
         while broker._next_ready_in_s() > 0.4:
             assert time.monotonic() < until
-            broker.wait(0.05)
+            broker.timer.wait(0.05)
 
 
 @pytest.fixture
@@ -282,12 +282,12 @@ def test_many_shuffled_waits_end_in_due_order(broker: RabbitMQBroker, there: dic
     for page in pages(waits_ms, 500):
         first = len(sent_at)
         sent_at += [time.monotonic()] * len(page)
-        broker.put_alarms([Alarm("q", "k", f"{first + n}", wait_ms) for n, wait_ms in enumerate(page)])
+        broker.timer.schedule([Alarm("q", "k", f"{first + n}", wait_ms) for n, wait_ms in enumerate(page)])
     claimed: set[int] = set()
     while len(claimed) < size:
         (want,) = wants = [ClaimRequest("q", "k", random.choice([1, 10, 100]))]  # as hands free, and handlers are fast
         due = [each for each in there.values() if each.due_s <= time.monotonic()]
-        alarms = broker.claim(wants, lease_ms=60_000, worker="w").alarms
+        alarms = broker.timer.take_due(wants, lease_ms=60_000, worker="w").alarms
         last_ms = max((there[alarm.pk].due_ms for alarm in alarms), default=0)
         for alarm in alarms:
             number = int(alarm.pk)
@@ -297,6 +297,6 @@ def test_many_shuffled_waits_end_in_due_order(broker: RabbitMQBroker, there: dic
         if left := [each.due_ms for each in due if each.id in there]:
             assert len(alarms) == want.count
             assert last_ms <= min(left)
-        broker.drop_alarms(alarms)
+        broker.timer.drop(alarms)
         if not alarms:
-            broker.wait(1)
+            broker.timer.wait(1)

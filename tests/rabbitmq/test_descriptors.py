@@ -20,10 +20,10 @@ from django_delayq.conf import Alias
 
 broker = RabbitMQBroker(Alias("default", location=sys.argv[1]))
 wants = [ClaimRequest("q", "k", 1)]
-assert not broker.claim(wants, lease_ms=60_000, worker="w").alarms
-broker.put_alarms([Alarm("q", "k", "7", 400)])
+assert not broker.take_due(wants, lease_ms=60_000, worker="w").alarms
+broker.schedule([Alarm("q", "k", "7", 400)])
 slept = 0
-while not (alarms := broker.claim(wants, lease_ms=60_000, worker="w").alarms):
+while not (alarms := broker.take_due(wants, lease_ms=60_000, worker="w").alarms):
     slept += broker.wait(30)
 assert broker._link.connection.sock.fileno() > 1_023
 print(alarms[0].pk, "slept" if slept else "")

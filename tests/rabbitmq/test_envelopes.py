@@ -49,7 +49,7 @@ FOREIGN = Message("what?", delivery_mode=2)
 def test_what_is_no_alarm_is_kept_run_by_nobody_and_holds_up_nothing(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, message: Message, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker.claim(WANT, lease_ms=60_000, worker="w")  # its queue is there
+    broker.timer.take_due(WANT, lease_ms=60_000, worker="w")  # its queue is there
     with channel_of(rabbitmq_server) as channel:
         for _ in range(3):
             channel.basic_publish(message, NAMES.direct, NAMES.ready("q", "k"))
@@ -67,12 +67,12 @@ def test_what_is_no_alarm_is_kept_run_by_nobody_and_holds_up_nothing(
 def test_what_is_no_alarm_and_found_no_queue_is_kept(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer, message: Message
 ) -> None:
-    broker.upkeep(lease_ms=60_000)
+    broker.timer.maintain(lease_ms=60_000)
     with channel_of(rabbitmq_server) as channel:
         channel.basic_publish(message, NAMES.stray)
         while not channel.queue_declare(NAMES.stray, passive=True).message_count:
             pass
-        broker.upkeep(lease_ms=60_000)
+        broker.timer.maintain(lease_ms=60_000)
         kept = channel.basic_get(NAMES.error, no_ack=True)
     assert kept.body == message.body
     assert kept.properties.get("application_headers", {}).get(ENVELOPE) == message.properties.get(
@@ -82,5 +82,5 @@ def test_what_is_no_alarm_and_found_no_queue_is_kept(
 
 def test_any_text_goes_there_and_back(rabbitmq_server: RabbitMQServer) -> None:
     with closing(RabbitMQBroker(Alias("default", location=rabbitmq_server.url))) as broker:
-        broker.put_alarms([Alarm("q", "k", '"ü\x00☕')])
+        broker.timer.schedule([Alarm("q", "k", '"ü\x00☕')])
         assert pks(claim(broker)) == ['"ü\x00☕']

@@ -71,7 +71,7 @@ def test_a_fault_that_stays_ends_a_call_for_a_new_queue(rabbitmq_server: RabbitM
     with broker_at(rabbitmq_server.url) as broker:
         too_long = Alarm("q", "never seen", "x" * 200_000)  # the server ends the connection for it
         with pytest.raises(BrokerUnavailable, match="is away"):
-            broker.put_alarms([too_long])
+            broker.timer.schedule([too_long])
 
 
 def test_a_prefix_that_no_name_has_room_for(rabbitmq_server: RabbitMQServer) -> None:
@@ -80,13 +80,13 @@ def test_a_prefix_that_no_name_has_room_for(rabbitmq_server: RabbitMQServer) -> 
     with pytest.raises(ImproperlyConfigured, match="at most 88 bytes"):
         RabbitMQBroker.check(alias)
     with broker_at(rabbitmq_server.url, prefix=longest) as broker:
-        broker.put_alarms([Alarm("q" * 200, "k" * 200, "1")])
+        broker.timer.schedule([Alarm("q" * 200, "k" * 200, "1")])
 
 
 def test_a_memory_alarm(rabbitmq_server: RabbitMQServer) -> None:
     with broker_at(rabbitmq_server.url) as broker:
         alarm = Alarm("q", "k", "1")
-        broker.put_alarms([alarm])
+        broker.timer.schedule([alarm])
         with rabbitmq_server.memory_full(), pytest.raises(BrokerUnavailable, match="memory or disk alarm"):
-            broker.put_alarms([alarm] * 2)  # it stops behind the first one
-        broker.put_alarms([alarm])
+            broker.timer.schedule([alarm] * 2)  # it stops behind the first one
+        broker.timer.schedule([alarm])

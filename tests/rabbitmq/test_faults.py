@@ -36,7 +36,7 @@ def send(site: Site, ids: list[str]) -> None:
     """Send them, with delays up to a few seconds."""
     header = Header("default", "journal")
     for start in range(0, len(ids), 20):
-        site.broker.put(
+        site.broker.queue.enqueue(
             [NewMessage(id, header, b'""', delay_ms=random.randrange(LONGEST_MS)) for id in ids[start : start + 20]]
         )
         sleep(0.05)
@@ -136,8 +136,8 @@ def test_a_queue_without_a_leader_holds_up_no_other_and_is_served_when_it_has_on
     def claim_one() -> str:
         for _ in range(100):
             with suppress(BrokerUnavailable):  # the first fault may be that of the connection
-                for alarm in broker.claim(wants, lease_ms=60_000, worker="w").alarms:
-                    broker.drop_alarms([alarm])
+                for alarm in broker.timer.take_due(wants, lease_ms=60_000, worker="w").alarms:
+                    broker.timer.drop([alarm])
                     return alarm.pk
         return "nothing"
 
@@ -165,6 +165,6 @@ def test_what_was_published_and_not_confirmed_is_sent_again(
     while len(given) < 3:
         given += pks(claim(broker))
     assert sorted(given) == ["first", "unsure", "unsure"]
-    broker.drop_alarms([Alarm("q", "k", pk) for pk in ("first", "unsure")])
+    broker.timer.drop([Alarm("q", "k", pk) for pk in ("first", "unsure")])
     broker.close()  # gives back what it has
     assert ready(rabbitmq_server) == 0

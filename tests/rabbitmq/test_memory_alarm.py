@@ -64,23 +64,23 @@ def until_refused(broker: RabbitMQBroker) -> None:
     """Schedule alarms until the node takes none: it takes those that were on their way."""
     with suppress(BrokerUnavailable):
         for n in range(100):
-            broker.put_alarms([Alarm("q", "k", f"{n}", 60_000)], within_s=0.2)
+            broker.timer.schedule([Alarm("q", "k", f"{n}", 60_000)], within_s=0.2)
     with pytest.raises(BrokerUnavailable, match="memory or disk alarm"):
-        broker.put_alarms([Alarm("q", "k", "refused", 60_000)], within_s=0.2)
+        broker.timer.schedule([Alarm("q", "k", "refused", 60_000)], within_s=0.2)
 
 
 def test_upkeep_tells_why_nothing_is_taken_until_it_is_again(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
     put(broker, {"a": 0})
-    assert broker.upkeep(lease_ms=60_000).away == ""
+    assert broker.timer.maintain(lease_ms=60_000).away == ""
     with rabbitmq_server.memory_full():
         until_refused(broker)
         for _ in range(3):
-            assert "memory or disk alarm" in broker.upkeep(lease_ms=60_000).away
+            assert "memory or disk alarm" in broker.timer.maintain(lease_ms=60_000).away
         assert pks(claim(broker)) == ["a"]  # what it has
     put(broker, {"b": 0})
-    assert broker.upkeep(lease_ms=60_000).away == ""
+    assert broker.timer.maintain(lease_ms=60_000).away == ""
 
 
 def test_what_is_refused_makes_no_more_connections(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
@@ -92,7 +92,7 @@ def test_what_is_refused_makes_no_more_connections(broker: RabbitMQBroker, rabbi
         with rabbitmq_server.memory_full():
             for _ in range(3):
                 with pytest.raises(BrokerUnavailable, match="memory or disk alarm"):
-                    fresh.put_alarms([Alarm("q", "k", "1")] * 2, within_s=0.2)  # it stops behind the first one
+                    fresh.timer.schedule([Alarm("q", "k", "1")] * 2, within_s=0.2)  # it stops behind the first one
                 with pytest.raises(BrokerUnavailable, match="memory or disk alarm"):
-                    fresh.workers()
+                    fresh.presence.workers()
             assert rabbitmq_server.run("length(rabbit_networking:connections())") == before

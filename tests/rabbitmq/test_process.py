@@ -15,7 +15,7 @@ def test_messages_run_at_once_and_later(site: Site) -> None:
     site.send("now")
     assert hear(site, 1) == ["now"]
     header = Header("default", "run")
-    site.broker.put(
+    site.broker.queue.enqueue(
         [NewMessage("soon", header, b'""', delay_ms=1_500), NewMessage("far", header, b'""', delay_ms=3_600_000)]
     )
     assert hear(site, 1) == ["soon"]
@@ -64,7 +64,7 @@ def test_cut_connections_lose_nothing(site: Site, rabbitmq_server: RabbitMQServe
 
 
 def test_what_was_held_for_later_when_its_worker_died_is_not_early_and_not_lost(site: Site) -> None:
-    site.broker.put([NewMessage("later", Header("default", "run"), b'""', delay_ms=900)])
+    site.broker.queue.enqueue([NewMessage("later", Header("default", "run"), b'""', delay_ms=900)])
     killed = site.worker()
     killed.until_says("Connections at most")
     killed.kill()
@@ -80,4 +80,4 @@ def test_what_kills_its_process_thrice_is_buried_and_nothing_else(site: Site) ->
     assert sorted(hear(site, 4)) == ["bad", "bad", "bad", "good"]
     worker.until_says("is buried")
     assert worker.stop() == 0
-    assert [(info.id, info.crashes) for info in site.broker.errors(10)] == [("bad", 3)]
+    assert [(info.id, info.crashes) for info in site.broker.queue.failed(10)] == [("bad", 3)]

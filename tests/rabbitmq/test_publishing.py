@@ -18,7 +18,7 @@ def packets(broker: RabbitMQBroker) -> int:
 
 
 def test_many_alarms_leave_in_few_packets(broker: RabbitMQBroker) -> None:
-    broker.put_alarms([Alarm("q", "k", "first")])  # its queue is there now
+    broker.timer.schedule([Alarm("q", "k", "first")])  # its queue is there now
     before = packets(broker)
-    broker.put_alarms([Alarm("q", "k", f"{n}") for n in range(500)])
+    broker.timer.schedule([Alarm("q", "k", f"{n}") for n in range(500)])
     assert packets(broker) - before < 50

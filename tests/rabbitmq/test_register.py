@@ -19,11 +19,11 @@ from tests.worker.processes import PATIENCE_S
 
 def beat(broker: RabbitMQBroker, name: str) -> None:
     """A heartbeat, which is kept in the register."""
-    broker.announce(WorkerInfo(name, [], [], 0, 0))
+    broker.presence.heartbeat(WorkerInfo(name, [], [], 0, 0))
 
 
 def seen(broker: RabbitMQBroker) -> list[str]:
-    return sorted(worker.name for worker in broker.workers())
+    return sorted(worker.name for worker in broker.presence.workers())
 
 
 def test_of_many_who_set_it_up_at_once_none_takes_the_place_of_what_another_noted(
@@ -43,7 +43,7 @@ def test_it_is_waited_for_while_another_holds_it(broker: RabbitMQBroker, rabbitm
     beat(broker, "q")
     with channel_of(rabbitmq_server) as channel, ThreadPoolExecutor() as threads:
         message = channel.basic_get(NAMES.register)
-        retired = threads.submit(broker.retire, "q")
+        retired = threads.submit(broker.presence.leave, "q")
         channel.basic_reject(message.delivery_tag, requeue=True)
         retired.result()
     assert seen(broker) == []
@@ -97,16 +97,16 @@ def test_what_a_later_version_holds_in_it_beside_is_passed_over(
 def test_the_first_store_that_is_named_stays_the_owner_until_it_is_deleted(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
-    assert broker.owner() == ""
-    assert broker.owner("default 1") == "default 1"
+    assert broker.timer.owner() == ""
+    assert broker.timer.owner("default 1") == "default 1"
     with closing(RabbitMQBroker(Alias("default", location=rabbitmq_server.url))) as other:
-        assert other.owner("default 2") == "default 1"
-        assert NAMES.register in other.owner_key
+        assert other.timer.owner("default 2") == "default 1"
+        assert NAMES.register in other.timer.owner_key
         with channel_of(rabbitmq_server) as channel:
             channel.queue_delete(NAMES.register)
         with pytest.raises(BrokerUnavailable, match="is made again"):
-            other.owner("default 2")
-        assert other.owner("default 2") == "default 2"
+            other.timer.owner("default 2")
+        assert other.timer.owner("default 2") == "default 2"
 
 
 def test_it_outlives_the_exchange_that_leads_to_it(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
@@ -131,17 +131,17 @@ def test_it_outlives_the_exchange_of_the_news(broker: RabbitMQBroker, rabbitmq_s
 def test_who_deletes_it_with_the_queues_has_lost_the_alarms(
     broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
 ) -> None:
-    broker.put_alarms([Alarm("q", "k", "1")])
-    assert broker.upkeep(lease_ms=60_000).alarms_lost
-    assert broker.begin_rebuild(60_000)
-    assert broker.end_rebuild()
-    while not broker.claim([ClaimRequest("q", "k", 1)], lease_ms=60_000, worker="w").alarms:
-        broker.wait(1)
-    assert not broker.upkeep(lease_ms=60_000).alarms_lost
+    broker.timer.schedule([Alarm("q", "k", "1")])
+    assert broker.timer.maintain(lease_ms=60_000).alarms_lost
+    assert broker.timer.begin_rebuild(60_000)
+    assert broker.timer.end_rebuild()
+    while not broker.timer.take_due([ClaimRequest("q", "k", 1)], lease_ms=60_000, worker="w").alarms:
+        broker.timer.wait(1)
+    assert not broker.timer.maintain(lease_ms=60_000).alarms_lost
     with channel_of(rabbitmq_server) as channel:
         channel.queue_delete(NAMES.ready("q", "k"))  # with what it consumed, the worker is told
         channel.queue_delete(NAMES.register)
     until = monotonic() + PATIENCE_S
-    while not broker.upkeep(lease_ms=60_000).alarms_lost:
+    while not broker.timer.maintain(lease_ms=60_000).alarms_lost:
         assert monotonic() < until
-        broker.wait(0.1)
+        broker.timer.wait(0.1)

@@ -19,7 +19,7 @@ def broker_at(location: str) -> RabbitMQBroker:
 
 def test_alarms_go_there_and_back(rabbitmq_server: RabbitMQServer) -> None:
     with closing(broker_at(rabbitmq_server.tls_url)) as broker:
-        broker.put_alarms([Alarm("q", "k", f"{n}" * 20_000) for n in range(20)])  # more than a record of TLS
+        broker.timer.schedule([Alarm("q", "k", f"{n}" * 20_000) for n in range(20)])  # more than a record of TLS
         given: list[str] = []
         while len(given) < 20:
             given += pks(claim(broker, [ClaimRequest("q", "k", 20)]))

@@ -34,9 +34,9 @@ def test_the_version_is_what_the_server_says(broker: RabbitMQBroker) -> None:
 
 def test_what_is_looked_at_stays_however_often(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
     """A look takes a message and gives it back: 4.0 and newer drop it at the 21st time, unless told otherwise."""
-    assert broker.owner("default 1") == "default 1"
+    assert broker.timer.owner("default 1") == "default 1"
     for _ in range(25):
-        assert broker.owner() == "default 1"
+        assert broker.timer.owner() == "default 1"
     put(broker, {"a": 0})
     with channel_of(rabbitmq_server) as channel:
         while (message := channel.basic_get(NAMES.ready("q", "k"))) is None:

@@ -75,7 +75,7 @@ class Load:
 
     def _try(self, some: list[str]) -> None:
         try:
-            self._rig.broker.put([NewMessage(id, HEADER, b"1") for id in some])
+            self._rig.broker.queue.enqueue([NewMessage(id, HEADER, b"1") for id in some])
         except SendError as error:
             raise BrokerUnavailable(str(error)) from None
 
@@ -85,11 +85,11 @@ class Load:
 
     def run_some(self) -> bool:
         """Claim and finish some."""
-        claims = self._rig.broker.claim([ClaimRequest("q", "k", 50)], lease_ms=LEASE_MS, worker="w")
+        claims = self._rig.broker.queue.claim([ClaimRequest("q", "k", 50)], lease_ms=LEASE_MS, worker="w")
         ends = [settlement(claimed, SettleAction.FINISH) for claimed in claims.messages]
         self.ran.update(ids(claims.messages))
         while ends:
-            held = once_it_is_back(lambda ends=ends: self._rig.broker.settle(ends))  # type: ignore[misc]
+            held = once_it_is_back(lambda ends=ends: self._rig.broker.queue.apply(ends))  # type: ignore[misc]
             ends = [end for end, was_held in zip(ends, held, strict=True) if was_held is None]
         return bool(claims.messages)
 
@@ -100,17 +100,19 @@ def test_a_replica_that_follows_its_primary_is_found(
     caplog.set_level("INFO")
     own = next(keys for keys in SHARDS.all if cluster.owner(keys.msg) is cluster.primaries[0])
     mine = [id for id in map(str, range(30)) if SHARDS.of(id) is own]
-    rig.broker.put([NewMessage(id, HEADER, b"1") for id in mine])
-    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.broker.queue.enqueue([NewMessage(id, HEADER, b"1") for id in mine])
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
     with cluster.primaries[0].client() as client:
         client.set(f"{own.tag}other", 1)  # WAIT waits for what its own connection has written
         assert client.wait(1, 60_000) == 1
     cluster.primaries[0].kill()
     once_it_is_back(lambda: sent_again(rig, mine[0]))
-    assert asyncio.run(rig.broker.aput([NewMessage(mine[1], HEADER, b"1")]))[0].created is False
+    assert asyncio.run(rig.broker.queue.aenqueue([NewMessage(mine[1], HEADER, b"1")]))[0].created is False
     assert sorted(ids(rig.claim_all())) == sorted(mine)
-    assert "lost" in rig.broker.upkeep(lease_ms=LEASE_MS).lost_record  # a replica may not have had all: it is said
-    assert rig.broker.audit().differences == []
+    assert (
+        "lost" in rig.broker.queue.maintain(lease_ms=LEASE_MS).lost_record
+    )  # a replica may not have had all: it is said
+    assert rig.broker.queue.audit().differences == []
     assert [
         record.levelname for record in caplog.records if str(cluster.primaries[0].options["port"]) in record.message
     ] == [
@@ -138,7 +140,7 @@ def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(cluster: Cluster
     assert set(load.ran.values()) == {1}
     assert sorted(load.ran) == sorted(load.sent)
     assert rig.total("finished") == len(load.sent)
-    assert rig.broker.audit().differences == []
+    assert rig.broker.queue.audit().differences == []
 
 
 @pytest.mark.parametrize("move", ["claim", "renew", "interrupt", "cancel"])
@@ -149,7 +151,7 @@ def test_what_empties_a_key_of_a_slot_that_moves_loses_nothing(
     rig, shard = cluster_rig, SHARDS.all[0]
     first, second, suspect = [id for id in map(str, range(60)) if SHARDS.of(id) is shard][:3]
     rig.send(suspect, key="m")
-    rig.broker.cancel([suspect])  # all the keys that a cancel names are there
+    rig.broker.queue.cancel([suspect])  # all the keys that a cancel names are there
     rig.send(suspect)
     rig.crash(2)
     rig.send(first)
@@ -161,16 +163,16 @@ def test_what_empties_a_key_of_a_slot_that_moves_loses_nothing(
         if move == "claim":
             return ids(rig.claim(key="l"))
         if move == "cancel":
-            return rig.broker.cancel([second])
+            return rig.broker.queue.cancel([second])
         if move == "renew":
-            return rig.broker.renew([(claimed.id, claimed.token)], LEASE_MS)
-        return rig.broker.settle([settlement(claimed, SettleAction.INTERRUPT)])
+            return rig.broker.queue.renew([(claimed.id, claimed.token)], LEASE_MS)
+        return rig.broker.queue.apply([settlement(claimed, SettleAction.INTERRUPT)])
 
     source, target = redis_cluster.owner(shard.msg), redis_cluster.primaries[0]
     slot = redis_cluster.slot(shard.msg)
     with redis_cluster.moving_nothing(slot, source, target):
         assert act() == ([second] if move == "claim" else [True])
-    assert rig.broker.audit().differences == []
+    assert rig.broker.queue.audit().differences == []
 
 
 def test_a_confirmed_send_waits_for_the_replicas_of_all_its_nodes(cluster: ClusterServers) -> None:
@@ -178,6 +180,6 @@ def test_a_confirmed_send_waits_for_the_replicas_of_all_its_nodes(cluster: Clust
     with closing(RedisBroker(Alias("default", location=cluster.location, options=options))) as broker:
         first = next(id for id in map(str, range(30)) if cluster.owner(SHARDS.of(id).msg) is cluster.primaries[0])
         other = next(id for id in map(str, range(30)) if cluster.owner(SHARDS.of(id).msg) is cluster.primaries[1])
-        assert broker.put([NewMessage(first, HEADER, b"1")])[0].created
+        assert broker.queue.enqueue([NewMessage(first, HEADER, b"1")])[0].created
         with pytest.raises(SendError, match="no replica has it"):
-            broker.put([NewMessage(id, HEADER, b"1") for id in (first, other)])
+            broker.queue.enqueue([NewMessage(id, HEADER, b"1") for id in (first, other)])

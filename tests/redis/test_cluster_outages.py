@@ -89,31 +89,31 @@ def test_the_others_go_on_and_its_own_run_once_it_is_back(
     cluster: ClusterServers, rig: Rig, gone: Keys, soon: Soon
 ) -> None:
     rig.send(*MANY)
-    rig.broker.pauses()
+    rig.broker.presence.pauses()
     node_of(cluster, gone).kill()
     others = [id for id in MANY if id not in of(gone)]
-    claims = rig.broker.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.queue.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
     assert sorted(ids(claims.messages)) == others
     assert "away" in claims.away
     ends = [settlement(claimed, SettleAction.FINISH) for claimed in claims.messages]
-    assert rig.broker.renew([(end.id, end.token) for end in ends], LEASE_MS) == [True] * len(others)
-    assert rig.broker.settle(ends) == [True] * len(others)
-    rig.broker.announce(WORKER)  # said when that can be
-    assert rig.broker.owner("default 1") == ("" if gone is SHARDS.all[1] else "default 1")
-    assert rig.broker.pauses() == []
-    assert "away" in rig.broker.upkeep(lease_ms=LEASE_MS).away
+    assert rig.broker.queue.renew([(end.id, end.token) for end in ends], LEASE_MS) == [True] * len(others)
+    assert rig.broker.queue.apply(ends) == [True] * len(others)
+    rig.broker.presence.heartbeat(WORKER)  # said when that can be
+    assert rig.timer.owner("default 1") == ("" if gone is SHARDS.all[1] else "default 1")
+    assert rig.broker.presence.pauses() == []
+    assert "away" in rig.broker.queue.maintain(lease_ms=LEASE_MS).away
     assert rig.send(others[0])[0].created
     with soon(), pytest.raises(SendError) as unsent:
         rig.send(of(gone)[0])
     assert unsent.value.unknown == (of(gone)[0],)
     with soon(), pytest.raises(BrokerUnavailable, match=str(node_of(cluster, gone).options["port"])):
-        rig.broker.audit()
+        rig.broker.queue.audit()
     node_of(cluster, gone).start()
     cluster.wait_until_whole()
     assert [one.created for one in rig.send(*of(gone))] == [False] * len(of(gone))
     assert sorted(ids(rig.claim_all())) == sorted([others[0], *of(gone)])
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).away == ""
-    assert rig.broker.audit().differences == []
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).away == ""
+    assert rig.broker.queue.audit().differences == []
 
 
 def test_alarms_of_the_others_are_held_and_dropped(cluster: ClusterServers, rig: Rig) -> None:
@@ -122,19 +122,19 @@ def test_alarms_of_the_others_are_held_and_dropped(cluster: ClusterServers, rig:
     assert rig.claim() == []
     node_of(cluster, gone).kill()
     with pytest.raises(PartlyUnavailable, match=str(node_of(cluster, gone).options["port"])):
-        rig.broker.put_alarms(every)
+        rig.timer.schedule(every)
     claimed: list[str] = []
     while len(claimed) < len(others):
         claimed += _claim_alarms(rig)
-        rig.broker.wait(0.1)
+        rig.broker.queue.wait(0.1)
     assert sorted(claimed) == others
     with pytest.raises(PartlyUnavailable):
-        rig.broker.drop_alarms(every)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).next_lease_end_ms is None
+        rig.timer.drop(every)
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).next_lease_end_ms is None
 
 
 def _claim_alarms(rig: Rig) -> list[str]:
-    alarms = rig.broker.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w").alarms
+    alarms = rig.broker.queue.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w").alarms
     return [alarm.pk for alarm in alarms]
 
 
@@ -142,19 +142,19 @@ def test_one_that_is_known_to_hang_is_not_waited_for_by_alarms_and_slots(
     cluster: ClusterServers, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asks = [PermitRequest("k", value, n, 1) for n, value in enumerate(MANY)]
-    assert rig.broker.acquire(asks, lease_ms=LEASE_MS) == [None] * len(asks)
+    assert rig.broker.limiter.acquire(asks, lease_ms=LEASE_MS) == [None] * len(asks)
     monkeypatch.setattr("django_delayq.brokers.redis.client.cluster.AWAY_S", 3600)
     for node in cluster.nodes:  # the slots of limits are on any
         node.freeze()
     alarms = [Alarm("q", "k", pk) for pk in MANY]
     with pytest.raises(PartlyUnavailable):
-        rig.broker.put_alarms(alarms, within_s=0.5)
+        rig.timer.schedule(alarms, within_s=0.5)
     asked: list[object] = []
     monkeypatch.setattr(
         "django_delayq.brokers.redis.client.transport.Server.connect", lambda self, timeout: asked.append(self.shown)
     )
-    uses = (partial(rig.broker.put_alarms, alarms), partial(rig.broker.drop_alarms, alarms))
-    for use in (*uses, partial(rig.broker.give_back, asks)):
+    uses = (partial(rig.timer.schedule, alarms), partial(rig.timer.drop, alarms))
+    for use in (*uses, partial(rig.broker.limiter.release, asks)):
         with pytest.raises(BrokerUnavailable):
             use()
     assert asked == []
@@ -165,16 +165,16 @@ def test_who_claims_beside_one_that_is_gone_asks_everywhere_at_once(
 ) -> None:
     monkeypatch.setattr(poll_ownership, "FIRST", 0)  # of several, none looks before long
     rig.claim()
-    until(lambda: rig.broker.pauses_heard > 0)
-    assert rig.broker.begin_rebuild(60_000)
-    assert rig.broker.end_rebuild()
-    rig.broker.announce(replace(WORKER, name="other"))
-    rig.broker.announce(WORKER)
-    rig.broker.upkeep(lease_ms=LEASE_MS)
+    until(lambda: rig.broker.presence.pause_version > 0)
+    assert rig.timer.begin_rebuild(60_000)
+    assert rig.timer.end_rebuild()
+    rig.broker.presence.heartbeat(replace(WORKER, name="other"))
+    rig.broker.presence.heartbeat(WORKER)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
     node_of(cluster, SHARDS.all[0]).freeze()
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).away == ""  # it need not look yet
-    until(lambda: bool(rig.broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w").away))
-    assert "away" in rig.broker.upkeep(lease_ms=LEASE_MS).away
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).away == ""  # it need not look yet
+    until(lambda: bool(rig.broker.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w").away))
+    assert "away" in rig.broker.queue.maintain(lease_ms=LEASE_MS).away
 
 
 def test_who_can_not_tell_its_heartbeat_asks_everywhere_at_once(
@@ -182,16 +182,16 @@ def test_who_can_not_tell_its_heartbeat_asks_everywhere_at_once(
 ) -> None:
     monkeypatch.setattr(poll_ownership, "FIRST", 0)  # of several, none looks before long
     rig.claim()
-    until(lambda: rig.broker.pauses_heard > 0)
-    assert rig.broker.begin_rebuild(60_000)
-    assert rig.broker.end_rebuild()
-    rig.broker.announce(replace(WORKER, name="other"))
-    rig.broker.announce(WORKER)
-    rig.broker.upkeep(lease_ms=LEASE_MS)
+    until(lambda: rig.broker.presence.pause_version > 0)
+    assert rig.timer.begin_rebuild(60_000)
+    assert rig.timer.end_rebuild()
+    rig.broker.presence.heartbeat(replace(WORKER, name="other"))
+    rig.broker.presence.heartbeat(WORKER)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
     cluster.owner(SHARDS.first.meta).freeze()
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).away == ""  # it need not look yet
-    rig.broker.announce(WORKER)
-    assert "away" in rig.broker.upkeep(lease_ms=LEASE_MS).away
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).away == ""  # it need not look yet
+    rig.broker.presence.heartbeat(WORKER)
+    assert "away" in rig.broker.queue.maintain(lease_ms=LEASE_MS).away
 
 
 def test_one_that_hangs_is_waited_for_once(
@@ -219,16 +219,16 @@ def test_an_end_whose_answer_was_lost_is_not_taken_for_a_lost_lease(cluster: Clu
         rig.send(*MANY)
         ends = [settlement(claimed, SettleAction.FINISH) for claimed in rig.claim_all()]
         if not rig.total("finished"):
-            rig.broker.settle(ends)
+            rig.broker.queue.apply(ends)
     own = [end for end in ends if end.id in of(gone)]
     node = node_of(cluster, gone)
     node.freeze()
-    assert rig.broker.settle(ends) == [None if end in own else True for end in ends]
-    assert rig.broker.settle(own[:1]) == [None]
-    assert rig.broker.renew([(own[0].id, own[0].token)], LEASE_MS) == [None]
+    assert rig.broker.queue.apply(ends) == [None if end in own else True for end in ends]
+    assert rig.broker.queue.apply(own[:1]) == [None]
+    assert rig.broker.queue.renew([(own[0].id, own[0].token)], LEASE_MS) == [None]
     node.thaw()  # it does what it was sent
     cluster.wait_until_whole()
-    while None in (settled := rig.broker.settle(own)):
+    while None in (settled := rig.broker.queue.apply(own)):
         pass
     assert settled == [True] * len(own)
     assert rig.total("finished") == 2 * len(MANY)
@@ -240,7 +240,8 @@ def test_async_sends_go_on_and_wait_for_one_that_comes_back(cluster: ClusterServ
 
     async def send(*ids_: str) -> int:
         return sum(
-            one.created or 0 for one in await rig.broker.aput([NewMessage(id, Header("q", "k"), b"1") for id in ids_])
+            one.created or 0
+            for one in await rig.broker.queue.aenqueue([NewMessage(id, Header("q", "k"), b"1") for id in ids_])
         )
 
     others = [id for id in MANY if id not in of(gone)]
@@ -266,7 +267,7 @@ def test_a_process_that_starts_meanwhile_works_on_the_others(cluster: ClusterSer
 def test_all_nodes_gone_is_an_outage_like_any_other(cluster: ClusterServers, rig: Rig) -> None:
     for node in cluster.nodes:
         node.kill()
-    for call in (rig.claim, rig.claim_suspect, partial(rig.broker.upkeep, lease_ms=LEASE_MS)):
+    for call in (rig.claim, rig.claim_suspect, partial(rig.broker.queue.maintain, lease_ms=LEASE_MS)):
         with pytest.raises(BrokerUnavailable):
             call()
 
@@ -285,23 +286,23 @@ def test_a_slot_that_moves_keeps_its_own_shard_waiting_only(cluster: ClusterServ
     assert sorted(ids(rig.claim_all())) == of(moved)  # MOVED is followed
     with cluster.moving(slot, target, source):
         cluster.move_keys(slot, target, source)
-    assert rig.broker.audit().differences == []
+    assert rig.broker.queue.audit().differences == []
 
 
 def test_limits_wait_for_those_that_run_where_a_node_was_away_and_nowhere_else(
     cluster: ClusterServers, rig: Rig, soon: Soon
 ) -> None:
     here, elsewhere = (PermitRequest(_key_on(cluster, node), "", 1, 9) for node in cluster.primaries[:2])
-    rig.broker.acquire([here, elsewhere], lease_ms=LEASE_MS)
-    rig.broker.give_back([here, elsewhere])
+    rig.broker.limiter.acquire([here, elsewhere], lease_ms=LEASE_MS)
+    rig.broker.limiter.release([here, elsewhere])
     cluster.primaries[0].freeze()
     with soon(), pytest.raises(BrokerUnavailable):
-        rig.broker.acquire([here], lease_ms=LEASE_MS)
-    assert rig.broker.acquire([elsewhere], lease_ms=LEASE_MS) == [None]
+        rig.broker.limiter.acquire([here], lease_ms=LEASE_MS)
+    assert rig.broker.limiter.acquire([elsewhere], lease_ms=LEASE_MS) == [None]
     cluster.primaries[0].thaw()
-    until(lambda: rig.broker.upkeep(lease_ms=LEASE_MS).away == "")
-    assert rig.broker.acquire([replace(here, token=2)], lease_ms=LEASE_MS) != [None]
-    assert rig.broker.acquire([replace(here, token=2, held=True)], lease_ms=LEASE_MS) == [None]
+    until(lambda: rig.broker.queue.maintain(lease_ms=LEASE_MS).away == "")
+    assert rig.broker.limiter.acquire([replace(here, token=2)], lease_ms=LEASE_MS) != [None]
+    assert rig.broker.limiter.acquire([replace(here, token=2, held=True)], lease_ms=LEASE_MS) == [None]
 
 
 def _key_on(cluster: ClusterServers, node: Server) -> str:

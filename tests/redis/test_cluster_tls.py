@@ -51,9 +51,9 @@ def test_a_dict_names_the_nodes_and_how_to_trust_them(cluster: ClusterServers, c
     location: dict[str, Any] = {"cluster": cluster.addresses[:1], "password": PASSWORD}
     trusting = location | {"tls": {"ca_certs": str(certificates / "ca.pem")}}
     with closing(RedisBroker(Alias("default", location=trusting, options=replace(OPTIONS, shards=3)))) as broker:
-        broker.put([NewMessage(f"{n}", Header("q", "k"), b"1") for n in range(5)])
-        asyncio.run(broker.aput([NewMessage(f"{n}", Header("q", "k"), b"1") for n in range(5, 9)]))
-        claims = broker.claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w")
+        broker.queue.enqueue([NewMessage(f"{n}", Header("q", "k"), b"1") for n in range(5)])
+        asyncio.run(broker.queue.aenqueue([NewMessage(f"{n}", Header("q", "k"), b"1") for n in range(5, 9)]))
+        claims = broker.queue.claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w")
         assert sorted(ids(claims.messages)) == [f"{n}" for n in range(9)]
     for wrong, why in (
         (location | {"tls": True}, "give the file of its CA as ssl_ca_certs in LOCATION"),

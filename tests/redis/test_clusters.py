@@ -119,7 +119,7 @@ def test_no_node_that_answers_is_an_outage() -> None:
         with pytest.raises(BrokerUnavailable, match="no node of the cluster has answered yet") as away:
             broker.open()
         with pytest.raises(SendError) as unsent:
-            asyncio.run(broker.aput([NewMessage("a", Header("q", "k"), b"1")]))
+            asyncio.run(broker.queue.aenqueue([NewMessage("a", Header("q", "k"), b"1")]))
     assert "s3cr3t" not in f"{away.value}{unsent.value}"
 
 
@@ -134,14 +134,14 @@ def test_what_is_published_on_one_node_is_heard_on_all(cluster_rig: Rig) -> None
     for id in ("a", "b", "c", "d", "e"):  # on all nodes
         assert cluster_rig.claim() == []
         cluster_rig.send(id)
-        broker.wait(30)
-        assert ids(broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w").messages) == [id]
+        broker.queue.wait(30)
+        assert ids(broker.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w").messages) == [id]
 
 
 def test_async_sends_reach_every_node_over_several_loops(cluster_rig: Rig, redis_cluster: ClusterServers) -> None:
     many = [f"{n}" for n in range(20)]
     for half in (many[:10], many[10:]):
-        placed = asyncio.run(cluster_rig.broker.aput([NewMessage(id, Header("q", "k"), b"1") for id in half]))
+        placed = asyncio.run(cluster_rig.broker.queue.aenqueue([NewMessage(id, Header("q", "k"), b"1") for id in half]))
         assert [one.id for one in placed if one.created] == half
     assert sorted(ids(cluster_rig.claim_all())) == sorted(many)
 
@@ -174,11 +174,11 @@ def test_a_worker_with_the_least_permissions_works_on_a_cluster(redis_cluster: C
     location = redis_cluster.location.replace("://", f"://{login}@")
     with closing(RedisBroker(Alias("default", location=location, options=replace(OPTIONS, shards=3)))) as broker:
         assert broker.report().problems == []
-        broker.put([NewMessage(f"{n}", Header("q", "k"), b"1") for n in range(9)])
-        claimed = broker.claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w").messages
+        broker.queue.enqueue([NewMessage(f"{n}", Header("q", "k"), b"1") for n in range(9)])
+        claimed = broker.queue.claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w").messages
         assert sorted(ids(claimed)) == [f"{n}" for n in range(9)]
-        assert broker.settle([settlement(one, SettleAction.FINISH) for one in claimed]) == [True] * 9
-        assert broker.audit().differences == []
+        assert broker.queue.apply([settlement(one, SettleAction.FINISH) for one in claimed]) == [True] * 9
+        assert broker.queue.audit().differences == []
 
 
 def test_what_a_node_forbids_is_told_by_its_name(redis_cluster: ClusterServers) -> None:
@@ -188,4 +188,4 @@ def test_what_a_node_forbids_is_told_by_its_name(redis_cluster: ClusterServers) 
         closing(RedisBroker(Alias("default", location=location, options=OPTIONS))) as broker,
         pytest.raises(BrokerRefused, match=r" refused claim\.lua: .*; use the user that docs/how-to/deploy\.md lists"),
     ):
-        broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+        broker.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")

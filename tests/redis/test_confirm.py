@@ -35,11 +35,15 @@ def has_waitaof(server: Server) -> bool:
 
 def assert_refused(broker: RedisBroker, reason: str) -> None:
     """With the fix, however it is asked, and nothing was sent."""
-    for ask in (broker.open, lambda: broker.put(MESSAGE), lambda: asyncio.run(broker.aput(MESSAGE))):
+    for ask in (
+        broker.open,
+        lambda: broker.queue.enqueue(MESSAGE),
+        lambda: asyncio.run(broker.queue.aenqueue(MESSAGE)),
+    ):
         with pytest.raises(BrokerRefused, match=reason) as refused:
             ask()
         assert 'OPTIONS["confirm"]' in str(refused.value)
-    assert broker.get("a") is None
+    assert broker.queue.get("a") is None
 
 
 @pytest.fixture
@@ -60,7 +64,7 @@ def test_what_a_replica_has_is_sent(broker: RedisBroker, primary: Server, start_
         assert client.wait(1, 60_000) == 1
         broker.open()
         client.config_resetstat()
-        assert broker.put(MESSAGE)[0].created
+        assert broker.queue.enqueue(MESSAGE)[0].created
         # The server did not have the script: what is waited for is the call that brought it.
         assert client.info("commandstats")["cmdstat_wait"]["calls"] == 2
     primary.kill()
@@ -70,18 +74,18 @@ def test_what_a_replica_has_is_sent(broker: RedisBroker, primary: Server, start_
 
 def test_what_no_replica_has_is_not_known(broker: RedisBroker) -> None:
     with pytest.raises(SendError, match="took it, but after 1 s no replica has it") as failed:
-        broker.put(MESSAGE)
+        broker.queue.enqueue(MESSAGE)
     assert failed.value.unknown == ("a",)
-    assert broker.get("a") is not None
+    assert broker.queue.get("a") is not None
     with pytest.raises(SendError, match="no replica"):  # again, and it is still in one place only
-        asyncio.run(broker.aput(MESSAGE))
+        asyncio.run(broker.queue.aenqueue(MESSAGE))
 
 
 def test_what_is_on_disk_is_sent_where_the_server_can_tell(start_redis: Callable[..., Server]) -> None:
     server = start_redis(appendonly="yes", appendfsync="always")  # once a second may be too late on a busy disk
     with closing(broker_on(server, "fsync")) as broker:
         if has_waitaof(server):
-            assert broker.put(MESSAGE)[0].created
+            assert broker.queue.enqueue(MESSAGE)[0].created
         else:
             assert_refused(broker, "needs Redis 7.2 or newer")
 
@@ -125,10 +129,10 @@ def test_what_can_be_confirmed_no_more_is_not_known(redis_server: Server, is_asy
         client.execute_command("ACL", "SETUSER", "delayq-site", "-wait")
         for _ in range(2):  # again under its id is safe
             with pytest.raises(SendError, match="Redis took it, but does not answer WAIT any more") as failed:
-                asyncio.run(broker.aput(MESSAGE)) if is_async else broker.put(MESSAGE)
+                asyncio.run(broker.queue.aenqueue(MESSAGE)) if is_async else broker.queue.enqueue(MESSAGE)
             assert "may have been taken; send again with the same id" in str(failed.value)
             assert failed.value.unknown == ("a",)
-        assert broker.get("a") is not None
+        assert broker.queue.get("a") is not None
         assert client.hget("{delayq:0}:count", "sent") == b"1"
 
 
@@ -144,11 +148,11 @@ def test_of_a_cluster_one_node_that_can_confirm_no_more_is_enough(redis_cluster:
         with first.client() as client:
             client.execute_command("ACL", "SETUSER", "delayq-site", "-wait")
         with pytest.raises(SendError, match="does not answer WAIT any more") as failed:
-            broker.put([NewMessage(id, Header("q", "k"), b"1") for id in own])
+            broker.queue.enqueue([NewMessage(id, Header("q", "k"), b"1") for id in own])
         assert failed.value.unknown == tuple(own)
-        assert all(broker.get(id) for id in own)
+        assert all(broker.queue.get(id) for id in own)
     with (
         closing(RedisBroker(replace(alias, options=options))) as broker,
         pytest.raises(BrokerRefused, match=r"needs \+wait"),
     ):
-        broker.put([NewMessage("c", Header("q", "k"), b"1")])
+        broker.queue.enqueue([NewMessage("c", Header("q", "k"), b"1")])

@@ -37,7 +37,7 @@ def everything(client: redis.Redis, but: bytes = b":call:") -> dict[Any, Any]:
 def test_a_foreign_wait_set_does_not_stop_the_others(rig: Rig, client: redis.Redis) -> None:
     client.set(f"{TAG}wait:q:foreign", "text")
     rig.send("a")
-    claims = rig.broker.claim(
+    claims = rig.broker.queue.claim(
         [ClaimRequest("q", "foreign", 1), ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w"
     )
     assert [message.id for message in claims.messages] == ["a"]
@@ -48,7 +48,7 @@ def test_a_send_over_a_foreign_key_names_it_and_the_fix(rig: Rig, client: redis.
     client.lpush(f"{TAG}wait:q:k", "text")
     puts = [NewMessage("a", Header("q", "k"), b"1")]
     with pytest.raises(BrokerRefused, match=r"WRONGTYPE of \{delayq:0\}:wait:q:k; someone else .*Remove or rename it"):
-        asyncio.run(rig.broker.aput(puts)) if is_async else rig.broker.put(puts)
+        asyncio.run(rig.broker.queue.aenqueue(puts)) if is_async else rig.broker.queue.enqueue(puts)
 
 
 def test_looks_see_past_places_without_a_body(rig: Rig, client: redis.Redis) -> None:
@@ -56,19 +56,19 @@ def test_looks_see_past_places_without_a_body(rig: Rig, client: redis.Redis) -> 
     rig.advance(5)
     rig.bury("new")
     client.zadd(f"{TAG}error", {b"ghost\x1f1": 9e15, b"ghost\x1f2": 8e15})
-    assert [info.id for info in rig.broker.errors(2)] == ["new", "old"]
+    assert [info.id for info in rig.broker.queue.failed(2)] == ["new", "old"]
     sent = rig.send("a", "b", delay_ms=60_000)
     client.zadd(f"{TAG}wait:q:k", {"ghost": "-inf", "ghost 2": 1, "ghost 3": 2})
-    assert [info.id for info in rig.broker.peek("q", 1)] == ["a"]
-    assert [info.id for info in rig.broker.peek("q", 9)] == ["a", "b"]
-    assert [count.next_due_ms for count in rig.broker.counts().waiting] == [sent[0].due_ms]
+    assert [info.id for info in rig.broker.queue.peek("q", 1)] == ["a"]
+    assert [info.id for info in rig.broker.queue.peek("q", 9)] == ["a", "b"]
+    assert [count.next_due_ms for count in rig.broker.queue.counts().waiting] == [sent[0].due_ms]
 
 
 def test_the_audit_and_the_counts_name_a_foreign_wait_set(rig: Rig, client: redis.Redis) -> None:
     rig.send("a", delay_ms=60_000)
     client.set(f"{TAG}wait:q:k", "text")
     rig.claim()  # passes over it
-    for look in (rig.broker.audit, rig.broker.counts):
+    for look in (rig.broker.queue.audit, rig.broker.queue.counts):
         with pytest.raises(BrokerRefused, match=r" \{delayq:0\}:wait:q:k: WRONGTYPE .*Remove or rename it"):
             look()
 
@@ -81,13 +81,13 @@ MOVES: dict[str, Callable[[Rig, Claimed], object]] = {
     "retry": lambda rig, held: rig.settle(held, SettleAction.RETRY),
     "bury": lambda rig, held: rig.settle(held, SettleAction.BURY),
     "interrupt": lambda rig, held: rig.settle(held, SettleAction.INTERRUPT),
-    "renew": lambda rig, held: rig.broker.renew([(held.id, held.token)], LEASE_MS),
-    "upkeep": lambda rig, _: rig.broker.upkeep(lease_ms=LEASE_MS),
-    "cancel": lambda rig, _: rig.broker.cancel(["waiting"]),
-    "reschedule": lambda rig, _: rig.broker.reschedule(["waiting"], delay_ms=1),
-    "rescue": lambda rig, _: rig.broker.rescue(["buried"]),
-    "purge": lambda rig, _: rig.broker.purge(["waiting"]),
-    "purge errors": lambda rig, _: rig.broker.purge_errors(["buried"]),
+    "renew": lambda rig, held: rig.broker.queue.renew([(held.id, held.token)], LEASE_MS),
+    "upkeep": lambda rig, _: rig.broker.queue.maintain(lease_ms=LEASE_MS),
+    "cancel": lambda rig, _: rig.broker.queue.cancel(["waiting"]),
+    "reschedule": lambda rig, _: rig.broker.queue.reschedule(["waiting"], delay_ms=1),
+    "rescue": lambda rig, _: rig.broker.queue.rescue(["buried"]),
+    "purge": lambda rig, _: rig.broker.queue.purge(["waiting"]),
+    "purge errors": lambda rig, _: rig.broker.queue.purge_failed(["buried"]),
 }
 
 
@@ -114,7 +114,7 @@ def test_a_move_over_a_key_of_another_type_does_all_or_nothing(
     client.delete(TAG + name)
     if saved:
         client.restore(TAG + name, 0, saved)
-        assert rig.broker.audit().differences == []
+        assert rig.broker.queue.audit().differences == []
 
 
 def _refusal(move: Callable[[], object]) -> str:
@@ -129,7 +129,7 @@ def test_a_member_without_a_body_is_dropped_and_not_given(rig: Rig, client: redi
     rig.send("a")
     client.zadd(f"{TAG}wait:q:k", {"ghost": 1})
     client.zadd(f"{TAG}wait:q:k", {b"\xff\xfe": 2})
-    claims = rig.broker.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.queue.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
     assert ([message.id for message in claims.messages], claims.ghosts) == (["a"], ["ghost", "\ufffd\ufffd"])
     assert client.zcard(f"{TAG}running") == 1
 
@@ -139,7 +139,7 @@ def test_a_lease_without_a_body_is_dropped_and_named(rig: Rig, client: redis.Red
     rig.claim_one()
     client.hdel(f"{TAG}msg", "a")
     rig.advance(LEASE_MS)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).ghosts == ["a"]
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).ghosts == ["a"]
     assert client.zcard(f"{TAG}running") == 0
 
 
@@ -149,8 +149,8 @@ def test_a_message_without_our_header_can_be_buried(rig: Rig, client: redis.Redi
     (claimed,) = rig.claim()
     assert claimed.header is None
     rig.advance(LEASE_MS)
-    (told,) = rig.broker.upkeep(lease_ms=LEASE_MS).buried
-    (error,) = rig.broker.errors(1)
+    (told,) = rig.broker.queue.maintain(lease_ms=LEASE_MS).buried
+    (error,) = rig.broker.queue.failed(1)
     assert told == BuriedInfo("odd", "", "", 0, error.error)
     assert "header can not be read" in error.error
 
@@ -158,9 +158,9 @@ def test_a_message_without_our_header_can_be_buried(rig: Rig, client: redis.Redi
 def test_a_message_with_half_a_header_of_ours_is_moved_like_others(rig: Rig, client: redis.Redis) -> None:
     client.hset(f"{TAG}msg", "odd", b"1\x1fq\x1fk\x1f\x1fsoon")
     client.zadd(f"{TAG}wait:q:k", {"odd": 1})
-    assert rig.broker.reschedule(["odd"], delay_ms=60_000) == [True]
+    assert rig.broker.queue.reschedule(["odd"], delay_ms=60_000) == [True]
     assert rig.claim() == []
-    assert rig.broker.cancel(["odd"]) == [True]
+    assert rig.broker.queue.cancel(["odd"]) == [True]
 
 
 @pytest.mark.parametrize("score", ["-inf", "1.5", "-7"])
@@ -192,25 +192,25 @@ def test_a_name_that_is_no_text_stops_neither_upkeep_nor_looks(rig: Rig, client:
     rig.bury("failed")
     _write_names_that_are_no_text(client)
     rig.advance(LEASE_MS)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
-    assert rig.broker.get("waits") is None
-    assert rig.broker.get("runs") is not None
-    assert [info.id for info in rig.broker.errors(9)] == ["buried", "failed"]
-    assert [info.id for info in rig.broker.peek("q", 9)] == ["a"]
-    assert rig.broker.counts().running == 2
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).reclaimed == 1
+    assert rig.broker.queue.get("waits") is None
+    assert rig.broker.queue.get("runs") is not None
+    assert [info.id for info in rig.broker.queue.failed(9)] == ["buried", "failed"]
+    assert [info.id for info in rig.broker.queue.peek("q", 9)] == ["a"]
+    assert rig.broker.queue.counts().running == 2
     assert [message.id for message in rig.claim()] == ["a"]
 
 
 def test_what_has_a_name_that_is_no_text_is_not_moved_by_its_id(rig: Rig, client: redis.Redis) -> None:
     rig.send("a", delay_ms=60_000)
     _write_names_that_are_no_text(client)
-    assert rig.broker.cancel(["waits", "a"]) == [False, True]
-    assert rig.broker.reschedule(["waits"], delay_ms=5) == [False]
-    assert rig.broker.purge(["waits"]) == [False]
-    assert rig.broker.rescue(["buried"]) == [False]
+    assert rig.broker.queue.cancel(["waits", "a"]) == [False, True]
+    assert rig.broker.queue.reschedule(["waits"], delay_ms=5) == [False]
+    assert rig.broker.queue.purge(["waits"]) == [False]
+    assert rig.broker.queue.rescue(["buried"]) == [False]
     with pytest.raises(BrokerRefused, match="Message 'waits' is there with a name that is no text"):
         rig.send("waits")
-    assert rig.broker.purge_errors(["buried"]) == [True]
+    assert rig.broker.queue.purge_failed(["buried"]) == [True]
 
 
 def test_a_state_that_is_not_ours_counts_as_none(rig: Rig, client: redis.Redis) -> None:
@@ -226,7 +226,7 @@ def test_the_audit_names_what_someone_else_did(rig: Rig, client: redis.Redis) ->
     client.zadd(f"{TAG}wait:q:k", {"ghost": 1})
     client.zrem(f"{TAG}wait:q:k", "a")
     client.zadd(f"{TAG}running", {"b": 1})
-    told = "\n".join(rig.broker.audit().differences)
+    told = "\n".join(rig.broker.queue.audit().differences)
     assert "'ghost' in {delayq:0}:wait:q:k: no body" in told
     assert "'a' in {delayq:0}:wait:q:k: no place" in told
     assert "'b' in {delayq:0}:wait:q:k: two places" in told
@@ -239,7 +239,7 @@ def test_the_audit_names_what_would_wait_or_run_for_ever(rig: Rig, client: redis
     rig.send("waits", "b")
     client.zadd(f"{TAG}wait:q:k", {"waits": score})
     client.zadd(f"{TAG}running", {"runs": score})
-    waits, runs = sorted(rig.broker.audit().differences, reverse=True)
+    waits, runs = sorted(rig.broker.queue.audit().differences, reverse=True)
     assert waits.startswith("'waits' in {delayq:0}:wait:q:k: its time never comes (")
     assert runs.startswith("'runs' in {delayq:0}:running: its time never comes (")
 
@@ -249,11 +249,11 @@ def test_looks_pass_over_what_they_cannot_read(rig: Rig, client: redis.Redis) ->
     client.hset("{delayq:meta}", mapping={"worker:odd": "x", "worker:none": "9999999999999\x1f{}"})
     client.hset(f"{TAG}count", "retried", "many")
     client.zadd(f"{TAG}keys", {b"\xff\xfe": 1})
-    assert rig.broker.workers() == []
+    assert rig.broker.presence.workers() == []
     assert rig.total("sent") == 1
     assert rig.total("retried") == 0
-    assert [info.id for info in rig.broker.peek("q", 5)] == ["a"]
-    assert rig.broker.audit().differences == []
+    assert [info.id for info in rig.broker.queue.peek("q", 5)] == ["a"]
+    assert rig.broker.queue.audit().differences == []
 
 
 def test_a_foreign_wait_set_costs_no_message_that_belongs_there(rig: Rig, client: redis.Redis) -> None:
@@ -263,14 +263,14 @@ def test_a_foreign_wait_set_costs_no_message_that_belongs_there(rig: Rig, client
     rig.advance(LEASE_MS)
     client.delete(f"{TAG}wait:q:k")
     client.set(f"{TAG}wait:q:k", "someone else's")
-    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
     with pytest.raises(BrokerRefused):
-        rig.broker.rescue(["buried"])
+        rig.broker.queue.rescue(["buried"])
     client.delete(f"{TAG}wait:q:k")
-    assert rig.broker.rescue(["buried"]) == [True]
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
+    assert rig.broker.queue.rescue(["buried"]) == [True]
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).reclaimed == 1
     assert {message.id for message in rig.claim()} == {"buried", "lapsed"}
-    assert rig.broker.audit().differences == []
+    assert rig.broker.queue.audit().differences == []
 
 
 @pytest.mark.parametrize("total", ["sent", "reclaimed", "finished", "orphans"])
@@ -314,17 +314,17 @@ def test_what_is_no_pause_of_ours_pauses_nothing(
     rig: Rig, client: redis.Redis, field: str | bytes, value: bytes
 ) -> None:
     client.hset("{delayq:meta}", field, value)
-    rig.broker.pause(Pause("text", None, "x"))
-    rig.broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
-    assert [pause.names for pause in rig.broker.pauses()] == ["queue 'text'"]
-    assert not rig.broker.resume("mail", None)
+    rig.broker.presence.pause(Pause("text", None, "x"))
+    rig.broker.presence.heartbeat(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+    assert [pause.names for pause in rig.broker.presence.pauses()] == ["queue 'text'"]
+    assert not rig.broker.presence.resume("mail", None)
 
 
 @pytest.mark.parametrize("until_ms", [10**12, 10**30])
 def test_a_pause_whose_end_is_absurd_harms_nothing(rig: Rig, client: redis.Redis, until_ms: int) -> None:
     client.hset("{delayq:meta}", "pause:mail:", b"-7\x1f%d\x1fx" % until_ms)
-    rig.broker.announce(WorkerInfo("w", ["mail"], ["k"], 0, 0))
-    assert [pause.until_ms for pause in rig.broker.pauses()] == [until_ms] * (until_ms > 10**15)
+    rig.broker.presence.heartbeat(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+    assert [pause.until_ms for pause in rig.broker.presence.pauses()] == [until_ms] * (until_ms > 10**15)
 
 
 @pytest.mark.parametrize("due", ["-inf", "1e300", "inf"])
@@ -336,7 +336,7 @@ def test_a_due_time_of_a_set_that_is_no_time_stops_no_claim(rig: Rig, client: re
         ClaimRequest("q", "k", 1),
         *(ClaimRequest("q", f"k{n}", 1) for n in range(40)),
     ]  # so many are looked at first
-    rig.broker.upkeep(lease_ms=LEASE_MS)
-    rig.broker.claim(many, lease_ms=LEASE_MS, worker="w")
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
+    rig.broker.queue.claim(many, lease_ms=LEASE_MS, worker="w")
     rig.advance(1_000)
     assert rig.claim() or due != "-inf"

@@ -47,7 +47,7 @@ def upkeep(links: Client, meanwhile: Callable[[], object] = lambda: None) -> tup
 
 
 MEANWHILE: dict[str, Callable[[Rig, Claimed], object]] = {
-    "renewed": lambda rig, held: rig.broker.renew([(held.id, held.token)], LEASE_MS),
+    "renewed": lambda rig, held: rig.broker.queue.renew([(held.id, held.token)], LEASE_MS),
     "interrupted": lambda rig, held: rig.settle(held, SettleAction.INTERRUPT),
 }
 
@@ -77,10 +77,10 @@ def test_what_its_holder_ends_after_the_look_has_ended(rig: Rig, links: Client) 
         assert rig.settle(second, SettleAction.RETRY, error="x")
 
     upkept, _ = upkeep(links, end)
-    assert (upkept.reclaimed, rig.total("reclaimed"), rig.broker.get("a")) == (0, 0, None)
+    assert (upkept.reclaimed, rig.total("reclaimed"), rig.broker.queue.get("a")) == (0, 0, None)
     info = rig.get("b")
     assert (info.failures, info.crashes) == (1, 0)
-    assert rig.broker.audit().differences == []
+    assert rig.broker.queue.audit().differences == []
 
 
 def test_of_two_workers_that_look_at_once_one_counts_the_crash(rig: Rig, links: Client) -> None:
@@ -138,7 +138,7 @@ def test_what_is_buried_says_what_the_transitions_say(rig: Rig, links: Client, c
     rig.advance(LEASE_MS)
     told = {info.id: info.error for info in upkeep(links)[0].buried}
     assert told == {"once": LAPSED_AT_MOST_ONCE, "odd": UNREADABLE}
-    assert {info.id: info.error for info in rig.broker.errors(9)} == told
+    assert {info.id: info.error for info in rig.broker.queue.failed(9)} == told
 
 
 @pytest.mark.parametrize("score", ["-inf", "-7", "1.5"])

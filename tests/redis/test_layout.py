@@ -51,14 +51,14 @@ def process(location: str) -> Iterator[Process]:
 
 
 def send(broker: RedisBroker, *ids: str) -> None:
-    broker.put([NewMessage(id, Header("q", "k"), b"1") for id in ids])
+    broker.queue.enqueue([NewMessage(id, Header("q", "k"), b"1") for id in ids])
 
 
 def claim(broker: RedisBroker) -> list[str]:
     """Claim all that is due, or will be in a moment."""
     claimed: list[str] = []
     while len(claimed) < len(MANY):
-        claims = broker.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
+        claims = broker.queue.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
         claimed += ids(claims.messages)
         if not claims.messages and claims.next_due_ms is None:
             break
@@ -74,9 +74,9 @@ def test_another_number_of_shards_is_refused_by_name_and_loses_nothing(
     for refused in (
         lambda: process(shards=other).open(),
         lambda: send(process(shards=other), "new", MANY[0]),
-        lambda: process(shards=other).claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w"),
-        lambda: process(shards=other).cancel(MANY),
-        lambda: process(shards=other).get(MANY[0]),
+        lambda: process(shards=other).queue.claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w"),
+        lambda: process(shards=other).queue.cancel(MANY),
+        lambda: process(shards=other).queue.get(MANY[0]),
     ):
         with pytest.raises(BrokerRefused) as error:
             refused()
@@ -84,7 +84,7 @@ def test_another_number_of_shards_is_refused_by_name_and_loses_nothing(
         assert f"OPTIONS[\"shards\"] is {other}, but this Redis is used with {first} under prefix 'delayq'" in told
         assert f"give all processes {first}, or another OPTIONS['prefix']" in told
     assert claim(ours) == sorted(MANY)
-    assert ours.audit().differences == []
+    assert ours.queue.audit().differences == []
 
 
 def test_what_waits_by_the_old_number_ends_there_beside_a_new_prefix(process: Process) -> None:

@@ -28,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def worker(own_server: Server) -> Iterator[RedisBroker]:
     """The broker of another worker, which is in touch with Redis."""
     with closing(RedisBroker(Alias("default", location=own_server.url, options=OPTIONS))) as broker:
-        broker.upkeep(lease_ms=LEASE_MS)
+        broker.queue.maintain(lease_ms=LEASE_MS)
         yield broker
 
 
@@ -36,7 +36,7 @@ def hang(server: Server, *brokers: RedisBroker) -> None:
     server.freeze()
     for broker in brokers:
         with pytest.raises(BrokerUnavailable):
-            broker.upkeep(lease_ms=LEASE_MS)
+            broker.queue.maintain(lease_ms=LEASE_MS)
     server.thaw()
 
 
@@ -49,7 +49,7 @@ def be_away_a_moment(server: Server, *brokers: RedisBroker) -> None:
     """So short that no call fails: it is made again."""
     lose_all(server)
     for broker in brokers:
-        broker.upkeep(lease_ms=LEASE_MS)
+        broker.queue.maintain(lease_ms=LEASE_MS)
 
 
 @pytest.fixture(params=[hang, lose_all, be_away_a_moment], ids=["hangs", "loses all", "is away a moment"])
@@ -70,35 +70,35 @@ def test_one_that_runs_is_not_joined_by_another(
     own_rig: Rig, worker: RedisBroker, outage: Callable[..., None], clock: list[float]
 ) -> None:
     holder = own_rig.broker
-    assert holder.acquire([FIRST], lease_ms=LEASE_MS) == [None]
+    assert holder.limiter.acquire([FIRST], lease_ms=LEASE_MS) == [None]
     outage(own_rig, worker)
-    (refused,) = worker.acquire([SECOND], lease_ms=LEASE_MS)
+    (refused,) = worker.limiter.acquire([SECOND], lease_ms=LEASE_MS)
     assert refused is not None
     assert 0 < refused.wait_ms <= LEASE_MS
-    assert holder.acquire([replace(FIRST, held=True)], lease_ms=LEASE_MS) == [None]
+    assert holder.limiter.acquire([replace(FIRST, held=True)], lease_ms=LEASE_MS) == [None]
     clock[0] += LEASE_MS / 1000
-    assert worker.acquire([SECOND], lease_ms=LEASE_MS) != [None]
-    holder.give_back([FIRST])
-    assert worker.acquire([SECOND], lease_ms=LEASE_MS) == [None]
+    assert worker.limiter.acquire([SECOND], lease_ms=LEASE_MS) != [None]
+    holder.limiter.release([FIRST])
+    assert worker.limiter.acquire([SECOND], lease_ms=LEASE_MS) == [None]
 
 
 def test_an_idle_connection_that_was_closed_is_no_outage(own_server: Server, worker: RedisBroker) -> None:
     with own_server.client() as client:
         client.client_kill_filter(_type="normal", skipme=True)
-    assert worker.acquire([FIRST], lease_ms=LEASE_MS) == [None]
+    assert worker.limiter.acquire([FIRST], lease_ms=LEASE_MS) == [None]
 
 
 def test_what_is_put_off_keeps_no_slot_and_comes_again_at_different_times(
     own_server: Server, worker: RedisBroker, clock: list[float]
 ) -> None:
     lose_all(own_server)
-    refusals = worker.acquire([replace(ask, most=2) for ask in (FIRST, SECOND)], lease_ms=LEASE_MS)
+    refusals = worker.limiter.acquire([replace(ask, most=2) for ask in (FIRST, SECOND)], lease_ms=LEASE_MS)
     assert all(refusal is not None and refusal.of_key for refusal in refusals)
     assert len({refusal and refusal.wait_ms for refusal in refusals}) == 2
     clock[0] += LEASE_MS / 1000
-    assert worker.acquire([THIRD], lease_ms=LEASE_MS) == [None]
+    assert worker.limiter.acquire([THIRD], lease_ms=LEASE_MS) == [None]
 
 
 def test_a_rate_waits_for_nobody(own_server: Server, worker: RedisBroker) -> None:
     lose_all(own_server)
-    assert worker.acquire([PermitRequest("k", "", 1, None, 1_000)], lease_ms=LEASE_MS) == [None]
+    assert worker.limiter.acquire([PermitRequest("k", "", 1, None, 1_000)], lease_ms=LEASE_MS) == [None]

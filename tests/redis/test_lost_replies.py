@@ -36,7 +36,7 @@ def test_a_send_again_after_its_message_has_finished_sends_nothing(rig: Rig, lin
     rig.advance(0)
     assert rig.settle(rig.claim_one(), SettleAction.FINISH)
     assert links.run(ask(calls)) == first
-    assert rig.broker.get("a") is None
+    assert rig.broker.queue.get("a") is None
 
 
 def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Client) -> None:
@@ -57,7 +57,7 @@ def test_a_claim_again_does_not_give_what_it_settled(rig: Rig, links: Client) ->
     (first,) = links.run(ask(calls))
     token = calls[0].arguments[0]
     assert isinstance(token, int)
-    assert rig.broker.settle([end_of("a", token, SettleAction.FINISH, "q", "k")]) == [True]
+    assert rig.broker.queue.apply([end_of("a", token, SettleAction.FINISH, "q", "k")]) == [True]
     (again,) = links.run(ask(calls))
     assert b"a" in first
     assert again[6:7] in ([], [b""])

@@ -44,17 +44,17 @@ class Workers:
     def tell(self, *names: str, keys: Sequence[str] = ("k",)) -> None:
         """Heartbeats, and all have heard them."""
         for name in [*names, *names]:
-            self.rigs[name].broker.announce(WorkerInfo(name, ["q"], list(keys), 0, 0))
+            self.rigs[name].broker.presence.heartbeat(WorkerInfo(name, ["q"], list(keys), 0, 0))
 
     def find_nothing(self) -> None:
         """Each may sleep then."""
         for rig in self.rigs.values():
-            assert rig.broker.claim([ClaimRequest("q", "k", 9)], lease_ms=LONG_MS, worker="w").messages == []
+            assert rig.broker.queue.claim([ClaimRequest("q", "k", 9)], lease_ms=LONG_MS, worker="w").messages == []
 
     def look(self, *names: str, lease_ms: int = LONG_MS) -> None:
         """Let each do what is due once a second."""
         for name in names:
-            self.rigs[name].broker.upkeep(lease_ms=lease_ms)
+            self.rigs[name].broker.queue.maintain(lease_ms=lease_ms)
 
     def looks(self, *names: str) -> dict[str, int]:
         """At how many shards each of them looks by then."""
@@ -88,17 +88,17 @@ def workers(
             opened.enter_context(closing(rig.broker))
             rig.claim()
             _hear_anew(rig)
-        assert rigs["a"].broker.begin_rebuild(60_000)
-        assert rigs["a"].broker.end_rebuild()
+        assert rigs["a"].timer.begin_rebuild(60_000)
+        assert rigs["a"].timer.end_rebuild()
         for rig in rigs.values():
-            rig.broker.upkeep(lease_ms=LONG_MS)
+            rig.broker.queue.maintain(lease_ms=LONG_MS)
         yield Workers(clients, rigs)
 
 
 def _hear_anew(rig: Rig) -> None:
     """A new connection may have missed something: that ends one wait."""
-    until(lambda: rig.broker.pauses_heard > 0)
-    rig.broker.wait(0)
+    until(lambda: rig.broker.presence.pause_version > 0)
+    rig.broker.queue.wait(0)
 
 
 def test_a_worker_alone_looks_at_all_shards(workers: Workers) -> None:
@@ -113,7 +113,7 @@ def test_of_several_workers_one_looks_at_each_shard(workers: Workers) -> None:
 
 def test_what_a_worker_looked_at_that_left_or_died_others_do(workers: Workers) -> None:
     workers.tell(*NAMES)
-    workers.rigs["a"].broker.retire("a")
+    workers.rigs["a"].broker.presence.leave("a")
     workers.tell("b", "c", "d")
     assert sum(workers.looks("b", "c", "d").values()) == SHARDS
     workers.rigs["a"].advance(HEARTBEAT_MS)  # since the heartbeat of b
@@ -169,7 +169,7 @@ def test_a_send_to_any_shard_wakes_also_who_is_not_its_first(workers: Workers, d
     for nth in range(2 * SHARDS):
         workers.rigs["d"].send(str(nth), delay_ms=delay_ms)
         for rig in workers.rigs.values():
-            assert rig.broker.wait(30)
+            assert rig.broker.queue.wait(30)
         assert [one.id for rig in workers.rigs.values() for one in rig.claim()] == [str(nth)]
 
 
@@ -194,7 +194,7 @@ def test_a_message_that_nobody_was_told_of_is_found_by_the_first_who_calls_the_o
     lost.send("m")
     workers.look(*NAMES)
     for rig in workers.rigs.values():
-        assert rig.broker.wait(30)
+        assert rig.broker.queue.wait(30)
     assert ids(lost.claim()) == ["m"]
 
 
@@ -211,7 +211,10 @@ def test_a_shard_that_may_have_lost_its_alarms_is_asked_by_all_who_know(
 def test_a_lease_that_ends_is_seen_by_all_who_knew_of_it(workers: Workers) -> None:
     dying, *others = workers.rigs.values()
     dying.send(*map(str, range(2 * SHARDS)))
-    assert len(dying.broker.claim([ClaimRequest("q", "k", 100)], lease_ms=300, worker="dying").messages) == 2 * SHARDS
+    assert (
+        len(dying.broker.queue.claim([ClaimRequest("q", "k", 100)], lease_ms=300, worker="dying").messages)
+        == 2 * SHARDS
+    )
     workers.look("b")
     workers.tell(*NAMES)
 
@@ -227,7 +230,7 @@ def test_after_a_failure_all_shards_are_asked(workers: Workers, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr("django_delayq.brokers.redis.client.cluster.Cluster.round_trip", _fail)
         with pytest.raises(BrokerUnavailable):
-            workers.rigs["a"].broker.counts()
+            workers.rigs["a"].broker.queue.counts()
     assert workers.looks("a") == {"a": SHARDS}
 
 

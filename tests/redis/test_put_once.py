@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 def put(rig: Rig, *ids: str, job: str = "job", key: str = "k") -> int:
     assert isinstance(rig.broker, RedisBroker)
     puts = [NewMessage(id, Header("q", key), b"1", at_ms=0) for id in ids]
-    return rig.broker.begin_put_once(puts, job, HOUR_MS)()
+    return rig.broker.queue.begin_enqueue_once(puts, job, HOUR_MS)()
 
 
 def test_a_job_run_again_sends_nothing_of_what_waits_runs_or_has_finished(rig: Rig) -> None:

@@ -38,7 +38,7 @@ def kept_rig(start_redis: Callable[..., Server]) -> Iterator[tuple[Server, Rig]]
 
 
 def rebuild(rig: Rig) -> bool:
-    return rig.broker.begin_rebuild(LOCK_MS) and rig.broker.end_rebuild()
+    return rig.timer.begin_rebuild(LOCK_MS) and rig.timer.end_rebuild()
 
 
 def flush(server: Server) -> None:
@@ -47,10 +47,10 @@ def flush(server: Server) -> None:
 
 
 def test_two_processes_do_not_rebuild_at_once(own_rig: Rig, other: RedisBroker) -> None:
-    assert own_rig.broker.begin_rebuild(LOCK_MS)
-    assert not other.begin_rebuild(LOCK_MS)
-    assert own_rig.broker.end_rebuild()
-    assert not other.upkeep(lease_ms=LEASE_MS).alarms_lost
+    assert own_rig.timer.begin_rebuild(LOCK_MS)
+    assert not other.timer.begin_rebuild(LOCK_MS)
+    assert own_rig.timer.end_rebuild()
+    assert not other.queue.maintain(lease_ms=LEASE_MS).alarms_lost
 
 
 def test_a_flush_loses_the_alarms(own_rig: Rig, own_server: Server) -> None:
@@ -62,19 +62,19 @@ def test_a_flush_loses_the_alarms(own_rig: Rig, own_server: Server) -> None:
 
 
 def test_a_rebuild_that_was_flushed_on_its_way_does_not_count(own_rig: Rig, own_server: Server) -> None:
-    assert own_rig.broker.begin_rebuild(LOCK_MS)
+    assert own_rig.timer.begin_rebuild(LOCK_MS)
     flush(own_server)
-    assert not own_rig.broker.end_rebuild()
+    assert not own_rig.timer.end_rebuild()
     assert own_rig.alarms_lost()
 
 
 def test_who_holds_on_is_told_of_a_flush(own_rig: Rig, own_server: Server, other: RedisBroker) -> None:
-    assert own_rig.broker.begin_rebuild(LOCK_MS)
+    assert own_rig.timer.begin_rebuild(LOCK_MS)
     flush(own_server)
-    assert other.begin_rebuild(LOCK_MS)
-    assert not own_rig.broker.begin_rebuild(LOCK_MS)
-    assert not own_rig.broker.end_rebuild()
-    assert other.end_rebuild()
+    assert other.timer.begin_rebuild(LOCK_MS)
+    assert not own_rig.timer.begin_rebuild(LOCK_MS)
+    assert not own_rig.timer.end_rebuild()
+    assert other.timer.end_rebuild()
 
 
 def test_a_restart_may_have_lost_alarms_also_when_it_kept_its_data(kept_rig: tuple[Server, Rig]) -> None:
@@ -88,9 +88,9 @@ def test_a_restart_may_have_lost_alarms_also_when_it_kept_its_data(kept_rig: tup
 
 def test_a_rebuild_that_a_restart_fell_into_does_not_count(kept_rig: tuple[Server, Rig]) -> None:
     server, rig = kept_rig
-    assert rig.broker.begin_rebuild(LOCK_MS)
+    assert rig.timer.begin_rebuild(LOCK_MS)
     server.restart()
-    assert not rig.broker.end_rebuild()
+    assert not rig.timer.end_rebuild()
     assert rig.alarms_lost()
     assert rebuild(rig)  # the lock that came back with the data binds nobody
 
@@ -138,43 +138,43 @@ def test_an_upkeep_is_one_round_trip_also_the_first(redis_url: str) -> None:
 
 def test_a_full_server_refuses_to_begin_and_lets_who_began_end(own_rig: Rig, own_server: Server) -> None:
     with own_server.memory_full(), pytest.raises(BrokerUnavailable, match="no memory left"):
-        own_rig.broker.begin_rebuild(LOCK_MS)
-    assert own_rig.broker.begin_rebuild(LOCK_MS)
+        own_rig.timer.begin_rebuild(LOCK_MS)
+    assert own_rig.timer.begin_rebuild(LOCK_MS)
     with own_server.memory_full():
-        assert own_rig.broker.begin_rebuild(LOCK_MS)
-        assert own_rig.broker.end_rebuild()
+        assert own_rig.timer.begin_rebuild(LOCK_MS)
+        assert own_rig.timer.end_rebuild()
     assert not own_rig.alarms_lost()
 
 
 def test_who_could_not_reach_the_server_still_holds_the_lock(own_rig: Rig, own_server: Server) -> None:
-    assert own_rig.broker.begin_rebuild(LOCK_MS)
+    assert own_rig.timer.begin_rebuild(LOCK_MS)
     own_server.freeze()
     with pytest.raises(BrokerUnavailable):
-        own_rig.broker.end_rebuild()
+        own_rig.timer.end_rebuild()
     own_server.thaw()
-    assert own_rig.broker.begin_rebuild(LOCK_MS)
-    assert own_rig.broker.end_rebuild()
+    assert own_rig.timer.begin_rebuild(LOCK_MS)
+    assert own_rig.timer.end_rebuild()
 
 
 def test_the_first_store_that_is_named_stays_the_owner_until_the_data_are_lost(
     own_rig: Rig, own_server: Server, other: RedisBroker
 ) -> None:
-    assert own_rig.broker.owner() == ""
-    assert own_rig.broker.owner("default 1") == "default 1"
-    assert (other.owner("default 2"), other.owner()) == ("default 1", "default 1")
+    assert own_rig.timer.owner() == ""
+    assert own_rig.timer.owner("default 1") == "default 1"
+    assert (other.timer.owner("default 2"), other.timer.owner()) == ("default 1", "default 1")
     flush(own_server)
-    assert other.owner("default 2") == "default 2"
-    assert own_rig.broker.owner("default 1") == "default 2"
+    assert other.timer.owner("default 2") == "default 2"
+    assert own_rig.timer.owner("default 1") == "default 2"
 
 
 def test_a_full_server_keeps_nobody_from_starting(own_rig: Rig, own_server: Server) -> None:
     with own_server.memory_full():
-        assert own_rig.broker.owner("default 1") == "default 1"
-    assert own_rig.broker.owner() == ""
+        assert own_rig.timer.owner("default 1") == "default 1"
+    assert own_rig.timer.owner() == ""
 
 
 def test_a_server_that_is_away_has_no_owner_to_tell(own_rig: Rig, own_server: Server) -> None:
     own_rig.broker.open()
     own_server.kill()
     with pytest.raises(BrokerUnavailable):
-        own_rig.broker.owner("default 1")
+        own_rig.timer.owner("default 1")

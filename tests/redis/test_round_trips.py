@@ -42,7 +42,7 @@ def test_a_claim_of_more_sets_than_a_call_names_looks_at_all_of_them_in_one(rig:
     rig.send("a", key="k7")
     wants = [ClaimRequest("q", f"k{n}", 1) for n in range(10 * BATCH)]
     round_trips: list[int] = []
-    claims = links.run(counted(rig.broker._search.claim(wants, Claimant("w", LEASE_MS)), round_trips))
+    claims = links.run(counted(rig.broker._access.planner.claim(wants, Claimant("w", LEASE_MS)), round_trips))
     assert round_trips == [10, 1]
     assert ids(claims.messages) == ["a"]
 
@@ -52,7 +52,7 @@ def test_what_is_due_of_very_many_pairs_is_one_call(rig: Rig, links: Client) -> 
     rig.send("a", key="k7")
     round_trips: list[int] = []
     pairs = [("q", f"k{n}") for n in range(10 * BATCH)]
-    due = links.run(counted(rig.broker._search.due_pairs(pairs), round_trips))
+    due = links.run(counted(rig.broker._access.planner.due_pairs(pairs), round_trips))
     assert round_trips == [1]
     assert list(due) == [("q", "k7")]
 
@@ -60,7 +60,7 @@ def test_what_is_due_of_very_many_pairs_is_one_call(rig: Rig, links: Client) -> 
 def test_where_more_sets_have_something_due_than_a_look_names_any_may(rig: Rig) -> None:
     puts_ = [NewMessage(f"{n}", Header("other", f"k{n}"), b"1", at_ms=0) for n in range(MOST_DUE)]
     for page in pages([*puts_, NewMessage("last", Header("q", "k"), b"1")], BATCH):
-        rig.broker.put(page)
+        rig.broker.queue.enqueue(page)
     rig.advance(1)  # due times are rounded up
     asked = [("q", "k"), ("q", "none")]
-    assert list(rig.broker.due_pairs(asked)) == asked
+    assert list(rig.broker.queue.due_pairs(asked)) == asked

@@ -19,7 +19,7 @@ def read(rig: Rig, count: int = 3, between: Callable[[int], None] = lambda page:
     ids = []
     page = 0
     while place is not None:
-        messages, place = rig.broker.scan(0, "q:k", place, LATEST_MS, count)
+        messages, place = rig.broker.queue.scan(0, "q:k", place, LATEST_MS, count)
         ids += [message.id for message in messages]
         between(page)
         page += 1
@@ -36,7 +36,7 @@ def test_everything_is_read_once_in_the_order_of_due_times(rig: Rig) -> None:
 def send_at_one_time(rig: Rig, *ids: str) -> None:
     rig.send(*ids)
     at_ms = rig.now_us() // 1000 + 3_600_000
-    rig.broker.reschedule(ids, at_ms=at_ms)
+    rig.broker.queue.reschedule(ids, at_ms=at_ms)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -53,7 +53,7 @@ def test_of_those_due_at_one_time_none_is_missed_when_others_leave(rig: Rig, gon
 
     def leave(page: int) -> None:
         if page == 0:
-            rig.broker.cancel(gone)
+            rig.broker.queue.cancel(gone)
 
     found = read(rig, between=leave)
     assert sorted(set(found)) == sorted(found)
@@ -63,12 +63,12 @@ def test_of_those_due_at_one_time_none_is_missed_when_others_leave(rig: Rig, gon
 def test_of_those_due_at_one_time_none_is_read_twice_when_others_come(rig: Rig) -> None:
     at_ms = rig.now_us() // 1000 + 3_600_000
     rig.send("b", "c", "d", "e", "f", "g")
-    rig.broker.reschedule(["b", "c", "d", "e", "f", "g"], at_ms=at_ms)
+    rig.broker.queue.reschedule(["b", "c", "d", "e", "f", "g"], at_ms=at_ms)
 
     def come(page: int) -> None:
         if page == 0:
             rig.send("a0", "a1", "a2", "a3", "a4")
-            rig.broker.reschedule(["a0", "a1", "a2", "a3", "a4"], at_ms=at_ms)
+            rig.broker.queue.reschedule(["a0", "a1", "a2", "a3", "a4"], at_ms=at_ms)
 
     found = read(rig, between=come)
     assert [id for id in found if id[0] != "a"] == ["b", "c", "d", "e", "f", "g"]
@@ -77,5 +77,5 @@ def test_of_those_due_at_one_time_none_is_read_twice_when_others_come(rig: Rig) 
 def test_alarms_that_lie_beside_messages_are_left_out(rig: Rig) -> None:
 
     rig.send("a", delay_ms=1000)
-    rig.broker.put_alarms([Alarm("q", "k", "7", 500)])
+    rig.timer.schedule([Alarm("q", "k", "7", 500)])
     assert read(rig) == ["a"]

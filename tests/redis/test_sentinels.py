@@ -47,18 +47,18 @@ def once_it_is_back(call: Callable[[], R]) -> R:
 
 
 def test_all_goes_on_with_the_replica_once_the_primary_is_dead(failover: Failover, broker: RedisBroker) -> None:
-    broker.put([NewMessage(f"{n}", HEADER, b"1") for n in range(9)])
-    assert asyncio.run(broker.aput([NewMessage("9", HEADER, b"1")]))[0].created
-    broker.claim([ClaimRequest("q", "none", 1)], lease_ms=LEASE_MS, worker="w")  # listens for wake-ups
-    broker.upkeep(lease_ms=LEASE_MS)
+    broker.queue.enqueue([NewMessage(f"{n}", HEADER, b"1") for n in range(9)])
+    assert asyncio.run(broker.queue.aenqueue([NewMessage("9", HEADER, b"1")]))[0].created
+    broker.queue.claim([ClaimRequest("q", "none", 1)], lease_ms=LEASE_MS, worker="w")  # listens for wake-ups
+    broker.queue.maintain(lease_ms=LEASE_MS)
     failover.fail_over()
-    (placed,) = once_it_is_back(lambda: broker.put([NewMessage("after", HEADER, b"1")]))
+    (placed,) = once_it_is_back(lambda: broker.queue.enqueue([NewMessage("after", HEADER, b"1")]))
     assert placed.created
-    assert asyncio.run(broker.aput([NewMessage("after", HEADER, b"1")]))[0].created is False
-    claimed = broker.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w").messages
+    assert asyncio.run(broker.queue.aenqueue([NewMessage("after", HEADER, b"1")]))[0].created is False
+    claimed = broker.queue.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w").messages
     assert sorted(ids(claimed)) == [*(f"{n}" for n in range(10)), "after"]
-    assert "lost" in broker.upkeep(lease_ms=LEASE_MS).lost_record  # a replica may not have had all: it is said
-    assert broker.audit().differences == []
+    assert "lost" in broker.queue.maintain(lease_ms=LEASE_MS).lost_record  # a replica may not have had all: it is said
+    assert broker.queue.audit().differences == []
 
 
 def test_what_was_begun_before_a_failover_is_ended_after_it(failover: Failover) -> None:
@@ -74,37 +74,37 @@ def test_what_was_begun_before_a_failover_is_ended_after_it(failover: Failover) 
         claimed = {verb: rig.claim_one() for verb in SettleAction if rig.send(verb)}
         rig.send("cancelled", "sooner", "replaced", "waits", delay_ms=HOUR)
         rig.send("due")
-        broker.pause(Pause("other", None, "a migration"))
-        assert broker.acquire([PermitRequest("k", "", 1, 1)], lease_ms=HOUR) == [None]
+        broker.presence.pause(Pause("other", None, "a migration"))
+        assert broker.limiter.acquire([PermitRequest("k", "", 1, 1)], lease_ms=HOUR) == [None]
         failover.fail_over()
 
         ends = [settlement(lease, verb, error="x", delay_ms=HOUR) for verb, lease in claimed.items()]
-        assert once_it_is_back(lambda: broker.settle(ends)) == [True] * len(SettleAction)
+        assert once_it_is_back(lambda: broker.queue.apply(ends)) == [True] * len(SettleAction)
         assert not any(rig.settle(late, verb) for verb in SettleAction)
-        assert broker.renew([(held.id, held.token)], LEASE_MS) == [True]
+        assert broker.queue.renew([(held.id, held.token)], LEASE_MS) == [True]
         assert rig.send("waits", on_conflict="keep")[0].created is False
         rig.send("replaced", body=b"2", delay_ms=HOUR, on_conflict="replace")
-        assert broker.cancel(["cancelled"]) == broker.rescue(["rescued"]) == [True]
-        assert broker.reschedule(["sooner"], at_ms=0) == [True]
+        assert broker.queue.cancel(["cancelled"]) == broker.queue.rescue(["rescued"]) == [True]
+        assert broker.queue.reschedule(["sooner"], at_ms=0) == [True]
         assert sorted(ids(rig.claim())) == ["crash", "due", "lapse", "rescued", "sooner"]
-        assert broker.get("finish") is broker.get("cancelled") is None
+        assert broker.queue.get("finish") is broker.queue.get("cancelled") is None
         assert rig.states("retry", "snooze", "release", "waits") == [State.PENDING] * 4
         assert rig.states("interrupt", "held", "bury") == [State.RUNNING, State.RUNNING, State.ERROR]
         assert [rig.get(id).failures for id in ("retry", "snooze", "release")] == [1, 0, 0]
         assert rig.get("replaced").body == b"2"
-        assert [pause.queue for pause in broker.pauses()] == ["other"]
-        assert broker.acquire([PermitRequest("k", "", 2, 1)], lease_ms=HOUR) != [None]
-        assert broker.audit().differences == []
+        assert [pause.queue for pause in broker.presence.pauses()] == ["other"]
+        assert broker.limiter.acquire([PermitRequest("k", "", 2, 1)], lease_ms=HOUR) != [None]
+        assert broker.queue.audit().differences == []
 
 
 def test_a_sender_wakes_who_sleeps_on_the_new_primary(failover: Failover, broker: RedisBroker) -> None:
-    broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+    broker.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
     failover.primary.kill()
-    once_it_is_back(lambda: broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w"))
+    once_it_is_back(lambda: broker.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w"))
     with closing(RedisBroker(Alias("default", location=failover.location(), options=OPTIONS))) as sender:
-        sender.put([NewMessage("a", HEADER, b"1")])
-    broker.wait(30)
-    assert ids(broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w").messages) == ["a"]
+        sender.queue.enqueue([NewMessage("a", HEADER, b"1")])
+    broker.queue.wait(30)
+    assert ids(broker.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w").messages) == ["a"]
 
 
 def test_a_name_that_no_sentinel_knows_is_told(failover: Failover) -> None:

@@ -36,7 +36,7 @@ def test_after_a_jump_of_the_clock_holders_may_renew_before_anything_is_reclaime
     first, _ = rig.claim()
     rig.advance(DAY)
     assert reclaim_as_if(links, server_ms(redis_server) - DAY) == 0
-    assert rig.broker.renew([(first.id, first.token)], LEASE_MS) == [True]
+    assert rig.broker.queue.renew([(first.id, first.token)], LEASE_MS) == [True]
     with redis_server.client() as client:
         client.hset(KEYS.epoch, "grace", 0)  # the grace of one lease is over
     assert reclaim_as_if(links, server_ms(redis_server)) == 1
@@ -53,30 +53,30 @@ def test_a_jump_that_another_worker_saw_is_not_waited_for_twice(rig: Rig, redis_
 
 
 def test_after_redis_hung_holders_may_renew_before_anything_is_reclaimed(rig: Rig, redis_server: Server) -> None:
-    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
     rig.send("a")
     claimed = rig.claim_one()
     rig.advance(LEASE_MS)
     with redis_server.client() as client:  # nobody got through since then
         client.hset(KEYS.epoch, "upkept", server_ms(redis_server) - LEASE_MS)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 0
-    assert rig.broker.renew([(claimed.id, claimed.token)], LEASE_MS) == [True]
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).reclaimed == 0
+    assert rig.broker.queue.renew([(claimed.id, claimed.token)], LEASE_MS) == [True]
     rig.advance(LEASE_MS)
     with redis_server.client() as client:  # its grace is over, and the next upkeep as late: the worker is slow
         now_ms = server_ms(redis_server)
         client.hset(KEYS.epoch, mapping={"grace": now_ms - 1, "upkept": now_ms - LEASE_MS})
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).reclaimed == 1
 
 
 def test_a_worker_started_anew_does_not_wait_for_those_that_died(rig: Rig, redis_server: Server) -> None:
-    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
     rig.send("a")
     rig.claim_one()
     rig.advance(LEASE_MS)
     with redis_server.client() as client:
         client.hset(KEYS.epoch, "upkept", server_ms(redis_server) - LEASE_MS)
     broker = redis_rig(redis_server.url, redis_server.client()).broker
-    assert broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
+    assert broker.queue.maintain(lease_ms=LEASE_MS).reclaimed == 1
     broker.close()
 
 
@@ -84,22 +84,22 @@ def test_after_a_jump_back_no_lease_lasts_for_a_day(rig: Rig) -> None:
     rig.send("a")
     rig.claim()
     rig.advance(-DAY)
-    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
     rig.advance(LEASE_MS)
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).reclaimed == 1
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).reclaimed == 1
 
 
 def test_a_new_server_is_no_loss(rig: Rig) -> None:
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).lost_record == ""
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).lost_record == ""
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).lost_record == ""
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).lost_record == ""
 
 
 def test_flushed_data_are_told_once(rig: Rig, redis_server: Server) -> None:
-    rig.broker.upkeep(lease_ms=LEASE_MS)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
     with redis_server.client() as client:
         client.flushall()
-    assert "flushed" in rig.broker.upkeep(lease_ms=LEASE_MS).lost_record
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).lost_record == ""
+    assert "flushed" in rig.broker.queue.maintain(lease_ms=LEASE_MS).lost_record
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).lost_record == ""
 
 
 @pytest.mark.parametrize("appendonly", ["yes", "no"])
@@ -107,9 +107,9 @@ def test_a_restart_is_told(start_redis: Callable[..., Server], appendonly: str) 
     own_server = start_redis(appendonly=appendonly)
     own_rig = redis_rig(own_server.url, own_server.client())
     own_rig.send("a", delay_ms=DAY)
-    own_rig.broker.upkeep(lease_ms=LEASE_MS)
+    own_rig.broker.queue.maintain(lease_ms=LEASE_MS)
     own_server.restart()
-    told = own_rig.broker.upkeep(lease_ms=LEASE_MS).lost_record
+    told = own_rig.broker.queue.maintain(lease_ms=LEASE_MS).lost_record
     assert ("restarted" if appendonly == "yes" else "flushed") in told
-    assert (own_rig.broker.get("a") is not None) == (appendonly == "yes")
+    assert (own_rig.broker.queue.get("a") is not None) == (appendonly == "yes")
     own_rig.broker.close()

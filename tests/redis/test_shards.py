@@ -32,7 +32,7 @@ def rig(redis_server: Server, client: redis.Redis) -> Iterator[Rig]:
     rig = redis_rig(redis_server.url, client, replace(OPTIONS, shards=SHARDS))
     with closing(rig.broker):
         yield rig
-        assert rig.broker.audit().differences == []
+        assert rig.broker.queue.audit().differences == []
 
 
 def broker_of(rig: Rig, server: Server, shards: int) -> RedisBroker:
@@ -54,7 +54,7 @@ def test_messages_are_spread_over_all_shards(rig: Rig, client: redis.Redis) -> N
 
 def test_a_claim_gives_no_more_than_is_wanted_of_all_shards(rig: Rig) -> None:
     rig.send(*MANY)
-    claims = rig.broker.claim([ClaimRequest("q", "k", 7)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.queue.claim([ClaimRequest("q", "k", 7)], lease_ms=LEASE_MS, worker="w")
     assert len(claims.messages) == 7
     assert claims.left
 
@@ -87,10 +87,10 @@ def test_a_backlog_is_looked_at_once_a_second_also_while_other_hands_are_free(
     monkeypatch.setattr(claim_planner, "LONGEST_S", 3_600)
     rig.send(*MANY)
     wants = [ClaimRequest("q", "k", 2), ClaimRequest("q", "other", 1)]
-    rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")  # it has looked, and the scripts are there now
+    rig.broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w")  # it has looked, and the scripts are there now
     client.config_resetstat()
     for _ in range(20):
-        assert len(rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages) == 2
+        assert len(rig.broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w").messages) == 2
     assert calls(client)["evalsha"] <= 20 + SHARDS
 
 
@@ -105,13 +105,13 @@ def test_what_falls_due_beside_a_backlog_is_seen_before_that_is_done(
     wants = [ClaimRequest("q", "k", 1), ClaimRequest("q", "other", 1)]
 
     def claim() -> list[str]:
-        return ids(rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages)
+        return ids(rig.broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w").messages)
 
     claim()
     rig.send("other", key="other", delay_ms=delay_ms)
     while "other" not in claim():
         pass
-    assert [waits.key for waits in rig.broker.counts().waiting] == ["k"]
+    assert [waits.key for waits in rig.broker.queue.counts().waiting] == ["k"]
 
 
 def test_no_message_is_given_to_two_that_claim_at_once(rig: Rig) -> None:
@@ -133,7 +133,7 @@ def test_no_message_is_given_to_two_that_claim_at_once(rig: Rig) -> None:
 def test_one_sleeps_until_the_earliest_of_all_shards(rig: Rig) -> None:
     placed = rig.send(*MANY, delay_ms=60_000)
     (first,) = rig.send("first", delay_ms=30_000)
-    claims = rig.broker.claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.queue.claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w")
     assert placed[0].due_ms > first.due_ms
     assert claims.next_due_ms == first.due_ms
 
@@ -146,7 +146,7 @@ def test_what_a_shard_told_of_serves_the_next_claim_too(rig: Rig) -> None:
         rig.send(id)
         rig.advance(1)
     (placed,) = rig.send(later, delay_ms=60_000)
-    claimed = [rig.broker.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w") for _ in range(2)]
+    claimed = [rig.broker.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w") for _ in range(2)]
     assert [ids(claims.messages) for claims in claimed] == [[first], [second]]
     assert [claims.next_due_ms for claims in claimed][1] == placed.due_ms
 
@@ -155,24 +155,24 @@ def test_a_send_to_any_shard_wakes_the_sleeper(rig: Rig) -> None:
     for id in MANY[: 2 * SHARDS]:
         assert rig.claim() == []
         rig.send(id)
-        rig.broker.wait(30)
+        rig.broker.queue.wait(30)
         assert ids(rig.claim()) == [id]
 
 
 def test_alarms_lie_where_their_row_is_looked_for(rig: Rig) -> None:
-    rig.broker.put_alarms([Alarm("q", "k", pk, 60_000) for pk in MANY])
-    assert [found.pk for found in rig.broker.find_alarms("q", "k", MANY)] == MANY
-    seen, after = rig.broker.alarms("q", "k")
+    rig.timer.schedule([Alarm("q", "k", pk, 60_000) for pk in MANY])
+    assert [found.pk for found in rig.timer.find_alarms("q", "k", MANY)] == MANY
+    seen, after = rig.timer.alarms("q", "k")
     while after:
-        page, after = rig.broker.alarms("q", "k", after=after)
+        page, after = rig.timer.alarms("q", "k", after=after)
         seen += page
     assert {found.pk for found in seen} == set(MANY)
 
 
 def test_errors_are_bounded_over_all_shards(rig: Rig) -> None:
     rig.bury(*MANY)
-    rig.broker.upkeep(lease_ms=LEASE_MS)
-    assert rig.broker.counts().error <= max(OPTIONS.error_max, SHARDS)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
+    assert rig.broker.queue.counts().error <= max(OPTIONS.error_max, SHARDS)
 
 
 def test_a_process_that_knows_another_number_of_shards_is_refused(rig: Rig, redis_server: Server) -> None:
@@ -181,8 +181,8 @@ def test_a_process_that_knows_another_number_of_shards_is_refused(rig: Rig, redi
         with pytest.raises(BrokerRefused, match=r'OPTIONS\["shards"\] is 4, but this Redis is used with 16'):
             other.open()
         with pytest.raises(BrokerRefused, match="is 4"):
-            other.put([NewMessage("b", Header("q", "k"), b"1")])
-    assert rig.broker.get("b") is None
+            other.queue.enqueue([NewMessage("b", Header("q", "k"), b"1")])
+    assert rig.broker.queue.get("b") is None
 
 
 def test_after_a_flush_the_workers_say_the_number_again(rig: Rig, client: redis.Redis, redis_server: Server) -> None:
@@ -190,6 +190,6 @@ def test_after_a_flush_the_workers_say_the_number_again(rig: Rig, client: redis.
 
     rig.send("a")
     client.flushall()
-    rig.broker.announce(WorkerInfo("w", ["q"], ["k"], 0, 0))
+    rig.broker.presence.heartbeat(WorkerInfo("w", ["q"], ["k"], 0, 0))
     with closing(broker_of(rig, redis_server, shards=4)) as other, pytest.raises(BrokerRefused):
         other.open()

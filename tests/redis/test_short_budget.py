@@ -22,7 +22,7 @@ DEFAULT_S = 2.0
 
 
 def put(rig: Rig, *alarms: Alarm, within_s: float = SHORT_S) -> None:
-    rig.broker.put_alarms(alarms or [Alarm("q", "k", "1")], within_s=within_s)
+    rig.timer.schedule(alarms or [Alarm("q", "k", "1")], within_s=within_s)
 
 
 def is_over_in_time(use: Callable[[], object]) -> bool:
@@ -67,8 +67,8 @@ def test_a_look_through_everything_waits_no_longer_for_an_absent_server_than_oth
 ) -> None:
     monkeypatch.setattr("django_delayq.brokers.redis.client.transport.BUDGET", SHORT_S)
     own_server.kill()
-    assert is_over_in_time(lambda: own_rig.broker.rescue(["a"]))
-    assert is_over_in_time(lambda: async_to_sync(own_rig.broker.aget)("a"))
+    assert is_over_in_time(lambda: own_rig.broker.queue.rescue(["a"]))
+    assert is_over_in_time(lambda: async_to_sync(own_rig.broker.queue.aget)("a"))
 
 
 def test_a_look_through_everything_asks_a_server_that_hangs_once_as_other_calls_do(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_look_through_everything_asks_a_server_that_hangs_once_as_other_calls_
         silent.setblocking(False)
         broker = RedisBroker(Alias("default", location=f"unix://{tmp_path}/silent"))
         with pytest.raises(BrokerUnavailable, match="away"):
-            broker.get("a")
+            broker.queue.get("a")
         silent.accept()[0].close()
         with pytest.raises(BlockingIOError):  # another connection has the whole time-out again
             silent.accept()
@@ -99,7 +99,7 @@ def test_a_lost_reply_is_made_up_for_in_the_time_given(own_server: Server) -> No
         lost = network.lose_reply(b"\x1fsome pk")
         put(rig, Alarm("q", "k", "some pk"), within_s=DEFAULT_S - SHORT_S)
         assert lost.happened.is_set()
-        assert sum(found.pending + found.ready for found in rig.broker.counts().waiting) == 1
+        assert sum(found.pending + found.ready for found in rig.broker.queue.counts().waiting) == 1
         rig.broker.close()
 
 
@@ -109,7 +109,7 @@ def test_the_connection_that_a_short_put_used_waits_as_long_as_others_afterwards
     put(own_rig, within_s=DEFAULT_S)
     own_server.freeze()
     with ThreadPoolExecutor(1) as pool:
-        settle = pool.submit(own_rig.broker.settle, [end_of("a", 1, SettleAction.FINISH, "q", "k")])
+        settle = pool.submit(own_rig.broker.queue.apply, [end_of("a", 1, SettleAction.FINISH, "q", "k")])
         for _ in range(3):
             assert is_over_in_time(lambda: put(own_rig))
         own_server.thaw()

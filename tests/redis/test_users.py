@@ -41,10 +41,10 @@ def test_a_site_sends_and_moves_what_waits(rig_of: Callable[[str], Rig]) -> None
     site.send("a", "b", "c", delay_ms=HOUR)
     site.send("a", key="other", delay_ms=HOUR, on_conflict="replace")
     site.send("b", delay_ms=1, on_conflict="earliest")
-    assert site.broker.reschedule(["b"], delay_ms=HOUR) == [True]
-    assert site.broker.cancel(["c"]) == [True]
+    assert site.broker.queue.reschedule(["b"], delay_ms=HOUR) == [True]
+    assert site.broker.queue.cancel(["c"]) == [True]
     assert site.get("a").header.key == "other"
-    assert site.broker.get("nowhere") is None
+    assert site.broker.queue.get("nowhere") is None
 
 
 def test_a_site_runs_and_rescues_nothing(rig_of: Callable[[str], Rig]) -> None:
@@ -52,9 +52,9 @@ def test_a_site_runs_and_rescues_nothing(rig_of: Callable[[str], Rig]) -> None:
     site.send("a")
     for forbidden, name in (
         (site.claim, "claim.lua"),
-        (lambda: site.broker.upkeep(lease_ms=LEASE_MS), "reclaim.lua"),
-        (lambda: site.broker.announce(WorkerInfo("w", [], [], 0, 0)), "announce.lua"),
-        (site.broker.counts, "ZRANGE {delayq:0}:keys"),
+        (lambda: site.broker.queue.maintain(lease_ms=LEASE_MS), "reclaim.lua"),
+        (lambda: site.broker.presence.heartbeat(WorkerInfo("w", [], [], 0, 0)), "announce.lua"),
+        (site.broker.queue.counts, "ZRANGE {delayq:0}:keys"),
     ):
         with pytest.raises(BrokerRefused) as refused:
             forbidden()
@@ -64,7 +64,7 @@ def test_a_site_runs_and_rescues_nothing(rig_of: Callable[[str], Rig]) -> None:
 def test_a_user_for_other_keys_is_told_the_fix(redis_server: Server) -> None:
     alias = Alias("default", location=location_of(redis_server, "worker"), options=Options(prefix="other"))
     with closing(RedisBroker(alias)) as broker, pytest.raises(BrokerRefused) as refused:
-        broker.put([NewMessage("a", Header("q", "k"), b"1")])
+        broker.queue.enqueue([NewMessage("a", Header("q", "k"), b"1")])
     assert_tells_the_fix(refused.value, "agree.lua")
 
 
@@ -80,34 +80,34 @@ def test_a_worker_runs_what_a_site_sent_and_is_woken_for_it(rig_of: Callable[[st
     assert worker.broker.report().problems == []
     assert worker.claim() == []
     site.send("a")
-    worker.broker.wait(30)
+    worker.broker.queue.wait(30)
     assert worker.settle(worker.claim_one(), SettleAction.FINISH)
-    assert worker.broker.audit().differences == []
+    assert worker.broker.queue.audit().differences == []
 
 
 def test_a_dashboard_looks_and_changes_nothing(rig_of: Callable[[str], Rig]) -> None:
     site, worker, dashboard = rig_of("site"), rig_of("worker"), rig_of("dashboard")
     site.send("a", delay_ms=HOUR)
     worker.bury("b")
-    worker.broker.announce(WorkerInfo("w", ["q"], ["k"], 0, 0))
-    assert worker.broker.owner("default 1") == "default 1"
+    worker.broker.presence.heartbeat(WorkerInfo("w", ["q"], ["k"], 0, 0))
+    assert worker.timer.owner("default 1") == "default 1"
     look = dashboard.broker
-    assert look.owner() == "default 1"
-    assert (look.counts().error, len(look.peek("q", 9)), len(look.errors(9))) == (1, 1, 1)
-    assert (len(look.workers()), look.pauses(), look.audit().differences) == (1, [], [])
+    assert dashboard.timer.owner() == "default 1"
+    assert (look.queue.counts().error, len(look.queue.peek("q", 9)), len(look.queue.failed(9))) == (1, 1, 1)
+    assert (len(look.presence.workers()), look.presence.pauses(), look.queue.audit().differences) == (1, [], [])
     assert look.report().problems == []
-    assert look.get("a") is not None
+    assert look.queue.get("a") is not None
     for forbidden in (
-        lambda: look.put([NewMessage("c", Header("q", "k"), b"1")]),
-        lambda: look.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w"),
-        lambda: look.cancel(["a"]),
-        lambda: look.rescue(["b"]),
-        lambda: look.purge_errors(["b"]),
-        lambda: look.pause(Pause("q", None, "x")),
+        lambda: look.queue.enqueue([NewMessage("c", Header("q", "k"), b"1")]),
+        lambda: look.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w"),
+        lambda: look.queue.cancel(["a"]),
+        lambda: look.queue.rescue(["b"]),
+        lambda: look.queue.purge_failed(["b"]),
+        lambda: look.presence.pause(Pause("q", None, "x")),
     ):
         with pytest.raises(BrokerRefused):
             forbidden()
-    assert (look.counts().totals["sent"], look.counts().error) == (2, 1)
+    assert (look.queue.counts().totals["sent"], look.queue.counts().error) == (2, 1)
 
 
 @pytest.mark.parametrize("user", ["site", "worker", "dashboard"])

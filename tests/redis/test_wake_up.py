@@ -70,9 +70,9 @@ def test_a_reschedule_and_a_rescue_wake_too(rig: Rig, published: Published) -> N
     rig.send("a", delay_ms=MINUTE)
     rig.claim()
     published()
-    rig.broker.reschedule(["a"], delay_ms=500)  # who sleeps looks again after a second
+    rig.broker.queue.reschedule(["a"], delay_ms=500)  # who sleeps looks again after a second
     assert len(published()) == 1
-    rig.broker.rescue(["b"])
+    rig.broker.queue.rescue(["b"])
     assert len(published()) == 1
 
 
@@ -100,7 +100,7 @@ def test_a_worker_sleeps_over_what_was_left_for_want_of_a_hand(rig: Rig, links: 
 
 def test_a_claim_over_many_sets_raises_all_their_marks(rig: Rig, published: Published) -> None:
     wants = [ClaimRequest("q", f"k{n}", 1) for n in range(100)]
-    rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")
+    rig.broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w")
     rig.send("a", key="k77")
     assert len(published()) == 1
 
@@ -112,14 +112,14 @@ def test_a_claim_over_many_sets_starves_none(rig: Rig) -> None:
     wants = [ClaimRequest("q", name, 1) for name in names]
     seen: set[str] = set()
     for _ in range(30):
-        claims = rig.broker.claim(wants, lease_ms=LEASE_MS, worker="w")
+        claims = rig.broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w")
         seen |= {message.header.key for message in claims.messages if message.header}
     assert seen == names
 
 
 def test_a_claim_over_many_sets_knows_the_next_due_time(rig: Rig) -> None:
     (placed,) = rig.send("a", key="k50", delay_ms=MINUTE)
-    claims = rig.broker.claim([ClaimRequest("q", f"k{n}", 1) for n in range(100)], lease_ms=LEASE_MS, worker="w")
+    claims = rig.broker.queue.claim([ClaimRequest("q", f"k{n}", 1) for n in range(100)], lease_ms=LEASE_MS, worker="w")
     assert claims.next_due_ms == placed.due_ms
 
 
@@ -141,20 +141,20 @@ def test_threads_that_claim_at_once_listen_once(rig: Rig, redis_server: Server) 
 def _fall_asleep(rig: Rig) -> None:
     """Find nothing, after what a new connection may have missed."""
     rig.claim()
-    until(lambda: rig.broker.pauses_heard > 0)
-    rig.broker.wait(0)
+    until(lambda: rig.broker.presence.pause_version > 0)
+    rig.broker.queue.wait(0)
     rig.claim()
 
 
 def test_a_wait_in_which_nothing_came_says_that_a_claim_would_find_nothing(rig: Rig) -> None:
     _fall_asleep(rig)
-    assert not rig.broker.wait(0.001)
-    rig.broker.upkeep(lease_ms=LEASE_MS)
-    assert not rig.broker.wait(0.001)
+    assert not rig.broker.queue.wait(0.001)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
+    assert not rig.broker.queue.wait(0.001)
     rig.send("a")
-    assert rig.broker.wait(30)
-    rig.broker.upkeep(lease_ms=LEASE_MS)
-    assert rig.broker.wait(0)
+    assert rig.broker.queue.wait(30)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
+    assert rig.broker.queue.wait(0)
 
 
 def test_the_look_along_with_upkeep_finds_what_nobody_was_told_of(rig: Rig, published: Published) -> None:
@@ -162,8 +162,8 @@ def test_the_look_along_with_upkeep_finds_what_nobody_was_told_of(rig: Rig, publ
     published.client.delete(TIMER)
     rig.send("a")
     assert published() == []
-    rig.broker.upkeep(lease_ms=LEASE_MS)
-    assert rig.broker.wait(0)
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
+    assert rig.broker.queue.wait(0)
 
 
 def test_a_broker_that_is_closed_listens_no_more(rig: Rig) -> None:

@@ -67,9 +67,9 @@ def write_one_of_each(rig: Rig) -> None:
                 rig.crash_child(claimed)
                 rig.crash_child(rig.claim_one(key))
     broker = rig.broker
-    broker.put_alarms([Alarm("q", "alarm", "7", LATER), Alarm("q", "ringing", "8", -5)])
-    assert broker.claim([ClaimRequest("q", "ringing", 1)], lease_ms=LEASE_MS, worker="w").alarms
-    broker.announce(
+    rig.timer.schedule([Alarm("q", "alarm", "7", LATER), Alarm("q", "ringing", "8", -5)])
+    assert broker.queue.claim([ClaimRequest("q", "ringing", 1)], lease_ms=LEASE_MS, worker="w").alarms
+    broker.presence.heartbeat(
         WorkerInfo(
             "w",
             ["q"],
@@ -80,9 +80,9 @@ def write_one_of_each(rig: Rig) -> None:
             hands=[ExecutorInfo(4, {"k": 4})],
         )
     )
-    broker.pause(Pause("q", "k", "why", 4_000_000_000_000))
+    broker.presence.pause(Pause("q", "k", "why", 4_000_000_000_000))
     for token in (2**61, 2**61 + 1):  # the second finds no slot
-        broker.acquire([PermitRequest("limited", "value", token, 1, 60_000_000)], lease_ms=LEASE_MS)
+        broker.limiter.acquire([PermitRequest("limited", "value", token, 1, 60_000_000)], lease_ms=LEASE_MS)
 
 
 def contents(client: Any) -> dict[str, Any]:
@@ -138,25 +138,25 @@ def test_what_other_versions_wrote_is_read(rig: Rig, client: Any, written: Path)
     now_ms = rig.now_us() // 1000
     write(client, written, now_ms)
     broker = rig.broker
-    seen = {id: broker.get(id) for id in ("plain", "options", "running", "retried", "suspect")}
+    seen = {id: broker.queue.get(id) for id in ("plain", "options", "running", "retried", "suspect")}
     states = {id: info.state for id, info in seen.items() if info}
     assert states == dict.fromkeys(seen, State.READY) | {"running": State.RUNNING}
     assert seen["options"] is not None
     assert seen["options"].header == Header("q", "k", at_most_once=True, sent_ms=now_ms, scheduled_ms=now_ms, **OPTIONS)
     assert seen["options"].body == b'{"order":7}'
-    assert [(info.id, info.error, info.detail) for info in broker.errors(9)] == [
+    assert [(info.id, info.error, info.detail) for info in broker.queue.failed(9)] == [
         ("buried", "ValueError: no", "Traceback")
     ]
     retried = rig.claim_one("retried")
     assert (retried.failures, retried.body) == (1, b"{}")
-    assert [worker.name for worker in broker.workers()] == ["w"]
-    assert [pause.reason for pause in broker.pauses()] == ["why"]
+    assert [worker.name for worker in broker.presence.workers()] == ["w"]
+    assert [pause.reason for pause in broker.presence.pauses()] == ["why"]
     assert [
         refusal is None
-        for refusal in broker.acquire([PermitRequest("limited", "value", 5, 1, 1_000)], lease_ms=LEASE_MS)
+        for refusal in broker.limiter.acquire([PermitRequest("limited", "value", 5, 1, 1_000)], lease_ms=LEASE_MS)
     ]
     assert [
-        alarm.pk for alarm in broker.claim([ClaimRequest("q", "alarm", 1)], lease_ms=LEASE_MS, worker="w").alarms
+        alarm.pk for alarm in broker.queue.claim([ClaimRequest("q", "alarm", 1)], lease_ms=LEASE_MS, worker="w").alarms
     ] == ["7"]
 
 
@@ -166,7 +166,7 @@ def test_what_other_versions_leased_runs_out_as_they_meant_it(rig: Rig, client: 
     held = {key: rig.get(key) for key in ("running", "interrupted")}
     assert {(info.state, info.holder, info.error) for info in held.values()} == {(State.RUNNING, "w", "")}
     interrupted = end_of("interrupted", 2**61, SettleAction.INTERRUPT, "q", "interrupted")
-    assert rig.broker.settle([interrupted]) == [False]  # it is so already
+    assert rig.broker.queue.apply([interrupted]) == [False]  # it is so already
     rig.lapse()
     assert {key: (rig.get(key).state, rig.get(key).crashes) for key in held} == {
         "running": (State.READY, 1),
@@ -178,7 +178,7 @@ def test_what_other_versions_leased_runs_out_as_they_meant_it(rig: Rig, client: 
         for claimed in rig.claim_all(key=key):
             assert rig.settle(claimed, SettleAction.FINISH)
     assert rig.total("finished") == 4  # what ran, and what waited
-    assert rig.broker.audit().differences == []
+    assert rig.broker.queue.audit().differences == []
 
 
 @pytest.mark.parametrize("written", [GOLDEN, MARKED], ids=lambda path: path.stem)
@@ -186,7 +186,7 @@ def test_a_handler_that_ends_after_the_interrupt_of_another_version_still_finish
     rig: Rig, client: Any, written: Path
 ) -> None:
     write(client, written, rig.now_us() // 1000)
-    assert rig.broker.settle([end_of("interrupted", 2**61, SettleAction.FINISH, "q", "interrupted")]) == [True]
+    assert rig.broker.queue.apply([end_of("interrupted", 2**61, SettleAction.FINISH, "q", "interrupted")]) == [True]
 
 
 def test_an_interrupted_lease_leaves_no_trace_in_the_next(rig: Rig, client: Any) -> None:
@@ -217,7 +217,7 @@ def test_a_message_of_a_later_format_is_left_to_a_later_version(
         "Messages of format 2 wait here, which a later version of django-delayq has sent. They are left to workers of "
         "that version: start some."
     ]
-    assert (rig.total("sent"), rig.total("buried"), rig.broker.audit().differences) == (3, 0, [])
+    assert (rig.total("sent"), rig.total("buried"), rig.broker.queue.audit().differences) == (3, 0, [])
     client.hset("{delayq:0}:msg", "b", message)  # here comes one that can read it
     client.hdel("{delayq:0}:state", "b")
     assert [claimed.id for claimed in rig.claim()] == ["b"]
@@ -228,8 +228,8 @@ def test_the_lease_of_a_later_format_is_ended_by_a_later_version(rig: Rig, clien
     rig.claim()
     as_format_2(client, "b")
     rig.lapse()
-    assert [info and info.state for info in map(rig.broker.get, ("a", "b"))] == [State.READY, State.RUNNING]
-    assert rig.broker.upkeep(lease_ms=LEASE_MS).next_lease_end_ms is None  # nothing that it would wake for
+    assert [info and info.state for info in map(rig.broker.queue.get, ("a", "b"))] == [State.READY, State.RUNNING]
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).next_lease_end_ms is None  # nothing that it would wake for
 
 
 def test_a_suspect_of_a_later_format_is_left_and_holds_up_no_other(rig: Rig, client: Any) -> None:
@@ -246,7 +246,7 @@ def test_looks_tell_of_a_later_format_what_stands_first(rig: Rig, client: Any) -
     as_format_2(client, *client.hkeys("{delayq:0}:msg"))
     for id in client.hkeys("{delayq:0}:state"):
         client.hset("{delayq:0}:state", id, "whatever\x1fa later\x1fversion\x1fkeeps")
-    (waits,), (buried,) = rig.broker.peek("q", 9), rig.broker.errors(9)
+    (waits,), (buried,) = rig.broker.queue.peek("q", 9), rig.broker.queue.failed(9)
     assert [(info.id, info.header.key) for info in (waits, buried)] == [("waits", "k"), ("buried", "k")]
     assert (buried.failures, buried.error) == (0, "")
 
@@ -254,11 +254,11 @@ def test_looks_tell_of_a_later_format_what_stands_first(rig: Rig, client: Any) -
 def test_by_its_id_a_message_of_a_later_format_is_moved_as_any_other(rig: Rig, client: Any) -> None:
     rig.send("moved", "cancelled", "replaced", delay_ms=LATER)
     as_format_2(client, "moved", "cancelled", "replaced")
-    moved = rig.broker.get("moved")
+    moved = rig.broker.queue.get("moved")
     assert moved is not None
     assert (moved.header.queue, moved.header.key) == ("q", "k")
-    assert rig.broker.reschedule(["moved"], delay_ms=2 * LATER) == [True]
+    assert rig.broker.queue.reschedule(["moved"], delay_ms=2 * LATER) == [True]
     assert (client.hget("{delayq:0}:msg", "moved") or b"").endswith(b"?\x1f?\x1f?\x1e\xff")
-    assert rig.broker.cancel(["cancelled"]) == [True]
+    assert rig.broker.queue.cancel(["cancelled"]) == [True]
     rig.send("replaced", on_conflict="replace")
     assert [claimed.id for claimed in rig.claim()] == ["replaced"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.spark.write.summary import WriteSummary, read_summary
 
 CARRIED, STORED, EMBEDDED = ALIASES = ("carried", "stored", "embedded")
@@ -27,4 +27,4 @@ def write(rows: DataFrame, using: str, tmp_path: Path, **options: Any) -> WriteS
 
 def waiting(using: str) -> int:
     """How many messages wait."""
-    return sum(each.pending + each.ready for each in get_broker(using).counts().waiting)
+    return sum(each.pending + each.ready for each in get_backend(using).queue.counts().waiting)

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Tally
 from django_delayq.spark.errors import SparkError
@@ -58,7 +58,7 @@ def test_what_ended_before_moves_and_what_ended_later_stays(spark: SparkSession,
     assert tallies(using) == {"finished": 6}
     assert archive(spark, using, lake, "error", LATER).rows == 1
     assert tallies(using) == {"finished": 6, "dropped": 1}
-    assert get_broker(using).audit().differences == []
+    assert get_backend(using).queue.audit().differences == []
     directories = {path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.glob("finish/**/*.parquet")}
     assert "finish/date=2026-01-02/of_key=a" in directories
     (row,) = [row for row in read_lake(spark, lake, "finish").collect() if row.pk == 2]  # type: ignore[union-attr]
@@ -152,7 +152,7 @@ def test_what_leaves_the_table_while_it_is_archived_is_not_in_the_lake(
         write(*args)
         error = ErrorMessage.objects.using(using).filter(pk=2).first()
         if error is not None:
-            get_broker(STORED).rescue([error.message_id])
+            get_backend(STORED).queue.rescue([error.message_id])
 
     monkeypatch.setattr(job, "_write", rescued_meanwhile)
     done = archive(spark, STORED, lake, "error", LATER)

@@ -15,7 +15,7 @@ from PIL import Image
 from pyspark.sql import SparkSession
 from pytest_django import Settings
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.models import ErrorMessage
 from django_delayq.spark.cli.arguments import holidays, instant, picture, quiet_hours, rows_of, seconds
@@ -54,7 +54,7 @@ def test_a_schedule_is_forecast_then_sent_then_reconciled(plan: list[str], tmp_p
     assert "0 of 3 have ended (0.0 %), the last is due 2096-11-22 08:00:00 UTC" in run(
         "campaign", "--using", STORED, "t"
     )
-    get_broker(STORED).purge(["note:2"])
+    get_backend(STORED).queue.purge(["note:2"])
     with (tmp_path / "customers.csv").open("a") as customers:
         customers.write("\x1b[2J,2096-11-22,Europe/Berlin\n")
     out = StringIO()

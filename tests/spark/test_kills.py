@@ -18,7 +18,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from django_delayq import cancel_delay_messages, send_delay_message
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.models import ReadyMessage, ReportRow
 from django_delayq.spark import files
@@ -90,7 +90,7 @@ def test_a_stream_that_is_killed_amid_a_batch_goes_on_without_a_gap_and_sends_no
     stream.stop()
     ids = ready.values_list("message_id", flat=True)
     assert sorted(int(id.removeprefix("of ")) for id in ids) == [*ENDED[1:], ENDED.stop]
-    assert get_broker(STORED).audit().differences == []
+    assert get_backend(STORED).queue.audit().differences == []
 
 
 def waiting_for_locks(using: str) -> int:

@@ -9,14 +9,14 @@ from pyspark.sql import DataFrame, SparkSession, functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from django_delayq import Send, cancel_delay_messages, send_delay_messages
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.models import ErrorMessage
 from django_delayq.spark.errors import reason_of
 from django_delayq.spark.read.filters import Wanted
 from django_delayq.spark.read.shapes import schema_of
 from django_delayq.spark.read.tables import Query, key_ranges, read as read_table
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.database import Database
 from django_delayq.support.timestamps import from_ms
 from tests.databases import registered
@@ -78,8 +78,8 @@ def test_filters_and_columns_are_read_where_the_messages_are(spark: SparkSession
 @pytest.mark.usefixtures("spark")
 def test_no_task_has_fewer_rows_than_some_pages() -> None:
     send(STORED, 50)
-    broker = get_broker(STORED)
-    assert isinstance(broker, StoredBroker)
+    broker = get_backend(STORED)
+    assert isinstance(broker, DatabaseBackend)
 
     def tasks(wanted: Wanted, most: int = 8, page_rows: int = 1) -> int:
         return len(key_ranges(broker.database, Query("delayq_ready", wanted, only_free=False), most, page_rows))

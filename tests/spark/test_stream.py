@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from django_delayq import cancel_delay_messages
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.models import FinishMessage
 from django_delayq.spark.errors import SparkError
@@ -123,4 +123,4 @@ def test_messages_are_sent_from_a_stream_once_though_it_is_killed_between_its_wr
     cancel_delay_messages("m20", using=STORED)
     run("delayq")
     assert (waiting(STORED), committed()) == (5, {"0", "1"})
-    assert get_broker(STORED).audit().differences == []
+    assert get_backend(STORED).queue.audit().differences == []

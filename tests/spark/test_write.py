@@ -10,7 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from django_delayq import cancel_delay_messages, get_delay_message
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.spark.errors import reason_of
 from tests.spark.support import CARRIED, STORED, waiting, write
 
@@ -59,7 +59,7 @@ def test_a_task_that_dies_halfway_and_is_run_again_sends_nothing_twice(
     assert summary.read == 2000
     assert summary.sent + summary.already_there == 2000
     assert waiting(using) == 2000
-    assert get_broker(using).audit().differences == []
+    assert get_backend(using).queue.audit().differences == []
 
 
 def test_bad_rows_fail_the_job_and_nothing_of_their_batch_is_sent(spark: SparkSession, tmp_path: Path) -> None:

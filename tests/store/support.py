@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, cast
 
 from django.db import transaction
 
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, Claimed, ClaimRequest, carries_messages
-from django_delayq.store import StoredBroker
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Claimed, ClaimRequest
+from django_delayq.store import DatabaseBackend
+from tests.brokers.rig import Carrier
 from tests.servers.process import PrivateServer
 from tests.worker.processes import Site, site_with
 
@@ -19,33 +20,33 @@ MOMENT_MS = 5
 """What was sent for now is due a little later, and not all at once: the database and Redis round up to a whole ms."""
 
 
-def claim(broker: StoredBroker, worker: str = "w") -> list[Claimed]:
+def claim(broker: DatabaseBackend, worker: str = "w") -> list[Claimed]:
     """All that is due now or in a moment, once there is some."""
     messages: list[Claimed] = []
     while True:
-        found = broker.claim(WANT, lease_ms=LEASE_MS, worker=worker)
+        found = broker.queue.claim(WANT, lease_ms=LEASE_MS, worker=worker)
         messages += found.messages
         next_ms = math.inf if found.next_due_ms is None else found.next_due_ms - found.now_ms
         if messages and next_ms > MOMENT_MS:
             return messages
-        broker.wait(1)
+        broker.queue.wait(1)
 
 
-def clock_of(broker: StoredBroker) -> Broker:
-    """The clock of a store, which in these tests could do without one."""
-    assert carries_messages(broker.timer)
-    return broker.timer
+def clock_of(broker: DatabaseBackend) -> Carrier:
+    """The broker of a store, which in these tests could do without one."""
+    assert not broker.broker.needs_store
+    return cast(Carrier, broker.broker)
 
 
-def alarms(broker: StoredBroker) -> int:
+def alarms(broker: DatabaseBackend) -> int:
     """How many alarms wait at the broker."""
-    return sum(each.pending + each.ready for each in clock_of(broker).counts().waiting)
+    return sum(each.pending + each.ready for each in clock_of(broker).queue.counts().waiting)
 
 
-def wait_until_due(broker: StoredBroker) -> None:
+def wait_until_due(broker: DatabaseBackend) -> None:
     """Until every alarm at the broker is due, in a moment."""
-    while any(each.pending for each in clock_of(broker).counts().waiting):
-        broker.wait(MOMENT_MS / 1000)
+    while any(each.pending for each in clock_of(broker).queue.counts().waiting):
+        broker.queue.wait(MOMENT_MS / 1000)
 
 
 @contextmanager
@@ -60,4 +61,4 @@ def site_on(
     delayq: dict[str, Any], database_env: dict[str, str], server: PrivateServer
 ) -> AbstractContextManager[Site]:
     """A site with that store, whose workers run on it, and whose handlers call from beside the server."""
-    return site_with(delayq | {"DATABASE": "default"}, get_broker(), database_env, server.directory)
+    return site_with(delayq | {"DATABASE": "default"}, get_backend(), database_env, server.directory)

@@ -7,10 +7,10 @@ from django.db.models import F
 from pytest_django import Settings
 
 from django_delayq import send_delay_message
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.relay import relay
 from django_delayq.store.sweep import sweep
 from tests.brokers.rig import ids
@@ -32,7 +32,7 @@ def redis_url(request: pytest.FixtureRequest) -> str:
 
 
 def test_workers_with_another_number_are_refused_and_run_it_all_under_another_prefix(
-    broker: StoredBroker, stored_delayq: dict[str, Any], database_env: dict[str, str], redis_server: Server
+    broker: DatabaseBackend, stored_delayq: dict[str, Any], database_env: dict[str, str], redis_server: Server
 ) -> None:
     assert broker.report().problems == []
     many = {f"{n}" for n in range(20)}
@@ -55,25 +55,25 @@ def test_workers_with_another_number_are_refused_and_run_it_all_under_another_pr
 
 
 def test_what_workers_with_the_old_prefix_still_placed_there_is_found_by_the_sweep(
-    broker: StoredBroker, stored_delayq: dict[str, Any], settings: Settings, database: str
+    broker: DatabaseBackend, stored_delayq: dict[str, Any], settings: Settings, database: str
 ) -> None:
     send_delay_message("k", 1, id="late", delay="30m")
-    assert relay(broker.database, broker.timer, HOUR_MS) == 1
+    assert relay(broker.database, broker.queue.timer, HOUR_MS) == 1
     assert ReadyMessage.objects.using(database).get().placed
     options = {"unknown_keys": "allow", "shards": 4, "prefix": "delayq-4"}
     settings.DELAYQ = {"default": stored_delayq | {"OPTIONS": options}}
-    new = get_broker()
-    assert isinstance(new, StoredBroker)
+    new = get_backend()
+    assert isinstance(new, DatabaseBackend)
     assert new is not broker
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - HOUR_MS)
-    assert sweep(new.database, new.timer, WANT) == 1
+    assert sweep(new.database, new.queue.timer, new.queue.alarm_index, WANT) == 1
     assert ids(claim(new)) == ["late"]
 
 
 def test_senders_with_another_number_are_refused_under_the_same_prefix(
-    broker: StoredBroker, stored_delayq: dict[str, Any], settings: Settings
+    broker: DatabaseBackend, stored_delayq: dict[str, Any], settings: Settings
 ) -> None:
     broker.open()
     settings.DELAYQ = {"default": stored_delayq | {"OPTIONS": {"unknown_keys": "allow", "shards": 4}}}
     with pytest.raises(BrokerRefused, match=r'OPTIONS\["shards"\] is 4, but this Redis is used with 1'):
-        get_broker().open()
+        get_backend().open()

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from django_delayq import cancel_delay_messages, send_delay_message
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import FinishMessage, ReadyMessage, Tally
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.relay import relay
 from tests.brokers.rig import settlement
 from tests.servers import Server
@@ -30,10 +30,10 @@ def _audit(*options: str) -> dict[str, Any]:
     return seen
 
 
-def _place(broker: StoredBroker, *ids: str, **options: Any) -> None:
+def _place(broker: DatabaseBackend, *ids: str, **options: Any) -> None:
     for id in ids:
         send_delay_message("k", 1, id=id, delay="10m", **options)
-    relay(broker.database, broker.timer, broker.store.horizon)
+    relay(broker.database, broker.queue.timer, broker.queue.settings.horizon)
 
 
 def _forget_alarms(redis_server: Server) -> None:
@@ -41,20 +41,22 @@ def _forget_alarms(redis_server: Server) -> None:
         client.delete("{delayq:0}:wait:default:k")
 
 
-def test_in_every_state_all_adds_up(broker: StoredBroker) -> None:
+def test_in_every_state_all_adds_up(broker: DatabaseBackend) -> None:
     _place(broker, "waiting")
     send_delay_message("k", 1, id="far", delay="30d")
     for id in ("finished", "buried", "held"):
         send_delay_message("k", 1, id=id)
     held = {one.id: one for one in claim(broker)}
-    broker.settle([settlement(held["finished"], SettleAction.FINISH), settlement(held["buried"], SettleAction.BURY)])
+    broker.queue.apply(
+        [settlement(held["finished"], SettleAction.FINISH), settlement(held["buried"], SettleAction.BURY)]
+    )
     seen = _audit()
     assert (seen["ok"], seen["differences"], seen["notes"]) == (True, [], [])
     assert seen["places"] == {"pending": 2, "ready": 0, "running": 1, "error": 1}
     assert (seen["totals"]["sent"], seen["totals"]["finished"]) == (5, 1)
 
 
-def test_a_lease_that_no_worker_takes_is_named(broker: StoredBroker, database: str) -> None:
+def test_a_lease_that_no_worker_takes_is_named(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="a")
     claim(broker)
     held = ReadyMessage.objects.using(database)
@@ -66,7 +68,7 @@ def test_a_lease_that_no_worker_takes_is_named(broker: StoredBroker, database: s
     assert _audit()["ok"]
 
 
-def test_a_placed_row_without_an_alarm_is_named_and_mended(broker: StoredBroker, redis_server: Server) -> None:
+def test_a_placed_row_without_an_alarm_is_named_and_mended(broker: DatabaseBackend, redis_server: Server) -> None:
     _place(broker, "a", "b")
     _forget_alarms(redis_server)
     seen = _audit()
@@ -78,12 +80,12 @@ def test_a_placed_row_without_an_alarm_is_named_and_mended(broker: StoredBroker,
     seen = _audit("--repair")
     assert (seen["ok"], len(seen["repaired"])) == (True, 2)
     assert alarms(broker) == 2
-    assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # for when it is due
+    assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # for when it is due
     assert _audit("--repair")["repaired"] == []
 
 
 def test_a_row_that_is_not_placed_is_the_relays_and_one_that_is_held_its_holders(
-    broker: StoredBroker, redis_server: Server
+    broker: DatabaseBackend, redis_server: Server
 ) -> None:
     send_delay_message("k", 1, id="not placed", delay="10m")
     send_delay_message("k", 1, id="held")
@@ -94,7 +96,7 @@ def test_a_row_that_is_not_placed_is_the_relays_and_one_that_is_held_its_holders
 
 
 def test_a_row_whose_worker_died_is_named_where_no_alarm_leads_to_it(
-    broker: StoredBroker, redis_server: Server, database: str
+    broker: DatabaseBackend, redis_server: Server, database: str
 ) -> None:
     send_delay_message("k", 1, id="a")
     claim(broker)
@@ -108,7 +110,7 @@ def test_a_row_whose_worker_died_is_named_where_no_alarm_leads_to_it(
 
 
 def test_alarms_are_held_against_rows_a_page_at_a_time(
-    broker: StoredBroker, redis_server: Server, database: str
+    broker: DatabaseBackend, redis_server: Server, database: str
 ) -> None:
     _place(broker, "a")
     row = ReadyMessage.objects.using(database).values().get()
@@ -119,7 +121,7 @@ def test_alarms_are_held_against_rows_a_page_at_a_time(
     assert _audit()["ok"]
 
 
-def test_what_a_cancel_leaves_behind_is_noted_and_no_difference(broker: StoredBroker) -> None:
+def test_what_a_cancel_leaves_behind_is_noted_and_no_difference(broker: DatabaseBackend) -> None:
     _place(broker, "a", "b")
     cancel_delay_messages("a")
     seen = _audit()
@@ -127,7 +129,7 @@ def test_what_a_cancel_leaves_behind_is_noted_and_no_difference(broker: StoredBr
     assert seen["notes"] == ["alarms of messages that are gone: 1; each is dropped when it is due"]
 
 
-def test_a_row_in_two_tables_is_named_and_left_to_people(broker: StoredBroker, database: str) -> None:
+def test_a_row_in_two_tables_is_named_and_left_to_people(broker: DatabaseBackend, database: str) -> None:
     _place(broker, "a")
     row: dict[str, Any] = {**ReadyMessage.objects.using(database).values().get()}
     shared = {field.name: row[field.name] for field in FinishMessage._meta.fields if field.name in row}
@@ -138,7 +140,7 @@ def test_a_row_in_two_tables_is_named_and_left_to_people(broker: StoredBroker, d
 
 
 @pytest.mark.parametrize(("name", "count"), [("finished", -1), ("made up", 1)])
-def test_a_tally_that_nothing_writes_is_named(broker: StoredBroker, database: str, name: str, count: int) -> None:
+def test_a_tally_that_nothing_writes_is_named(broker: DatabaseBackend, database: str, name: str, count: int) -> None:
     Tally.objects.using(database).create(alias="default", name=name, count=count)
     Tally.objects.using(database).create(alias="other", name="x", count=1)
     assert _audit()["differences"] == [f"the tally has {count} {name!r}, which nothing writes"]
@@ -161,7 +163,7 @@ def test_without_a_store_there_is_nothing_to_repair_by(redis_delayq: dict[str, A
     assert raised.value.returncode == 2
 
 
-def test_people_read_what_was_mended_and_what_is_noted(broker: StoredBroker, redis_server: Server) -> None:
+def test_people_read_what_was_mended_and_what_is_noted(broker: DatabaseBackend, redis_server: Server) -> None:
     _place(broker, "a", "b")
     _forget_alarms(redis_server)
     _place(broker, "c")
@@ -179,11 +181,11 @@ def test_people_read_what_was_mended_and_what_is_noted(broker: StoredBroker, red
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 def test_a_sequence_that_is_behind_is_named_and_moved_on_and_what_waits_can_end(
-    broker: StoredBroker, database: str
+    broker: DatabaseBackend, database: str
 ) -> None:
     for id in ("a", "b", "c"):
         send_delay_message("k", 1, id=id)
-    broker.settle([settlement(one, SettleAction.FINISH) for one in claim(broker)])
+    broker.queue.apply([settlement(one, SettleAction.FINISH) for one in claim(broker)])
     assert _audit()["ok"]
     rows = FinishMessage.objects.using(database).order_by("pk")
     (first, a), (second, b), (third, _) = rows.values_list("pk", "message_id")
@@ -199,16 +201,16 @@ def test_a_sequence_that_is_behind_is_named_and_moved_on_and_what_waits_can_end(
     assert (seen["differences"], len(seen["repaired"])) == ([], 1)
     assert seen["repaired"][0].endswith("it is moved on, and 2 waiting message(s) got another primary key")
     send_delay_message("k", 1, id="f")
-    while found := broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages:
-        assert all(broker.settle([settlement(one, SettleAction.FINISH) for one in found]))
+    while found := broker.queue.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages:
+        assert all(broker.queue.apply([settlement(one, SettleAction.FINISH) for one in found]))
     assert set(FinishMessage.objects.using(database).values_list("message_id", flat=True)) == set("abcdef")
     assert _audit()["ok"]
 
 
-def _send_under_the_key_of_one_that_finished(broker: StoredBroker, database: str) -> int:
+def _send_under_the_key_of_one_that_finished(broker: DatabaseBackend, database: str) -> int:
     """Have "b" wait under the primary key of "a", which has finished. Returns the key."""
     send_delay_message("k", 1, id="a")
-    broker.settle([settlement(one, SettleAction.FINISH) for one in claim(broker)])
+    broker.queue.apply([settlement(one, SettleAction.FINISH) for one in claim(broker)])
     (first,) = FinishMessage.objects.using(database).values_list("pk", flat=True)
     broker.database.rows("SELECT setval('delayq_ready_id_seq', %s, false)", [first])
     send_delay_message("k", 1, id="b")
@@ -217,29 +219,29 @@ def _send_under_the_key_of_one_that_finished(broker: StoredBroker, database: str
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 def test_what_was_held_while_the_sequence_was_moved_on_gets_another_primary_key_later(
-    broker: StoredBroker, database: str
+    broker: DatabaseBackend, database: str
 ) -> None:
     first = _send_under_the_key_of_one_that_finished(broker, database)
     (held,) = claim(broker)
     both = f"messages 'b' in the table ready and 'a' in finish have the primary key {first}"
     assert _audit("--repair")["differences"] == [both]
-    assert broker.settle([settlement(held, SettleAction.RELEASE)]) == [True]
+    assert broker.queue.apply([settlement(held, SettleAction.RELEASE)]) == [True]
     seen = _audit("--repair")
     assert (seen["differences"], seen["repaired"]) == ([], ["1 waiting message(s) got another primary key"])
-    (again,) = broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages
-    assert broker.settle([settlement(again, SettleAction.FINISH)]) == [True]
+    (again,) = broker.queue.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages
+    assert broker.queue.apply([settlement(again, SettleAction.FINISH)]) == [True]
     assert _audit("--repair")["repaired"] == []
 
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 def test_what_failed_under_the_primary_key_of_one_that_finished_can_be_rescued_and_end(
-    broker: StoredBroker, database: str
+    broker: DatabaseBackend, database: str
 ) -> None:
     _send_under_the_key_of_one_that_finished(broker, database)
-    broker.settle([settlement(one, SettleAction.BURY) for one in claim(broker)])
+    broker.queue.apply([settlement(one, SettleAction.BURY) for one in claim(broker)])
     seen = _audit("--repair")
     assert (seen["differences"], seen["repaired"]) == ([], ["1 failed message(s) got another primary key"])
-    broker.rescue(["b"])
-    (again,) = broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages
-    assert broker.settle([settlement(again, SettleAction.FINISH)]) == [True]
+    broker.queue.rescue(["b"])
+    (again,) = broker.queue.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages
+    assert broker.queue.apply([settlement(again, SettleAction.FINISH)]) == [True]
     assert _audit()["ok"]

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq import Send, reschedule_delay_messages, send_delay_messages
 from django_delayq.core.sends import OnConflict
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.worker.rig import PATIENCE_S
 
 MANY = 50
@@ -22,7 +22,7 @@ back."""
 
 
 @pytest.mark.parametrize("on_conflict", ["keep", "replace", "earliest", "latest"])
-def test_many_conflicts_are_few_statements(broker: StoredBroker, database: str, on_conflict: OnConflict) -> None:
+def test_many_conflicts_are_few_statements(broker: DatabaseBackend, database: str, on_conflict: OnConflict) -> None:
     send_delay_messages(Send("k", 1, id=f"{n}", delay="2h") for n in range(MANY))
     sends = [Send("k", 2, id=f"{n}", delay="1h", on_conflict=on_conflict) for n in range(MANY)]
     with CaptureQueriesContext(connections[database]) as captured:
@@ -37,7 +37,7 @@ def test_many_conflicts_are_few_statements(broker: StoredBroker, database: str, 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 @pytest.mark.parametrize("second", ["replace", "reschedule"])
 def test_two_in_opposite_orders_wait_for_each_other_and_for_nothing_else(
-    broker: StoredBroker, database: str, second: str
+    broker: DatabaseBackend, database: str, second: str
 ) -> None:
     send_delay_messages(Send("k", 1, id=id, delay="2h") for id in "ab")
 

@@ -6,7 +6,7 @@ from django.db.models import F
 from django_delayq import send_delay_message
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage, Tally
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.prune import prune_errors
 from tests.brokers.rig import settlement
 from tests.races import while_another_did
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.parametrize("database", ["postgres_database"], ids=["po
 
 
 @pytest.fixture
-def buried(broker: StoredBroker, database: str) -> StoredBroker:
+def buried(broker: DatabaseBackend, database: str) -> DatabaseBackend:
     """The broker, with the message "a" in error."""
     send_delay_message("k", 1, id="a")
-    assert broker.settle([settlement(one, SettleAction.BURY, error="no") for one in claim(broker)]) == [True]
+    assert broker.queue.apply([settlement(one, SettleAction.BURY, error="no") for one in claim(broker)]) == [True]
     ErrorMessage.objects.using(database).update(ended_at=F("ended_at") - 1)
     return broker
 
@@ -29,34 +29,40 @@ def _places(database: str) -> tuple[int, int, dict[str, int]]:
     return ReadyMessage.objects.using(database).count(), ErrorMessage.objects.using(database).count(), dict(tally)
 
 
-def test_what_is_rescued_meanwhile_is_not_purged(buried: StoredBroker, database: str) -> None:
-    assert while_another_did(database, lambda: buried.rescue(["a"]), lambda: buried.purge_errors(["a"])) == [False]
+def test_what_is_rescued_meanwhile_is_not_purged(buried: DatabaseBackend, database: str) -> None:
+    assert while_another_did(
+        database, lambda: buried.queue.rescue(["a"]), lambda: buried.queue.purge_failed(["a"])
+    ) == [False]
     assert _places(database) == (1, 0, {})
 
 
-def test_what_is_purged_meanwhile_is_not_rescued(buried: StoredBroker, database: str) -> None:
-    assert while_another_did(database, lambda: buried.purge_errors(["a"]), lambda: buried.rescue(["a"])) == [False]
+def test_what_is_purged_meanwhile_is_not_rescued(buried: DatabaseBackend, database: str) -> None:
+    assert while_another_did(
+        database, lambda: buried.queue.purge_failed(["a"]), lambda: buried.queue.rescue(["a"])
+    ) == [False]
     assert _places(database) == (0, 0, {"purged": 1})
 
 
-def test_what_is_purged_meanwhile_is_counted_once(buried: StoredBroker, database: str) -> None:
-    purge = buried.purge_errors
+def test_what_is_purged_meanwhile_is_counted_once(buried: DatabaseBackend, database: str) -> None:
+    purge = buried.queue.purge_failed
     assert while_another_did(database, lambda: purge(["a"]), lambda: purge(["a"])) == [False]
     assert _places(database) == (0, 0, {"purged": 1})
 
 
-def test_what_is_pruned_meanwhile_is_not_rescued_and_the_other_way_round(buried: StoredBroker, database: str) -> None:
+def test_what_is_pruned_meanwhile_is_not_rescued_and_the_other_way_round(
+    buried: DatabaseBackend, database: str
+) -> None:
     now_ms = buried.database.now_ms()
 
     def prune() -> int:
         return prune_errors(buried.database, now_ms)
 
     def rescue() -> list[bool]:
-        return buried.rescue(["a"])
+        return buried.queue.rescue(["a"])
 
     assert while_another_did(database, rescue, prune) == 0
     assert _places(database) == (1, 0, {})
-    assert buried.settle([settlement(one, SettleAction.BURY, error="no") for one in claim(buried)]) == [True]
+    assert buried.queue.apply([settlement(one, SettleAction.BURY, error="no") for one in claim(buried)]) == [True]
     now_ms = buried.database.now_ms() + 1
     assert while_another_did(database, prune, rescue) == [False]
     assert _places(database) == (0, 0, {"dropped": 1})

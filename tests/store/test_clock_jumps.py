@@ -24,7 +24,7 @@ from django_delayq.conf import get_alias
 from django_delayq.core.message import State
 from django_delayq.core.sends import OnConflict
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.clock_skew import LEAST_GAP_S
 from django_delayq.store.reclaims import reclaim, reclaim_lapsed
 from django_delayq.store.relay import rebuild
@@ -32,7 +32,7 @@ from django_delayq.worker.options import Options
 from django_delayq.worker.worker import Worker
 from tests.brokers.rig import settlement
 from tests.store.skewed import DatabaseClock
-from tests.store.support import LEASE_MS, WANT, claim
+from tests.store.support import LEASE_MS, WANT, claim, clock_of
 from tests.worker.rig import PATIENCE_S, make_handler
 
 JUMP_MS = 3 * LEASE_MS
@@ -47,29 +47,29 @@ def clock(database: str) -> Iterator[DatabaseClock]:
 
 
 @pytest.fixture
-def other(broker: StoredBroker) -> Iterator[StoredBroker]:
+def other(broker: DatabaseBackend) -> Iterator[DatabaseBackend]:
     """That of another worker, which has looked at the clock before it jumps."""
     other = _another()
-    other.upkeep(lease_ms=LEASE_MS)
+    other.queue.maintain(lease_ms=LEASE_MS)
     yield other
     other.close()
 
 
-def _another() -> StoredBroker:
+def _another() -> DatabaseBackend:
     alias = get_alias()
     assert alias.store is not None
-    return StoredBroker(alias, alias.store, RedisBroker(alias))
+    return DatabaseBackend(alias, alias.store, RedisBroker(alias))
 
 
-def _claim_one(broker: StoredBroker, id: str, lease_ms: int, *, at_most_once: bool = False) -> Claimed:
+def _claim_one(broker: DatabaseBackend, id: str, lease_ms: int, *, at_most_once: bool = False) -> Claimed:
     """A message that is sent and claimed."""
     send_delay_messages([Send("k", 1, id=id, at_most_once=at_most_once)])
-    while not (claimed := broker.claim(WANT, lease_ms=lease_ms, worker=id).messages):
-        broker.wait(1)
+    while not (claimed := broker.queue.claim(WANT, lease_ms=lease_ms, worker=id).messages):
+        broker.queue.wait(1)
     return claimed[0]
 
 
-def _hold(broker: StoredBroker) -> list[Claimed]:
+def _hold(broker: DatabaseBackend) -> list[Claimed]:
     """What a worker has claimed and runs: of three messages one must not start twice."""
     sends = [Send("k", 1, id="a"), Send("k", 1, id="b"), Send("k", 1, id="once", at_most_once=True)]
     send_delay_messages(sends)
@@ -101,50 +101,50 @@ def _until(is_so: Callable[[], bool]) -> None:
         sleep(0.02)
 
 
-def _rings_later(broker: StoredBroker, pk: str) -> bool:
+def _rings_later(broker: DatabaseBackend, pk: str) -> bool:
     """Whether somebody has put the alarm of a row off."""
-    (alarm,) = broker.find_alarms("default", "k", [pk])
+    (alarm,) = clock_of(broker).timer.find_alarms("default", "k", [pk])
     return alarm.due_ms is not None and alarm.now_ms is not None and alarm.due_ms > alarm.now_ms + 1_000
 
 
-def _ring(broker: StoredBroker) -> None:
+def _ring(broker: DatabaseBackend) -> None:
     """Put the alarms of all rows again, each when its lease ends."""
-    broker.upkeep(lease_ms=LEASE_MS)
-    assert rebuild(broker.database, broker.timer, broker.store.horizon)
+    broker.queue.maintain(lease_ms=LEASE_MS)
+    assert rebuild(broker.database, broker.queue.timer, broker.queue.settings.horizon)
 
 
 def test_after_a_jump_ahead_nothing_is_taken_from_who_renews(
-    broker: StoredBroker, other: StoredBroker, clock: DatabaseClock, database: str
+    broker: DatabaseBackend, other: DatabaseBackend, clock: DatabaseClock, database: str
 ) -> None:
     held = _hold(broker)
     clock.jump(JUMP_MS)
     _ring(broker)
-    assert other.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
-    assert other.upkeep(lease_ms=LEASE_MS).buried == []
-    assert broker.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
-    assert other.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
-    assert broker.settle([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
+    assert other.queue.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
+    assert other.queue.maintain(lease_ms=LEASE_MS).buried == []
+    assert broker.queue.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
+    assert other.queue.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
+    assert broker.queue.apply([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
     finished = FinishMessage.objects.using(database).values_list("message_id", "crashes")
     assert dict(finished) == {"a": 0, "b": 0, "once": 0}
 
 
 def test_a_jump_between_hearing_the_time_and_reclaiming_takes_nothing_from_who_renews(
-    broker: StoredBroker, clock: DatabaseClock, database: str
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
 ) -> None:
     held = _hold(broker)
     heard_ms = broker.database.now_ms()
     clock.jump(JUMP_MS)
     assert reclaim_lapsed(broker.database, heard_ms)[0] == []
     assert reclaim(broker.database, [int(one.pk) for one in held], heard_ms) == {}
-    assert broker.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
-    assert broker.settle([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
+    assert broker.queue.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
+    assert broker.queue.apply([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
     finished = FinishMessage.objects.using(database).values_list("message_id", "crashes")
     assert dict(finished) == {"a": 0, "b": 0, "once": 0}
 
 
 @pytest.mark.parametrize("at_most_once", [False, True])
 def test_after_a_jump_ahead_no_move_takes_what_runs(
-    broker: StoredBroker, clock: DatabaseClock, database: str, at_most_once: bool
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, at_most_once: bool
 ) -> None:
     send_delay_message("k", 1, id="a", tag="t", at_most_once=at_most_once)
     (held,) = claim(broker)
@@ -154,30 +154,30 @@ def test_after_a_jump_ahead_no_move_takes_what_runs(
     assert (info.state, info.holder) == (State.RUNNING, "w")
     assert cancel_delay_messages("a") == cancel_delay_messages(tag="t") == 0
     assert reschedule_delay_messages("a", delay="1h") == reschedule_delay_messages(tag="t", delay="1h") == 0
-    assert broker.purge(["a"]) == [False]
+    assert broker.queue.purge(["a"]) == [False]
     modes: list[OnConflict] = ["keep", "replace", "earliest", "latest"]
     for on_conflict in modes:
         for delay in ("0s", "1h"):
             sent = send_delay_message("k", 2, id="a", delay=delay, on_conflict=on_conflict)
             assert (sent.created, sent.running) == (False, True)
-    assert broker.settle([settlement(held, SettleAction.FINISH)]) == [True]
+    assert broker.queue.apply([settlement(held, SettleAction.FINISH)]) == [True]
     row = FinishMessage.objects.using(database).get()
     assert (row.data, row.outcome, row.crashes) == ("1", "finished", 0)
 
 
 def test_a_jump_ahead_is_told_and_for_a_lease_nobody_takes_over(
-    broker: StoredBroker, other: StoredBroker, clock: DatabaseClock, caplog: pytest.LogCaptureFixture
+    broker: DatabaseBackend, other: DatabaseBackend, clock: DatabaseClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     lease_ms = 1_000
     send_delay_messages([Send("k", 1, id="a")])
-    while not broker.claim(WANT, lease_ms=lease_ms, worker="dead").messages:
-        broker.wait(1)
+    while not broker.queue.claim(WANT, lease_ms=lease_ms, worker="dead").messages:
+        broker.queue.wait(1)
     clock.jump(JUMP_MS)
     _ring(broker)
     told_at = monotonic()
-    while not (taken := other.claim(WANT, lease_ms=lease_ms, worker="other").messages):
+    while not (taken := other.queue.claim(WANT, lease_ms=lease_ms, worker="other").messages):
         assert monotonic() < told_at + PATIENCE_S
-        other.wait(1)
+        other.queue.wait(1)
     assert monotonic() - told_at > 0.9 * lease_ms / 1000
     assert [(one.id, one.crashes) for one in taken] == [("a", 1)]
     told = [record for record in caplog.records if "jumped ahead" in record.message]
@@ -185,7 +185,7 @@ def test_a_jump_ahead_is_told_and_for_a_lease_nobody_takes_over(
 
 
 def test_a_worker_that_starts_after_a_jump_ahead_takes_nothing_from_who_renews(
-    broker: StoredBroker, clock: DatabaseClock
+    broker: DatabaseBackend, clock: DatabaseClock
 ) -> None:
     held = _hold(broker)
     clock.jump(JUMP_MS)
@@ -193,13 +193,13 @@ def test_a_worker_that_starts_after_a_jump_ahead_takes_nothing_from_who_renews(
     started: list[str] = []
     with _worker(lambda message: started.append(message.id)):
         _until(lambda: all(_rings_later(broker, one.pk) for one in held))  # then it has looked at each
-        assert broker.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
-        assert broker.settle([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
+        assert broker.queue.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
+        assert broker.queue.apply([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
     assert started == []
 
 
 def test_after_a_step_back_nothing_is_early_or_lost_and_what_waits_comes_later_by_the_step(
-    broker: StoredBroker, clock: DatabaseClock, database: str, caplog: pytest.LogCaptureFixture
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lease_ms, step_ms = 1_000, 1_500
     dead, living = _claim_one(broker, "dead", lease_ms), _claim_one(broker, "living", lease_ms)
@@ -209,16 +209,16 @@ def test_after_a_step_back_nothing_is_early_or_lost_and_what_waits_comes_later_b
     taken: dict[str, tuple[int, float]] = {}
     while len(taken) < 2:
         assert monotonic() < began_at + PATIENCE_S
-        assert broker.renew([(living.id, living.token)], lease_ms) == [True]
-        broker.upkeep(lease_ms=lease_ms)
-        found = broker.claim(WANT, lease_ms=LEASE_MS, worker="other")
+        assert broker.queue.renew([(living.id, living.token)], lease_ms) == [True]
+        broker.queue.maintain(lease_ms=lease_ms)
+        found = broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="other")
         taken |= {one.id: (found.now_ms, monotonic() - began_at) for one in found.messages}
-        broker.wait(0.1)
+        broker.queue.wait(0.1)
     assert due_ms is not None
     assert taken["later"][0] >= due_ms
     assert taken["later"][1] > step_ms / 1000
     assert taken["dead"][1] > step_ms / 1000
-    assert broker.settle([settlement(dead, SettleAction.FINISH), settlement(living, SettleAction.FINISH)]) == [
+    assert broker.queue.apply([settlement(dead, SettleAction.FINISH), settlement(living, SettleAction.FINISH)]) == [
         False,
         True,
     ]
@@ -230,32 +230,32 @@ def test_after_a_step_back_nothing_is_early_or_lost_and_what_waits_comes_later_b
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 def test_when_nobody_could_ask_the_database_for_longer_than_a_lease_nothing_is_taken_from_who_renews(
-    broker: StoredBroker, other: StoredBroker
+    broker: DatabaseBackend, other: DatabaseBackend
 ) -> None:
     lease_ms = 1_000
     once = _claim_one(broker, "once", lease_ms, at_most_once=True)
     dead, living = _claim_one(broker, "dead", lease_ms), _claim_one(broker, "living", lease_ms)
     sleep(LEAST_GAP_S + 0.1)
-    assert other.upkeep(lease_ms=lease_ms).buried == []
-    assert other.claim(WANT, lease_ms=lease_ms, worker="other").messages == []
-    assert broker.renew([(one.id, one.token) for one in (once, living)], LEASE_MS) == [True] * 2
+    assert other.queue.maintain(lease_ms=lease_ms).buried == []
+    assert other.queue.claim(WANT, lease_ms=lease_ms, worker="other").messages == []
+    assert broker.queue.renew([(one.id, one.token) for one in (once, living)], LEASE_MS) == [True] * 2
     began_at = monotonic()
-    while not (taken := other.claim(WANT, lease_ms=lease_ms, worker="other").messages):
+    while not (taken := other.queue.claim(WANT, lease_ms=lease_ms, worker="other").messages):
         assert monotonic() < began_at + PATIENCE_S
-        other.upkeep(lease_ms=lease_ms)
-        other.wait(0.1)
+        other.queue.maintain(lease_ms=lease_ms)
+        other.queue.wait(0.1)
     assert [one.id for one in taken] == [dead.id]
 
 
 def test_what_a_worker_gave_up_when_it_stopped_is_claimed_by_one_that_has_just_started(
-    broker: StoredBroker, database: str
+    broker: DatabaseBackend, database: str
 ) -> None:
     stopped, running = _claim_one(broker, "stopped", LEASE_MS), _claim_one(broker, "running", LEASE_MS)
-    broker.settle([settlement(stopped, SettleAction.INTERRUPT)])
+    broker.queue.apply([settlement(stopped, SettleAction.INTERRUPT)])
     ReadyMessage.objects.using(database).update(lease_until=5)
     started = _another()
     started.database.clock_monitor.start(LEASE_MS)
-    claimed = started.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages
+    claimed = started.queue.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages
     assert [one.id for one in claimed] == [stopped.id]
-    assert broker.renew([(running.id, running.token)], LEASE_MS) == [True]
+    assert broker.queue.renew([(running.id, running.token)], LEASE_MS) == [True]
     started.close()

@@ -11,7 +11,7 @@ from django_delayq import send_delay_message
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.relay import rebuild
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.relaying import Relaying
@@ -46,7 +46,7 @@ def stored_delayq(stored_delayq: dict[str, object], settings: object) -> dict[st
     return stored_delayq
 
 
-def test_the_tables_give_what_the_alarms_of_a_gone_node_would(broker: StoredBroker, cluster: ClusterServers) -> None:
+def test_the_tables_give_what_the_alarms_of_a_gone_node_would(broker: DatabaseBackend, cluster: ClusterServers) -> None:
     many = [f"{n}" for n in range(20)]
     for id in many:
         send_delay_message("k", 1, id=id)
@@ -61,17 +61,17 @@ def test_the_tables_give_what_the_alarms_of_a_gone_node_would(broker: StoredBrok
     assert set(ids(claim(broker))) == set(many) - own
     assert broker.degraded.away
     with pytest.raises(BrokerUnavailable):
-        broker.ask_timer(lease_ms=LEASE_MS)
+        broker.queue.ask_timer(lease_ms=LEASE_MS)
     broker.degraded.begin_if_due()
     assert broker.degraded.on
-    assert set(ids(broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages)) == own
+    assert set(ids(broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages)) == own
     node.start()
     cluster.wait_until_whole()
-    broker.ask_timer(lease_ms=LEASE_MS)
-    assert broker.alarms_lost
-    assert rebuild(broker.database, broker.timer, HOUR_MS) is not None
-    broker.ask_timer(lease_ms=LEASE_MS)
-    assert not broker.alarms_lost
+    broker.queue.ask_timer(lease_ms=LEASE_MS)
+    assert broker.queue.alarms_lost
+    assert rebuild(broker.database, broker.queue.timer, HOUR_MS) is not None
+    broker.queue.ask_timer(lease_ms=LEASE_MS)
+    assert not broker.queue.alarms_lost
 
 
 def _full(cluster: ClusterServers, node: Server) -> AbstractContextManager[None]:
@@ -87,12 +87,12 @@ def _gone(cluster: ClusterServers, node: Server) -> Iterator[None]:
 
 
 @contextmanager
-def _degraded(broker: StoredBroker, fault: AbstractContextManager[None]) -> Iterator[None]:
+def _degraded(broker: DatabaseBackend, fault: AbstractContextManager[None]) -> Iterator[None]:
     """A fault because of which the tables are asked too."""
-    broker.upkeep(lease_ms=LEASE_MS)
-    assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
+    broker.queue.maintain(lease_ms=LEASE_MS)
+    assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
     with fault:
-        broker.upkeep(lease_ms=LEASE_MS)
+        broker.queue.maintain(lease_ms=LEASE_MS)
         broker.degraded.begin_if_due()
         assert broker.degraded.on
         yield
@@ -100,7 +100,7 @@ def _degraded(broker: StoredBroker, fault: AbstractContextManager[None]) -> Iter
 
 @pytest.mark.parametrize("fault", [_gone, _full])
 def test_of_a_node_that_is_gone_or_full_the_tables_tell_and_of_the_others_their_alarms(
-    broker: StoredBroker,
+    broker: DatabaseBackend,
     cluster: ClusterServers,
     monkeypatch: pytest.MonkeyPatch,
     fault: Callable[[ClusterServers, Server], AbstractContextManager[None]],
@@ -109,25 +109,25 @@ def test_of_a_node_that_is_gone_or_full_the_tables_tell_and_of_the_others_their_
     monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: clock[0])
     gone = SHARDS.all[0]
     with _degraded(broker, fault(cluster, cluster.owner(gone.msg))):
-        assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # the tables were asked just now
+        assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # the tables were asked just now
         many = [send_delay_message("k", 1, id=f"{n}").id for n in range(20)]
         rows = ReadyMessage.objects.using(broker.database.using)
         own = {id for pk, id in rows.values_list("pk", "message_id") if SHARDS.of(str(pk)) is gone}
         assert 0 < len(own) < len(many)
         found: list[str] = []
         for _ in range(50):
-            found += ids(broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages)
+            found += ids(broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages)
             if len(found) >= len(many) - len(own):
                 break
-            broker.wait(0.1)
+            broker.queue.wait(0.1)
         assert set(found) == set(many) - own
         clock[0] += 1
-        assert broker.wait(0)
-        assert set(ids(broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages)) == own
+        assert broker.queue.wait(0)
+        assert set(ids(broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages)) == own
 
 
 def test_a_commit_whose_node_is_full_keeps_no_later_one_from_its_own(
-    broker: StoredBroker, cluster: ClusterServers, caplog: pytest.LogCaptureFixture
+    broker: DatabaseBackend, cluster: ClusterServers, caplog: pytest.LogCaptureFixture
 ) -> None:
     gone = SHARDS.all[0]
     with cluster.owner(gone.msg).memory_full():
@@ -140,9 +140,9 @@ def test_a_commit_whose_node_is_full_keeps_no_later_one_from_its_own(
     assert "has no memory left" in told[0]
 
 
-def test_the_relay_goes_on_with_the_nodes_that_answer(broker: StoredBroker, cluster: ClusterServers) -> None:
+def test_the_relay_goes_on_with_the_nodes_that_answer(broker: DatabaseBackend, cluster: ClusterServers) -> None:
     gone = SHARDS.all[0]
-    thread = Relaying(broker, LEASE_MS, OutageLog())
+    thread = Relaying(broker.queue, LEASE_MS, OutageLog())
     with _degraded(broker, cluster.owner(gone.msg).memory_full()):
         for n in range(20):
             send_delay_message("k", 1, id=f"{n}", delay="30m")

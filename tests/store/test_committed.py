@@ -19,9 +19,9 @@ from django.db.models import F
 from pytest_django import Settings
 
 from django_delayq import send_delay_message
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.relay import rebuild, relay
 from tests.scale import scaled
 from tests.servers import Server
@@ -63,7 +63,7 @@ def workers(env: dict[str, str]) -> Iterator[list[WorkerProcess]]:
 
 
 def test_of_sends_from_8_processes_that_roll_back_and_die_exactly_the_committed_run(
-    broker: StoredBroker, database: str, env: dict[str, str], tmp_path: Path, workers: list[WorkerProcess]
+    broker: DatabaseBackend, database: str, env: dict[str, str], tmp_path: Path, workers: list[WorkerProcess]
 ) -> None:
     senders = [sys.executable, "-m", "tests.store.senders", str(scaled(400)), "1"]
     subprocess.run(senders, env=os.environ | env, check=True, timeout=PATIENCE_S)
@@ -76,18 +76,18 @@ def test_of_sends_from_8_processes_that_roll_back_and_die_exactly_the_committed_
     ran = Counter((tmp_path / "record").read_text().split("\n")[:-1])
     assert set(ran) == committed != set()
     assert set(ran.values()) == {1}
-    audit = broker.audit()
+    audit = broker.queue.audit()
     assert (audit.differences, audit.totals["finished"]) == ([], len(committed))
 
 
 def test_what_a_sender_committed_that_was_killed_before_it_told_the_broker_runs(
-    broker: StoredBroker, database: str, env: dict[str, str]
+    broker: DatabaseBackend, database: str, env: dict[str, str]
 ) -> None:
     killed = subprocess.run([sys.executable, "-c", KILLED_AFTER_COMMIT], env=os.environ | env, timeout=PATIENCE_S)
     assert killed.returncode == -signal.SIGKILL
     assert alarms(broker) == 0
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - 1_000)  # what is due now is left to its sender
-    assert relay(broker.database, broker.timer, HOUR_MS) == 1
+    assert relay(broker.database, broker.queue.timer, HOUR_MS) == 1
     assert [one.id for one in claim(broker)] == ["a"]
 
 
@@ -99,9 +99,9 @@ def own_server(start_redis: Callable[..., Server], stored_delayq: dict[str, Any]
     return server
 
 
-def _broker() -> StoredBroker:
-    broker = get_broker()
-    assert isinstance(broker, StoredBroker)
+def _broker() -> DatabaseBackend:
+    broker = get_backend()
+    assert isinstance(broker, DatabaseBackend)
     return broker
 
 
@@ -112,10 +112,10 @@ def test_what_was_sent_while_the_broker_was_away_runs_once_it_is_back(own_server
     send_delay_message("k", 1, id="later", delay="30m")
     own_server.start()
     broker = _broker()
-    broker.upkeep(lease_ms=LEASE_MS)
-    rebuild(broker.database, broker.timer, HOUR_MS)
+    broker.queue.maintain(lease_ms=LEASE_MS)
+    rebuild(broker.database, broker.queue.timer, HOUR_MS)
     while alarms(broker) < 3:  # what is due within a second of now is left to the next pass
-        relay(broker.database, broker.timer, HOUR_MS)
+        relay(broker.database, broker.queue.timer, HOUR_MS)
     assert [one.id for one in claim(broker)] == ["now"]
 
 
@@ -124,13 +124,13 @@ def test_a_hung_broker_is_asked_by_one_commit_in_five_seconds_and_for_250_ms(
 ) -> None:
     broker = _broker()
     asked: list[float] = []
-    put_alarms, passed = broker.timer.put_alarms, 0.0
+    put_alarms, passed = broker.queue.timer.schedule, 0.0
 
     def note(*args: Any, within_s: float) -> None:
         asked.append(within_s)
         put_alarms(*args, within_s=within_s)
 
-    monkeypatch.setattr(broker.timer, "put_alarms", note)
+    monkeypatch.setattr(broker.queue.timer, "schedule", note)
     monkeypatch.setattr("django_delayq.store.commit_notifier.monotonic", lambda: passed)
     own_server.freeze()
     for _ in range(3):

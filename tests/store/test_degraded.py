@@ -15,7 +15,7 @@ from django_delayq import Send, reschedule_delay_messages, send_delay_message, s
 from django_delayq.brokers.base import BATCH, Alarm, Claimed, ClaimRequest, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.polling import SETS, Polling, claim_due, due
 from tests.brokers.rig import settlement
 from tests.servers import Server
@@ -43,14 +43,14 @@ def _send(database: str, *ids: str, key: str = "k", **options: Any) -> None:
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - 1)
 
 
-def _found(broker: StoredBroker, *wants: ClaimRequest) -> list[str]:
+def _found(broker: DatabaseBackend, *wants: ClaimRequest) -> list[str]:
     alarms, _ = due(broker.database, wants)
     ids = dict(ReadyMessage.objects.using(broker.database.using).values_list("pk", "message_id"))
     return [ids[int(alarm.pk)] for alarm in alarms]
 
 
 def test_the_feed_gives_what_is_due_of_each_wanted_set_and_no_more_than_wanted(
-    broker: StoredBroker, database: str
+    broker: DatabaseBackend, database: str
 ) -> None:
     _send(database, "a", "b", "c")
     _send(database, "other", key="other")
@@ -66,7 +66,7 @@ def test_the_feed_gives_what_is_due_of_each_wanted_set_and_no_more_than_wanted(
 
 
 def test_of_very_many_sets_it_asks_for_no_more_than_it_gives_and_tells_which_it_has_not_asked_for(
-    broker: StoredBroker, database: str
+    broker: DatabaseBackend, database: str
 ) -> None:
     send_delay_messages(Send(f"k{n}", 1, id=f"{n:04}") for n in range(2 * BATCH))
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - 1)
@@ -78,7 +78,7 @@ def test_of_very_many_sets_it_asks_for_no_more_than_it_gives_and_tells_which_it_
     assert len(asked) <= 1 + BATCH / SETS  # which sets have rows, and the pages in which there are enough
 
 
-def test_the_feed_leaves_out_what_is_leased_and_what_must_run_alone(broker: StoredBroker, database: str) -> None:
+def test_the_feed_leaves_out_what_is_leased_and_what_must_run_alone(broker: DatabaseBackend, database: str) -> None:
     _send(database, "leased", "lapsed", "suspect")
     rows = ReadyMessage.objects.using(database)
     for id in ("leased", "lapsed"):
@@ -87,7 +87,7 @@ def test_the_feed_leaves_out_what_is_leased_and_what_must_run_alone(broker: Stor
     assert _found(broker, *WANT) == ["lapsed"]
 
 
-def test_a_claim_from_the_tables_does_not_say_that_the_broker_knows(broker: StoredBroker, database: str) -> None:
+def test_a_claim_from_the_tables_does_not_say_that_the_broker_knows(broker: DatabaseBackend, database: str) -> None:
     _send(database, "a")
     rows = ReadyMessage.objects.using(database)
     rows.update(placed=False)
@@ -97,7 +97,7 @@ def test_a_claim_from_the_tables_does_not_say_that_the_broker_knows(broker: Stor
 
 
 def test_the_tables_are_asked_at_once_after_a_full_batch_and_else_after_a_second(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1_000.0]
     monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: clock[0])
@@ -114,7 +114,7 @@ def test_the_tables_are_asked_at_once_after_a_full_batch_and_else_after_a_second
 
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 def test_keys_without_work_keep_none_from_the_tables(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: 1_000.0)
     feed = Polling(broker.database)
@@ -132,7 +132,7 @@ def test_keys_without_work_keep_none_from_the_tables(
 
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 def test_a_sleep_lasts_until_the_first_of_what_was_wanted_last_is_asked_again(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1_000.0]
     monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: clock[0])
@@ -154,7 +154,7 @@ def test_a_sleep_lasts_until_the_first_of_what_was_wanted_last_is_asked_again(
 
 
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
-def test_of_very_many_wanted_sets_only_those_are_asked_that_have_rows(broker: StoredBroker, database: str) -> None:
+def test_of_very_many_wanted_sets_only_those_are_asked_that_have_rows(broker: DatabaseBackend, database: str) -> None:
     _send(database, "a")
     wants = [ClaimRequest(f"q{n}", "k", 1) for n in range(2 * BATCH)]
     with CaptureQueriesContext(connections[database]) as asked:
@@ -164,7 +164,7 @@ def test_of_very_many_wanted_sets_only_those_are_asked_that_have_rows(broker: St
 
 
 def test_of_very_many_pairs_with_rows_a_look_tells_which_and_for_a_second_leaves_out_the_others(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1_000.0]
     monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: clock[0])
@@ -183,21 +183,21 @@ def test_of_very_many_pairs_with_rows_a_look_tells_which_and_for_a_second_leaves
 
 @pytest.mark.usefixtures("gives_up_soon")
 def test_what_is_given_back_is_claimed_again_without_a_second_between(
-    broker: StoredBroker, server: Server, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, server: Server, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: 1_000.0)
     _send(database, "a", "b")
     server.kill()
     with pytest.raises(BrokerUnavailable):
-        broker.timer.claim(WANT, lease_ms=LEASE_MS, worker="w")
+        broker.queue.timer.take_due(WANT, lease_ms=LEASE_MS, worker="w")
     broker.degraded.on = True
-    held, _ = broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages
-    assert broker.settle([settlement(held, SettleAction.RELEASE)]) == [True]
-    assert [one.id for one in broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages] == ["a"]
+    held, _ = broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages
+    assert broker.queue.apply([settlement(held, SettleAction.RELEASE)]) == [True]
+    assert [one.id for one in broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages] == ["a"]
 
 
 def test_a_lease_that_is_given_back_amid_a_claim_disturbs_it_not(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_later = ClaimRequest("default", "other", 1)
     _send(database, "a")
@@ -216,7 +216,7 @@ def test_a_lease_that_is_given_back_amid_a_claim_disturbs_it_not(
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 def test_the_feed_looks_past_rows_that_another_transaction_holds(
-    broker: StoredBroker, database: str, postgres_database: str
+    broker: DatabaseBackend, database: str, postgres_database: str
 ) -> None:
     _send(database, "held", "free")
     with transaction.atomic(using=database):
@@ -242,40 +242,40 @@ def _in_thread(work: Callable[[], object]) -> Callable[[], None]:
 
 
 def test_at_most_once_work_whose_lease_ran_out_is_buried_without_the_broker(
-    broker: StoredBroker, database: str, server: Server
+    broker: DatabaseBackend, database: str, server: Server
 ) -> None:
     _send(database, "a", at_most_once=True)
     claim(broker)
     ReadyMessage.objects.using(database).update(lease_until=1)
     server.kill()
     broker.degraded.on = True
-    assert broker.upkeep(lease_ms=LEASE_MS).buried
+    assert broker.queue.maintain(lease_ms=LEASE_MS).buried
     assert ErrorMessage.objects.using(database).count() == 1
 
 
 @pytest.mark.usefixtures("gives_up_soon")
 @pytest.mark.parametrize("verb", [SettleAction.FINISH, SettleAction.RETRY, SettleAction.RELEASE, SettleAction.BURY])
 def test_a_lease_is_renewed_and_ended_while_the_broker_is_away(
-    broker: StoredBroker, server: Server, verb: SettleAction, database: str
+    broker: DatabaseBackend, server: Server, verb: SettleAction, database: str
 ) -> None:
     send_delay_message("k", 1, id="a")
     (held,) = claim(broker)
     server.kill()
-    assert broker.renew([(held.id, held.token)], LEASE_MS) == [True]
-    assert broker.settle([settlement(held, verb)]) == [True]
-    assert broker.settle([settlement(held, verb)]) == [False]
+    assert broker.queue.renew([(held.id, held.token)], LEASE_MS) == [True]
+    assert broker.queue.apply([settlement(held, verb)]) == [True]
+    assert broker.queue.apply([settlement(held, verb)]) == [False]
 
 
 @pytest.mark.usefixtures("gives_up_soon")
-def test_a_short_absence_is_no_degraded_mode_and_a_long_one_is(broker: StoredBroker, server: Server) -> None:
+def test_a_short_absence_is_no_degraded_mode_and_a_long_one_is(broker: DatabaseBackend, server: Server) -> None:
     server.kill()
     with pytest.raises(BrokerUnavailable):
-        broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+        broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w")
     broker.degraded.begin_if_due()
     assert broker.degraded.away
     assert not broker.degraded.on
     server.start()
-    broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w")
     assert not broker.degraded.away
 
 
@@ -285,67 +285,69 @@ def soon_degraded(stored_delayq: dict[str, Any], settings: Settings) -> None:
     settings.DELAYQ = {"default": {**stored_delayq, "STORE": {"DEGRADED_AFTER": 0}}}
 
 
-def _begin(broker: StoredBroker) -> bool:
+def _begin(broker: DatabaseBackend) -> bool:
     """Keep up and claim, as a worker does. Whether it goes on from the tables then."""
-    broker.upkeep(lease_ms=LEASE_MS)
-    broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    broker.queue.maintain(lease_ms=LEASE_MS)
+    broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w")
     broker.degraded.begin_if_due()
     return broker.degraded.on
 
 
 @pytest.mark.usefixtures("soon_degraded")
-def test_a_redis_without_memory_is_away_until_it_has_some(broker: StoredBroker, server: Server, database: str) -> None:
+def test_a_redis_without_memory_is_away_until_it_has_some(
+    broker: DatabaseBackend, server: Server, database: str
+) -> None:
     assert not _begin(broker)
     with server.memory_full():
         _send(database, "a")
         assert _begin(broker)
-        assert [each.id for each in broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages] == ["a"]
+        assert [each.id for each in broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages] == ["a"]
         with pytest.raises(BrokerUnavailable, match="has no memory left"):
-            broker.ask_timer(lease_ms=LEASE_MS)
-    broker.ask_timer(lease_ms=LEASE_MS)
-    broker.put_alarms([Alarm("default", "k", "1")])
+            broker.queue.ask_timer(lease_ms=LEASE_MS)
+    broker.queue.ask_timer(lease_ms=LEASE_MS)
+    broker.queue.timer.schedule([Alarm("default", "k", "1")])
 
 
 @pytest.mark.usefixtures("soon_degraded")
 def test_a_redis_without_memory_still_tells_of_what_it_has(
-    broker: StoredBroker, server: Server, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: 1_000.0)
     with server.memory_full():
         assert _begin(broker)
-        assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # the tables are not asked again
+        assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # the tables are not asked again
     send_delay_message("k", 1, id="a")
     with server.memory_full():
         held = _claim_soon(broker)
         assert [each.id for each in held] == ["a"]
-        assert broker.settle([settlement(held[0], SettleAction.FINISH)]) == [True]
-        assert broker.announce(WorkerInfo("w", ["default"], ["k"], 0, 0)) == []
-        assert [worker.name for worker in broker.workers()] == ["w"]
-    assert broker.timer.upkeep(lease_ms=LEASE_MS).next_lease_end_ms is None, "the alarm is dropped"
+        assert broker.queue.apply([settlement(held[0], SettleAction.FINISH)]) == [True]
+        assert broker.presence.heartbeat(WorkerInfo("w", ["default"], ["k"], 0, 0)) == []
+        assert [worker.name for worker in broker.presence.workers()] == ["w"]
+    assert broker.queue.timer.maintain(lease_ms=LEASE_MS).next_lease_end_ms is None, "the alarm is dropped"
 
 
-def _claim_soon(broker: StoredBroker) -> list[Claimed]:
+def _claim_soon(broker: DatabaseBackend) -> list[Claimed]:
     """What is claimed first, in a few tries."""
     for _ in range(20):
-        if held := broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages:
+        if held := broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages:
             return held
-        broker.wait(0.1)
+        broker.queue.wait(0.1)
     return []
 
 
 @pytest.mark.usefixtures("gives_up_soon", "soon_degraded")
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
-def test_who_went_on_from_the_tables_asks_the_broker_before_it_sleeps(broker: StoredBroker, server: Server) -> None:
+def test_who_went_on_from_the_tables_asks_the_broker_before_it_sleeps(broker: DatabaseBackend, server: Server) -> None:
     server.kill()
     with pytest.raises(BrokerUnavailable):
-        broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+        broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w")
     broker.degraded.begin_if_due()
-    broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w")
     server.start()
-    broker.ask_timer(lease_ms=LEASE_MS)
+    broker.queue.ask_timer(lease_ms=LEASE_MS)
     broker.degraded.end()
     send_delay_message("k", 1, id="a")
-    assert broker.wait(0)
+    assert broker.queue.wait(0)
 
 
 PAIRS = [("default", "k"), ("other", "k")]
@@ -354,32 +356,32 @@ PAIRS = [("default", "k"), ("other", "k")]
 @pytest.mark.usefixtures("gives_up_soon")
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 def test_while_redis_is_away_any_queue_may_have_something_due_and_a_look_says_not_that_it_is_back(
-    broker: StoredBroker, server: Server
+    broker: DatabaseBackend, server: Server
 ) -> None:
-    assert not broker.due_pairs(PAIRS)
-    broker.lost_of = frozenset(PAIRS[1:])  # a sweep has found that its alarms are gone
-    assert set(broker.due_pairs(PAIRS)) == {PAIRS[1]}
+    assert not broker.queue.due_pairs(PAIRS)
+    broker.queue.lost_of = frozenset(PAIRS[1:])  # a sweep has found that its alarms are gone
+    assert set(broker.queue.due_pairs(PAIRS)) == {PAIRS[1]}
     server.kill()
-    assert broker.due_pairs(PAIRS) == PAIRS
+    assert broker.queue.due_pairs(PAIRS) == PAIRS
     with pytest.raises(BrokerUnavailable):
-        broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+        broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w")
     server.start()
-    assert broker.due_pairs(PAIRS) == PAIRS
+    assert broker.queue.due_pairs(PAIRS) == PAIRS
     assert broker.degraded.away  # until a claim works: one that takes no writes can be read
 
 
 @pytest.mark.usefixtures("gives_up_soon", "soon_degraded")
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 def test_who_goes_on_from_the_tables_asks_no_pair_again_that_had_nothing_a_moment_ago(
-    broker: StoredBroker, server: Server
+    broker: DatabaseBackend, server: Server
 ) -> None:
     server.kill()
     with pytest.raises(BrokerUnavailable):
-        broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
+        broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w")
     broker.degraded.begin_if_due()
-    assert broker.due_pairs(PAIRS) == PAIRS
-    broker.claim(WANT, lease_ms=LEASE_MS, worker="w")
-    assert broker.due_pairs(PAIRS) == PAIRS[1:]
+    assert broker.queue.due_pairs(PAIRS) == PAIRS
+    broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    assert broker.queue.due_pairs(PAIRS) == PAIRS[1:]
 
 
 @pytest.mark.usefixtures("gives_up_soon")

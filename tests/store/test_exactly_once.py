@@ -18,7 +18,7 @@ from django_delayq import Message, Retry, send_delay_message
 from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.core.errors import LeaseLost
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.worker import attempt
 from django_delayq.worker.exactly_once import staying_in_it
 from tests import databases
@@ -35,7 +35,7 @@ SQLITE = pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"]
 
 
 @pytest.fixture
-def claimed(broker: StoredBroker) -> Claimed:
+def claimed(broker: DatabaseBackend) -> Claimed:
     """A message that this process holds."""
     send_delay_message("k", 1, id="a")
     (one,) = claim(broker, "w")
@@ -66,7 +66,7 @@ def written(database: str) -> bool:
 
 
 def test_what_it_wrote_and_its_end_are_committed_together(
-    broker: StoredBroker, database: str, claimed: Claimed, run: Run
+    broker: DatabaseBackend, database: str, claimed: Claimed, run: Run
 ) -> None:
     def look() -> None:
         transaction.on_commit(lambda: seen.append(FinishMessage.objects.using(database).exists()), using=database)
@@ -78,34 +78,36 @@ def test_what_it_wrote_and_its_end_are_committed_together(
     row = FinishMessage.objects.using(database).get()
     assert (row.pk, row.outcome, row.worker, row.history) == (int(claimed.pk), "finished", "w", "[]")
     assert row.started_at is not None
-    assert clock_of(broker).counts().running == 1
-    assert broker.settle([settlement]) == [True]  # its alarm is all that was left
-    assert (clock_of(broker).counts().running, alarms(broker)) == (0, 0)
+    assert clock_of(broker).queue.counts().running == 1
+    assert broker.queue.apply([settlement]) == [True]  # its alarm is all that was left
+    assert (clock_of(broker).queue.counts().running, alarms(broker)) == (0, 0)
 
 
-def test_one_batch_may_have_both_kinds_of_ends(broker: StoredBroker, claimed: Claimed, run: Run) -> None:
+def test_one_batch_may_have_both_kinds_of_ends(broker: DatabaseBackend, claimed: Claimed, run: Run) -> None:
     send_delay_message("k", 1, id="b")
     (other,) = claim(broker)
     _, settled = run()
     both = [settled, settlement(other, SettleAction.FINISH)]
     lost = settlement(replace(other, id="c", token=1), SettleAction.FINISH)
-    assert broker.settle([*both, lost]) == [True, True, False]
+    assert broker.queue.apply([*both, lost]) == [True, True, False]
 
 
-def test_a_failure_takes_back_what_it_wrote_and_is_tried_again(broker: StoredBroker, database: str, run: Run) -> None:
+def test_a_failure_takes_back_what_it_wrote_and_is_tried_again(
+    broker: DatabaseBackend, database: str, run: Run
+) -> None:
     def fail() -> None:
         raise Retry("1m")
 
     exception, settlement = run(fail)
     assert isinstance(exception, Retry)
     assert not written(database)
-    while (answers := broker.settle([settlement])) == [None]:
+    while (answers := broker.queue.apply([settlement])) == [None]:
         pass  # a server that was left holds the row for a moment more
     assert answers == [True]
     assert ReadyMessage.objects.using(database).get().failures == 1
 
 
-def test_who_lost_the_lease_takes_back_what_it_wrote(broker: StoredBroker, database: str, run: Run) -> None:
+def test_who_lost_the_lease_takes_back_what_it_wrote(broker: DatabaseBackend, database: str, run: Run) -> None:
     rows = ReadyMessage.objects.using(database)
 
     def lose() -> None:
@@ -116,7 +118,7 @@ def test_who_lost_the_lease_takes_back_what_it_wrote(broker: StoredBroker, datab
     assert isinstance(exception, LeaseLost)
     assert not written(database)
     rows.update(token=7)
-    assert broker.settle([settlement]) == [False]
+    assert broker.queue.apply([settlement]) == [False]
     assert rows.get().token == 7
 
 
@@ -141,21 +143,21 @@ def lose_answer(database: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[boo
 
 
 def test_a_commit_whose_answer_was_lost_is_asked_for(
-    broker: StoredBroker, database: str, run: Run, lose_answer: Callable[[bool], None]
+    broker: DatabaseBackend, database: str, run: Run, lose_answer: Callable[[bool], None]
 ) -> None:
     exception, settlement = run(lambda: lose_answer(True))
     assert exception is None
     assert written(database)
-    assert broker.settle([settlement]) == [True]
+    assert broker.queue.apply([settlement]) == [True]
 
 
 def test_a_commit_that_did_not_take_place_is_a_failure_of_the_attempt(
-    broker: StoredBroker, database: str, run: Run, lose_answer: Callable[[bool], None]
+    broker: DatabaseBackend, database: str, run: Run, lose_answer: Callable[[bool], None]
 ) -> None:
     exception, settlement = run(lambda: lose_answer(False))
     assert isinstance(exception, OperationalError)
     assert not written(database)
-    while (answers := broker.settle([settlement])) == [None]:
+    while (answers := broker.queue.apply([settlement])) == [None]:
         pass  # a server that was left holds the row for a moment more
     assert answers == [True]
     assert ReadyMessage.objects.using(database).get().failures == 1
@@ -174,7 +176,7 @@ def test_what_fails_after_the_commit_undoes_nothing_and_is_told(
 
 
 def test_a_message_without_a_row_runs_in_a_transaction_alone(
-    broker: StoredBroker, database: str, claimed: Claimed
+    broker: DatabaseBackend, database: str, claimed: Claimed
 ) -> None:
     def func(message: Message[Any]) -> None:
         assert connections[database].in_atomic_block
@@ -216,7 +218,7 @@ def _deadlock(database: str) -> None:
 
 @MARIADB
 def test_a_transaction_that_a_deadlock_rolled_back_is_no_success(
-    broker: StoredBroker, database: str, claimed: Claimed, run: Run
+    broker: DatabaseBackend, database: str, claimed: Claimed, run: Run
 ) -> None:
     for name in ("first", "second"):
         Group.objects.using(database).create(name=name)
@@ -225,12 +227,12 @@ def test_a_transaction_that_a_deadlock_rolled_back_is_no_success(
     assert isinstance(exception.__cause__, OperationalError)
     assert "was ended while it ran: OperationalError: (1213, 'Deadlock found" in (settlement.error or "")
     assert not written(database)
-    assert broker.settle([settlement]) == [True]
+    assert broker.queue.apply([settlement]) == [True]
     assert ReadyMessage.objects.using(database).get().failures == 1
 
 
 @MARIADB
-def test_so_it_is_without_a_store(broker: StoredBroker, database: str, claimed: Claimed) -> None:
+def test_so_it_is_without_a_store(broker: DatabaseBackend, database: str, claimed: Claimed) -> None:
     def func(message: Message[Any]) -> None:
         Group.objects.using(database).create(name="written")
         _deadlock(database)
@@ -245,7 +247,7 @@ def test_so_it_is_without_a_store(broker: StoredBroker, database: str, claimed: 
 
 
 @SQLITE
-def test_nor_is_one_that_a_statement_rolled_back(broker: StoredBroker, database: str, run: Run) -> None:
+def test_nor_is_one_that_a_statement_rolled_back(broker: DatabaseBackend, database: str, run: Run) -> None:
     def insert_twice() -> None:
         with connections[database].cursor() as cursor, suppress(IntegrityError):
             cursor.execute("INSERT OR ROLLBACK INTO auth_group (name) VALUES ('again'), ('again')")
@@ -259,7 +261,7 @@ def test_nor_is_one_that_a_statement_rolled_back(broker: StoredBroker, database:
 
 @MARIADB
 @pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "ALTER TABLE auth_group COMMENT = 'changed'"])
-def test_nor_is_one_that_it_ends_itself(broker: StoredBroker, database: str, run: Run, statement: str) -> None:
+def test_nor_is_one_that_it_ends_itself(broker: DatabaseBackend, database: str, run: Run, statement: str) -> None:
     def execute() -> None:
         with connections[database].cursor() as cursor:
             cursor.execute(statement)
@@ -292,12 +294,12 @@ _AGAIN = "INSERT INTO auth_group (name) VALUES ('again')"
     ids="; ".join,
 )
 def test_postgresql_ends_it_as_told_and_it_fails(
-    broker: StoredBroker, database: str, run: Run, statements: list[str]
+    broker: DatabaseBackend, database: str, run: Run, statements: list[str]
 ) -> None:
     exception, settlement = run(lambda: _execute(database, *statements))
     assert isinstance(exception, TransactionManagementError)
     assert "Its transaction was ended while it ran" in (settlement.error or "")
-    assert broker.settle([settlement]) == [True]
+    assert broker.queue.apply([settlement]) == [True]
     assert ReadyMessage.objects.using(database).get().failures == 1
 
 
@@ -366,12 +368,12 @@ def _time_out(database: str) -> None:
 
 @MARIADB
 def test_an_error_that_rolls_back_no_more_than_its_statement_may_be_caught(
-    broker: StoredBroker, database: str, run: Run
+    broker: DatabaseBackend, database: str, run: Run
 ) -> None:
     Group.objects.using(database).create(name="first")
     exception, settlement = run(lambda: _time_out(database))
     assert exception is None
-    assert broker.settle([settlement]) == [True]
+    assert broker.queue.apply([settlement]) == [True]
     assert written(database)
 
 
@@ -383,7 +385,7 @@ def rolling_back_database(start_mariadb: Callable[..., MariaDBServer], django_db
 
 
 @pytest.mark.parametrize("database", ["rolling_back_database"], ids=["mariadb"], indirect=True)
-def test_that_it_rolls_back_more_is_noticed(broker: StoredBroker, database: str, run: Run) -> None:
+def test_that_it_rolls_back_more_is_noticed(broker: DatabaseBackend, database: str, run: Run) -> None:
     Group.objects.using(database).create(name="first")
     exception, settlement = run(lambda: _time_out(database))
     assert isinstance(exception, TransactionManagementError)
@@ -392,7 +394,9 @@ def test_that_it_rolls_back_more_is_noticed(broker: StoredBroker, database: str,
 
 
 @pytest.mark.parametrize("leave", [1, 2])
-def test_an_atomic_that_it_does_not_leave_fails_it(broker: StoredBroker, database: str, run: Run, leave: int) -> None:
+def test_an_atomic_that_it_does_not_leave_fails_it(
+    broker: DatabaseBackend, database: str, run: Run, leave: int
+) -> None:
     def enter() -> None:
         for _ in range(leave):
             transaction.atomic(using=database).__enter__()
@@ -403,13 +407,13 @@ def test_an_atomic_that_it_does_not_leave_fails_it(broker: StoredBroker, databas
     assert f"left a transaction open on database {database!r} (an atomic() was not left)" in (settlement.error or "")
     assert not connections[database].in_atomic_block
     assert not Group.objects.using(database).exists()
-    assert broker.settle([settlement]) == [True]
+    assert broker.queue.apply([settlement]) == [True]
     assert ReadyMessage.objects.using(database).get().failures == 1
 
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 def test_what_it_leaves_open_on_another_database_fails_it_before_it_ends(
-    broker: StoredBroker, database: str, sqlite_database: str, run: Run
+    broker: DatabaseBackend, database: str, sqlite_database: str, run: Run
 ) -> None:
     exception, _ = run(lambda: transaction.set_autocommit(False, using=sqlite_database))
     assert isinstance(exception, TransactionManagementError)

@@ -12,14 +12,14 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import SetCount, SettleAction
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker, statistics
+from django_delayq.store import DatabaseBackend, statistics
 from django_delayq.store.statistics import HOURS, Waiting, hour_began_ms, waiting
 from django_delayq.support.timestamps import HOUR_MS, to_epoch_ms
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 
 
-def look(broker: StoredBroker) -> Waiting:
+def look(broker: DatabaseBackend) -> Waiting:
     return waiting(broker.database, broker.database.now_ms())
 
 
@@ -30,11 +30,11 @@ def send(database: str, *ids: str, key: str = "k", **options: Any) -> None:
     ReadyMessage.objects.using(database).filter(message_id__in=ids).update(due_at=F("due_at") - 1)
 
 
-def test_each_state_is_counted_by_queue_and_key(broker: StoredBroker, database: str) -> None:
+def test_each_state_is_counted_by_queue_and_key(broker: DatabaseBackend, database: str) -> None:
     send(database, "running", "finished", "buried", "retried")
     ends = {"finished": SettleAction.FINISH, "buried": SettleAction.BURY, "retried": SettleAction.RETRY}
     held = {claimed.id: claimed for claimed in claim(broker)}
-    broker.settle([settlement(held[id], verb, delay_ms=HOUR_MS) for id, verb in ends.items()])
+    broker.queue.apply([settlement(held[id], verb, delay_ms=HOUR_MS) for id, verb in ends.items()])
     send(database, "ready", queue="mail")
     send(database, "pending", "pending too", key="l", delay="1d")
     seen = look(broker)
@@ -47,19 +47,19 @@ def test_each_state_is_counted_by_queue_and_key(broker: StoredBroker, database: 
     assert (seen.retried, seen.errors_last_hour) == (1, 1)
 
 
-def test_the_figures_are_those_of_the_exact_look(broker: StoredBroker, database: str) -> None:
+def test_the_figures_are_those_of_the_exact_look(broker: DatabaseBackend, database: str) -> None:
     send(database, "a", "b", "c")
     (first, *_) = claim(broker)
     rows = ReadyMessage.objects.using(database)
     rows.filter(message_id="b").update(token=None, lease_until=None, crashes=2)  # a suspect
     send(database, "d", delay="1h")
-    exact, seen = broker.counts(), look(broker).counts
+    exact, seen = broker.queue.counts(), look(broker).counts
     assert first.id == "a"
     assert (seen.waiting, seen.running, seen.suspects) == (exact.waiting, exact.running, exact.suspects)
     assert (seen.running, seen.suspects) == (2, 1)
 
 
-def test_what_is_pending_is_told_by_the_hour(broker: StoredBroker, database: str) -> None:
+def test_what_is_pending_is_told_by_the_hour(broker: DatabaseBackend, database: str) -> None:
     full_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     for id, minutes in (("a", 0), ("b", 59), ("c", 60)):
         send(database, id, at=full_hour + timedelta(minutes=minutes, seconds=1))
@@ -70,7 +70,7 @@ def test_what_is_pending_is_told_by_the_hour(broker: StoredBroker, database: str
     assert seen.known_until_ms is None
 
 
-def test_hours_are_those_of_a_zone(broker: StoredBroker, database: str) -> None:
+def test_hours_are_those_of_a_zone(broker: DatabaseBackend, database: str) -> None:
     zone = ZoneInfo("Asia/Kathmandu")  # UTC+05:45
     full_hour = datetime.now(zone).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     for id, minutes in (("a", 0), ("b", 59), ("c", 60)):
@@ -97,7 +97,7 @@ def test_an_hour_began_less_than_an_hour_ago_by_the_clock_of_its_zone(zone: str,
     assert hour_began_ms(now_ms, ZoneInfo(zone)) == expected_ms
 
 
-def test_what_is_due_after_the_hours_is_told_as_one(broker: StoredBroker, database: str) -> None:
+def test_what_is_due_after_the_hours_is_told_as_one(broker: DatabaseBackend, database: str) -> None:
     send(database, "a", delay=f"{HOURS + 1}h")
     send(database, "b", delay="30d")
     seen = look(broker)
@@ -106,7 +106,7 @@ def test_what_is_due_after_the_hours_is_told_as_one(broker: StoredBroker, databa
 
 
 def test_large_sets_are_counted_in_part_and_say_so(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "MOST_PENDING", 20)
     monkeypatch.setattr(statistics, "MOST_DUE", 16)
@@ -122,7 +122,7 @@ def test_large_sets_are_counted_in_part_and_say_so(
 
 
 def test_a_large_set_is_told_by_the_hour_beside_small_ones(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "MOST_PENDING", 50)
     monkeypatch.setattr(statistics, "LEAST", 2)
@@ -141,7 +141,7 @@ def test_a_large_set_is_told_by_the_hour_beside_small_ones(
     [(40, [(10, False), (20, True), (20, True)]), (200, [(10, False), (60, False), (90, False)])],
 )
 def test_what_is_due_at_the_instant_at_which_counting_ends_is_counted_of_each_queue_and_key(
-    broker: StoredBroker,
+    broker: DatabaseBackend,
     database: str,
     monkeypatch: pytest.MonkeyPatch,
     most_of_a_pile: int,
@@ -163,7 +163,7 @@ def test_what_is_due_at_the_instant_at_which_counting_ends_is_counted_of_each_qu
 
 
 def test_more_queues_and_keys_than_are_told_are_told_to_be_there(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "MOST_PAIRS", 2)
     for key in ("a", "b"):
@@ -176,7 +176,7 @@ def test_more_queues_and_keys_than_are_told_are_told_to_be_there(
 
 
 def test_hours_are_known_as_far_as_was_counted(
-    broker: StoredBroker, monkeypatch: pytest.MonkeyPatch, database: str
+    broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
     monkeypatch.setattr(statistics, "MOST_PENDING", 5)
     monkeypatch.setattr(statistics, "LEAST", 2)
@@ -185,7 +185,7 @@ def test_hours_are_known_as_far_as_was_counted(
 
 
 def test_more_queues_and_keys_are_counted_than_a_database_takes_in_one_statement(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "MOST_PENDING", 1)
     monkeypatch.setattr(statistics, "LEAST", 1)
@@ -193,7 +193,7 @@ def test_more_queues_and_keys_are_counted_than_a_database_takes_in_one_statement
     assert [one.pending for one in look(broker).counts.waiting] == [1] * statistics.MOST_PAIRS
 
 
-def test_the_number_of_statements_does_not_grow_with_the_number_of_keys(broker: StoredBroker, database: str) -> None:
+def test_the_number_of_statements_does_not_grow_with_the_number_of_keys(broker: DatabaseBackend, database: str) -> None:
     def statements() -> int:
         with CaptureQueriesContext(connections[database]) as captured:
             look(broker)
@@ -206,7 +206,7 @@ def test_the_number_of_statements_does_not_grow_with_the_number_of_keys(broker: 
 
 
 @pytest.mark.parametrize("names", [("%s", "100%"), ("'; --", '"x"'), ("ü", "{i}")])
-def test_a_queue_and_a_key_are_data(broker: StoredBroker, database: str, names: tuple[str, str]) -> None:
+def test_a_queue_and_a_key_are_data(broker: DatabaseBackend, database: str, names: tuple[str, str]) -> None:
     queue, key = names
     send(database, "a", key=key, queue=queue)
     (seen,) = look(broker).counts.waiting

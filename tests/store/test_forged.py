@@ -13,7 +13,7 @@ from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.brokers.rig import ids
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, claim, clock_of, site_on
@@ -78,7 +78,7 @@ def test_no_worker_runs_a_message_that_was_written_to_redis(
 
 
 def test_messages_ahead_of_an_alarm_keep_it_from_nobody(
-    broker: StoredBroker, database: str, redis_server: Server
+    broker: DatabaseBackend, database: str, redis_server: Server
 ) -> None:
     with redis_server.client() as client:
         forge(client, *(f"forged-{n}" for n in range(MANY)))
@@ -90,7 +90,7 @@ def test_messages_ahead_of_an_alarm_keep_it_from_nobody(
 
 @ON_SQLITE
 def test_no_degraded_worker_runs_one_either(
-    stored_delayq: dict[str, Any], broker: StoredBroker, start_redis: Callable[..., Server], settings: Settings
+    stored_delayq: dict[str, Any], broker: DatabaseBackend, start_redis: Callable[..., Server], settings: Settings
 ) -> None:
     server = start_redis()
     stored_delayq |= {"LOCATION": server.url, "STORE": {"DEGRADED_AFTER": 0}}
@@ -100,56 +100,56 @@ def test_no_degraded_worker_runs_one_either(
         forge(client, "suspect", place="suspect", crashes=2)
         send_delay_message("k", 1, id="ours")
         with server.memory_full():
-            degraded.upkeep(lease_ms=LEASE_MS)
+            degraded.queue.maintain(lease_ms=LEASE_MS)
             degraded.degraded.begin_if_due()
             assert degraded.degraded.on
-            assert degraded.claim_suspect(WANT, lease_ms=LEASE_MS, worker="w").messages == []
+            assert degraded.queue.claim_suspect(WANT, lease_ms=LEASE_MS, worker="w").messages == []
             found: list[str] = []
             while not found:
-                found += ids(degraded.claim(WANT, lease_ms=LEASE_MS, worker="w").messages)
-                found += ids(degraded.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages)
+                found += ids(degraded.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages)
+                found += ids(degraded.queue.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages)
             assert found == ["ours"]
-            assert ids(degraded.claim(WANT, lease_ms=LEASE_MS, worker="w").messages) == []
+            assert ids(degraded.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages) == []
 
 
-def _stored() -> StoredBroker:
-    from django_delayq.brokers import get_broker
+def _stored() -> DatabaseBackend:
+    from django_delayq.brokers import get_backend
 
-    found = get_broker()
-    assert isinstance(found, StoredBroker)
+    found = get_backend()
+    assert isinstance(found, DatabaseBackend)
     return found
 
 
 def test_a_key_of_another_type_counts_as_a_part_that_is_away_and_keeps_no_row_from_its_upkeep(
-    broker: StoredBroker, database: str, redis_server: Server
+    broker: DatabaseBackend, database: str, redis_server: Server
 ) -> None:
     send_delay_message("k", 1, id="lapsed")
     claim(broker)
     ReadyMessage.objects.using(database).update(at_most_once=True, lease_until=LONG_AGO_MS)
     with redis_server.client() as client:
         client.set(f"{TAG}error", "someone else's")
-        assert [info.id for info in broker.upkeep(lease_ms=LEASE_MS).buried] == ["lapsed"]
+        assert [info.id for info in broker.queue.maintain(lease_ms=LEASE_MS).buried] == ["lapsed"]
         assert broker.degraded.away
         with pytest.raises(PartlyUnavailable, match="someone else writes under our prefix"):
-            broker.ask_timer(lease_ms=LEASE_MS)
+            broker.queue.ask_timer(lease_ms=LEASE_MS)
         client.delete(f"{TAG}error")
-        broker.upkeep(lease_ms=LEASE_MS)
+        broker.queue.maintain(lease_ms=LEASE_MS)
     assert not broker.degraded.away
 
 
 @ON_SQLITE
 def test_what_was_sent_without_a_store_is_told_of_and_runs_with_the_old_settings(
-    stored_delayq: dict[str, Any], broker: StoredBroker, redis_server: Server, settings: Settings
+    stored_delayq: dict[str, Any], broker: DatabaseBackend, redis_server: Server, settings: Settings
 ) -> None:
     assert broker.report().warnings == []
     settings.DELAYQ = {"default": stored_delayq | {"STORE": None}}
     send_delay_message("k", 1, id="before")
     with closing(RedisBroker(get_alias())) as old, redis_server.client() as client:
-        while not clock_of(broker).counts().waiting[0].ready:
+        while not clock_of(broker).queue.counts().waiting[0].ready:
             pass
-        assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
+        assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
         (warning,) = broker.report().warnings
         assert warning.startswith("1 message(s) lie in Redis from before the store, and no worker runs them: ")
         client.zadd(f"{TAG}wait:default:k", {"before": LONG_AGO_MS})  # a minute later
-        (claimed,) = old.claim(WANT, lease_ms=LEASE_MS, worker="w").messages
+        (claimed,) = old.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages
         assert (claimed.id, claimed.failures, claimed.crashes) == ("before", 0, 0)

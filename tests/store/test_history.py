@@ -11,24 +11,24 @@ from django_delayq import (
 from django_delayq.brokers.base import Alarm, Claimed, SettleAction
 from django_delayq.core.history import Ended, read
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.support.timestamps import from_ms
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, WANT, claim
 
 
-def end(broker: StoredBroker, claimed: Claimed, verb: SettleAction, **fields: Any) -> None:
-    assert broker.settle([settlement(claimed, verb, **fields)]) == [True]
+def end(broker: DatabaseBackend, claimed: Claimed, verb: SettleAction, **fields: Any) -> None:
+    assert broker.queue.apply([settlement(claimed, verb, **fields)]) == [True]
 
 
 def lapse(database: str) -> None:
     ReadyMessage.objects.using(database).update(lease_until=5)
 
 
-def claim_again(broker: StoredBroker, database: str, worker: str) -> list[Claimed]:
+def claim_again(broker: DatabaseBackend, database: str, worker: str) -> list[Claimed]:
     """Claim what lapsed. Its alarm would be there again once the broker's lease lapses too; another comes before."""
     pk = ReadyMessage.objects.using(database).get().pk
-    broker.put_alarms([Alarm("default", "k", str(pk))])
+    broker.queue.timer.schedule([Alarm("default", "k", str(pk))])
     return claim(broker, worker)
 
 
@@ -36,7 +36,7 @@ def outcomes(row: ReadyMessage | FinishMessage | ErrorMessage) -> list[Ended]:
     return [each.outcome for each in read(row.history)]
 
 
-def test_a_first_attempt_that_finishes_is_in_its_row_alone(broker: StoredBroker, database: str) -> None:
+def test_a_first_attempt_that_finishes_is_in_its_row_alone(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker, "w1")
     started = claimed.due_ms + 1
@@ -48,7 +48,7 @@ def test_a_first_attempt_that_finishes_is_in_its_row_alone(broker: StoredBroker,
     assert row.started_at <= row.ended_at
 
 
-def test_a_worker_ahead_of_the_clock_ends_nothing_in_the_future(broker: StoredBroker, database: str) -> None:
+def test_a_worker_ahead_of_the_clock_ends_nothing_in_the_future(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker)
     ahead = claimed.due_ms + 3_600_000
@@ -58,7 +58,7 @@ def test_a_worker_ahead_of_the_clock_ends_nothing_in_the_future(broker: StoredBr
     assert row.ended_at < from_ms(ahead)
 
 
-def test_failures_and_snoozes_are_kept_with_worker_times_and_traceback(broker: StoredBroker, database: str) -> None:
+def test_failures_and_snoozes_are_kept_with_worker_times_and_traceback(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker, "w1")
     started = claimed.due_ms
@@ -78,7 +78,7 @@ def test_failures_and_snoozes_are_kept_with_worker_times_and_traceback(broker: S
     assert row.worker == "w3"
 
 
-def test_a_lapsed_lease_is_an_attempt_that_was_lost_by_its_worker(broker: StoredBroker, database: str) -> None:
+def test_a_lapsed_lease_is_an_attempt_that_was_lost_by_its_worker(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="a")
     claim(broker, "dead")
     claimed_at = ReadyMessage.objects.using(database).get().started_at
@@ -94,7 +94,7 @@ def test_a_lapsed_lease_is_an_attempt_that_was_lost_by_its_worker(broker: Stored
     assert (row.worker, row.crashes) == ("w2", 1)
 
 
-def test_an_interrupted_attempt_counts_no_crash_and_is_kept(broker: StoredBroker, database: str) -> None:
+def test_an_interrupted_attempt_counts_no_crash_and_is_kept(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker, "w1")
     end(broker, claimed, SettleAction.INTERRUPT)
@@ -106,7 +106,7 @@ def test_an_interrupted_attempt_counts_no_crash_and_is_kept(broker: StoredBroker
     assert (interrupted.worker, interrupted.outcome) == ("w1", Ended.INTERRUPTED)
 
 
-def test_a_handler_that_ends_after_its_interruption_is_the_last_attempt(broker: StoredBroker, database: str) -> None:
+def test_a_handler_that_ends_after_its_interruption_is_the_last_attempt(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker, "w1")
     end(broker, claimed, SettleAction.INTERRUPT)
@@ -115,12 +115,12 @@ def test_a_handler_that_ends_after_its_interruption_is_the_last_attempt(broker: 
     assert (row.worker, row.history) == ("w1", "[]")
 
 
-def test_three_deaths_are_two_in_the_history_and_the_last_in_the_row(broker: StoredBroker, database: str) -> None:
+def test_three_deaths_are_two_in_the_history_and_the_last_in_the_row(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1)
     for _ in range(2):
         (claimed,) = claim(broker, "w")
         end(broker, claimed, SettleAction.CRASH, error="signal 9")
-    (claimed,) = broker.claim_suspect(WANT, lease_ms=LEASE_MS, worker="w").messages
+    (claimed,) = broker.queue.claim_suspect(WANT, lease_ms=LEASE_MS, worker="w").messages
     end(broker, claimed, SettleAction.CRASH, error="signal 9")
     row = ErrorMessage.objects.using(database).get()
     assert outcomes(row) == [Ended.CRASHED, Ended.CRASHED]
@@ -128,7 +128,9 @@ def test_three_deaths_are_two_in_the_history_and_the_last_in_the_row(broker: Sto
     assert row.started_at is not None
 
 
-def test_a_buried_message_keeps_its_fingerprint_and_a_rescued_one_its_past(broker: StoredBroker, database: str) -> None:
+def test_a_buried_message_keeps_its_fingerprint_and_a_rescued_one_its_past(
+    broker: DatabaseBackend, database: str
+) -> None:
     send_delay_message("k", 1, id="a")
     (claimed,) = claim(broker, "w1")
     end(broker, claimed, SettleAction.RETRY, error="E: 1", detail="T1")
@@ -145,7 +147,7 @@ def test_a_buried_message_keeps_its_fingerprint_and_a_rescued_one_its_past(broke
     )
     row = ErrorMessage.objects.using(database).get()
     assert (row.fingerprint, row.started_at, outcomes(row)) == ("E in shop.f", from_ms(7), [Ended.FAILED])
-    assert broker.rescue(["a"]) == [True]
+    assert broker.queue.rescue(["a"]) == [True]
     again = ReadyMessage.objects.using(database).get()
     _, buried = read(again.history)
     assert (buried.attempt, buried.started, buried.worker) == (2, 7, "w2")
@@ -153,14 +155,14 @@ def test_a_buried_message_keeps_its_fingerprint_and_a_rescued_one_its_past(broke
     assert (again.worker, again.started_at) == ("", None)
 
 
-def test_what_never_started_is_buried_without_a_start(broker: StoredBroker, database: str) -> None:
+def test_what_never_started_is_buried_without_a_start(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker)
     end(broker, claimed, SettleAction.BURY, error="expired")
     assert ErrorMessage.objects.using(database).get().started_at is None
 
 
-def test_what_is_given_back_leaves_no_trace(broker: StoredBroker, database: str) -> None:
+def test_what_is_given_back_leaves_no_trace(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker)
     end(broker, claimed, SettleAction.RELEASE)
@@ -168,7 +170,7 @@ def test_what_is_given_back_leaves_no_trace(broker: StoredBroker, database: str)
     assert (row.worker, row.started_at, row.history) == ("", None, "[]")
 
 
-def test_a_replaced_message_begins_anew(broker: StoredBroker, database: str) -> None:
+def test_a_replaced_message_begins_anew(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="a")
     (claimed,) = claim(broker)
     end(broker, claimed, SettleAction.RETRY, error="E")
@@ -177,7 +179,7 @@ def test_a_replaced_message_begins_anew(broker: StoredBroker, database: str) -> 
     assert (row.history, row.failures) == ("[]", 0)
 
 
-def test_a_cancelled_message_keeps_its_past(broker: StoredBroker, database: str) -> None:
+def test_a_cancelled_message_keeps_its_past(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="a")
     (claimed,) = claim(broker)
     end(broker, claimed, SettleAction.RETRY, error="E", delay_ms=60_000)
@@ -186,14 +188,16 @@ def test_a_cancelled_message_keeps_its_past(broker: StoredBroker, database: str)
     assert (outcomes(row), row.started_at) == ([Ended.FAILED], None)
 
 
-def test_a_reschedule_of_a_lapsed_message_waits_until_its_crash_is_counted(broker: StoredBroker, database: str) -> None:
+def test_a_reschedule_of_a_lapsed_message_waits_until_its_crash_is_counted(
+    broker: DatabaseBackend, database: str
+) -> None:
     send_delay_message("k", 1, id="a")
     (late,) = claim(broker, "late")
     lapse(database)
     assert reschedule_delay_messages("a", delay=0) == 0
-    broker.upkeep(lease_ms=LEASE_MS)
+    broker.queue.maintain(lease_ms=LEASE_MS)
     assert reschedule_delay_messages("a", delay=0) == 1
-    assert broker.settle([settlement(late, SettleAction.FINISH)]) == [False]
+    assert broker.queue.apply([settlement(late, SettleAction.FINISH)]) == [False]
     info = get_delay_message("a")
     assert info is not None
     (claimed,) = claim(broker, "w2")
@@ -201,10 +205,10 @@ def test_a_reschedule_of_a_lapsed_message_waits_until_its_crash_is_counted(broke
     assert outcomes(ReadyMessage.objects.using(database).get()) == [Ended.LOST]
 
 
-def test_a_reschedule_of_a_lapsed_message_never_starts_it_a_second_time(broker: StoredBroker, database: str) -> None:
+def test_a_reschedule_of_a_lapsed_message_never_starts_it_a_second_time(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="a", at_most_once=True)
     claim(broker)
     lapse(database)
     assert reschedule_delay_messages("a", delay=0) == 0
-    broker.upkeep(lease_ms=LEASE_MS)
+    broker.queue.maintain(lease_ms=LEASE_MS)
     assert ErrorMessage.objects.using(database).get().crashes == 1

@@ -11,11 +11,11 @@ from django.db import connections
 from pytest_django import DjangoDbBlocker, Settings
 
 from django_delayq import send_delay_message
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import WorkerInfo
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.models import StoreIdentity
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.degraded import Degraded
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.relaying import Relaying
@@ -37,11 +37,13 @@ def elsewhere(sqlite_files: SqliteFiles, django_db_blocker: DjangoDbBlocker) -> 
 
 
 @pytest.fixture
-def other(broker: StoredBroker, stored_delayq: dict[str, Any], settings: Settings, elsewhere: str) -> StoredBroker:
+def other(
+    broker: DatabaseBackend, stored_delayq: dict[str, Any], settings: Settings, elsewhere: str
+) -> DatabaseBackend:
     """The broker of that site, which has come to the same Redis as `broker`."""
     settings.DELAYQ = {"default": stored_delayq | {"DATABASE": elsewhere}}
-    found = get_broker()
-    assert isinstance(found, StoredBroker)
+    found = get_backend()
+    assert isinstance(found, DatabaseBackend)
     assert found is not broker
     return found
 
@@ -58,7 +60,7 @@ def _forget_owner(server: Server) -> None:
 
 
 def test_the_first_store_keeps_its_redis_and_the_second_is_told_both_ways_out(
-    broker: StoredBroker, other: StoredBroker, redis_server: Server, database: str
+    broker: DatabaseBackend, other: DatabaseBackend, redis_server: Server, database: str
 ) -> None:
     assert broker.report().problems == []
     ours = str(StoreIdentity.objects.using(database).get())
@@ -78,7 +80,7 @@ def test_the_first_store_keeps_its_redis_and_the_second_is_told_both_ways_out(
 
 
 def test_a_worker_of_the_second_site_does_not_start(
-    broker: StoredBroker, stored_delayq: dict[str, Any], elsewhere: str, redis_server: Server
+    broker: DatabaseBackend, stored_delayq: dict[str, Any], elsewhere: str, redis_server: Server
 ) -> None:
     broker.report()
     with site_on(stored_delayq, databases.environment(connections.settings[elsewhere]), redis_server) as site:
@@ -96,7 +98,7 @@ def _assert_refused(site: Site) -> None:
 
 
 def test_status_tells_of_it_and_changes_nothing(
-    broker: StoredBroker, other: StoredBroker, redis_server: Server, elsewhere: str
+    broker: DatabaseBackend, other: DatabaseBackend, redis_server: Server, elsewhere: str
 ) -> None:
     assert "problem:" not in _status()
     assert _owner(redis_server) is None
@@ -112,43 +114,43 @@ def _status() -> str:
 
 
 def test_a_redis_that_was_emptied_is_again_that_of_the_store_whose_workers_live(
-    broker: StoredBroker, other: StoredBroker, redis_server: Server
+    broker: DatabaseBackend, other: DatabaseBackend, redis_server: Server
 ) -> None:
     broker.report()
     with redis_server.client() as client:
         client.flushall()
-    broker.announce(WORKER)
+    broker.presence.heartbeat(WORKER)
     with pytest.raises(BrokerRefused, match="Another site"):
         other.report()
 
 
-def test_a_heartbeat_of_another_store_is_refused_and_not_shown(broker: StoredBroker, other: StoredBroker) -> None:
-    broker.announce(WORKER)
+def test_a_heartbeat_of_another_store_is_refused_and_not_shown(broker: DatabaseBackend, other: DatabaseBackend) -> None:
+    broker.presence.heartbeat(WORKER)
     with pytest.raises(BrokerRefused, match="Another site"):
-        other.announce(WorkerInfo("of the other", ["default"], ["k"], 0, 0))
-    assert [worker.name for worker in broker.workers()] == [WORKER.name]
+        other.presence.heartbeat(WorkerInfo("of the other", ["default"], ["k"], 0, 0))
+    assert [worker.name for worker in broker.presence.workers()] == [WORKER.name]
 
 
 def test_two_aliases_on_one_database_are_two_stores(
-    broker: StoredBroker, stored_delayq: dict[str, Any], settings: Settings
+    broker: DatabaseBackend, stored_delayq: dict[str, Any], settings: Settings
 ) -> None:
     broker.report()
     settings.DELAYQ = {"mail": stored_delayq}
     with pytest.raises(BrokerRefused, match=r'Another site .* DELAYQ\["mail"\]'):
-        get_broker("mail").report()
+        get_backend("mail").report()
 
 
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 def test_a_worker_that_was_degraded_puts_no_alarms_into_the_redis_of_another_store(
-    broker: StoredBroker, other: StoredBroker, caplog: pytest.LogCaptureFixture
+    broker: DatabaseBackend, other: DatabaseBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.report()
     send_delay_message("k", 1, id="a", delay="10m")
-    other.degraded = Degraded(0)
-    with pytest.raises(BrokerUnavailable), other.degraded.asking():
+    other.queue.degraded = Degraded(0)
+    with pytest.raises(BrokerUnavailable), other.queue.degraded.asking():
         raise BrokerUnavailable("it is away")
-    other.degraded.begin_if_due()
-    relaying = Relaying(other, LEASE_MS, OutageLog())
+    other.queue.degraded.begin_if_due()
+    relaying = Relaying(other.queue, LEASE_MS, OutageLog())
     relaying.start()
     try:
         until = monotonic() + PATIENCE_S
@@ -157,5 +159,5 @@ def test_a_worker_that_was_degraded_puts_no_alarms_into_the_redis_of_another_sto
             sleep(0.02)
     finally:
         relaying.close(PATIENCE_S)
-    assert other.degraded.on
+    assert other.queue.degraded.on
     assert alarms(broker) == 0

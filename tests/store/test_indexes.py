@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_messages
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.reclaims import reclaim_lapsed
 from django_delayq.store.relay import relay
 
@@ -18,7 +18,7 @@ ANALYZE = {"mysql": "ANALYZE TABLE delayq_ready", "postgresql": "ANALYZE delayq_
 
 
 @pytest.fixture
-def overdue(broker: StoredBroker, database: str) -> StoredBroker:
+def overdue(broker: DatabaseBackend, database: str) -> DatabaseBackend:
     """A store with a backlog that the broker knows, in which nothing is special."""
     send_delay_messages(Send("k", 1, id=f"{n}", delay="1h") for n in range(MANY))
     ReadyMessage.objects.using(database).update(placed=True, due_at=5)
@@ -43,19 +43,19 @@ def _plans(database: str, ask: Callable[[], object]) -> str:
     return plans
 
 
-def test_the_relay_reads_past_no_backlog(overdue: StoredBroker, database: str) -> None:
-    assert "delayq_ready_unplaced" in _plans(database, lambda: relay(overdue.database, overdue.timer, 3_600_000))
+def test_the_relay_reads_past_no_backlog(overdue: DatabaseBackend, database: str) -> None:
+    assert "delayq_ready_unplaced" in _plans(database, lambda: relay(overdue.database, overdue.queue.timer, 3_600_000))
 
 
 @pytest.mark.alters_tables  # pages that other tests have filled and emptied would be read too
 @pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
-def test_the_relay_and_upkeep_read_past_nothing_that_is_overdue_or_far(broker: StoredBroker, database: str) -> None:
+def test_the_relay_and_upkeep_read_past_nothing_that_is_overdue_or_far(broker: DatabaseBackend, database: str) -> None:
     send_delay_messages(Send("k", 1, id=f"{n}", delay="2d") for n in range(4_000))
     with connections[database].cursor() as cursor:
         cursor.execute("UPDATE delayq_ready SET placed = true, due_at = 5 WHERE id % 2 = 0")
         cursor.execute("UPDATE delayq_ready SET at_most_once = true, due_at = due_at + id WHERE NOT placed")
         cursor.execute("VACUUM ANALYZE delayq_ready")
-    assert _pages_read(database, lambda: relay(broker.database, broker.timer, 3_600_000)) < 5
+    assert _pages_read(database, lambda: relay(broker.database, broker.queue.timer, 3_600_000)) < 5
     now_ms = broker.database.now_ms()
     for special in "r.crashes >= 1", "r.at_most_once":
         assert _pages_read(database, lambda: reclaim_lapsed(broker.database, now_ms), special) < 5
@@ -63,7 +63,7 @@ def test_the_relay_and_upkeep_read_past_nothing_that_is_overdue_or_far(broker: S
 
 @pytest.mark.alters_tables  # as above
 @pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
-def test_upkeep_reads_as_much_of_a_long_backlog_as_of_a_short_one(broker: StoredBroker, database: str) -> None:
+def test_upkeep_reads_as_much_of_a_long_backlog_as_of_a_short_one(broker: DatabaseBackend, database: str) -> None:
     send_delay_messages(Send("k", 1, id=f"{n}", delay="2d") for n in range(6_000))
     now_ms = broker.database.now_ms()
     read = []
@@ -92,7 +92,7 @@ def _pages_read(database: str, ask: Callable[[], object], part: str = "") -> int
     return pages
 
 
-def test_upkeep_reads_past_no_backlog(overdue: StoredBroker, database: str) -> None:
+def test_upkeep_reads_past_no_backlog(overdue: DatabaseBackend, database: str) -> None:
     now_ms = overdue.database.now_ms()
     plans = _plans(database, lambda: reclaim_lapsed(overdue.database, now_ms))
     assert "delayq_ready_suspect" in plans

@@ -12,7 +12,7 @@ from django.db import connections
 from psycopg import IsolationLevel
 
 from django_delayq import Message, delay_execute, send_delay_message
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.worker import attempt
 from tests.store.support import LEASE_MS, claim
 from tests.worker.rig import PATIENCE_S, make_handler
@@ -68,11 +68,11 @@ def found(database: str) -> list[CheckMessage]:
     return [message for message in checks if message.id == "delayq.E012"]
 
 
-def run_and_renew(broker: StoredBroker, database: str) -> BaseException | None:
+def run_and_renew(broker: DatabaseBackend, database: str) -> BaseException | None:
     """What becomes of an atomic handler whose lease is renewed while it runs."""
 
     def renew() -> None:
-        renewed.extend(broker.renew([("a", claimed.token)], LEASE_MS))
+        renewed.extend(broker.queue.renew([("a", claimed.token)], LEASE_MS))
         connections.close_all()
 
     def func(message: Message[Any]) -> None:
@@ -94,7 +94,7 @@ def run_and_renew(broker: StoredBroker, database: str) -> BaseException | None:
 
 @LEVELS
 def test_just_those_are_refused_at_which_a_renewal_keeps_it_from_its_end(
-    broker: StoredBroker, database: str, refused: str, registry: None
+    broker: DatabaseBackend, database: str, refused: str, registry: None
 ) -> None:
     delay_execute(key="k", atomic=True)(handle)
     messages = found(database)
@@ -107,7 +107,7 @@ def test_just_those_are_refused_at_which_a_renewal_keeps_it_from_its_end(
 
 @pytest.mark.usefixtures("own_log_level")
 @REPEATABLE_READ
-def test_a_worker_does_not_start_there(broker: StoredBroker, registry: None) -> None:
+def test_a_worker_does_not_start_there(broker: DatabaseBackend, registry: None) -> None:
     delay_execute(key="k.atomic", atomic=True)(handle)
     with pytest.raises(CommandError, match=r"at REPEATABLE READ: .*'k\.atomic'.*READ COMMITTED"):
         call_command("run_delayq", drain=True, verbosity=0)
@@ -115,10 +115,10 @@ def test_a_worker_does_not_start_there(broker: StoredBroker, registry: None) -> 
 
 @pytest.mark.usefixtures("own_log_level")
 @REPEATABLE_READ
-def test_handlers_that_are_not_atomic_run_there(broker: StoredBroker, database: str, registry: None) -> None:
+def test_handlers_that_are_not_atomic_run_there(broker: DatabaseBackend, database: str, registry: None) -> None:
     delay_execute(key="k")(handle)
     delay_execute(key="delayq.move", atomic=True)(handle)  # that of the admin's jobs, which every site with it has
     send_delay_message("k", 1, id="a")
     assert found(database) == []
     call_command("run_delayq", drain=True, verbosity=0)
-    assert broker.counts().waiting == []
+    assert broker.queue.counts().waiting == []

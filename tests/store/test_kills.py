@@ -14,7 +14,7 @@ from django.db import connections
 
 from django_delayq import Send, send_delay_messages
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.scale import scaled
 from tests.servers import Server
 from tests.store.support import site_on
@@ -83,7 +83,7 @@ def _wait_until_all_ended(database: str, workers: list[WorkerProcess]) -> None:
 @pytest.mark.alters_tables
 @pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
 def test_an_account_is_right_to_the_last_message_whenever_workers_are_killed(
-    broker: StoredBroker, site: Site, account: str, arguments: tuple[str, ...]
+    broker: DatabaseBackend, site: Site, account: str, arguments: tuple[str, ...]
 ) -> None:
     sent = kill_at_random(site, Send("credit"), account, *arguments)
     assert FinishMessage.objects.using(account).count() == sent
@@ -92,7 +92,7 @@ def test_an_account_is_right_to_the_last_message_whenever_workers_are_killed(
 
 
 def test_what_is_at_most_once_never_starts_twice_and_says_so_where_it_was_abandoned(
-    broker: StoredBroker, site: Site, database: str, tmp_path: Path
+    broker: DatabaseBackend, site: Site, database: str, tmp_path: Path
 ) -> None:
     sent = kill_at_random(site, Send("once", at_most_once=True), database)
     started = Counter((tmp_path / "record").read_text().split())

@@ -11,7 +11,7 @@ from django.db import connections
 
 from django_delayq import send_delay_message
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.servers import Server
 from tests.store.support import site_on
 from tests.worker.processes import PATIENCE_S, Site, WorkerProcess
@@ -59,7 +59,7 @@ def rows(database: str) -> list[dict[str, Any]]:
     ids=["start, taken over", "run on, sent again", "settle, taken over", "settle, sent again"],
 )
 def test_a_worker_that_was_frozen_past_its_lease_changes_no_row(
-    broker: StoredBroker, site: Site, database: str, about_to: str, again: bool
+    broker: DatabaseBackend, site: Site, database: str, about_to: str, again: bool
 ) -> None:
     send_delay_message("freeze", 1, id="a")
     late = frozen_worker(site, about_to)
@@ -76,7 +76,7 @@ def test_a_worker_that_was_frozen_past_its_lease_changes_no_row(
 
 @pytest.mark.alters_tables
 def test_an_atomic_handler_of_a_late_worker_takes_back_what_it_wrote(
-    broker: StoredBroker, site: Site, database: str
+    broker: DatabaseBackend, site: Site, database: str
 ) -> None:
     with connections[database].cursor() as cursor:
         cursor.execute("CREATE TABLE account (balance bigint NOT NULL)")

@@ -13,7 +13,7 @@ from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Store, get_alias
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import LimitRow
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.store.skewed import DatabaseClock
 from tests.store.support import clock_of
 from tests.worker.rig import PATIENCE_S
@@ -26,12 +26,7 @@ LEASE_MS = 1_000
 class NoLimits(MemoryBroker):
     """Keeps none, as RabbitMQ."""
 
-    capabilities = frozenset()
-
-    def acquire(self, *args: Any, **kwargs: Any) -> Any:
-        raise AssertionError("it was asked")
-
-    give_back = acquire
+    limiter = None  # type: ignore[assignment]
 
 
 @pytest.fixture
@@ -41,13 +36,13 @@ def database(sqlite_database: str) -> str:
 
 
 @pytest.fixture
-def without_limits(stored_delayq: dict[str, Any]) -> StoredBroker:
+def without_limits(stored_delayq: dict[str, Any]) -> DatabaseBackend:
     return _without_limits()
 
 
-def _without_limits() -> StoredBroker:
+def _without_limits() -> DatabaseBackend:
     alias: Alias = get_alias()
-    return StoredBroker(alias, Store(), NoLimits(alias))
+    return DatabaseBackend(alias, Store(), NoLimits(alias))
 
 
 @pytest.fixture
@@ -59,75 +54,75 @@ def clock(database: str) -> Iterator[DatabaseClock]:
 
 
 @pytest.fixture
-def other(without_limits: StoredBroker) -> StoredBroker:
+def other(without_limits: DatabaseBackend) -> DatabaseBackend:
     """That of another worker, which has looked at the clock before it jumps."""
     other = _without_limits()
-    other.upkeep(lease_ms=LEASE_MS)
+    other.queue.maintain(lease_ms=LEASE_MS)
     return other
 
 
-def test_a_clock_that_can_keeps_them(broker: StoredBroker) -> None:
-    assert broker.acquire([ASK], lease_ms=LEASE_MS) == [None]
-    assert clock_of(broker).acquire([PermitRequest("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
-    broker.give_back([ASK])
-    assert clock_of(broker).acquire([PermitRequest("k", "account:1", 2, 1)], lease_ms=LEASE_MS) == [None]
+def test_a_clock_that_can_keeps_them(broker: DatabaseBackend) -> None:
+    assert broker.limiter.acquire([ASK], lease_ms=LEASE_MS) == [None]
+    assert clock_of(broker).limiter.acquire([PermitRequest("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
+    broker.limiter.release([ASK])
+    assert clock_of(broker).limiter.acquire([PermitRequest("k", "account:1", 2, 1)], lease_ms=LEASE_MS) == [None]
 
 
-def test_what_has_limits_waits_for_a_clock_that_is_away_and_nobody_asks_it(broker: StoredBroker) -> None:
+def test_what_has_limits_waits_for_a_clock_that_is_away_and_nobody_asks_it(broker: DatabaseBackend) -> None:
     broker.degraded.on = True
     with contextlib.suppress(BrokerUnavailable), broker.degraded.asking():
         raise BrokerUnavailable("It is away.")
     with pytest.raises(BrokerUnavailable, match="what has limits waits"):
-        broker.acquire([ASK], lease_ms=LEASE_MS)
+        broker.limiter.acquire([ASK], lease_ms=LEASE_MS)
 
 
 def test_what_runs_holds_its_slot_at_a_clock_that_is_back_before_anything_is_claimed_by_it(
-    broker: StoredBroker,
+    broker: DatabaseBackend,
 ) -> None:
     broker.degraded.on = True
-    assert broker.acquire([replace(ASK, held=True)], lease_ms=LEASE_MS) == [None]
-    assert clock_of(broker).acquire([PermitRequest("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
+    assert broker.limiter.acquire([replace(ASK, held=True)], lease_ms=LEASE_MS) == [None]
+    assert clock_of(broker).limiter.acquire([PermitRequest("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
 
 
-def test_rows_of_what_counts_no_more_are_removed(without_limits: StoredBroker, database: str) -> None:
+def test_rows_of_what_counts_no_more_are_removed(without_limits: DatabaseBackend, database: str) -> None:
     rows = LimitRow.objects.using(database)
-    without_limits.acquire([ASK, PermitRequest("l", "", 2, 1)], lease_ms=60_000)
-    without_limits.give_back([ASK])
+    without_limits.limiter.acquire([ASK, PermitRequest("l", "", 2, 1)], lease_ms=60_000)
+    without_limits.limiter.release([ASK])
     rows.filter(key="k").update(over_ms=0)
-    without_limits.upkeep(lease_ms=60_000)
+    without_limits.queue.maintain(lease_ms=60_000)
     assert [(row.key, row.value) for row in rows.all()] == [("l", "")]
 
 
 def test_after_a_jump_ahead_a_slot_is_left_to_who_renews_it(
-    without_limits: StoredBroker, other: StoredBroker, clock: DatabaseClock
+    without_limits: DatabaseBackend, other: DatabaseBackend, clock: DatabaseClock
 ) -> None:
     lease_ms = 60_000
-    without_limits.acquire([ASK], lease_ms=lease_ms)
+    without_limits.limiter.acquire([ASK], lease_ms=lease_ms)
     clock.jump(3 * lease_ms)
-    other.upkeep(lease_ms=lease_ms)
-    assert other.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
-    assert without_limits.acquire([replace(ASK, held=True)], lease_ms=lease_ms) == [None]
-    assert other.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
+    other.queue.maintain(lease_ms=lease_ms)
+    assert other.limiter.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
+    assert without_limits.limiter.acquire([replace(ASK, held=True)], lease_ms=lease_ms) == [None]
+    assert other.limiter.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
 
 
 def test_a_worker_that_starts_after_a_jump_ahead_leaves_it_too(
-    without_limits: StoredBroker, clock: DatabaseClock
+    without_limits: DatabaseBackend, clock: DatabaseClock
 ) -> None:
     lease_ms = 60_000
-    without_limits.acquire([ASK], lease_ms=lease_ms)
+    without_limits.limiter.acquire([ASK], lease_ms=lease_ms)
     clock.jump(3 * lease_ms)
     started = _without_limits()
     started.database.clock_monitor.start(lease_ms)
-    assert started.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
+    assert started.limiter.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
 
 
 def test_a_lease_after_a_jump_ahead_the_slot_of_one_that_died_is_free(
-    without_limits: StoredBroker, other: StoredBroker, clock: DatabaseClock
+    without_limits: DatabaseBackend, other: DatabaseBackend, clock: DatabaseClock
 ) -> None:
-    without_limits.acquire([ASK], lease_ms=LEASE_MS)
+    without_limits.limiter.acquire([ASK], lease_ms=LEASE_MS)
     clock.jump(3 * LEASE_MS)
     began_at = monotonic()
-    while other.acquire([OTHER_ASK], lease_ms=LEASE_MS) != [None]:
+    while other.limiter.acquire([OTHER_ASK], lease_ms=LEASE_MS) != [None]:
         assert monotonic() < began_at + PATIENCE_S
         sleep(0.02)
     assert monotonic() - began_at > 0.9 * LEASE_MS / 1000

@@ -12,7 +12,7 @@ from django.db import connections, transaction
 from django_delayq import Message, send_delay_message
 from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
@@ -46,31 +46,31 @@ def locked(database: str, *ids: str) -> Iterator[None]:
         other.join()
 
 
-def _two(broker: StoredBroker) -> dict[str, Claimed]:
+def _two(broker: DatabaseBackend) -> dict[str, Claimed]:
     for id in ("held", "free"):
         send_delay_message("k", 1, id=id)
     return {message.id: message for message in claim(broker)}
 
 
-def test_an_end_is_neither_lost_nor_waited_for(broker: StoredBroker, database: str) -> None:
+def test_an_end_is_neither_lost_nor_waited_for(broker: DatabaseBackend, database: str) -> None:
     claimed = _two(broker)
     ends = [settlement(claimed[id], SettleAction.FINISH) for id in ("held", "free")]
     with locked(database, "held"):
-        assert broker.settle(ends) == [None, True]
-    assert broker.settle(ends) == [True, False]
+        assert broker.queue.apply(ends) == [None, True]
+    assert broker.queue.apply(ends) == [True, False]
     assert FinishMessage.objects.using(database).count() == 2
 
 
-def test_a_renewal_is_neither_lost_nor_waited_for(broker: StoredBroker, database: str) -> None:
+def test_a_renewal_is_neither_lost_nor_waited_for(broker: DatabaseBackend, database: str) -> None:
     claimed = _two(broker)
     leases = [(claimed[id].id, claimed[id].token) for id in ("held", "free")]
     with locked(database, "held"):
-        assert broker.renew(leases, LEASE_MS) == [None, True]
-    assert broker.renew([leases[0], ("free", 1)], LEASE_MS) == [True, False]
+        assert broker.queue.renew(leases, LEASE_MS) == [None, True]
+    assert broker.queue.renew([leases[0], ("free", 1)], LEASE_MS) == [True, False]
 
 
 def test_a_worker_settles_it_when_it_is_free(
-    broker: StoredBroker, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing(message: Message[int]) -> None: ...
 
@@ -81,13 +81,13 @@ def test_a_worker_settles_it_when_it_is_free(
     settling = Settler(broker, leases, outage)
     lease = Lease(claimed, PrefetchBuffer(make_handler(nothing), [("default", "k")], 1), 0.0, math.inf, 0.0)
     leases.add([lease])
-    asked, settle = threading.Semaphore(0), broker.settle
+    asked, settle = threading.Semaphore(0), broker.queue.apply
 
     def watched(settlements: Sequence[Transition]) -> Sequence[bool | None]:
         asked.release()
         return settle(settlements)
 
-    monkeypatch.setattr(broker, "settle", watched)
+    monkeypatch.setattr(broker.queue, "apply", watched)
     with caplog.at_level(logging.ERROR, "django_delayq"), locked(database, "a"):
         settling.start()
         settling.add(lease, settlement(claimed, SettleAction.FINISH))
@@ -101,7 +101,7 @@ def test_a_worker_settles_it_when_it_is_free(
     assert caplog.text == ""
 
 
-def test_who_drains_waits_for_a_row_that_another_transaction_holds(broker: StoredBroker, database: str) -> None:
+def test_who_drains_waits_for_a_row_that_another_transaction_holds(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="a")
     claim(broker)  # it is due
     ReadyMessage.objects.using(database).update(token=None, lease_until=None)
@@ -109,6 +109,6 @@ def test_who_drains_waits_for_a_row_that_another_transaction_holds(broker: Store
         held.enter_context(locked(database, "a"))
         release = threading.Timer(0.1, held.close)
         release.start()
-        found = broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w")
+        found = broker.queue.claim_all(WANT, lease_ms=LEASE_MS, worker="w")
         release.join()  # else its connection is closed amid its commit
     assert [one.id for one in found.messages] == ["a"]

@@ -19,7 +19,7 @@ from django_delayq.core import transitions
 from django_delayq.core.history import Ended, read
 from django_delayq.core.message import State
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker, report
+from django_delayq.store import DatabaseBackend, report
 from django_delayq.store.database import Database
 from django_delayq.support.timestamps import to_epoch_ms
 from tests import databases
@@ -54,13 +54,13 @@ def test_postgresql_leaves_room_where_rows_change_and_vacuums_early(database: st
 
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
-def test_a_claim_and_a_renewal_change_no_index(broker: StoredBroker, database: str) -> None:
+def test_a_claim_and_a_renewal_change_no_index(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1)
     ReadyMessage.objects.using(database).update(placed=True)
     in_place = "SELECT pg_stat_get_xact_tuples_hot_updated('delayq_ready'::regclass)"
     with transaction.atomic(using=database):
         (claimed,) = claim(broker)
-        assert broker.renew([(claimed.id, claimed.token)], LEASE_MS) == [True]
+        assert broker.queue.renew([(claimed.id, claimed.token)], LEASE_MS) == [True]
         assert broker.database.rows(in_place) == [(2,)]
 
 
@@ -90,7 +90,7 @@ HOUR_MS = 3_600_000
 
 
 @pytest.mark.alters_tables
-def test_what_hid_in_values_is_in_columns_after_an_upgrade(broker: StoredBroker, database: str) -> None:
+def test_what_hid_in_values_is_in_columns_after_an_upgrade(broker: DatabaseBackend, database: str) -> None:
     old = _rows_of_0006(database)
     started_at = datetime.now(UTC) - timedelta(seconds=20)
     held = {"started_at": started_at, "lease_until": started_at + timedelta(hours=1)}
@@ -115,17 +115,17 @@ def test_what_hid_in_values_is_in_columns_after_an_upgrade(broker: StoredBroker,
         (attempt,) = read(row.history)
         assert (attempt.attempt, attempt.worker, attempt.outcome) == (1, "w", outcome)
 
-    assert broker.cancel(["moved", "runs", "waits"]) == [True, False, True]
-    broker.upkeep(lease_ms=LEASE_MS)
-    info = broker.get("interrupted and lapsed")
+    assert broker.queue.cancel(["moved", "runs", "waits"]) == [True, False, True]
+    broker.queue.maintain(lease_ms=LEASE_MS)
+    info = broker.queue.get("interrupted and lapsed")
     assert info is not None
     assert (info.state, info.crashes) == (State.READY, 0)
     ends = [transitions.finish(_held(row)) for row in (runs, interrupted)]
-    assert broker.settle(ends) == [True, True]
+    assert broker.queue.apply(ends) == [True, True]
 
 
 @pytest.mark.alters_tables
-def test_an_upgrade_that_was_cut_off_while_it_converted_rows_goes_on(broker: StoredBroker, database: str) -> None:
+def test_an_upgrade_that_was_cut_off_while_it_converted_rows_goes_on(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="cut off")
     recorder = MigrationRecorder(connections[database])
     recorder.record_unapplied("delayq", "0007_interrupted")  # it is recorded last
@@ -142,27 +142,27 @@ def _held(row: ReadyMessage) -> Claimed:
 
 
 @pytest.mark.alters_tables
-def test_workers_of_the_version_before_go_on_after_an_upgrade(broker: StoredBroker, database: str) -> None:
+def test_workers_of_the_version_before_go_on_after_an_upgrade(broker: DatabaseBackend, database: str) -> None:
     old = _rows_of_0006(database)
     last = max(_old_row(old, f"{n}", -1) for n in range(3))
     old.filter(pk=last).delete()  # it has run
     call_command("migrate", "delayq", database=database, verbosity=0)
     assert _old_row(old, "sent", -1, placed=True) > last, "no primary key is used twice"
     old.filter(message_id="0").update(token=7, worker="!old", started_at=datetime.now(UTC), lease_until=1)
-    while (held := broker.claim(WANT, lease_ms=LEASE_MS, worker="new")).messages == []:
-        broker.put_alarms([Alarm("default", "k", str(pk)) for pk in old.values_list("pk", flat=True)])
+    while (held := broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="new")).messages == []:
+        broker.queue.timer.schedule([Alarm("default", "k", str(pk)) for pk in old.values_list("pk", flat=True)])
     assert {one.id: one.crashes for one in held.messages} == {"0": 1, "1": 0, "sent": 0}
-    assert broker.settle([transitions.finish(one) for one in held.messages]) == [True] * 3
+    assert broker.queue.apply([transitions.finish(one) for one in held.messages]) == [True] * 3
 
 
 @pytest.mark.alters_tables
 def test_an_upgrade_that_is_taken_back_leaves_what_the_version_before_reads(
-    broker: StoredBroker, database: str
+    broker: DatabaseBackend, database: str
 ) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker, "w")
     span = transitions.Span(claimed.claimed_ms)
-    assert broker.settle([transitions.interrupt(claimed, transitions.Policy(), span)]) == [True]
+    assert broker.queue.apply([transitions.interrupt(claimed, transitions.Policy(), span)]) == [True]
     row = _rows_of_0006(database).get()
     assert (row.token, row.worker) == (claimed.token, "!w")
     call_command("migrate", "delayq", database=database, verbosity=0)
@@ -183,7 +183,7 @@ def utf8mb3_database(mariadb_server: MariaDBServer, django_db_blocker: DjangoDbB
 
 @pytest.mark.parametrize("database", ["utf8mb3_database"], ids=["mariadb"], indirect=True)
 def test_on_mariadb_every_text_may_have_any_character_whatever_the_database_says(
-    broker: StoredBroker, database: str
+    broker: DatabaseBackend, database: str
 ) -> None:
     send_delay_message("k", "Grüße", id="a")
     call_command("migrate", "delayq", database=database, verbosity=0)

@@ -12,7 +12,7 @@ from django.db import IntegrityError, connections, transaction
 from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.core.errors import BrokerRefused, StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.bulk_copy import can_copy, copy_new, copy_once
 from django_delayq.store.database import Database
 from django_delayq.store.insert_new import put_once
@@ -24,7 +24,7 @@ POSTGRES = pytest.mark.parametrize("database", ["postgres_database"], ids=["post
 
 
 @pytest.fixture(params=[put_once, copy_once, copy_new], ids=["put", "copy", "copy-new"])
-def once(request: pytest.FixtureRequest, broker: StoredBroker) -> PutOnce:
+def once(request: pytest.FixtureRequest, broker: DatabaseBackend) -> PutOnce:
     """Each way to put."""
     if request.param is not put_once and not can_copy(broker.database):
         pytest.skip("only PostgreSQL has COPY")
@@ -36,12 +36,12 @@ def puts(*ids: str, body: bytes = b"1") -> list[NewMessage]:
     return [NewMessage(id, Header("default", "k", tag="t"), body, at_ms=0) for id in ids]
 
 
-def test_a_job_run_again_sends_nothing_of_what_waits_runs_or_has_ended(broker: StoredBroker, once: PutOnce) -> None:
-    broker.put(puts("cancelled", "finished", "buried", "running"))
-    broker.cancel(["cancelled"])
+def test_a_job_run_again_sends_nothing_of_what_waits_runs_or_has_ended(broker: DatabaseBackend, once: PutOnce) -> None:
+    broker.queue.enqueue(puts("cancelled", "finished", "buried", "running"))
+    broker.queue.cancel(["cancelled"])
     claimed = {message.id: message for message in claim(broker)}
     for id, verb in [("finished", SettleAction.FINISH), ("buried", SettleAction.BURY)]:
-        broker.settle([settlement(claimed[id], verb, error="e")])
+        broker.queue.apply([settlement(claimed[id], verb, error="e")])
     assert once(broker.database, puts("waiting")) == 1
     again = puts("cancelled", "finished", "buried", "running", "waiting", "new", "new")
     assert once(broker.database, again) == 1
@@ -49,11 +49,11 @@ def test_a_job_run_again_sends_nothing_of_what_waits_runs_or_has_ended(broker: S
     assert sorted(ready.values_list("message_id", flat=True)) == ["new", "running", "waiting"]
 
 
-def test_a_row_is_what_a_send_would_have_made(broker: StoredBroker, once: PutOnce) -> None:
+def test_a_row_is_what_a_send_would_have_made(broker: DatabaseBackend, once: PutOnce) -> None:
     given = NewMessage(
         "a\\t", Header("q", "k", tag="t", expires_ms=5000, max_attempts=2), b'"back\\\\slash \\t \xc3\xa9"', 7000
     )
-    broker.put([given])
+    broker.queue.enqueue([given])
     ready = ReadyMessage.objects.using(broker.database.using)
     sent: dict[str, Any] = dict(ready.values().get())
     ready.all().delete()
@@ -68,7 +68,7 @@ def test_a_row_is_what_a_send_would_have_made(broker: StoredBroker, once: PutOnc
 
 
 @POSTGRES
-def test_what_ends_between_the_look_and_the_insert_is_not_sent_again(broker: StoredBroker, once: PutOnce) -> None:
+def test_what_ends_between_the_look_and_the_insert_is_not_sent_again(broker: DatabaseBackend, once: PutOnce) -> None:
     once(broker.database, puts("a"))
     using = broker.database.using
     row = ReadyMessage.objects.using(using).get()
@@ -92,7 +92,7 @@ def test_what_ends_between_the_look_and_the_insert_is_not_sent_again(broker: Sto
 
 
 @POSTGRES
-def test_a_copy_fails_as_any_other_statement_does(broker: StoredBroker) -> None:
+def test_a_copy_fails_as_any_other_statement_does(broker: DatabaseBackend) -> None:
     database = broker.database
     with pytest.raises(BrokerRefused, match=r"run `manage\.py migrate"), database.copying("COPY nowhere TO STDOUT"):
         pass

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_messages
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.distinct_pairs import waiting_pairs
 from django_delayq.store.reclaims import BEGIN, reclaim_lapsed
 from django_delayq.store.relay import rebuild
@@ -68,17 +68,17 @@ def _blocks_read(database: str, sql: str) -> int:
     return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])
 
 
-def test_a_rebuild_of_what_is_due_at_one_time(broker: StoredBroker, database: str) -> None:
+def test_a_rebuild_of_what_is_due_at_one_time(broker: DatabaseBackend, database: str) -> None:
     _send(database, PAGES * 1_000, due_at=broker.database.now_ms() + 1_000_000)
-    broker.upkeep(lease_ms=15_000)
+    broker.queue.maintain(lease_ms=15_000)
     found: list[int | None] = []
-    work = _work(database, lambda: found.append(rebuild(broker.database, broker.timer, HOUR_MS)))
+    work = _work(database, lambda: found.append(rebuild(broker.database, broker.queue.timer, HOUR_MS)))
     assert found == [PAGES * 1_000]
     assert len(work) == PAGES + 1
     assert work[-2] <= 1.25 * work[1]
 
 
-def test_upkeep_of_what_must_not_start_twice_and_was_due_at_one_time(broker: StoredBroker, database: str) -> None:
+def test_upkeep_of_what_must_not_start_twice_and_was_due_at_one_time(broker: DatabaseBackend, database: str) -> None:
     _send(database, PAGES * 1_000, due_at=5, at_most_once=True)
     position, work = BEGIN, []
     now_ms = broker.database.now_ms()
@@ -93,7 +93,9 @@ def test_upkeep_of_what_must_not_start_twice_and_was_due_at_one_time(broker: Sto
 
 
 @pytest.mark.alters_tables  # entries of rows that other tests have removed would be read too
-def test_which_queues_and_keys_there_are_is_not_asked_of_all_rows_for_each(broker: StoredBroker, database: str) -> None:
+def test_which_queues_and_keys_there_are_is_not_asked_of_all_rows_for_each(
+    broker: DatabaseBackend, database: str
+) -> None:
     send_delay_messages(Send(f"k{n % 30}", 1, id=f"{n}", delay="30m") for n in range(3_000))
     assert len(waiting_pairs(broker.database, 100)) == 30
     (work,) = _work(database, lambda: waiting_pairs(broker.database, 100))

@@ -7,7 +7,7 @@ import pytest
 
 from django_delayq.brokers.base import ClaimRequest
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.servers import Server
 from tests.store.support import site_on
 from tests.worker.processes import Site, kill_and_take_over
@@ -51,12 +51,14 @@ def test_drain_runs_what_is_due(site: Site) -> None:
 
 
 def test_drain_runs_what_is_due_by_the_tables_though_the_broker_has_lost_it(site: Site, database: str) -> None:
-    assert isinstance(site.broker, StoredBroker)
+    assert isinstance(site.broker, DatabaseBackend)
     site.send(*(f"{n}" for n in range(20)))
     lost = 0
     while lost < 20:
-        alarms = site.broker.timer.claim([ClaimRequest("default", "run", 20)], lease_ms=60_000, worker="w").alarms
-        site.broker.timer.drop_alarms(alarms)
+        alarms = site.broker.queue.timer.take_due(
+            [ClaimRequest("default", "run", 20)], lease_ms=60_000, worker="w"
+        ).alarms
+        site.broker.queue.timer.drop(alarms)
         lost += len(alarms)
     ReadyMessage.objects.using(database).update(placed=True)  # so the relay has nothing to do with them
     worker = site.worker("--drain")

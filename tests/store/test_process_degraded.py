@@ -127,33 +127,33 @@ def test_a_worker_that_starts_while_redis_is_down_works_from_the_tables(site: Si
 
 @pytest.mark.parametrize("server", [False], ids=["losing all"], indirect=True)
 def test_pauses_hold_and_are_made_and_ended_while_redis_is_down(site: Site, server: Server) -> None:
-    site.broker.pause(Pause(None, "arun", "x"))
+    site.broker.presence.pause(Pause(None, "arun", "x"))
     worker = site.worker()
     worker.until_says("Paused key 'arun'")
     server.kill()
     worker.until_says(DEGRADED)
-    site.broker.pause(Pause("default", None, "y"))
+    site.broker.presence.pause(Pause("default", None, "y"))
     worker.until_says("Paused queue 'default'")
     site.send("a")
     site.send("b", key="arun")
-    assert site.broker.resume("default", None)
+    assert site.broker.presence.resume("default", None)
     assert site.line.next().id == "a"
     server.start()
     worker.until_says(BACK)
-    assert site.broker.resume(None, "arun")
+    assert site.broker.presence.resume(None, "arun")
     assert site.line.next().id == "b"
     assert worker.stop() == 0
 
 
 @pytest.mark.parametrize("server", [False], ids=["losing all"], indirect=True)
 def test_a_pause_outlives_the_loss_of_all_that_redis_holds(site: Site, server: Server) -> None:
-    site.broker.pause(Pause(None, "arun", "x"))
+    site.broker.presence.pause(Pause(None, "arun", "x"))
     with server.client() as client:
         client.flushall()
-    assert [pause.key for pause in site.broker.pauses()] == ["arun"]
+    assert [pause.key for pause in site.broker.presence.pauses()] == ["arun"]
     worker = site.worker()
     site.send("held", key="arun")
     _run_all(site, "a")
-    assert site.broker.resume(None, "arun")
+    assert site.broker.presence.resume(None, "arun")
     assert site.line.next().id == "held"
     assert worker.stop() == 0

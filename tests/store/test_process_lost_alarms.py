@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from django_delayq import Send, send_delay_messages
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.scale import scaled
 from tests.servers import Server
 from tests.store.support import alarms, site_on
@@ -67,12 +67,12 @@ def _restart_on_old_snapshot(server: Server) -> None:
 
 def _send(site: Site, prefix: str, count: int) -> None:
     """Send messages that wait, and return when Redis has all of them."""
-    assert isinstance(site.broker, StoredBroker)
+    assert isinstance(site.broker, DatabaseBackend)
     before = alarms(site.broker)
     sends = (Send("journal", "", id=f"{prefix}{n}", delay=DELAY_S) for n in range(count))
     assert send_delay_messages(sends).created == count
     while alarms(site.broker) < before + count:
-        site.broker.timer.wait(0.1)
+        site.broker.queue.timer.wait(0.1)
 
 
 def _journal(site: Site, count: int) -> list[str]:
@@ -81,7 +81,7 @@ def _journal(site: Site, count: int) -> list[str]:
     until = monotonic() + PATIENCE_S + 2 * DELAY_S
     while not path.exists() or path.read_bytes().count(b"\n") < 2 * count:
         assert monotonic() < until, "not all have run"
-        site.broker.wait(0.2)
+        site.broker.queue.wait(0.2)
     return path.read_text().splitlines()
 
 

@@ -15,7 +15,7 @@ from pytest_django import Settings
 from django_delayq import cancel_delay_messages, send_delay_message
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.prune import prune_errors, prune_finished
 from django_delayq.support.units import to_ms
 from django_delayq.worker.pruning import Pruning
@@ -26,11 +26,11 @@ DAY_MS = 86_400_000
 Answer = Callable[[str], None]
 
 
-def _end(broker: StoredBroker, **verbs: SettleAction) -> None:
+def _end(broker: DatabaseBackend, **verbs: SettleAction) -> None:
     """Send a message for each, and end it so."""
     for id in verbs:
         send_delay_message("k", 1, id=id)
-    broker.settle([settlement(one, verbs[one.id]) for one in claim(broker)])
+    broker.queue.apply([settlement(one, verbs[one.id]) for one in claim(broker)])
 
 
 def _age(database: str, days: int) -> None:
@@ -39,7 +39,7 @@ def _age(database: str, days: int) -> None:
 
 
 @pytest.fixture
-def ended(broker: StoredBroker, database: str) -> None:
+def ended(broker: DatabaseBackend, database: str) -> None:
     """Ended 40 days ago: one finished, one cancelled, one buried. Today: one finished, one buried."""
     _end(broker, old=SettleAction.FINISH, failed=SettleAction.BURY)
     send_delay_message("k", 1, id="cancelled", delay="1h")
@@ -62,16 +62,16 @@ def _left(database: str) -> set[str]:
 
 
 @pytest.mark.usefixtures("ended")
-def test_what_is_pruned_is_told_and_stays_accounted_for(broker: StoredBroker, database: str) -> None:
-    before = broker.counts().totals
+def test_what_is_pruned_is_told_and_stays_accounted_for(broker: DatabaseBackend, database: str) -> None:
+    before = broker.queue.counts().totals
     assert _run("--finished-before", "30d", "--no-input") == "pruned 2 finished or cancelled, 0 buried"
     assert _left(database) == {"new", "failed", "failed_now"}
-    assert broker.counts().totals == before
+    assert broker.queue.counts().totals == before
     assert _run("--errors-before", "30d", "--no-input") == "pruned 0 finished or cancelled, 1 buried"
     assert _left(database) == {"new", "failed_now"}
-    totals = broker.counts().totals
+    totals = broker.queue.counts().totals
     assert (totals["sent"], totals["finished"], totals["cancelled"], totals["dropped"]) == (5, 2, 1, 1)
-    assert broker.audit().differences == []
+    assert broker.queue.audit().differences == []
 
 
 @pytest.mark.usefixtures("ended")
@@ -98,7 +98,7 @@ def test_without_a_store_there_is_nothing_to_prune(settings: Settings, redis_del
         _run("--finished-before", "30d", "--no-input")
 
 
-def test_a_batch_is_bounded(broker: StoredBroker, database: str) -> None:
+def test_a_batch_is_bounded(broker: DatabaseBackend, database: str) -> None:
     _end(broker, a=SettleAction.FINISH)
     row = FinishMessage.objects.using(database).values().get()
     rows = [FinishMessage(**row | {"id": row["id"] + n}) for n in range(1, 1_500)]
@@ -106,11 +106,13 @@ def test_a_batch_is_bounded(broker: StoredBroker, database: str) -> None:
     _age(database, 1)
     now_ms = broker.database.now_ms()
     assert [prune_finished(broker.database, now_ms) for _ in range(3)] == [1_000, 500, 0]
-    assert broker.counts().totals["finished"] == 1_500
+    assert broker.queue.counts().totals["finished"] == 1_500
 
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
-def test_two_who_prune_do_not_wait_for_each_other_and_count_no_row_twice(broker: StoredBroker, database: str) -> None:
+def test_two_who_prune_do_not_wait_for_each_other_and_count_no_row_twice(
+    broker: DatabaseBackend, database: str
+) -> None:
     _end(broker, a=SettleAction.FINISH, b=SettleAction.BURY)
     _age(database, 1)
     pruned: list[int] = []
@@ -131,10 +133,10 @@ def test_two_who_prune_do_not_wait_for_each_other_and_count_no_row_twice(broker:
 
 @pytest.mark.usefixtures("ended")
 def test_a_worker_prunes_by_itself_what_is_older_than_the_retention(
-    broker: StoredBroker, database: str, stored_delayq: dict[str, Any]
+    broker: DatabaseBackend, database: str, stored_delayq: dict[str, Any]
 ) -> None:
-    assert broker.store.retention == to_ms("30d", "default")
-    pruning = Pruning(broker)
+    assert broker.queue.settings.retention == to_ms("30d", "default")
+    pruning = Pruning(broker.queue)
     assert not pruning.prune_due()
     assert _left(database) == {"new", "failed", "failed_now"}  # what failed is kept until an operator says otherwise
     _age(database, 40)
@@ -144,10 +146,10 @@ def test_a_worker_prunes_by_itself_what_is_older_than_the_retention(
 
 @pytest.mark.usefixtures("ended")
 def test_without_a_retention_all_is_kept(database: str, stored_delayq: dict[str, Any], settings: Settings) -> None:
-    from django_delayq.brokers import get_broker
+    from django_delayq.brokers import get_backend
 
     settings.DELAYQ = {"default": stored_delayq | {"STORE": {"RETENTION": None}}}
-    broker = get_broker()
-    assert isinstance(broker, StoredBroker)
-    assert not Pruning(broker).prune_due()
+    broker = get_backend()
+    assert isinstance(broker, DatabaseBackend)
+    assert not Pruning(broker.queue).prune_due()
     assert len(_left(database)) == 5

@@ -4,7 +4,7 @@ from typing import Any
 
 from django_delayq import Message, Send, send_delay_messages
 from django_delayq.conf import get_alias
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.worker.options import Options
 from django_delayq.worker.prefetch import MAX_PER_SLOT
 from django_delayq.worker.queues import served_queues
@@ -16,7 +16,7 @@ MOST = THREADS * (MAX_PER_SLOT + 1)
 """What waits for the hands, and what they have just taken."""
 
 
-def test_no_more_of_a_later_queue_starts_than_its_hands_had_claimed(broker: StoredBroker) -> None:
+def test_no_more_of_a_later_queue_starts_than_its_hands_had_claimed(broker: DatabaseBackend) -> None:
     """While messages of an earlier one are due, though many more of the later wait."""
     started: list[str] = []
 

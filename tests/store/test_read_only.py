@@ -20,7 +20,7 @@ from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.executors.threads import in_thread
 from django_delayq.worker.leases import Leases
@@ -71,16 +71,18 @@ def until_said(caplog: pytest.LogCaptureFixture, text: str) -> None:
 def nothing(message: Message[Any]) -> None: ...
 
 
-MOVES: dict[str, Callable[[StoredBroker, list[Any]], object]] = {
-    "settle": lambda broker, held: broker.settle([settlement(held[0], SettleAction.FINISH)]),
-    "renew": lambda broker, held: broker.renew([(held[0].id, held[0].token)], LEASE_MS),
-    "claim": lambda broker, _: broker.claim(WANT, lease_ms=LEASE_MS, worker="w"),
-    "upkeep": lambda broker, _: broker.upkeep(lease_ms=LEASE_MS),
+MOVES: dict[str, Callable[[DatabaseBackend, list[Any]], object]] = {
+    "settle": lambda broker, held: broker.queue.apply([settlement(held[0], SettleAction.FINISH)]),
+    "renew": lambda broker, held: broker.queue.renew([(held[0].id, held[0].token)], LEASE_MS),
+    "claim": lambda broker, _: broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w"),
+    "upkeep": lambda broker, _: broker.queue.maintain(lease_ms=LEASE_MS),
 }
 
 
 @pytest.mark.parametrize("move", MOVES)
-def test_a_move_says_that_it_is_away_and_the_next_connects_anew(broker: StoredBroker, database: str, move: str) -> None:
+def test_a_move_says_that_it_is_away_and_the_next_connects_anew(
+    broker: DatabaseBackend, database: str, move: str
+) -> None:
     send_delay_message("k", 1, id="held")
     held = claim(broker)
     send_delay_message("k", 1, id="due")
@@ -94,7 +96,7 @@ def test_a_move_says_that_it_is_away_and_the_next_connects_anew(broker: StoredBr
 
 
 def test_what_has_ended_waits_for_longer_than_its_lease_and_has_ended_then(
-    broker: StoredBroker, database: str, caplog: pytest.LogCaptureFixture
+    broker: DatabaseBackend, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "django_delayq")
     ids = {"a", "b", "c"}
@@ -116,28 +118,28 @@ def test_what_has_ended_waits_for_longer_than_its_lease_and_has_ended_then(
 
 
 @pytest.mark.parametrize("database", ["postgres_database", "mariadb_database"], indirect=True)
-def test_what_lapsed_meanwhile_is_left_to_who_renews_it_then(broker: StoredBroker, database: str) -> None:
+def test_what_lapsed_meanwhile_is_left_to_who_renews_it_then(broker: DatabaseBackend, database: str) -> None:
     """Nobody could renew, though the database answered: so another worker takes over nothing at once."""
     for id in ("once", "suspect"):
         send_delay_message("k", 1, id=id, at_most_once=id == "once")
     held = claim(broker)
     alias = get_alias()
     assert alias.store is not None
-    other = StoredBroker(alias, alias.store, RedisBroker(alias))
-    other.upkeep(lease_ms=LEASE_MS)
+    other = DatabaseBackend(alias, alias.store, RedisBroker(alias))
+    other.queue.maintain(lease_ms=LEASE_MS)
     ReadyMessage.objects.using(database).update(lease_until=1, due_at=1, crashes=1)
     make_read_only(connections[database])
     with read_only(database):
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
-                other.upkeep(lease_ms=LEASE_MS)
-    assert other.upkeep(lease_ms=LEASE_MS).buried == []
-    assert broker.settle([settlement(one, SettleAction.FINISH) for one in held]) == [True, True]
+                other.queue.maintain(lease_ms=LEASE_MS)
+    assert other.queue.maintain(lease_ms=LEASE_MS).buried == []
+    assert broker.queue.apply([settlement(one, SettleAction.FINISH) for one in held]) == [True, True]
     other.close()
 
 
 def test_a_worker_outlives_it_and_goes_on(
-    broker: StoredBroker, database: str, caplog: pytest.LogCaptureFixture
+    broker: DatabaseBackend, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "django_delayq")
     ran = Event()
@@ -159,7 +161,7 @@ def test_a_worker_outlives_it_and_goes_on(
 @pytest.mark.parametrize("database", ["postgres_database", "mariadb_database"], indirect=True)
 @pytest.mark.parametrize("atomic", [True, False])
 def test_a_handler_that_meets_it_fails_and_its_thread_connects_anew(
-    broker: StoredBroker, database: str, atomic: bool
+    broker: DatabaseBackend, database: str, atomic: bool
 ) -> None:
     def write(message: Message[Any]) -> None:
         Group.objects.using(database).create(name="written")
@@ -173,7 +175,7 @@ def test_a_handler_that_meets_it_fails_and_its_thread_connects_anew(
         assert failed is not None
         assert failed.action is SettleAction.RETRY
         assert connections[database].connection is None
-        assert broker.settle([failed]) == [True]
+        assert broker.queue.apply([failed]) == [True]
         (claimed,) = claim(broker)
         finished = run(Lease(claimed, lane, 0.0, math.inf, 0.0))
     assert finished is not None

@@ -13,11 +13,11 @@ from pytest_django import DjangoDbBlocker, Settings
 
 from django_delayq import Message, delay_execute, send_delay_message
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.core import transitions
 from django_delayq.core.history import read
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.worker import settler as settling_module
 from django_delayq.worker.events import AttemptEvents
@@ -47,7 +47,7 @@ def own_log_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.NOTSET, "django_delayq")
 
 
-def work(broker: StoredBroker, handler: Handler[Any, Any]) -> int:
+def work(broker: DatabaseBackend, handler: Handler[Any, Any]) -> int:
     """Run what waits, once, as a worker does, and tell how it ended. Gives for how many ms it waits then."""
     outage = OutageLog()
     settling = Settler(broker, Leases(broker, LEASE_MS, outage), outage)
@@ -55,7 +55,7 @@ def work(broker: StoredBroker, handler: Handler[Any, Any]) -> int:
     ReadyMessage.objects.using(broker.database.using).update(due_at=broker.database.now_ms(), placed=False)
     settling.start()
     with in_thread(broker.database.using, AttemptEvents("w")) as run:
-        for claimed in broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages:
+        for claimed in broker.queue.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages:
             lease = Lease(claimed, lane, 0.0, math.inf, 0.0)
             settlement = run(lease)
             assert settlement is not None
@@ -110,7 +110,7 @@ def limited(database: str) -> Iterator[str]:
 
 @pytest.mark.alters_tables
 @pytest.mark.parametrize("database", ["utf8mb3_database", "latin1_database"], indirect=True)
-def test_texts_that_the_database_can_not_keep_are_written_in_ascii(broker: StoredBroker, database: str) -> None:
+def test_texts_that_the_database_can_not_keep_are_written_in_ascii(broker: DatabaseBackend, database: str) -> None:
     def fail(message: Message[Any]) -> None:
         raise ValueError(f"Grüße {EMOJI}")
 
@@ -122,11 +122,11 @@ def test_texts_that_the_database_can_not_keep_are_written_in_ascii(broker: Store
     assert (row.failures, row.error) == (1, "ValueError: Gr\\xfc\\xdfe \\U0001f389")
     assert "\\U0001f389" in attempt.traceback
     ReadyMessage.objects.using(database).update(due_at=broker.database.now_ms())
-    (lost,) = broker.claim_all(WANT, lease_ms=LEASE_MS, worker="dead").messages
+    (lost,) = broker.queue.claim_all(WANT, lease_ms=LEASE_MS, worker="dead").messages
     ReadyMessage.objects.using(database).update(lease_until=5)
-    (again,) = broker.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages  # its history can be written again
+    (again,) = broker.queue.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages  # its history can be written again
     assert (again.id, again.crashes) == (lost.id, 1)
-    broker.settle([transitions.release(again)])
+    broker.queue.apply([transitions.release(again)])
     work(broker, handler)
     buried = ErrorMessage.objects.using(database).get()
     assert (buried.failures, buried.error) == (2, row.error)
@@ -141,7 +141,7 @@ def take_id(database: str, model: type[ErrorMessage] | type[FinishMessage]) -> N
 
 
 def test_a_finish_that_is_refused_counts_as_a_failure_until_the_message_has_failed(
-    broker: StoredBroker, database: str
+    broker: DatabaseBackend, database: str
 ) -> None:
     starts: list[int] = []
     send_delay_message("k", 1, id="a")
@@ -164,8 +164,8 @@ def test_a_finish_for_want_of_a_permission_counts_as_a_failure(
     stored_delayq: dict[str, Any], settings: Settings, limited: str
 ) -> None:
     settings.DELAYQ = {"default": stored_delayq | {"DATABASE": limited}}
-    broker = get_broker()
-    assert isinstance(broker, StoredBroker)
+    broker = get_backend()
+    assert isinstance(broker, DatabaseBackend)
     starts: list[int] = []
     send_delay_message("k", 1, id="a")
     handler = make_handler(lambda message: starts.append(message.attempt), max_attempts=2)
@@ -189,7 +189,9 @@ def test_a_worker_that_lacks_a_permission_says_so_and_does_not_start(
 def nothing(message: Message[int]) -> None: ...
 
 
-def test_what_must_not_start_twice_has_failed_when_its_finish_is_refused(broker: StoredBroker, database: str) -> None:
+def test_what_must_not_start_twice_has_failed_when_its_finish_is_refused(
+    broker: DatabaseBackend, database: str
+) -> None:
     starts: list[int] = []
     send_delay_message("k", 1, id="a")
     take_id(database, FinishMessage)
@@ -202,7 +204,7 @@ def test_what_must_not_start_twice_has_failed_when_its_finish_is_refused(broker:
 
 @pytest.mark.parametrize("at_most_once", [False, True])
 def test_a_burial_that_is_refused_is_put_off_and_starts_no_handler(
-    broker: StoredBroker, database: str, at_most_once: bool
+    broker: DatabaseBackend, database: str, at_most_once: bool
 ) -> None:
     starts: list[int] = []
 
@@ -222,7 +224,7 @@ def test_a_burial_that_is_refused_is_put_off_and_starts_no_handler(
     assert (buried.message_id, starts) == ("a", [1])
 
 
-def test_upkeep_goes_on_where_the_burial_of_what_lapsed_is_refused(broker: StoredBroker, database: str) -> None:
+def test_upkeep_goes_on_where_the_burial_of_what_lapsed_is_refused(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="a", at_most_once=True)
     claim(broker)
     ReadyMessage.objects.using(database).update(lease_until=1, due_at=1)
@@ -232,7 +234,7 @@ def test_upkeep_goes_on_where_the_burial_of_what_lapsed_is_refused(broker: Store
     ReadyMessage.objects.using(database).filter(message_id="b").update(lease_until=1, due_at=1)
     starts: list[str] = []
     handler = make_handler(lambda message: starts.append(message.id))
-    broker.upkeep(lease_ms=LEASE_MS)
+    broker.queue.maintain(lease_ms=LEASE_MS)
     work(broker, handler)
     assert starts == []
     assert {row.message_id for row in ErrorMessage.objects.using(database)} == {"other", "b"}
@@ -246,7 +248,7 @@ def test_upkeep_goes_on_where_the_burial_of_what_lapsed_is_refused(broker: Store
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 @pytest.mark.parametrize("atomic", [False, True], ids=["plain", "atomic"])
 def test_the_data_of_a_message_whose_end_is_refused_is_told_nowhere(
-    broker: StoredBroker, database: str, caplog: pytest.LogCaptureFixture, atomic: bool
+    broker: DatabaseBackend, database: str, caplog: pytest.LogCaptureFixture, atomic: bool
 ) -> None:
     """The server quotes the row, data and all, in the DETAIL of its error."""
     send_delay_message("k", CARD, id="a")
@@ -266,14 +268,14 @@ def test_the_data_of_a_message_whose_end_is_refused_is_told_nowhere(
 @pytest.mark.alters_tables
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 def test_what_a_thread_logs_of_a_statement_that_is_refused_tells_no_data(
-    broker: StoredBroker, database: str, caplog: pytest.LogCaptureFixture
+    broker: DatabaseBackend, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     send_delay_message("k", CARD, id="a", at_most_once=True)
     claim(broker)
     ReadyMessage.objects.using(database).update(lease_until=1, due_at=1)
     for table in ("delayq_error", "delayq_ready"):
         _refuse_rows_in(database, table)
-    for move in (lambda: broker.upkeep(lease_ms=LEASE_MS), lambda: send_delay_message("k", CARD)):
+    for move in (lambda: broker.queue.maintain(lease_ms=LEASE_MS), lambda: send_delay_message("k", CARD)):
         caplog.clear()
         guarded(move)
         assert "refuses_all" in caplog.text
@@ -285,6 +287,6 @@ def _refuse_rows_in(database: str, table: str) -> None:
         cursor.execute(f"ALTER TABLE {table} ADD CONSTRAINT refuses_all CHECK (false) NOT VALID")
 
 
-def test_a_text_that_mysql_can_not_keep_is_no_absence_of_the_database(broker: StoredBroker) -> None:
+def test_a_text_that_mysql_can_not_keep_is_no_absence_of_the_database(broker: DatabaseBackend) -> None:
     with pytest.raises(OperationalError), broker.database.available():  # as mysqlclient raises it
         raise OperationalError(1366, "Incorrect string value")

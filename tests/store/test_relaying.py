@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import ClaimRequest, SettleAction
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.sweep import LATE_MS
 from django_delayq.worker import relaying
 from django_delayq.worker.outage_log import OutageLog
@@ -47,35 +47,35 @@ def redis_url(server: Server) -> str:
 
 
 @pytest.fixture
-def thread(broker: StoredBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relaying]:
+def thread(broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relaying]:
     """A thread that sweeps at once; ended with the test."""
     monkeypatch.setattr(relaying, "SWEEP_EVERY_S", 0.0)
-    thread = Relaying(broker, LEASE_MS, OutageLog())
+    thread = Relaying(broker.queue, LEASE_MS, OutageLog())
     yield thread
     thread.close(PATIENCE_S)
 
 
-def _until(broker: StoredBroker, is_so: Callable[[], object]) -> None:
+def _until(broker: DatabaseBackend, is_so: Callable[[], object]) -> None:
     until = monotonic() + PATIENCE_S
     while not is_so():
         assert monotonic() < until, "it did not come to that"
-        broker.wait(0.05)
+        broker.queue.wait(0.05)
 
 
-def _finish_long_ago(broker: StoredBroker) -> Any:
+def _finish_long_ago(broker: DatabaseBackend) -> Any:
     send_delay_message("k", 1, id="old")
-    broker.settle([settlement(one, SettleAction.FINISH) for one in claim(broker)])
+    broker.queue.apply([settlement(one, SettleAction.FINISH) for one in claim(broker)])
     rows = FinishMessage.objects.using(broker.database.using)
     rows.update(ended_at=F("ended_at") - MONTH_MS)
     return rows
 
 
-def test_it_prunes_and_sweeps(broker: StoredBroker, thread: Relaying) -> None:
+def test_it_prunes_and_sweeps(broker: DatabaseBackend, thread: Relaying) -> None:
     finished = _finish_long_ago(broker)
     send_delay_message("k", 1, id="lost", delay="30m")
     rows = ReadyMessage.objects.using(broker.database.using)
     rows.update(placed=True, due_at=F("due_at") - 1_800_000 - LATE_MS - 1)
-    assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
+    assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
     thread.start()
     assert [one.id for one in claim(broker)] == ["lost"]
     _until(broker, lambda: not finished.exists())
@@ -83,7 +83,7 @@ def test_it_prunes_and_sweeps(broker: StoredBroker, thread: Relaying) -> None:
 
 @pytest.mark.parametrize("keys", [1, 25])
 def test_one_sweep_has_all_claimed_of_which_the_broker_has_lost_very_many(
-    broker: StoredBroker, thread: Relaying, monkeypatch: pytest.MonkeyPatch, keys: int
+    broker: DatabaseBackend, thread: Relaying, monkeypatch: pytest.MonkeyPatch, keys: int
 ) -> None:
     monkeypatch.setattr(relaying, "SWEEP_EVERY_S", 3_600.0)  # the first is due at once
     wants = [ClaimRequest("default", f"k{n}", 100 // keys) for n in range(keys)]
@@ -91,47 +91,47 @@ def test_one_sweep_has_all_claimed_of_which_the_broker_has_lost_very_many(
     send_delay_messages(Send(f"k{n % keys}", 1, id=id, delay="30m") for n, id in enumerate(ids))
     rows = ReadyMessage.objects.using(broker.database.using)
     rows.update(placed=True, due_at=F("due_at") - 1_800_000 - LATE_MS - 1)
-    assert broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages == []
+    assert broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w").messages == []
     thread.start()
     given: set[str] = set()
 
     def claim_more() -> bool:
-        given.update(one.id for one in broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages)
+        given.update(one.id for one in broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w").messages)
         return given == ids
 
     def asks_no_table() -> bool:
         with CaptureQueriesContext(connections[broker.database.using]) as captured:
-            broker.claim(wants, lease_ms=LEASE_MS, worker="w")
+            broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w")
         return len(captured) == 1
 
     _until(broker, claim_more)
     _until(broker, asks_no_table)
 
 
-def test_it_prunes_while_the_broker_is_away(broker: StoredBroker, server: Server, thread: Relaying) -> None:
+def test_it_prunes_while_the_broker_is_away(broker: DatabaseBackend, server: Server, thread: Relaying) -> None:
     finished = _finish_long_ago(broker)
-    broker.alarms_lost = True  # so that the relay has to ask the broker
+    broker.queue.alarms_lost = True  # so that the relay has to ask the broker
     server.kill()
     thread.start()
     _until(broker, lambda: not finished.exists())
 
 
 def test_a_rebuild_ends_though_its_pages_take_longer_than_its_lock(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relaying, "REBUILD_LOCK_MS", 100)
     send_delay_message("k", 1, id="a", delay="30m")
-    broker.upkeep(lease_ms=LEASE_MS)
-    assert broker.alarms_lost
-    thread = Relaying(broker, LEASE_MS, OutageLog())
+    broker.queue.maintain(lease_ms=LEASE_MS)
+    assert broker.queue.alarms_lost
+    thread = Relaying(broker.queue, LEASE_MS, OutageLog())
     with _slow(database, "coalesce(r.lease_until, 0)", 0.3):
         thread.start()
         try:
-            _until(broker, lambda: not broker.alarms_lost)
+            _until(broker, lambda: not broker.queue.alarms_lost)
         finally:
             thread.close(PATIENCE_S)
     assert alarms(broker) == 1
-    assert not broker.timer.upkeep(lease_ms=LEASE_MS).alarms_lost
+    assert not broker.queue.timer.maintain(lease_ms=LEASE_MS).alarms_lost
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from django.db import connections
 from django_delayq import cancel_delay_messages, send_delay_message
 from django_delayq.brokers.base import Claimed, SettleAction
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.prune import prune_errors, prune_finished
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, WANT, claim
@@ -44,11 +44,11 @@ pytestmark = [
     pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True),
     pytest.mark.alters_tables,
 ]
-Move = Callable[[StoredBroker], object]
+Move = Callable[[DatabaseBackend], object]
 
 
 @pytest.fixture
-def watched(broker: StoredBroker, database: str) -> StoredBroker:
+def watched(broker: DatabaseBackend, database: str) -> DatabaseBackend:
     """A store whose tables are watched from here on."""
     with connections[database].cursor() as cursor:
         for statement in WATCH:
@@ -56,62 +56,62 @@ def watched(broker: StoredBroker, database: str) -> StoredBroker:
     return broker
 
 
-def _unaccounted(broker: StoredBroker) -> list[tuple[int, ...]]:
+def _unaccounted(broker: DatabaseBackend) -> list[tuple[int, ...]]:
     return broker.database.rows(UNACCOUNTED)
 
 
-def _removals(broker: StoredBroker) -> int:
+def _removals(broker: DatabaseBackend) -> int:
     ((number,),) = broker.database.rows("SELECT count(*) FROM seen WHERE change = -1")
     return int(number)
 
 
-def _held(broker: StoredBroker) -> Claimed:
+def _held(broker: DatabaseBackend) -> Claimed:
     send_delay_message("k", 1, id="a")
     (held,) = claim(broker)
     return held
 
 
-def _end(verb: SettleAction, broker: StoredBroker) -> None:
-    assert broker.settle([settlement(_held(broker), verb, error="no", failed=True)]) == [True]
+def _end(verb: SettleAction, broker: DatabaseBackend) -> None:
+    assert broker.queue.apply([settlement(_held(broker), verb, error="no", failed=True)]) == [True]
 
 
-def _cancel(broker: StoredBroker) -> None:
+def _cancel(broker: DatabaseBackend) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
     assert cancel_delay_messages("a") == 1
 
 
-def _die_three_times(broker: StoredBroker) -> None:
+def _die_three_times(broker: DatabaseBackend) -> None:
     for held in (_held, lambda broker: claim(broker)[0], _held_suspect):
-        assert broker.settle([settlement(held(broker), SettleAction.CRASH, error="died")]) == [True]
+        assert broker.queue.apply([settlement(held(broker), SettleAction.CRASH, error="died")]) == [True]
 
 
-def _held_suspect(broker: StoredBroker) -> Claimed:
-    return broker.claim_suspect(WANT, lease_ms=LEASE_MS, worker="w").messages[0]
+def _held_suspect(broker: DatabaseBackend) -> Claimed:
+    return broker.queue.claim_suspect(WANT, lease_ms=LEASE_MS, worker="w").messages[0]
 
 
-def _lapse_at_most_once(broker: StoredBroker) -> None:
+def _lapse_at_most_once(broker: DatabaseBackend) -> None:
     send_delay_message("k", 1, id="a", at_most_once=True)
     claim(broker)
     ReadyMessage.objects.using(broker.database.using).update(lease_until=1)
-    assert broker.upkeep(lease_ms=LEASE_MS).buried
+    assert broker.queue.maintain(lease_ms=LEASE_MS).buried
 
 
-def _rescue(broker: StoredBroker) -> None:
+def _rescue(broker: DatabaseBackend) -> None:
     _end(SettleAction.BURY, broker)
-    assert broker.rescue(["a"]) == [True]
+    assert broker.queue.rescue(["a"]) == [True]
 
 
-def _purge(broker: StoredBroker) -> None:
+def _purge(broker: DatabaseBackend) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
-    assert broker.purge(["a"]) == [True]
+    assert broker.queue.purge(["a"]) == [True]
 
 
-def _purge_errors(broker: StoredBroker) -> None:
+def _purge_errors(broker: DatabaseBackend) -> None:
     _end(SettleAction.BURY, broker)
-    assert broker.purge_errors(["a"]) == [True]
+    assert broker.queue.purge_failed(["a"]) == [True]
 
 
-def _prune(broker: StoredBroker) -> None:
+def _prune(broker: DatabaseBackend) -> None:
     _cancel(broker)
     _end(SettleAction.FINISH, broker)
     _end(SettleAction.BURY, broker)
@@ -119,11 +119,11 @@ def _prune(broker: StoredBroker) -> None:
     assert prune_errors(broker.database, FAR_MS) == 1
 
 
-def _finish(broker: StoredBroker) -> None:
+def _finish(broker: DatabaseBackend) -> None:
     _end(SettleAction.FINISH, broker)
 
 
-def _bury(broker: StoredBroker) -> None:
+def _bury(broker: DatabaseBackend) -> None:
     _end(SettleAction.BURY, broker)
 
 
@@ -133,13 +133,13 @@ MOVES: list[Move] = [
 
 
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__.strip("_"))
-def test_a_row_is_removed_only_by_what_writes_it_elsewhere_or_counts_it(watched: StoredBroker, move: Move) -> None:
+def test_a_row_is_removed_only_by_what_writes_it_elsewhere_or_counts_it(watched: DatabaseBackend, move: Move) -> None:
     move(watched)
     assert _removals(watched)
     assert _unaccounted(watched) == []
 
 
-def test_any_other_removal_would_be_seen(watched: StoredBroker) -> None:
+def test_any_other_removal_would_be_seen(watched: DatabaseBackend) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
     ReadyMessage.objects.using(watched.database.using).all().delete()
     assert _unaccounted(watched) == [(1, 0)]

@@ -17,7 +17,7 @@ from django_delayq import (
 from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.core.sends import OnConflict, Sent
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.insert_new import put_once
 from tests.worker.rig import PATIENCE_S
 
@@ -68,7 +68,7 @@ def send_elsewhere(at: datetime = AT) -> None:
     ],
 )
 def test_a_send_answers_the_due_time_of_a_row_that_its_transaction_does_not_see(
-    broker: StoredBroker, on_conflict: OnConflict, at: datetime, due_at: datetime, database: str
+    broker: DatabaseBackend, on_conflict: OnConflict, at: datetime, due_at: datetime, database: str
 ) -> None:
     sent: Sent | None = None
     with transaction.atomic(using=database):
@@ -80,7 +80,9 @@ def test_a_send_answers_the_due_time_of_a_row_that_its_transaction_does_not_see(
 
 
 @pytest.mark.parametrize("at", [AT, LATER])
-def test_a_reschedule_finds_it_also_where_it_changes_nothing(broker: StoredBroker, database: str, at: datetime) -> None:
+def test_a_reschedule_finds_it_also_where_it_changes_nothing(
+    broker: DatabaseBackend, database: str, at: datetime
+) -> None:
     with transaction.atomic(using=database):
         assert get_delay_message("a") is None
         send_elsewhere()
@@ -88,7 +90,7 @@ def test_a_reschedule_finds_it_also_where_it_changes_nothing(broker: StoredBroke
     assert ReadyMessage.objects.using(database).get().due_at == at
 
 
-def test_a_cancel_finds_it(broker: StoredBroker, database: str) -> None:
+def test_a_cancel_finds_it(broker: DatabaseBackend, database: str) -> None:
     with transaction.atomic(using=database):
         assert get_delay_message("a") is None
         send_elsewhere()
@@ -96,7 +98,7 @@ def test_a_cancel_finds_it(broker: StoredBroker, database: str) -> None:
     assert FinishMessage.objects.using(database).get().outcome == "cancelled"
 
 
-def test_what_ends_while_a_job_puts_it_once_is_not_sent_again(broker: StoredBroker, database: str) -> None:
+def test_what_ends_while_a_job_puts_it_once_is_not_sent_again(broker: DatabaseBackend, database: str) -> None:
     puts = [NewMessage(id, Header("default", "k"), b"1", at_ms=0) for id in "ab"]
     put_once(broker.database, puts[:1])
     row = ReadyMessage.objects.using(database).get()

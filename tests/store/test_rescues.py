@@ -12,7 +12,7 @@ from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import SettleAction
 from django_delayq.core.history import Ended, read
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.moves import PAGE
 from tests.brokers.rig import settlement
 from tests.store.support import claim, rolled_back
@@ -21,11 +21,11 @@ MANY = PAGE + 10
 IDS = [f"{n:03}" for n in range(MANY)]
 
 
-def bury(broker: StoredBroker, *ids: str) -> None:
+def bury(broker: DatabaseBackend, *ids: str) -> None:
     """Send, claim and bury them, each with an error of its own."""
     send_delay_messages(Send("k", {"of": id}, id=id) for id in ids)
     held = claim(broker)
-    broker.settle([settlement(one, SettleAction.BURY, error=f"E: {one.id}", detail=f"T {one.id}") for one in held])
+    broker.queue.apply([settlement(one, SettleAction.BURY, error=f"E: {one.id}", detail=f"T {one.id}") for one in held])
 
 
 def statements(database: str, work: Callable[[], object]) -> int:
@@ -38,11 +38,11 @@ def ids_in(database: str, model: type[Any]) -> set[str]:
     return set(model.objects.using(database).values_list("message_id", flat=True))
 
 
-def test_many_are_rescued_in_few_statements_each_with_its_own_past(broker: StoredBroker, database: str) -> None:
+def test_many_are_rescued_in_few_statements_each_with_its_own_past(broker: DatabaseBackend, database: str) -> None:
     bury(broker, *IDS)
     pks = dict(ErrorMessage.objects.using(database).values_list("message_id", "pk"))
     answers: list[bool] = []
-    assert statements(database, lambda: answers.extend(broker.rescue([*IDS, "unknown", IDS[0]]))) <= 2 * 8
+    assert statements(database, lambda: answers.extend(broker.queue.rescue([*IDS, "unknown", IDS[0]]))) <= 2 * 8
     assert answers == [True] * MANY + [False, False]
     assert ids_in(database, ErrorMessage) == set()
     rows = ReadyMessage.objects.using(database)
@@ -59,7 +59,7 @@ def test_many_are_rescued_in_few_statements_each_with_its_own_past(broker: Store
 
 
 def test_of_many_those_whose_id_waits_again_are_left_and_of_one_id_the_older(
-    broker: StoredBroker, database: str
+    broker: DatabaseBackend, database: str
 ) -> None:
     bury(broker, "a", "b", "c")
     bury(broker, "c")
@@ -68,23 +68,23 @@ def test_of_many_those_whose_id_waits_again_are_left_and_of_one_id_the_older(
     )
     ErrorMessage.objects.using(database).filter(message_id="c").update(ended_at=7)
     send_delay_message("k", "new", id="b", delay="1h")
-    assert broker.rescue(["c", "b", "a"]) == [True, False, True]
+    assert broker.queue.rescue(["c", "b", "a"]) == [True, False, True]
     assert ReadyMessage.objects.using(database).get(message_id="c").pk == newer, "of one moment the later row"
     assert ReadyMessage.objects.using(database).get(message_id="b").data == '"new"'
     assert set(ErrorMessage.objects.using(database).values_list("message_id", "pk")) >= {("c", older)}
     assert ids_in(database, ErrorMessage) == {"b", "c"}
 
 
-def test_a_rescue_that_is_taken_back_has_moved_nothing(broker: StoredBroker, database: str) -> None:
+def test_a_rescue_that_is_taken_back_has_moved_nothing(broker: DatabaseBackend, database: str) -> None:
     bury(broker, *IDS)
     with rolled_back(database):
-        broker.rescue(IDS)
+        broker.queue.rescue(IDS)
         assert ids_in(database, ReadyMessage) == set(IDS)
     assert ids_in(database, ReadyMessage) == set()
     assert ids_in(database, ErrorMessage) == set(IDS)
 
 
-def test_each_is_made_due_later_than_its_own_time_in_few_statements(broker: StoredBroker, database: str) -> None:
+def test_each_is_made_due_later_than_its_own_time_in_few_statements(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="running")
     claim(broker)
     ids = IDS[:20]
@@ -95,7 +95,7 @@ def test_each_is_made_due_later_than_its_own_time_in_few_statements(broker: Stor
     before = {row.message_id: row for row in rows}
     answers: list[bool] = []
     move = [*ids, "running", "overdue"]
-    assert statements(database, lambda: answers.extend(broker.reschedule(move, by_ms=3_600_000))) <= 5
+    assert statements(database, lambda: answers.extend(broker.queue.reschedule(move, by_ms=3_600_000))) <= 5
     assert answers == [True] * len(ids) + [False, True]
     for row in rows.all():
         was = before[row.message_id]
@@ -111,5 +111,5 @@ def test_each_is_made_due_later_than_its_own_time_in_few_statements(broker: Stor
 
 
 @pytest.mark.parametrize("ids", [[], ["unknown"]])
-def test_where_there_is_nothing_nothing_is_moved(broker: StoredBroker, ids: list[str]) -> None:
-    assert broker.rescue(ids) == broker.reschedule(ids, by_ms=1) == [False] * len(ids)
+def test_where_there_is_nothing_nothing_is_moved(broker: DatabaseBackend, ids: list[str]) -> None:
+    assert broker.queue.rescue(ids) == broker.queue.reschedule(ids, by_ms=1) == [False] * len(ids)

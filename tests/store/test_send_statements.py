@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 
 MOST_STATEMENTS = {"postgresql": 1, "sqlite": 1, "mysql": 4}
 """BEGIN and COMMIT included."""
@@ -22,7 +22,7 @@ SENDS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("send", SENDS.values(), ids=SENDS)
-def test_a_send_is_one_statement(broker: StoredBroker, database: str, send: Callable[[], object]) -> None:
+def test_a_send_is_one_statement(broker: DatabaseBackend, database: str, send: Callable[[], object]) -> None:
     with CaptureQueriesContext(connections[database]) as captured:
         send()
     assert len(captured) <= MOST_STATEMENTS[connections[database].vendor], list(captured)

@@ -25,7 +25,7 @@ from django_delayq.api import operations
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.signals import message_sent
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.support.timestamps import from_ms
 from tests.brokers.rig import settlement
 from tests.servers import PostgresServer, Server
@@ -33,7 +33,7 @@ from tests.store.support import LEASE_MS, alarms, claim, clock_of, rolled_back
 
 
 def test_ids_that_differ_in_case_or_in_spaces_at_their_ends_are_messages_of_their_own(
-    broker: StoredBroker, database: str
+    broker: DatabaseBackend, database: str
 ) -> None:
     ids = {"a", "a ", "a  ", "A"}
     send_delay_messages([Send("k", n, id=id, delay="1h", tag=id) for n, id in enumerate(sorted(ids))])
@@ -42,8 +42,8 @@ def test_ids_that_differ_in_case_or_in_spaces_at_their_ends_are_messages_of_thei
     assert reschedule_delay_messages(tag="a", delay="0s") == 1
     held = claim(broker)
     assert [one.id for one in held] == ["a"]
-    assert broker.renew([("a ", held[0].token), ("a", held[0].token)], LEASE_MS) == [False, True]
-    assert broker.settle(
+    assert broker.queue.renew([("a ", held[0].token), ("a", held[0].token)], LEASE_MS) == [False, True]
+    assert broker.queue.apply(
         [settlement(replace(held[0], id="A"), SettleAction.FINISH), settlement(held[0], SettleAction.FINISH)]
     ) == [
         False,
@@ -53,7 +53,7 @@ def test_ids_that_differ_in_case_or_in_spaces_at_their_ends_are_messages_of_thei
     assert set(waiting) == {"a  ", "A"}
 
 
-def test_a_rollback_leaves_nothing(broker: StoredBroker, database: str) -> None:
+def test_a_rollback_leaves_nothing(broker: DatabaseBackend, database: str) -> None:
     with rolled_back(database):
         send_delay_message("k", 1, id="a")
         assert get_delay_message("a") is not None
@@ -61,7 +61,7 @@ def test_a_rollback_leaves_nothing(broker: StoredBroker, database: str) -> None:
     assert alarms(broker) == 0
 
 
-def test_the_broker_hears_of_it_only_after_the_commit(broker: StoredBroker, database: str) -> None:
+def test_the_broker_hears_of_it_only_after_the_commit(broker: DatabaseBackend, database: str) -> None:
     with transaction.atomic(using=database):
         sent = send_delay_message("k", 1)
         assert sent.created
@@ -70,7 +70,7 @@ def test_the_broker_hears_of_it_only_after_the_commit(broker: StoredBroker, data
 
 
 def test_one_statement_a_send_and_no_redis_command_before_the_commit(
-    broker: StoredBroker, database: str, redis_server: Server
+    broker: DatabaseBackend, database: str, redis_server: Server
 ) -> None:
     with redis_server.client() as client, transaction.atomic(using=database):
         before = client.info("stats")["total_commands_processed"]
@@ -81,7 +81,7 @@ def test_one_statement_a_send_and_no_redis_command_before_the_commit(
         assert client.info("stats")["total_commands_processed"] == before + 1  # the INFO itself
 
 
-def test_a_rolled_back_savepoint_takes_its_sends_along(broker: StoredBroker, database: str) -> None:
+def test_a_rolled_back_savepoint_takes_its_sends_along(broker: DatabaseBackend, database: str) -> None:
     with transaction.atomic(using=database):
         send_delay_message("k", 1, id="kept")
         with rolled_back(database):
@@ -90,7 +90,7 @@ def test_a_rolled_back_savepoint_takes_its_sends_along(broker: StoredBroker, dat
     assert alarms(broker) == 1
 
 
-def test_a_cancel_is_part_of_the_transaction_and_keeps_the_row(broker: StoredBroker, database: str) -> None:
+def test_a_cancel_is_part_of_the_transaction_and_keeps_the_row(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
     with rolled_back(database):
         assert cancel_delay_messages("a") == 1
@@ -100,7 +100,7 @@ def test_a_cancel_is_part_of_the_transaction_and_keeps_the_row(broker: StoredBro
     assert cancel_delay_messages("a") == 0
 
 
-def test_what_has_one_tag_is_cancelled_and_rescheduled_together(broker: StoredBroker) -> None:
+def test_what_has_one_tag_is_cancelled_and_rescheduled_together(broker: DatabaseBackend) -> None:
     for id, tag in (("a", "order:1"), ("b", "order:1"), ("c", "order:2")):
         send_delay_message("k", 1, id=id, tag=tag, delay="1h")
     assert reschedule_delay_messages(tag="order:1", delay="2h") == 2
@@ -112,7 +112,7 @@ def test_what_has_one_tag_is_cancelled_and_rescheduled_together(broker: StoredBr
     "move", [cancel_delay_messages, reschedule_delay_messages, async_to_sync(acancel_delay_messages)]
 )
 def test_what_is_moved_by_tag_is_moved_whole_or_not_at_all(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch, move: Callable[..., int]
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch, move: Callable[..., int]
 ) -> None:
     monkeypatch.setattr(operations, "BATCH", 2)
     send_delay_messages([Send("k", n, tag="t", delay="1h") for n in range(5)])
@@ -137,7 +137,7 @@ class _FailAt:
 
 @pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
 def test_a_message_found_by_its_tag_can_get_no_other_before_it_is_moved(
-    broker: StoredBroker, database: str, postgres_server: PostgresServer
+    broker: DatabaseBackend, database: str, postgres_server: PostgresServer
 ) -> None:
     send_delay_message("k", 1, id="a", tag="t", delay="1h")
 
@@ -147,11 +147,11 @@ def test_a_message_found_by_its_tag_can_get_no_other_before_it_is_moved(
             client.execute("UPDATE delayq_ready SET tag = 'u'")
 
     def read() -> None:
-        assert broker.tagged("t") == ["a"]
+        assert broker.queue.tagged("t") == ["a"]
         with pytest.raises(LockNotAvailable):
             replace_it()
 
-    broker.together(read)
+    broker.queue.atomically(read)
     replace_it()
     assert cancel_delay_messages(tag="t") == 0
 
@@ -164,12 +164,12 @@ def test_a_send_succeeds_while_the_broker_is_away(stored_delayq: dict[str, Any],
     assert set(ReadyMessage.objects.using(database).values_list("message_id", flat=True)) == {"a", "b"}
 
 
-def test_on_commit_means_nothing_with_a_store(broker: StoredBroker) -> None:
+def test_on_commit_means_nothing_with_a_store(broker: DatabaseBackend) -> None:
     with pytest.raises(TypeError, match="has a store, so that a send commits and rolls back with"):
         send_delay_message("k", 1, on_commit=True)
 
 
-def test_a_bulk_send_in_a_transaction_is_part_of_it(broker: StoredBroker, database: str) -> None:
+def test_a_bulk_send_in_a_transaction_is_part_of_it(broker: DatabaseBackend, database: str) -> None:
     with rolled_back(database):
         assert send_delay_messages(Send("k", n) for n in range(2_500)).created == 2_500
     assert not ReadyMessage.objects.using(database).exists()
@@ -177,7 +177,7 @@ def test_a_bulk_send_in_a_transaction_is_part_of_it(broker: StoredBroker, databa
     assert ReadyMessage.objects.using(database).count() == 2_500
 
 
-def test_message_sent_is_told_after_the_commit(broker: StoredBroker, database: str) -> None:
+def test_message_sent_is_told_after_the_commit(broker: DatabaseBackend, database: str) -> None:
     told: list[str] = []
 
     def note(id: str, **_: object) -> None:
@@ -195,7 +195,9 @@ def test_message_sent_is_told_after_the_commit(broker: StoredBroker, database: s
     assert told == ["a"]
 
 
-def test_a_delay_counts_from_the_send_however_long_its_transaction_is_open(broker: StoredBroker, database: str) -> None:
+def test_a_delay_counts_from_the_send_however_long_its_transaction_is_open(
+    broker: DatabaseBackend, database: str
+) -> None:
     with transaction.atomic(using=database):
         began_ms = broker.database.now_ms()
         while (sent_ms := broker.database.now_ms()) == began_ms:
@@ -207,7 +209,7 @@ def test_a_delay_counts_from_the_send_however_long_its_transaction_is_open(broke
 
 @pytest.mark.parametrize(("open_s", "placed"), [(29.5, 1), (1.0, 0)])
 def test_what_came_near_while_its_transaction_was_open_is_put_at_the_commit(
-    broker: StoredBroker, database: str, monkeypatch: pytest.MonkeyPatch, open_s: float, placed: int
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch, open_s: float, placed: int
 ) -> None:
     passed = 0.0
     monkeypatch.setattr("django_delayq.store.commit_notifier.monotonic", lambda: passed)
@@ -216,14 +218,14 @@ def test_what_came_near_while_its_transaction_was_open_is_put_at_the_commit(
         passed = open_s
     assert alarms(broker) == placed
     (pk,) = ReadyMessage.objects.using(database).values_list("pk", flat=True)
-    for alarm in clock_of(broker).find_alarms("default", "k", [str(pk)]):
+    for alarm in clock_of(broker).timer.find_alarms("default", "k", [str(pk)]):
         assert alarm.due_ms is not None
-        assert alarm.due_ms - clock_of(broker).counts().now_ms < 1_000
+        assert alarm.due_ms - clock_of(broker).queue.counts().now_ms < 1_000
 
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 def test_a_transaction_managed_by_hand_takes_sends_and_leaves_them_to_the_relay(
-    broker: StoredBroker, database: str
+    broker: DatabaseBackend, database: str
 ) -> None:
     transaction.set_autocommit(False, using=database)
     try:

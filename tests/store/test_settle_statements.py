@@ -12,7 +12,7 @@ from django_delayq import Send, send_delay_messages
 from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.core.history import MOST, MOST_BYTES, Ended, PastAttempt, add, read
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.statements import statements
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, claim
@@ -25,7 +25,7 @@ TRICKY = 'E: "outcome":"x" \\ \x1f é ❄ "'
 
 
 @pytest.fixture
-def held(broker: StoredBroker) -> list[Claimed]:
+def held(broker: DatabaseBackend) -> list[Claimed]:
     """Many messages that were claimed."""
     send_delay_messages(Send("k", 1, id=f"{n:02}") for n in range(MANY))
     return claim(broker)
@@ -52,19 +52,19 @@ def end(held: Sequence[Claimed], *verbs: SettleAction) -> list[Transition]:
 
 @pytest.mark.parametrize("verb", SettleAction)
 def test_many_ends_of_one_kind_are_few_statements(
-    broker: StoredBroker, held: list[Claimed], database: str, verb: SettleAction
+    broker: DatabaseBackend, held: list[Claimed], database: str, verb: SettleAction
 ) -> None:
     ends = end(held, verb)
-    number = count_statements(database, lambda: broker.settle(ends))
+    number = count_statements(database, lambda: broker.queue.apply(ends))
     assert number <= MOST_STATEMENTS[connections[database].vendor]
-    assert broker.settle(ends) == [False] * MANY
+    assert broker.queue.apply(ends) == [False] * MANY
 
 
 def test_many_that_killed_their_workers_are_buried_in_few_statements(
-    broker: StoredBroker, held: list[Claimed], database: str
+    broker: DatabaseBackend, held: list[Claimed], database: str
 ) -> None:
     ends = end([replace(each, crashes=2) for each in held], SettleAction.CRASH)
-    number = count_statements(database, lambda: broker.settle(ends))
+    number = count_statements(database, lambda: broker.queue.apply(ends))
     assert number <= MOST_STATEMENTS[connections[database].vendor]
     rows = ErrorMessage.objects.using(database)
     assert {(row.error, row.crashes, row.failures, row.detail) for row in rows} == {
@@ -73,9 +73,9 @@ def test_many_that_killed_their_workers_are_buried_in_few_statements(
     assert rows.count() == MANY
 
 
-def test_ends_of_every_kind_are_few_statements(broker: StoredBroker, held: list[Claimed], database: str) -> None:
+def test_ends_of_every_kind_are_few_statements(broker: DatabaseBackend, held: list[Claimed], database: str) -> None:
     ends = end(held, *SettleAction)
-    number = count_statements(database, lambda: broker.settle(ends))
+    number = count_statements(database, lambda: broker.queue.apply(ends))
     assert number <= MOST_STATEMENTS_OF_A_MIX[connections[database].vendor]
     waiting = {row.message_id: row for row in ReadyMessage.objects.using(database)}
     finished = {row.message_id for row in FinishMessage.objects.using(database)}
@@ -97,10 +97,10 @@ def test_ends_of_every_kind_are_few_statements(broker: StoredBroker, held: list[
 
 
 def test_leases_that_ran_out_are_reclaimed_in_few_statements(
-    broker: StoredBroker, held: list[Claimed], database: str
+    broker: DatabaseBackend, held: list[Claimed], database: str
 ) -> None:
     ReadyMessage.objects.using(database).update(lease_until=5, crashes=1)
-    assert count_statements(database, lambda: broker.upkeep(lease_ms=LEASE_MS)) <= 10
+    assert count_statements(database, lambda: broker.queue.maintain(lease_ms=LEASE_MS)) <= 10
     rows = list(ReadyMessage.objects.using(database))
     assert {(row.crashes, row.token) for row in rows} == {(2, None)}
     assert [read(row.history)[0].outcome for row in rows] == [Ended.LOST] * MANY
@@ -125,13 +125,15 @@ def _past(number: int, traceback: str) -> str:
 )
 @pytest.mark.parametrize("verb", [SettleAction.RETRY, SettleAction.SNOOZE, SettleAction.CRASH])
 def test_the_history_grows_as_it_does_anywhere(
-    broker: StoredBroker, database: str, verb: SettleAction, past: str
+    broker: DatabaseBackend, database: str, verb: SettleAction, past: str
 ) -> None:
     send_delay_messages([Send("k", 1, id="a")])
     ReadyMessage.objects.using(database).update(history=past, failures=7)
     (held,) = claim(broker, "w1")
     traceback = TRICKY * 300
-    assert broker.settle([settlement(held, verb, error=TRICKY, detail=traceback, started_ms=3, ended_ms=4)]) == [True]
+    assert broker.queue.apply([settlement(held, verb, error=TRICKY, detail=traceback, started_ms=3, ended_ms=4)]) == [
+        True
+    ]
     told = {
         SettleAction.RETRY: (Ended.FAILED, TRICKY, traceback),
         SettleAction.SNOOZE: (Ended.SNOOZED, "", ""),
@@ -142,15 +144,15 @@ def test_the_history_grows_as_it_does_anywhere(
     assert len(row.history.encode()) <= MOST_BYTES
 
 
-def test_a_full_history_holds_up_no_other_end(broker: StoredBroker, database: str) -> None:
+def test_a_full_history_holds_up_no_other_end(broker: DatabaseBackend, database: str) -> None:
     send_delay_messages(Send("k", 1, id=id) for id in ("full", "new"))
     ReadyMessage.objects.using(database).filter(message_id="full").update(history=_past(MOST, ""))
-    assert broker.settle(end(claim(broker), SettleAction.RETRY)) == [True, True]
+    assert broker.queue.apply(end(claim(broker), SettleAction.RETRY)) == [True, True]
     assert set(ReadyMessage.objects.using(database).values_list("failures", flat=True)) == {1}
 
 
 def test_an_atomic_handlers_end_is_one_statement_of_its_transaction(
-    broker: StoredBroker, held: list[Claimed], database: str
+    broker: DatabaseBackend, held: list[Claimed], database: str
 ) -> None:
     one, finish_here = held[0], statements(broker.database).finish_here
     with transaction.atomic(using=database):

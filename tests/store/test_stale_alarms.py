@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq import send_delay_message
 from django_delayq.brokers.base import Alarm, ClaimRequest, Claims, pages
 from django_delayq.core.errors import BrokerUnavailable
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.store.support import LEASE_MS, alarms, wait_until_due
 
 HAND = [ClaimRequest("default", "k", 1)]
@@ -20,113 +20,115 @@ VERY_MANY_GONE = [Alarm("default", "k", f"{10**12 + n}") for n in range(2_000)]
 MANY_KEYS = [*(ClaimRequest("default", f"other{n}", 1) for n in range(111)), *HAND]
 
 
-def _sleep_until_nothing_wakes(broker: StoredBroker) -> None:
+def _sleep_until_nothing_wakes(broker: DatabaseBackend) -> None:
     """Claim and wait, as a worker does."""
-    while broker.wait(0):
-        assert broker.claim(HAND, lease_ms=LEASE_MS, worker="w").messages == []
+    while broker.queue.wait(0):
+        assert broker.queue.claim(HAND, lease_ms=LEASE_MS, worker="w").messages == []
 
 
-def _put_very_many(broker: StoredBroker) -> None:
+def _put_very_many(broker: DatabaseBackend) -> None:
     for page in pages(VERY_MANY_GONE, 1_000):
-        broker.put_alarms(page)
+        broker.queue.timer.schedule(page)
     wait_until_due(broker)
 
 
-def test_a_claim_of_stale_alarms_alone_is_followed_by_the_next_one(broker: StoredBroker) -> None:
+def test_a_claim_of_stale_alarms_alone_is_followed_by_the_next_one(broker: DatabaseBackend) -> None:
     _sleep_until_nothing_wakes(broker)
-    broker.put_alarms(GONE)
+    broker.queue.timer.schedule(GONE)
     wait_until_due(broker)
     send_delay_message("k", 1, id="a")
     wait_until_due(broker)
-    while not broker.claim(HAND, lease_ms=LEASE_MS, worker="w").messages:
-        assert broker.wait(0)
+    while not broker.queue.claim(HAND, lease_ms=LEASE_MS, worker="w").messages:
+        assert broker.queue.wait(0)
     assert alarms(broker) == 0
 
 
-def test_a_worker_sleeps_when_the_stale_alarms_are_gone(broker: StoredBroker) -> None:
-    broker.put_alarms(GONE)
+def test_a_worker_sleeps_when_the_stale_alarms_are_gone(broker: DatabaseBackend) -> None:
+    broker.queue.timer.schedule(GONE)
     while alarms(broker):
-        broker.claim(HAND, lease_ms=LEASE_MS, worker="w")
+        broker.queue.claim(HAND, lease_ms=LEASE_MS, worker="w")
     _sleep_until_nothing_wakes(broker)
 
 
-def test_many_stale_alarms_are_gone_after_a_few_claims(broker: StoredBroker) -> None:
-    broker.put_alarms(MANY_GONE)
+def test_many_stale_alarms_are_gone_after_a_few_claims(broker: DatabaseBackend) -> None:
+    broker.queue.timer.schedule(MANY_GONE)
     wait_until_due(broker)
     claims = 0
     while alarms(broker):
-        broker.claim(HAND, lease_ms=LEASE_MS, worker="w")
+        broker.queue.claim(HAND, lease_ms=LEASE_MS, worker="w")
         claims += 1
     assert claims <= 4
 
 
-def test_many_stale_alarms_of_one_key_hold_up_no_other(broker: StoredBroker) -> None:
+def test_many_stale_alarms_of_one_key_hold_up_no_other(broker: DatabaseBackend) -> None:
     wants = [*HAND, ClaimRequest("default", "other", 1)]
     _put_very_many(broker)
     send_delay_message("other", 1, id="a")
     wait_until_due(broker)
-    broker.claim(HAND, lease_ms=LEASE_MS, worker="w")
+    broker.queue.claim(HAND, lease_ms=LEASE_MS, worker="w")
     found: list[str] = []
     while not found:
-        found = [message.id for message in broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages]
+        found = [message.id for message in broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w").messages]
         assert alarms(broker)
     assert found == ["a"]
 
 
-def test_what_is_behind_very_many_stale_alarms_is_claimed_at_once_beside_many_keys(broker: StoredBroker) -> None:
+def test_what_is_behind_very_many_stale_alarms_is_claimed_at_once_beside_many_keys(broker: DatabaseBackend) -> None:
     _put_very_many(broker)
     send_delay_message("k", 1, id="a")
     wait_until_due(broker)
-    claims = [broker.claim(MANY_KEYS, lease_ms=LEASE_MS, worker="w").messages for _ in range(3)]
+    claims = [broker.queue.claim(MANY_KEYS, lease_ms=LEASE_MS, worker="w").messages for _ in range(3)]
     assert [message.id for message in chain(*claims)] == ["a"]
 
 
-def test_what_is_behind_very_many_stale_alarms_is_claimed_while_other_keys_have_messages(broker: StoredBroker) -> None:
+def test_what_is_behind_very_many_stale_alarms_is_claimed_while_other_keys_have_messages(
+    broker: DatabaseBackend,
+) -> None:
     wants = [ClaimRequest("default", "other", 1), *HAND]
     _put_very_many(broker)
     for n in range(5):
         send_delay_message("other", 1, id=f"other{n}")
     send_delay_message("k", 1, id="a")
     wait_until_due(broker)
-    claims = [broker.claim(wants, lease_ms=LEASE_MS, worker="w").messages for _ in range(3)]
+    claims = [broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w").messages for _ in range(3)]
     assert {message.id for message in chain(*claims)} > {"a"}
 
 
-def test_very_many_stale_alarms_are_cleared_many_at_a_time_beside_many_keys(broker: StoredBroker) -> None:
+def test_very_many_stale_alarms_are_cleared_many_at_a_time_beside_many_keys(broker: DatabaseBackend) -> None:
     _put_very_many(broker)
     claims = 0
-    while broker.wait(0):
-        assert broker.claim(MANY_KEYS, lease_ms=LEASE_MS, worker="w").messages == []
+    while broker.queue.wait(0):
+        assert broker.queue.claim(MANY_KEYS, lease_ms=LEASE_MS, worker="w").messages == []
         claims += 1
     assert alarms(broker) == 0
     assert claims <= 40
 
 
-def test_who_drains_clears_many_stale_alarms_at_a_time(broker: StoredBroker, database: str) -> None:
+def test_who_drains_clears_many_stale_alarms_at_a_time(broker: DatabaseBackend, database: str) -> None:
     _put_very_many(broker)
     send_delay_message("k", 1, id="a")
     wait_until_due(broker)
     with CaptureQueriesContext(connections[database]) as captured:
-        found = broker.claim_all(MANY_KEYS, lease_ms=LEASE_MS, worker="w")
+        found = broker.queue.claim_all(MANY_KEYS, lease_ms=LEASE_MS, worker="w")
     assert [message.id for message in found.messages] == ["a"]
     assert len(captured) < 300, "a few statements for each hundred"
 
 
 def test_what_was_claimed_beside_stale_alarms_is_kept_when_the_broker_fails_then(
-    broker: StoredBroker, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.put_alarms(GONE)
+    broker.queue.timer.schedule(GONE)
     send_delay_message("other", 1, id="a")
     wait_until_due(broker)
-    claim = broker.timer.claim
+    claim = broker.queue.timer.take_due
 
     def claim_once(*args: Any, **options: Any) -> Claims:
-        monkeypatch.setattr(broker.timer, "claim", fail)
+        monkeypatch.setattr(broker.queue.timer, "take_due", fail)
         return claim(*args, **options)
 
     def fail(*_: Any, **__: Any) -> Claims:
         raise BrokerUnavailable("gone")
 
-    monkeypatch.setattr(broker.timer, "claim", claim_once)
-    found = broker.claim([ClaimRequest("default", "other", 1), *HAND], lease_ms=LEASE_MS, worker="w")
+    monkeypatch.setattr(broker.queue.timer, "take_due", claim_once)
+    found = broker.queue.claim([ClaimRequest("default", "other", 1), *HAND], lease_ms=LEASE_MS, worker="w")
     assert [message.id for message in found.messages] == ["a"]

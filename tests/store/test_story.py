@@ -7,18 +7,18 @@ from django.core.management.base import CommandError
 
 from django_delayq import cancel_delay_messages, send_delay_message
 from django_delayq.brokers.base import Claimed, SettleAction, WorkerInfo
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from tests.brokers.rig import settlement
 from tests.commands.support import delayq, delayq_json
 from tests.docs.tables import codes, tables
 from tests.store.support import claim
 
 
-def end(broker: StoredBroker, claimed: Claimed, verb: SettleAction, **fields: Any) -> None:
-    assert broker.settle([settlement(claimed, verb, **fields)]) == [True]
+def end(broker: DatabaseBackend, claimed: Claimed, verb: SettleAction, **fields: Any) -> None:
+    assert broker.queue.apply([settlement(claimed, verb, **fields)]) == [True]
 
 
-def fail_once(broker: StoredBroker) -> None:
+def fail_once(broker: DatabaseBackend) -> None:
     """A message that failed and is ready again."""
     send_delay_message("k", 1, id="a")
     (claimed,) = claim(broker, "w1")
@@ -32,8 +32,8 @@ def fail_once(broker: StoredBroker) -> None:
     )
 
 
-def test_a_waiting_message_tells_its_attempts_its_row_and_its_alarm(broker: StoredBroker) -> None:
-    broker.announce(WorkerInfo("w1", ["default"], ["k"], 0, 0))
+def test_a_waiting_message_tells_its_attempts_its_row_and_its_alarm(broker: DatabaseBackend) -> None:
+    broker.presence.heartbeat(WorkerInfo("w1", ["default"], ["k"], 0, 0))
     fail_once(broker)
     shown = delayq("explain", "a")
     assert "attempts: 1\n  1 failed " in shown
@@ -43,7 +43,7 @@ def test_a_waiting_message_tells_its_attempts_its_row_and_its_alarm(broker: Stor
     assert "next: The first worker with a free hand runs it." in shown
 
 
-def test_a_running_message_says_since_when_and_that_its_alarm_is_claimed(broker: StoredBroker) -> None:
+def test_a_running_message_says_since_when_and_that_its_alarm_is_claimed(broker: DatabaseBackend) -> None:
     send_delay_message("k", 1, id="a")
     claim(broker, "w1")
     shown = delayq("explain", "a")
@@ -53,12 +53,12 @@ def test_a_running_message_says_since_when_and_that_its_alarm_is_claimed(broker:
     assert "attempts: none is over" in shown
 
 
-def test_a_far_message_has_no_alarm_yet(broker: StoredBroker) -> None:
+def test_a_far_message_has_no_alarm_yet(broker: DatabaseBackend) -> None:
     send_delay_message("k", 1, id="a", delay="2h")
     assert "alarm: none yet; the relay puts it in time" in delayq("explain", "a")
 
 
-def test_a_finished_message_tells_every_attempt(broker: StoredBroker) -> None:
+def test_a_finished_message_tells_every_attempt(broker: DatabaseBackend) -> None:
     fail_once(broker)
     (claimed,) = claim(broker, "w2")
     end(broker, claimed, SettleAction.FINISH)
@@ -74,7 +74,7 @@ def test_a_finished_message_tells_every_attempt(broker: StoredBroker) -> None:
     assert "next: Nothing: it is over." in shown
 
 
-def test_a_cancelled_message_is_told_of(broker: StoredBroker) -> None:
+def test_a_cancelled_message_is_told_of(broker: DatabaseBackend) -> None:
     fail_once(broker)
     assert cancel_delay_messages("a") == 1
     shown = delayq("explain", "a")
@@ -84,7 +84,7 @@ def test_a_cancelled_message_is_told_of(broker: StoredBroker) -> None:
         delayq("cancel", "a", "b")
 
 
-def test_a_buried_message_tells_its_fingerprint_and_its_last_attempt_once(broker: StoredBroker) -> None:
+def test_a_buried_message_tells_its_fingerprint_and_its_last_attempt_once(broker: DatabaseBackend) -> None:
     fail_once(broker)
     (claimed,) = claim(broker, "w2")
     end(
@@ -103,7 +103,7 @@ def test_a_buried_message_tells_its_fingerprint_and_its_last_attempt_once(broker
     assert "next: Nothing until it is rescued, purged, or pruned: delayq prune --errors-before.\n" in shown
 
 
-def test_of_several_rows_of_one_id_the_newest_is_told_and_the_others_are_counted(broker: StoredBroker) -> None:
+def test_of_several_rows_of_one_id_the_newest_is_told_and_the_others_are_counted(broker: DatabaseBackend) -> None:
     for verb in (SettleAction.BURY, SettleAction.FINISH):
         send_delay_message("k", 1, id="a")
         (claimed,) = claim(broker)
@@ -123,12 +123,12 @@ def test_the_row_tells_also_while_the_broker_is_away(stored_delayq: dict[str, An
     assert delayq_json("explain", "a")["story"]["alarms"] is None
 
 
-def test_an_id_that_has_no_row_is_named(broker: StoredBroker) -> None:
+def test_an_id_that_has_no_row_is_named(broker: DatabaseBackend) -> None:
     with pytest.raises(CommandError, match="No table has a message 'nobody': it was pruned or purged, or never sent"):
         delayq("explain", "nobody")
 
 
-def test_the_story_has_the_keys_that_the_reference_names(broker: StoredBroker) -> None:
+def test_the_story_has_the_keys_that_the_reference_names(broker: DatabaseBackend) -> None:
     (table,) = tables("reference/commands.md", "JSON")
     told = {what.replace("`", ""): codes(keys) for what, keys in table}
     fail_once(broker)

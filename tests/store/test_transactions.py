@@ -13,7 +13,7 @@ from django_delayq import cancel_delay_messages, reschedule_delay_messages, send
 from django_delayq.brokers.base import Header, NewMessage, Pause, SettleAction
 from django_delayq.core.errors import StoreUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, PauseRow, ReadyMessage, Tally
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.database import Database
 from django_delayq.store.dialects import DIALECTS, stall_limit
 from django_delayq.store.prune import prune_errors
@@ -57,7 +57,7 @@ def _lock_both(database: Database, first: int, second: int, meet: threading.Barr
 
 
 @SERVERS
-def test_the_victim_of_a_deadlock_is_tried_again(broker: StoredBroker, database: str) -> None:
+def test_the_victim_of_a_deadlock_is_tried_again(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
     send_delay_message("k", 1, id="b", delay="1h")
     a, b = ReadyMessage.objects.using(database).order_by("message_id").values_list("pk", flat=True)
@@ -79,7 +79,7 @@ def test_the_victim_of_a_deadlock_is_tried_again(broker: StoredBroker, database:
 @SERVERS
 @pytest.mark.parametrize("begin", [transaction.atomic, by_hand])
 def test_a_deadlock_in_a_callers_transaction_is_the_callers(
-    broker: StoredBroker, database: str, begin: Callable[[str], AbstractContextManager[None]]
+    broker: DatabaseBackend, database: str, begin: Callable[[str], AbstractContextManager[None]]
 ) -> None:
     tries = 0
 
@@ -95,7 +95,7 @@ def test_a_deadlock_in_a_callers_transaction_is_the_callers(
 
 @POSTGRESQL
 def test_a_process_that_is_frozen_in_a_transaction_of_the_stores_keeps_no_row(
-    broker: StoredBroker, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
     monkeypatch.setitem(DIALECTS, "postgresql", replace(DIALECTS["postgresql"], stall_limit=stall_limit(50)))
@@ -121,7 +121,7 @@ def test_a_process_that_is_frozen_in_a_transaction_of_the_stores_keeps_no_row(
 @POSTGRESQL
 @pytest.mark.parametrize("begin", [transaction.atomic, by_hand])
 def test_a_callers_transaction_may_stand_still(
-    broker: StoredBroker, database: str, begin: Callable[[str], AbstractContextManager[None]]
+    broker: DatabaseBackend, database: str, begin: Callable[[str], AbstractContextManager[None]]
 ) -> None:
     with begin(database):
         cancel_delay_messages("a")
@@ -129,24 +129,26 @@ def test_a_callers_transaction_may_stand_still(
 
 
 @SERVERS
-def test_the_clock_knows_nothing_of_the_sessions_time_zone(broker: StoredBroker, database: str) -> None:
+def test_the_clock_knows_nothing_of_the_sessions_time_zone(broker: DatabaseBackend, database: str) -> None:
     before = broker.database.now_ms()
     with connections[database].cursor() as cursor:
         cursor.execute("SET time_zone = '+09:00'" if connections[database].vendor == "mysql" else "SET TIME ZONE '+9'")
     assert 0 <= broker.database.now_ms() - before < 60_000
 
 
-def test_ids_differ_by_the_case_of_a_letter(broker: StoredBroker, database: str) -> None:
+def test_ids_differ_by_the_case_of_a_letter(broker: DatabaseBackend, database: str) -> None:
     for id in ("a", "A", "á"):
         assert send_delay_message("k", 1, id=id, delay="1h").created
     assert ReadyMessage.objects.using(database).count() == 3
 
 
-def test_a_transaction_managed_by_hand_takes_back_whatever_was_done_first(broker: StoredBroker, database: str) -> None:
+def test_a_transaction_managed_by_hand_takes_back_whatever_was_done_first(
+    broker: DatabaseBackend, database: str
+) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
-    broker.put([NewMessage("buried", Header("default", "k"), b"1")])
-    broker.settle([settlement(one, SettleAction.BURY) for one in claim(broker)])
-    broker.pause(Pause("paused", None, "why"))
+    broker.queue.enqueue([NewMessage("buried", Header("default", "k"), b"1")])
+    broker.queue.apply([settlement(one, SettleAction.BURY) for one in claim(broker)])
+    broker.presence.pause(Pause("paused", None, "why"))
     before = _rows(database)
     for change in (
         lambda: send_delay_message("k", 1, id="sent"),
@@ -154,10 +156,10 @@ def test_a_transaction_managed_by_hand_takes_back_whatever_was_done_first(broker
         lambda: reschedule_delay_messages("a", delay="2h"),
         lambda: send_delay_message("k", 2, id="a", on_conflict="replace"),
         lambda: send_delay_message("k", 2, id="a", on_conflict="earliest"),
-        lambda: broker.rescue(["buried"]),
-        lambda: broker.purge_errors(["buried"]),
-        lambda: broker.pause(Pause("mail", None, "why")),
-        lambda: broker.resume("paused", None),
+        lambda: broker.queue.rescue(["buried"]),
+        lambda: broker.queue.purge_failed(["buried"]),
+        lambda: broker.presence.pause(Pause("mail", None, "why")),
+        lambda: broker.presence.resume("paused", None),
         lambda: prune_errors(broker.database, broker.database.now_ms() + 1),
     ):
         with by_hand(database):

@@ -14,11 +14,11 @@ from django.db.models import F
 from pytest_django import Settings
 
 from django_delayq import Message, send_delay_message
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Pause
 from django_delayq.conf import get_alias
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.relay import relay
 from django_delayq.store.sweep import LATE_MS, sweep
 from django_delayq.worker.options import Options
@@ -58,7 +58,7 @@ def _wall_clock_off(monkeypatch: pytest.MonkeyPatch, off_ms: int) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: time_ns() + off_ms * 1_000_000)
 
 
-def _run(broker: StoredBroker, *delays_ms: int) -> dict[str, tuple[int, int]]:
+def _run(broker: DatabaseBackend, *delays_ms: int) -> dict[str, tuple[int, int]]:
     """Send messages with these delays and run them: when the database says they started, and when they were due."""
     started: dict[str, tuple[int, int]] = {}
     done = threading.Event()
@@ -82,7 +82,7 @@ def _run(broker: StoredBroker, *delays_ms: int) -> dict[str, tuple[int, int]]:
 
 @off_by
 def test_a_broker_whose_clock_is_off_makes_nothing_early_and_loses_nothing(
-    broker: StoredBroker, put_off: Callable[[int], None], skew_ms: int
+    broker: DatabaseBackend, put_off: Callable[[int], None], skew_ms: int
 ) -> None:
     put_off(skew_ms)
     for started_ms, due_ms in _run(broker, 0, 300, 2_500).values():
@@ -91,7 +91,7 @@ def test_a_broker_whose_clock_is_off_makes_nothing_early_and_loses_nothing(
 
 @pytest.mark.parametrize("off_ms", [-DAY_MS, DAY_MS], ids=["behind", "ahead"])
 def test_a_producer_and_a_worker_whose_clocks_are_off_change_nothing(
-    broker: StoredBroker, monkeypatch: pytest.MonkeyPatch, off_ms: int
+    broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch, off_ms: int
 ) -> None:
     _wall_clock_off(monkeypatch, off_ms)
     before_ms = broker.database.now_ms()
@@ -100,59 +100,59 @@ def test_a_producer_and_a_worker_whose_clocks_are_off_change_nothing(
 
 
 def test_a_broker_whose_clock_jumps_ahead_gives_nothing_early(
-    broker: StoredBroker, put_off: Callable[[int], None], database: str
+    broker: DatabaseBackend, put_off: Callable[[int], None], database: str
 ) -> None:
     send_delay_message("k", 1, id="a", delay="10m")
-    relay(broker.database, broker.timer, broker.store.horizon)
+    relay(broker.database, broker.queue.timer, broker.queue.settings.horizon)
     put_off(DAY_MS)
-    assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
-    (alarm,) = broker.find_alarms("default", "k", [str(ReadyMessage.objects.using(database).get().pk)])
+    assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
+    (alarm,) = clock_of(broker).timer.find_alarms("default", "k", [str(ReadyMessage.objects.using(database).get().pk)])
     assert alarm.due_ms is not None
-    now_ms = clock_of(broker).counts().now_ms
+    now_ms = clock_of(broker).queue.counts().now_ms
     # Put again, for when it is due: each of the two clocks rounds up to a whole ms.
     assert now_ms + 9 * MINUTE_MS < alarm.due_ms <= now_ms + 10 * MINUTE_MS + 2
 
 
 def test_what_a_broker_whose_clock_jumps_back_forgets_the_sweep_finds(
-    broker: StoredBroker, put_off: Callable[[int], None], database: str
+    broker: DatabaseBackend, put_off: Callable[[int], None], database: str
 ) -> None:
     send_delay_message("k", 1, id="a", delay="10m")
-    relay(broker.database, broker.timer, broker.store.horizon)
+    relay(broker.database, broker.queue.timer, broker.queue.settings.horizon)
     put_off(-DAY_MS)
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - 10 * MINUTE_MS - LATE_MS - 1)
-    assert broker.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
-    assert sweep(broker.database, broker.timer, broker.underfilled.wants()) == 1
+    assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
+    assert sweep(broker.database, broker.queue.timer, broker.queue.alarm_index, broker.queue.underfilled.wants()) == 1
     assert [one.id for one in claim(broker)] == ["a"]
 
 
 def test_an_audit_tells_of_what_a_broker_whose_clock_jumped_back_would_be_late_with(
-    broker: StoredBroker, put_off: Callable[[int], None]
+    broker: DatabaseBackend, put_off: Callable[[int], None]
 ) -> None:
     send_delay_message("k", 1, id="a", delay="10m")
-    relay(broker.database, broker.timer, broker.store.horizon)
-    assert broker.audit().differences == []
+    relay(broker.database, broker.queue.timer, broker.queue.settings.horizon)
+    assert broker.queue.audit().differences == []
     put_off(-DAY_MS)
-    assert broker.audit().differences == ["message 'a' was placed, and the broker has no alarm for it in time"]
-    assert len(broker.repair()) == 1
-    assert broker.audit().differences == []
+    assert broker.queue.audit().differences == ["message 'a' was placed, and the broker has no alarm for it in time"]
+    assert len(broker.queue.repair()) == 1
+    assert broker.queue.audit().differences == []
 
 
 @off_by
 def test_upkeep_tells_the_time_of_the_database_by_which_pauses_end(
-    broker: StoredBroker, put_off: Callable[[int], None], skew_ms: int
+    broker: DatabaseBackend, put_off: Callable[[int], None], skew_ms: int
 ) -> None:
     put_off(skew_ms)
     before_ms = broker.database.now_ms()
-    broker.pause(Pause("default", None, "x", before_ms + MINUTE_MS))
-    assert before_ms <= broker.upkeep(lease_ms=LEASE_MS).now_ms <= broker.database.now_ms()
-    assert len(broker.pauses()) == 1
+    broker.presence.pause(Pause("default", None, "x", before_ms + MINUTE_MS))
+    assert before_ms <= broker.queue.maintain(lease_ms=LEASE_MS).now_ms <= broker.database.now_ms()
+    assert len(broker.presence.pauses()) == 1
 
 
 @pytest.mark.parametrize(
     ("skew_ms", "words"), [(DAY_MS + 90 * MINUTE_MS, "1d1h ahead of"), (-DAY_MS - 90 * MINUTE_MS, "1d1h behind")]
 )
 def test_status_the_worker_and_a_check_tell_of_clocks_that_differ(
-    broker: StoredBroker, put_off: Callable[[int], None], database: str, skew_ms: int, words: str
+    broker: DatabaseBackend, put_off: Callable[[int], None], database: str, skew_ms: int, words: str
 ) -> None:
     put_off(skew_ms)
     out = io.StringIO()
@@ -166,7 +166,7 @@ def test_status_the_worker_and_a_check_tell_of_clocks_that_differ(
     assert [each.msg for each in found if each.id == "delayq.W005"] == [told]
 
 
-def test_clocks_that_agree_are_no_news(broker: StoredBroker, database: str) -> None:
+def test_clocks_that_agree_are_no_news(broker: DatabaseBackend, database: str) -> None:
     out = io.StringIO()
     call_command("delayq", "status", stdout=out)
     assert "between the two clocks: the broker's clock agrees with the database's" in out.getvalue()
@@ -178,6 +178,6 @@ def test_clocks_that_agree_are_no_news(broker: StoredBroker, database: str) -> N
 @pytest.mark.usefixtures("gives_up_soon")
 def test_a_broker_that_is_away_has_no_clock_to_compare(settings: Settings, database: str) -> None:
     settings.DELAYQ = {"default": {"LOCATION": "unix:///nowhere/redis.sock", "DATABASE": database, "STORE": {}}}
-    assert isinstance(get_broker(), StoredBroker)
+    assert isinstance(get_backend(), DatabaseBackend)
     found = run_checks(tags=[Tags.database], include_deployment_checks=True, databases=[database])
     assert "delayq.W005" not in [each.id for each in found]

@@ -22,7 +22,7 @@ from django_delayq import (
 )
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 from django_delayq.store.relay import rebuild, relay
 from tests import databases
 from tests.brokers.rig import settlement
@@ -65,20 +65,20 @@ def other(sqlite_files: SqliteFiles, django_db_blocker: DjangoDbBlocker) -> Iter
         yield alias
 
 
-def test_no_router_is_asked(broker: StoredBroker, settings: Settings) -> None:
+def test_no_router_is_asked(broker: DatabaseBackend, settings: Settings) -> None:
     settings.DATABASE_ROUTERS = [f"{__name__}.NeverAsked"]
     send_delay_message("k", 1, id="a")
     send_delay_messages([Send("k", 1, id="b", delay="1h"), Send("k", 1, id="c", tag="t")])
     reschedule_delay_messages("b", delay="2h")
     cancel_delay_messages("b", tag="t")
     assert get_delay_message("a") is not None
-    relay(broker.database, broker.timer, 3_600_000)
-    broker.upkeep(lease_ms=LEASE_MS)
-    rebuild(broker.database, broker.timer, 3_600_000)
+    relay(broker.database, broker.queue.timer, 3_600_000)
+    broker.queue.maintain(lease_ms=LEASE_MS)
+    rebuild(broker.database, broker.queue.timer, 3_600_000)
     (claimed,) = claim(broker)
-    broker.renew([(claimed.id, claimed.token)], LEASE_MS)
-    broker.settle([settlement(claimed, SettleAction.FINISH)])
-    assert broker.audit().differences == []
+    broker.queue.renew([(claimed.id, claimed.token)], LEASE_MS)
+    broker.queue.apply([settlement(claimed, SettleAction.FINISH)])
+    assert broker.queue.audit().differences == []
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_no_router_is_asked(broker: StoredBroker, settings: Settings) -> None:
     ids=["one", "bulk"],
 )
 def test_only_a_transaction_on_its_database_takes_a_send_along(
-    broker: StoredBroker, other: str, database: str, send: Callable[[], object]
+    broker: DatabaseBackend, other: str, database: str, send: Callable[[], object]
 ) -> None:
     with transaction.atomic(using=other):
         with pytest.warns(RuntimeWarning, match=f"takes no part in the transaction on database '{other}'") as warned:
@@ -97,7 +97,7 @@ def test_only_a_transaction_on_its_database_takes_a_send_along(
     assert ReadyMessage.objects.using(database).get().message_id == "a"
 
 
-def test_inside_transactions_on_both_nothing_is_warned_of(broker: StoredBroker, other: str, database: str) -> None:
+def test_inside_transactions_on_both_nothing_is_warned_of(broker: DatabaseBackend, other: str, database: str) -> None:
     with transaction.atomic(using=other), transaction.atomic(using=database):
         send_delay_message("k", 1)
         transaction.set_rollback(True, using=database)
@@ -148,7 +148,9 @@ def env(
     sqlite_files.drop_database("empty")
 
 
-def test_workers_and_commands_need_no_table_on_default(broker: StoredBroker, env: dict[str, str], line: Line) -> None:
+def test_workers_and_commands_need_no_table_on_default(
+    broker: DatabaseBackend, env: dict[str, str], line: Line
+) -> None:
     site = Site(broker, env, line)
     try:
         site.send("a")

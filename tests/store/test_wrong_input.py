@@ -22,7 +22,7 @@ from django_delayq import (
 from django_delayq.brokers.base import BATCH
 from django_delayq.core.errors import DuplicateMessage
 from django_delayq.models import ReadyMessage
-from django_delayq.store import StoredBroker
+from django_delayq.store import DatabaseBackend
 
 MOVES = [
     cancel_delay_messages,
@@ -49,22 +49,25 @@ def refused_in_a_transaction(database: str, call: Callable[[], object], errors: 
 @pytest.mark.parametrize(
     ("ids", "tag"), [(["a", 5], None), ([["a"]], None), ([""], None), (["a"], 5), (["a"], ""), (["a"], "t\n")]
 )
-def test_of_a_move(broker: StoredBroker, database: str, move: Callable[..., int], ids: list[Any], tag: Any) -> None:
+def test_of_a_move(broker: DatabaseBackend, database: str, move: Callable[..., int], ids: list[Any], tag: Any) -> None:
     errors = (TypeError, ValueError)
     assert refused_in_a_transaction(database, lambda: move(*ids, tag=tag), errors) == {"before", "after"}
 
 
 @pytest.mark.parametrize("move", MOVES[2:])
 @pytest.mark.parametrize("when", [{"delay": -1}, {"delay": "soon"}, {"at": 5}, {"delay": 1, "at": 5}])
-def test_of_a_move_to_a_time(broker: StoredBroker, database: str, move: Callable[..., int], when: Any) -> None:
+def test_of_a_move_to_a_time(broker: DatabaseBackend, database: str, move: Callable[..., int], when: Any) -> None:
     errors = (TypeError, ValueError)
     assert refused_in_a_transaction(database, lambda: move("before", **when), errors) == {"before", "after"}
 
 
-@pytest.mark.parametrize("move", ["cancel", "reschedule", "rescue", "purge", "purge_errors"])
-def test_of_more_than_one_call_takes(broker: StoredBroker, database: str, move: str) -> None:
+@pytest.mark.parametrize("move", ["cancel", "reschedule", "rescue", "purge", "purge_failed"])
+def test_of_more_than_one_call_takes(broker: DatabaseBackend, database: str, move: str) -> None:
     many = ["before"] * (BATCH + 1)
-    assert refused_in_a_transaction(database, lambda: getattr(broker, move)(many), ValueError) == {"before", "after"}
+    assert refused_in_a_transaction(database, lambda: getattr(broker.queue, move)(many), ValueError) == {
+        "before",
+        "after",
+    }
 
 
 @pytest.mark.parametrize("send", [send_delay_message, async_to_sync(asend_delay_message)])
@@ -72,20 +75,20 @@ def test_of_more_than_one_call_takes(broker: StoredBroker, database: str, move: 
     "wrong",
     [{"id": 5}, {"delay": -1}, {"data": object()}, {"on_conflict": "any"}, {"on_commit": True}, {"max_attempts": 0}],
 )
-def test_of_a_send(broker: StoredBroker, database: str, send: Callable[..., Any], wrong: dict[str, Any]) -> None:
+def test_of_a_send(broker: DatabaseBackend, database: str, send: Callable[..., Any], wrong: dict[str, Any]) -> None:
     errors = (TypeError, ValueError)
     assert refused_in_a_transaction(database, lambda: send("k", **wrong), errors) == {"before", "after"}
 
 
 @pytest.mark.parametrize("send", [send_delay_messages, async_to_sync(asend_delay_messages)])
-def test_of_a_send_of_many(broker: StoredBroker, database: str, send: Callable[..., Any]) -> None:
+def test_of_a_send_of_many(broker: DatabaseBackend, database: str, send: Callable[..., Any]) -> None:
     wrong: Any = 5
     sends = [Send("k", id=id, delay="1h") for id in ("one", "two", wrong)]
     there = {"before", "one", "after"}  # the second was a batch of its own, not full yet
     assert refused_in_a_transaction(database, lambda: send(sends, batch_size=1), SendError) == there
 
 
-def test_of_an_id_that_is_there(broker: StoredBroker, database: str) -> None:
+def test_of_an_id_that_is_there(broker: DatabaseBackend, database: str) -> None:
     def send_again() -> None:
         send_delay_message("k", id="before", on_conflict="raise")
 

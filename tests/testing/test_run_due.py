@@ -15,7 +15,7 @@ from django_delayq import (
     get_delay_message,
     send_delay_message,
 )
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.core.message import State
 from django_delayq.signals import message_finished, message_started
@@ -145,7 +145,7 @@ def test_an_expired_message_is_buried_unrun() -> None:
 
 
 def test_a_message_without_a_handler_stays_parked() -> None:
-    get_broker().put([NewMessage("parked", Header("default", "testing.nobody"), b"1")])
+    get_backend().queue.enqueue([NewMessage("parked", Header("default", "testing.nobody"), b"1")])
     assert run_due(until="1d") == []
     assert [info.id for info in sent_messages()] == ["parked"]
 

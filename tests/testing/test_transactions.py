@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
 from django_delayq import cancel_delay_messages
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import SettleAction
 from django_delayq.core.message import State
 from django_delayq.core.sends import OnConflict
@@ -52,7 +52,7 @@ class InATestCase(DelayqMixin, TestCase):
         (info,) = sent_messages("testing.group")
         assert (info.id, info.state, info.tag) == ("a", State.PENDING, "t")
         assert round((info.due_at - info.sent_at).total_seconds()) == 86_400
-        assert get_broker().counts().totals["sent"] == 0
+        assert get_backend().queue.counts().totals["sent"] == 0
 
     def test_what_was_rolled_back_or_cancelled_is_not(self) -> None:
         with transaction.atomic():
@@ -122,7 +122,7 @@ class InATransactionTestCase(DelayqMixin, TransactionTestCase):
     def test_sends_are_sent_and_rolled_back_for_real(self) -> None:
         with transaction.atomic():
             make_group.send("g", delay="1d")
-        assert get_broker().counts().totals["sent"] == 1
+        assert get_backend().queue.counts().totals["sent"] == 1
         run_due(until="1d")
         assert Group.objects.count() == 1
 
@@ -135,7 +135,7 @@ class TestMixin:
     def test_each_test_has_an_empty_broker_with_virtual_time(self) -> None:
         class Case(DelayqMixin, TestCase):
             def runTest(self) -> None:  # noqa: N802
-                brokers.append(get_broker())
+                brokers.append(get_backend())
 
         brokers: list[object] = []
         for _ in range(2):

@@ -132,7 +132,7 @@ def _send_load(site: Site, numbers: Sequence[int]) -> None:
     due_ms = int(time.time() * 1000) + 200 + len(numbers) // 10
     puts = [NewMessage(f"{n}", header, b'""', at_ms=due_ms + chance.randrange(SPREAD_MS)) for n in numbers]
     for page in pages(puts, BATCH):
-        site.broker.put(page)
+        site.broker.queue.enqueue(page)
 
 
 def _until_finished(site: Site, count: int) -> None:
@@ -144,7 +144,7 @@ def _until_finished(site: Site, count: int) -> None:
 
 
 def _finished(site: Site) -> int:
-    return site.broker.counts().totals["finished"]
+    return site.broker.queue.counts().totals["finished"]
 
 
 def _hear_all_held(site: Site) -> None:
@@ -158,7 +158,7 @@ def _hear_all_held(site: Site) -> None:
 
 
 def _account(site: Site, load: int, frozen: int, killed: Collection[int], codes: Sequence[int]) -> Account:
-    audit = site.broker.audit()
+    audit = site.broker.queue.audit()
     sent, finished = load + len(HELD), audit.totals["finished"]
     traces = [[int(word) for word in line.split()] for line in _traces(site).read_text().splitlines()]
     runs = Counter(id for id, *_ in traces)

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from django_delayq.brokers.base import Broker, Header, Info, NewMessage
+from django_delayq.brokers.base import Backend, Header, Info, NewMessage
 from django_delayq.core import codec
 from tests.servers.process import DIES_WITH_US
 
@@ -168,7 +168,7 @@ class WorkerProcess:
 class Site:
     """A site on Redis: sends messages, starts workers, hears their handlers."""
 
-    def __init__(self, broker: Broker, env: dict[str, str], line: Line) -> None:
+    def __init__(self, broker: Backend, env: dict[str, str], line: Line) -> None:
         self.broker = broker
         self.env = env
         self.line = line
@@ -178,7 +178,7 @@ class Site:
         """Send messages that are due now."""
         header.setdefault("queue", "default")
         body = codec.dumps(data)
-        self.broker.put([NewMessage(id, Header(key=key, **header), body) for id in ids])
+        self.broker.queue.enqueue([NewMessage(id, Header(key=key, **header), body) for id in ids])
 
     def worker(self, *arguments: str) -> WorkerProcess:
         """A worker process, ended with the test at the latest."""
@@ -188,13 +188,13 @@ class Site:
 
     def see(self, id: str) -> Info:
         """A message that is somewhere."""
-        info = self.broker.get(id)
+        info = self.broker.queue.get(id)
         assert info is not None, f"there is no message {id!r}"
         return info
 
     def totals(self) -> dict[str, int]:
         """How often each move was made; and the audit must agree."""
-        audit = self.broker.audit()
+        audit = self.broker.queue.audit()
         assert audit.differences == []
         return audit.totals
 
@@ -222,7 +222,7 @@ def kill_and_take_over(site: Site) -> None:
 
 
 @contextlib.contextmanager
-def site_with(alias: Mapping[str, Any], broker: Broker, env: Mapping[str, str], directory: Path) -> Iterator[Site]:
+def site_with(alias: Mapping[str, Any], broker: Backend, env: Mapping[str, str], directory: Path) -> Iterator[Site]:
     """A site whose processes have this alias, with a line in a directory in this one; its workers end with it."""
     with (
         TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as own,  # handlers leave files beside the line

@@ -76,7 +76,7 @@ class WatchedBroker(MemoryBroker):
     def advance(self, ms: int) -> None:
         """Let the broker's time pass."""
         self.ahead_ms += ms
-        self.wake()
+        self.queue.wake()
 
     def until(self, is_so: Callable[[], object]) -> None:
         """Wait until `is_so`; it is asked after each move."""
@@ -94,8 +94,8 @@ class WatchedBroker(MemoryBroker):
         self.tell()
         return claims
 
-    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
-        settled = super().settle(settlements)
+    def apply(self, transitions: Sequence[Transition]) -> list[bool]:
+        settled = super().apply(transitions)
         self.tell()
         return settled
 
@@ -116,8 +116,8 @@ class WatchedBroker(MemoryBroker):
         self.tell()
         return pauses
 
-    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
-        upkept = super().upkeep(lease_ms=lease_ms)
+    def maintain(self, *, lease_ms: int) -> MaintenanceResult:
+        upkept = super().maintain(lease_ms=lease_ms)
         self.upkeeps += 1
         self.tell()
         return upkept
@@ -136,12 +136,14 @@ class Rig:
         """Send messages of one key."""
         queue = header.pop("queue", "default")
         body = codec.dumps(data)
-        self.broker.put([NewMessage(id, Header(queue, key, **header), body, delay_ms) for id in ids])
+        self.broker.queue.enqueue([NewMessage(id, Header(queue, key, **header), body, delay_ms) for id in ids])
 
     def send_together(self, *ids: str, once: Sequence[str] = ()) -> None:
         """Send messages that are all due at one instant, soon; those named in `once` must not start twice."""
-        at_ms = self.broker.counts().now_ms + 50
-        self.broker.put([NewMessage(id, Header("default", "k", id in once), b"null", at_ms=at_ms) for id in ids])
+        at_ms = self.broker.queue.counts().now_ms + 50
+        self.broker.queue.enqueue(
+            [NewMessage(id, Header("default", "k", id in once), b"null", at_ms=at_ms) for id in ids]
+        )
 
     def make(self, *handlers: Handler[Any, Any], **options: Any) -> Worker:
         """A worker that does not run yet."""
@@ -182,15 +184,15 @@ class Rig:
 
     def see(self, id: str) -> Info:
         """A message that is somewhere."""
-        info = self.broker.get(id)
+        info = self.broker.queue.get(id)
         assert info is not None, f"there is no message {id!r}"
         return info
 
     def until_gone(self, *ids: str) -> None:
         """Wait until messages are finished."""
-        self.broker.until(lambda: all(self.broker.get(id) is None for id in ids))
+        self.broker.until(lambda: all(self.broker.queue.get(id) is None for id in ids))
 
     def until_state(self, id: str, state: State) -> Info:
         """Wait until a message is in a state."""
-        self.broker.until(lambda: (info := self.broker.get(id)) is not None and info.state is state)
+        self.broker.until(lambda: (info := self.broker.queue.get(id)) is not None and info.state is state)
         return self.see(id)

@@ -29,12 +29,12 @@ def test_a_heartbeat_tells_what_runs_and_since_when(rig: Rig) -> None:
 
     rig.send("a", queue="mail")
     rig.start(make_handler(run, queue="mail"))
-    rig.broker.until(lambda: seen and any(worker.runs for worker in rig.broker.workers()))
-    ((run_info,),) = [worker.runs for worker in rig.broker.workers()]
+    rig.broker.until(lambda: seen and any(worker.runs for worker in rig.broker.presence.workers()))
+    ((run_info,),) = [worker.runs for worker in rig.broker.presence.workers()]
     assert (run_info.id, run_info.queue, run_info.key) == ("a", "mail", "k")
     assert abs(run_info.started_ms - seen[0].started_ms) < 1_000  # not the monotonic clock's
     ends.set()
-    rig.broker.until(lambda: not any(worker.runs for worker in rig.broker.workers()))
+    rig.broker.until(lambda: not any(worker.runs for worker in rig.broker.presence.workers()))
 
 
 def test_a_heartbeat_tells_how_many_messages_run_at_once_of_each_key(rig: Rig) -> None:
@@ -48,8 +48,8 @@ def test_a_heartbeat_tells_how_many_messages_run_at_once_of_each_key(rig: Rig) -
         make_handler(run_async, key="m", concurrency=7),
         threads=3,
     )
-    rig.broker.until(rig.broker.workers)
-    (worker,) = rig.broker.workers()
+    rig.broker.until(rig.broker.presence.workers)
+    (worker,) = rig.broker.presence.workers()
     assert worker.hands == [ExecutorInfo(4, {"k": 3, "was k": 3, "l": 1}), ExecutorInfo(7, {"m": 7})]
 
 
@@ -72,11 +72,11 @@ def test_a_heartbeat_tells_of_those_that_run_for_longest_and_of_no_more_than_it_
     rig.send("b", "c")
 
     def told() -> list[RunInfo]:
-        return [run for worker in rig.broker.workers() for run in worker.runs]
+        return [run for worker in rig.broker.presence.workers() for run in worker.runs]
 
     rig.broker.until(lambda: len(started) == 3 and len(told()) == 2)
     assert told()[0].id == "a"
-    assert [worker.running for worker in rig.broker.workers()] == [3]
+    assert [worker.running for worker in rig.broker.presence.workers()] == [3]
     ends.set()
 
 
@@ -95,7 +95,7 @@ def test_a_heartbeat_that_the_broker_does_not_take_is_told_once_and_stops_no_mes
 
     caplog.set_level("INFO")
     with monkeypatch.context() as patch:
-        patch.setattr(rig.broker, "announce", refuse)
+        patch.setattr(rig.broker, "heartbeat", refuse)
         rig.start(make_handler(lambda message: None))
         rig.broker.until(lambda: len(refused) > 1)
         rig.send("a")

@@ -116,5 +116,5 @@ def test_a_connection_cut_while_idle_costs_no_attempt_with_conn_health_checks(
             rig.send(id)
             rig.until_gone(id)
             server.cut()
-        assert rig.broker.counts().error == 0
+        assert rig.broker.queue.counts().error == 0
         rig.stop()

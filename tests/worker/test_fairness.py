@@ -69,7 +69,7 @@ def test_what_is_given_back_since_no_hand_came_is_not_claimed_again_at_once(rig:
     (buffer,) = worker._executors[0].buffers
     rig.send("a")
     rig.broker.advance(1)  # due times are rounded up
-    (claimed,) = rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=15_000, worker="w").messages
+    (claimed,) = rig.broker.queue.claim([ClaimRequest("default", "k", 1)], lease_ms=15_000, worker="w").messages
     buffer.active, now = 1, monotonic()
     buffer.note_run(100, 0.1)
     buffer.leases.append(Lease(claimed, buffer, now - 1, now + 60, 0))
@@ -133,10 +133,10 @@ def test_a_handler_with_two_keys_has_one_lane_with_one_concurrency() -> None:
 def test_a_slow_key_starves_no_other(rig: Rig, gate: threading.Event) -> None:
     rig.send(*(f"slow-{n}" for n in range(20)), key="slow")
     rig.start(make_handler(lambda message: gate.wait(PATIENCE_S), "slow"), make_handler(nothing, "fast"), max_threads=5)
-    rig.broker.until(lambda: rig.broker.counts().running >= 4)
+    rig.broker.until(lambda: rig.broker.queue.counts().running >= 4)
     rig.send("a", "b", "c", key="fast")
     rig.until_gone("a", "b", "c")
-    assert rig.broker.counts().totals["finished"] == 3
+    assert rig.broker.queue.counts().totals["finished"] == 3
 
 
 def test_a_stalled_key_holds_no_more_than_its_hands_run(rig: Rig, gate: threading.Event) -> None:
@@ -151,7 +151,7 @@ def test_a_stalled_key_holds_no_more_than_its_hands_run(rig: Rig, gate: threadin
     for _ in range(3):
         assert started.acquire(timeout=PATIENCE_S)
     rig.send("other", key="unserved")  # a move, to look after
-    counts = rig.broker.counts()
+    counts = rig.broker.queue.counts()
     assert counts.running == 3
 
 
@@ -163,11 +163,11 @@ def test_what_no_hand_starts_within_a_second_is_given_back(rig: Rig, gate: threa
 
     rig.send(*(f"fast-{n:03}" for n in range(50)))
     rig.start(make_handler(handler), threads=1)
-    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 50)
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["finished"] == 50)
     # The handler is known as fast by now, so the others are claimed along with the slow one.
     rig.send_together("a-slow", *(f"later-{n}" for n in range(20)))
-    rig.broker.until(lambda: rig.broker.counts().totals["released"] >= 1)
-    rig.broker.until(lambda: rig.broker.counts().running == 1)
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["released"] >= 1)
+    rig.broker.until(lambda: rig.broker.queue.counts().running == 1)
     assert rig.see("a-slow").state is State.RUNNING
     assert {rig.see(f"later-{n}").failures for n in range(20)} == {0}
 
@@ -185,7 +185,7 @@ def test_what_must_not_start_twice_is_not_leased_behind_what_runs(
 
     rig.send(*(f"fast-{n:03}" for n in range(50)))
     rig.start(make_handler(handler), threads=1)
-    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 50)
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["finished"] == 50)
     # The handler is known as fast by now: what may start twice would be claimed along with the slow one.
     rig.send_together("a-slow", "b-plain", "c-once", "d-once", once=("c-once", "d-once"))
     rig.until_state("a-slow", State.RUNNING)
@@ -203,7 +203,7 @@ def test_lanes_that_share_a_hand_keep_one_message_that_must_not_start_twice(
         rig.send(key, key=key, at_most_once=True)
     rig.broker.advance(1)
     rig.start(*(make_handler(lambda message: gate.wait(PATIENCE_S), key) for key in ("one", "two")), max_threads=1)
-    rig.broker.until(lambda: rig.broker.counts().totals["released"] == 1)
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["released"] == 1)
     assert sorted(rig.see(id).state for id in ("one", "two")) == [State.READY, State.RUNNING]
     gate.set()
     rig.until_gone("one", "two")
@@ -212,9 +212,9 @@ def test_lanes_that_share_a_hand_keep_one_message_that_must_not_start_twice(
 class SlowToSettle(WatchedBroker):
     """A broker that is slow to hear how leases end, as one on another host is."""
 
-    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
+    def apply(self, settlements: Sequence[Transition]) -> list[bool]:
         time.sleep(0.02)
-        return super().settle(settlements)
+        return super().apply(settlements)
 
 
 @pytest.mark.parametrize("broker_class", [WatchedBroker, SlowToSettle])
@@ -246,22 +246,22 @@ def test_a_backlog_of_another_key_takes_not_every_hand_from_what_must_not_start_
 def test_a_lane_that_is_claimed_ahead_for_takes_no_hand_from_what_must_not_start_twice(rig: Rig) -> None:
     rig.send(*(f"warm-{n}" for n in range(50)), key="fast")
     rig.start(make_handler(nothing, "fast"), make_handler(nothing, "once"), max_threads=8)
-    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 50)
-    at_ms = rig.broker.counts().now_ms + 50
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["finished"] == 50)
+    at_ms = rig.broker.queue.counts().now_ms + 50
     fast = [NewMessage(f"fast-{n}", Header("default", "fast"), b"null", at_ms=at_ms) for n in range(300)]
     once = [
         NewMessage(f"once-{n}", Header("default", "once", at_most_once=True), b"null", at_ms=at_ms) for n in range(2)
     ]
-    rig.broker.put([*fast, *once])
-    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 352)
-    assert rig.broker.counts().totals["released"] == 0
+    rig.broker.queue.enqueue([*fast, *once])
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["finished"] == 352)
+    assert rig.broker.queue.counts().totals["released"] == 0
 
 
 def test_at_most_once_gives_back_what_came_from_a_second_set_without_a_free_hand(rig: Rig) -> None:
     rig.send("a", key="new", at_most_once=True)
     rig.send("b", key="old", at_most_once=True)
     rig.drain(make_handler(nothing, "new", former_keys=("old",), at_most_once=True), threads=1)
-    totals = rig.broker.counts().totals
+    totals = rig.broker.queue.counts().totals
     assert (totals["released"], totals["finished"]) == (1, 2)
 
 
@@ -283,7 +283,7 @@ def test_what_no_hand_is_free_for_is_not_claimed_and_given_back_again_and_again(
     rig.until_state("c0", State.READY)  # what waits for the hand is given back after a second
     gate.set()
     rig.until_gone("once")
-    assert rig.broker.counts().totals["released"] < 60 + 40
+    assert rig.broker.queue.counts().totals["released"] < 60 + 40
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
@@ -322,9 +322,9 @@ def test_the_hand_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monke
     rig.send(*ids)
     rig.broker.advance(1)
     for _ in range(2):
-        assert rig.broker.claim([ClaimRequest("default", "k", 10)], lease_ms=10, worker="dies").messages
+        assert rig.broker.queue.claim([ClaimRequest("default", "k", 10)], lease_ms=10, worker="dies").messages
         rig.broker.advance(11)
-        rig.broker.upkeep(lease_ms=10)
+        rig.broker.queue.maintain(lease_ms=10)
     rig.start(make_handler(nothing))
     rig.until_gone(*ids)
 

@@ -21,11 +21,11 @@ class Knowing(WatchedBroker):
         """What happens when it has been decided."""
 
     @property
-    def pauses_heard(self) -> int:
+    def pause_version(self) -> int:
         return 0
 
-    @pauses_heard.setter
-    def pauses_heard(self, _: int) -> None: ...
+    @pause_version.setter
+    def pause_version(self, _: int) -> None: ...
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def test_a_worker_claims_nothing_where_its_broker_knows_of_nothing(rig: Rig) -> 
 
 def test_what_is_paused_no_more_is_claimed_also_where_nobody_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "ANNOUNCE_EVERY_S", 0)
-    rig.broker.pause(Pause("default", None, "x"))
+    rig.broker.presence.pause(Pause("default", None, "x"))
     rig.start(make_handler(lambda message: None))
     rig.send("a")
     rig.broker.until(lambda: rig.broker.upkeeps > 2)
-    rig.broker.resume("default", None)
+    rig.broker.presence.resume("default", None)
     rig.until_gone("a")
     rig.stop()
 

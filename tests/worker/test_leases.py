@@ -56,10 +56,10 @@ class FaultyBroker(WatchedBroker):
         self.crashes += sum(claimed.crashes for claimed in claims.messages)
         return claims
 
-    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
+    def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         if self.stalled:
             raise BrokerUnavailable("The broker hangs.")
-        return super().upkeep(lease_ms=lease_ms)
+        return super().maintain(lease_ms=lease_ms)
 
     def stall(self, until: Callable[[], object]) -> None:
         """Answer nobody for a while; then give the leases that ended meanwhile time to be renewed, as Redis does."""
@@ -111,7 +111,7 @@ def test_the_lease_of_a_long_handler_is_renewed(faulty: Rig, held: Held) -> None
     faulty.start(make_handler(lambda message: held(message)))
     broker = broker_of(faulty)
     broker.until(lambda: broker.renewals >= 4)  # longer than the lease
-    broker.upkeep(lease_ms=LEASE_MS)
+    broker.maintain(lease_ms=LEASE_MS)
     assert faulty.see("a").state is State.RUNNING
     held.go.set()
     faulty.until_gone("a")
@@ -152,7 +152,7 @@ def test_a_page_that_cannot_be_renewed_keeps_no_other_from_it() -> None:
 
 def test_a_close_waits_for_the_renewal_that_is_under_way(faulty: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     leases = Leases(faulty.broker, LEASE_MS, OutageLog())
-    begun, renew = threading.Event(), faulty.broker.renew
+    begun, renew = threading.Event(), faulty.broker.queue.renew
 
     def until_closed(held: Sequence[LeaseId], lease_ms: int) -> list[bool]:
         begun.set()
@@ -195,14 +195,14 @@ def test_the_end_of_a_lost_lease_is_refused_and_logged(
         faulty.stop()
     assert "overrun" in caplog.text
     assert faulty.see("a").state is State.RUNNING  # by the one who took it over
-    assert faulty.broker.settle([taken]) == [True]
+    assert faulty.broker.queue.apply([taken]) == [True]
 
 
 def test_a_cancelled_and_resent_message_is_not_touched_by_the_late_hand(faulty: Rig, held: Held) -> None:
     faulty.send("a")
     faulty.start(make_handler(lambda message: held(message)), threads=1)
     assert held.started.wait(PATIENCE_S)
-    faulty.broker.settle([take_over(faulty, "a")])
+    faulty.broker.queue.apply([take_over(faulty, "a")])
     faulty.send("a", data="new", delay_ms=3_600_000)
     held.go.set()
     faulty.stop()
@@ -213,8 +213,8 @@ def test_a_cancelled_and_resent_message_is_not_touched_by_the_late_hand(faulty: 
 def take_over(rig: Rig, id: str) -> Transition:
     """Let the lease lapse on the broker's clock and claim the message as another worker; gives its finish."""
     rig.broker.advance(LEASE_MS * 2)
-    rig.broker.upkeep(lease_ms=LEASE_MS)
-    claims = rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=60_000, worker="other")
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
+    claims = rig.broker.queue.claim([ClaimRequest("default", "k", 1)], lease_ms=60_000, worker="other")
     (claimed,) = claims.messages
     assert claimed.id == id
     return settlement(claimed, SettleAction.FINISH)
@@ -228,7 +228,7 @@ def test_a_worker_that_cannot_renew_gives_up_before_its_lease_ends(faulty: Rig, 
     message = held.message
     assert message is not None
     while True:
-        reclaimed = faulty.broker.counts().totals["reclaimed"]
+        reclaimed = faulty.broker.queue.counts().totals["reclaimed"]
         if not message.is_held():
             return
         assert reclaimed == 0, "the broker ended the lease before the worker gave it up"
@@ -241,7 +241,7 @@ def test_what_a_thread_of_the_worker_still_runs_is_not_started_beside_it(faulty:
     first, broker = held.message, broker_of(faulty)
     assert first is not None
     broker.advance(LEASE_MS * 2)
-    broker.upkeep(lease_ms=LEASE_MS)  # as another worker's, to which this one looked dead
+    broker.maintain(lease_ms=LEASE_MS)  # as another worker's, to which this one looked dead
     faulty.send("b")
     broker.until(lambda: broker.counts().totals["released"] >= 2)  # claimed by this worker, and given back
     assert held.message in (first, None) or held.message.id == "b"
@@ -258,7 +258,7 @@ def test_a_stop_gives_back_a_suspect_that_a_thread_of_the_worker_still_runs(faul
     while not faulty.see("a").suspect:
         broker.claim([ClaimRequest("default", "k", 1)], lease_ms=LEASE_MS, worker="dies")
         broker.advance(LEASE_MS * 2)
-        broker.upkeep(lease_ms=LEASE_MS)
+        broker.maintain(lease_ms=LEASE_MS)
     broker.until(lambda: faulty.see("a").state is State.RUNNING)
     worker.stop()
     broker.until(lambda: faulty.see("a").state is State.READY)
@@ -340,13 +340,13 @@ def test_what_waits_in_a_lane_while_its_lease_is_lost_does_not_start(faulty: Rig
 
     faulty.send(*(f"fast-{n:02}" for n in range(20)))
     worker = faulty.start(make_handler(handler), threads=1)
-    faulty.broker.until(lambda: faulty.broker.counts().totals["finished"] == 20)
+    faulty.broker.until(lambda: faulty.broker.queue.counts().totals["finished"] == 20)
     faulty.send_together("a-slow", "b")
     faulty.broker.until(lambda: faulty.see("b").state is State.RUNNING)
     with faulty.broker._changed:  # no renewal comes between
         faulty.broker.advance(LEASE_MS * 2)
-        faulty.broker.upkeep(lease_ms=LEASE_MS)
-        claims = faulty.broker.claim([ClaimRequest("default", "k", 9)], lease_ms=60_000, worker="other")
+        faulty.broker.queue.maintain(lease_ms=LEASE_MS)
+        claims = faulty.broker.queue.claim([ClaimRequest("default", "k", 9)], lease_ms=60_000, worker="other")
     assert {claimed.id for claimed in claims.messages} == {"a-slow", "b"}
     faulty.broker.until(lambda: not worker._leases.held())
     gate.set()
@@ -364,7 +364,7 @@ def test_the_threads_of_leases_outlive_a_stop_of_a_handler_that_raises(faulty: R
 
     faulty.send("a", "b")
     faulty.broker.advance(1)
-    claims = faulty.broker.claim([ClaimRequest("default", "k", 2)], lease_ms=LEASE_MS, worker="w")
+    claims = faulty.broker.queue.claim([ClaimRequest("default", "k", 2)], lease_ms=LEASE_MS, worker="w")
     buffer = PrefetchBuffer(make_handler(lambda message: None), [("default", "k")], 1)
     ending, lasting = (
         Lease(claimed, buffer, 0.0, until, 0.0) for claimed, until in zip(claims.messages, (0.0, math.inf), strict=True)

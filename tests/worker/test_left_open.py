@@ -161,7 +161,7 @@ def test_one_that_fails_by_itself_keeps_its_error_and_is_told_of_the_other(
     rig.until_gone("a")
     info = rig.until_state("bad", State.ERROR)
     assert info.error == "LookupError: no such order"
-    assert f"It left a transaction open on database {sqlite_database!r}" in rig.broker.errors(1)[0].detail
+    assert f"It left a transaction open on database {sqlite_database!r}" in rig.broker.queue.failed(1)[0].detail
     assert written(sqlite_database) == {"a"}
 
 

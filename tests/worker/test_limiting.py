@@ -55,7 +55,7 @@ def test_no_more_run_at_once_over_all_workers_and_all_run(rig: Rig, limits: Limi
     rig.until_gone(*ids)
     assert counting.most == 1
     assert counting.attempts == {1}
-    assert rig.broker.counts().totals["finished"] == 12
+    assert rig.broker.queue.counts().totals["finished"] == 12
 
 
 def test_one_worker_claims_nothing_that_would_find_no_slot(rig: Rig) -> None:
@@ -63,15 +63,15 @@ def test_one_worker_claims_nothing_that_would_find_no_slot(rig: Rig) -> None:
     rig.send(*ids)
     rig.start(make_handler(lambda message: None, limits=ONE))
     rig.until_gone(*ids)
-    assert rig.broker.counts().totals["released"] == 0
+    assert rig.broker.queue.counts().totals["released"] == 0
 
 
 class SlowToGiveBack(WatchedBroker):
     """A broker that is slow to take slots back."""
 
-    def give_back(self, asks: Sequence[PermitRequest]) -> None:
+    def release(self, asks: Sequence[PermitRequest]) -> None:
         time.sleep(0.01)
-        super().give_back(asks)
+        super().release(asks)
 
 
 def test_nothing_is_claimed_for_a_slot_that_is_still_being_given_back() -> None:
@@ -79,8 +79,8 @@ def test_nothing_is_claimed_for_a_slot_that_is_still_being_given_back() -> None:
     ids = [f"m{n}" for n in range(20)]
     rig.send(*ids)
     rig.drain(make_handler(lambda message: None, limits=ONE))
-    assert rig.broker.counts().totals["finished"] == 20
-    assert rig.broker.counts().totals["released"] == 0
+    assert rig.broker.queue.counts().totals["finished"] == 20
+    assert rig.broker.queue.counts().totals["released"] == 0
 
 
 def hold(rig: Rig, gate: threading.Event, limits: Limits) -> None:
@@ -102,7 +102,7 @@ def test_what_is_refused_is_due_later_and_blocks_no_other_value(rig: Rig, gate: 
     rig.send("same", data={"account": 1})
     rig.send("b", "c", "d", data={"account": 2})
     rig.until_gone("b", "c", "d")
-    rig.broker.until(lambda: rig.broker.counts().totals["released"] > 0)
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["released"] > 0)
     info = rig.see("same")
     assert (info.failures, info.crashes) == (0, 0)
     gate.set()
@@ -129,7 +129,7 @@ def test_starts_are_as_far_apart_as_the_rate_says(rig: Rig) -> None:
     for handler in handlers:
         rig.start(handler)
     for count in (1, 2):
-        rig.broker.until(lambda count=count: rig.broker.counts().totals["finished"] == count)  # type: ignore[misc]
+        rig.broker.until(lambda count=count: rig.broker.queue.counts().totals["finished"] == count)  # type: ignore[misc]
         rig.broker.advance(60_000)
     rig.until_gone("a", "b", "c")
     assert len(starts) == 3
@@ -144,7 +144,7 @@ def test_a_slot_is_held_for_as_long_as_its_handler_runs(gate: threading.Event) -
         renewals = rig.broker.acquires
         rig.broker.until(lambda renewals=renewals: rig.broker.acquires > renewals)  # type: ignore[misc]
         rig.broker.advance(150)
-    assert rig.broker.acquire([PermitRequest("k", "", 99, 1)], lease_ms=600) != [None]
+    assert rig.broker.limiter.acquire([PermitRequest("k", "", 99, 1)], lease_ms=600) != [None]
     gate.set()
     rig.until_gone("held", "next")
     rig.stop()
@@ -154,13 +154,13 @@ def test_what_runs_counts_also_where_the_broker_has_forgotten_its_slot(gate: thr
     rig = Rig(lease_ms=600)
     hold(rig, gate, ONE)
     tokens = list(rig.broker._limits._slots["k", ""].ends)
-    assert rig.broker.acquire([PermitRequest("k", "", 99, 1, held=True)], lease_ms=600_000) == [
+    assert rig.broker.limiter.acquire([PermitRequest("k", "", 99, 1, held=True)], lease_ms=600_000) == [
         None
     ]  # another got it meanwhile
-    rig.broker.give_back([PermitRequest("k", "", token, 1) for token in tokens])
+    rig.broker.limiter.release([PermitRequest("k", "", token, 1) for token in tokens])
     renewals = rig.broker.acquires
     rig.broker.until(lambda: rig.broker.acquires > renewals)
-    assert rig.broker.acquire([PermitRequest("k", "", 98, 2)], lease_ms=600) != [None]
+    assert rig.broker.limiter.acquire([PermitRequest("k", "", 98, 2)], lease_ms=600) != [None]
     gate.set()
     rig.until_gone("held")
     rig.stop()
@@ -179,8 +179,8 @@ class LateRenewals(WatchedBroker):
             assert self.given_back.wait(PATIENCE_S)
         return super().acquire(asks, lease_ms=lease_ms)
 
-    def give_back(self, asks: Sequence[PermitRequest]) -> None:
-        super().give_back(asks)
+    def release(self, asks: Sequence[PermitRequest]) -> None:
+        super().release(asks)
         self.given_back.set()
         self.tell()
 
@@ -201,7 +201,7 @@ def test_an_interrupted_handler_leaves_its_slot_to_others_at_once(rig: Rig, gate
     worker.hurry()
     worker.stop()
     thread.join(PATIENCE_S)
-    assert rig.broker.acquire([PermitRequest("k", "", 99, 1)], lease_ms=600) == [None]
+    assert rig.broker.limiter.acquire([PermitRequest("k", "", 99, 1)], lease_ms=600) == [None]
 
 
 def test_data_without_the_field_is_buried_with_the_reason(rig: Rig) -> None:
@@ -266,7 +266,7 @@ def test_a_drain_runs_also_what_has_to_wait_for_its_turn(rig: Rig, monkeypatch: 
 
 
 def test_a_drain_waits_for_a_slot_that_another_holds(rig: Rig) -> None:
-    rig.broker.acquire([PermitRequest("k", "", 99, 1)], lease_ms=100)
+    rig.broker.limiter.acquire([PermitRequest("k", "", 99, 1)], lease_ms=100)
     got: list[str] = []
     rig.send("a")
     rig.drain(make_handler(lambda message: got.append(message.id), limits=ONE))
@@ -280,7 +280,7 @@ def test_a_backlog_that_waits_for_its_turn_is_not_claimed_over_and_over(
     rig.send(*(f"m{n}" for n in range(50)))
     rig.start(make_handler(lambda message: None, limits=Limits(interval_us=3_600_000_000)), threads=4)
     rig.broker.until(lambda: rig.broker.upkeeps > 20)
-    totals = rig.broker.counts().totals
+    totals = rig.broker.queue.counts().totals
     assert (totals["finished"], totals["released"]) == (1, 3)
 
 

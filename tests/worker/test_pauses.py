@@ -37,11 +37,11 @@ def test_nothing_starts_of_what_was_paused_before_the_worker_came(rig: Rig, paus
     got: list[str] = []
     rig.send("paused")
     rig.send("other", key="l", queue="mail")
-    rig.broker.pause(pause)
+    rig.broker.presence.pause(pause)
     handlers = [make_handler(note(got)), make_handler(note(got), "l", queue="mail")]
     rig.drain(*handlers)
     assert (got, rig.see("paused").state) == (["other"], State.READY)
-    assert rig.broker.resume(pause.queue, pause.key)
+    assert rig.broker.presence.resume(pause.queue, pause.key)
     rig.drain(*handlers)
     assert got == ["other", "paused"]
 
@@ -50,7 +50,7 @@ def test_a_key_paused_in_one_queue_runs_in_the_others(rig: Rig) -> None:
     got: list[str] = []
     rig.send("here")
     rig.send("there", queue="mail")
-    rig.broker.pause(Pause("mail", "k", "x"))
+    rig.broker.presence.pause(Pause("mail", "k", "x"))
     rig.drain(make_handler(note(got)), queues=served_queues("default,mail"))
     assert got == ["here"]
 
@@ -72,11 +72,11 @@ def test_what_runs_ends_and_what_was_not_started_is_given_back(
     monkeypatch.setattr(Executor, "release_unstarted", lambda *_: None)  # would give it back a second later
     rig.send(*(f"fast-{n:02}" for n in range(20)))
     rig.start(make_handler(handler), threads=1)
-    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 20)
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["finished"] == 20)
     rig.send_together("a-slow", "b", "c")
     assert started.wait(PATIENCE_S)
     assert rig.see("b").state is State.RUNNING
-    rig.broker.pause(Pause(None, "k", "x"))
+    rig.broker.presence.pause(Pause(None, "k", "x"))
     rig.broker.until(lambda: rig.see("b").state is State.READY and rig.see("c").state is State.READY)
     gate.set()
     rig.until_gone("a-slow")
@@ -94,13 +94,13 @@ def test_a_pause_and_a_resume_reach_every_worker_that_runs(rig: Rig) -> None:
     rig.send("before")
     rig.until_gone("before")
     rig.broker.until(lambda: rig.broker.reads == 2)
-    rig.broker.pause(Pause("default", None, "x"))
+    rig.broker.presence.pause(Pause("default", None, "x"))
     rig.broker.until(lambda: rig.broker.reads == 4)
     rig.send("during")
     upkeeps = rig.broker.upkeeps
     rig.broker.until(lambda: rig.broker.upkeeps > upkeeps + 2)
     assert (got, rig.see("during").state) == (["before"], State.READY)
-    rig.broker.resume("default", None)
+    rig.broker.presence.resume("default", None)
     rig.until_gone("during")
 
 
@@ -110,7 +110,7 @@ def test_a_pause_that_nobody_was_told_of_comes_with_the_next_heartbeat(
     monkeypatch.setattr(upkeep, "ANNOUNCE_EVERY_S", 0)
     rig.start(make_handler(lambda message: None))
     rig.broker.until(lambda: rig.broker.claims)
-    rig.broker._meta.pause(Pause("default", None, "x"), rig.broker.counts().now_ms)
+    rig.broker._meta.pause(Pause("default", None, "x"), rig.broker.queue.counts().now_ms)
     upkeeps = rig.broker.upkeeps
     rig.broker.until(lambda: rig.broker.upkeeps > upkeeps + 1)
     rig.send("a")
@@ -122,7 +122,7 @@ def test_a_pause_that_nobody_was_told_of_comes_with_the_next_heartbeat(
 @pytest.mark.usefixtures("told_only")
 def test_a_pause_ends_by_itself_by_the_clock_that_decides(rig: Rig) -> None:
     rig.send("a")
-    rig.broker.pause(Pause(None, "k", "x", rig.broker.counts().now_ms + HOUR))
+    rig.broker.presence.pause(Pause(None, "k", "x", rig.broker.queue.counts().now_ms + HOUR))
     rig.start(make_handler(lambda message: None))
     rig.broker.until(lambda: rig.broker.upkeeps > 1)
     assert rig.see("a").state is State.READY
@@ -133,7 +133,7 @@ def test_a_pause_ends_by_itself_by_the_clock_that_decides(rig: Rig) -> None:
 def test_a_worker_looks_again_when_the_first_pause_ends(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "EVERY_S", 3_600)
     for key, seconds in (("k", 1_000), ("l", 60), ("m", 2_000)):
-        rig.broker.pause(Pause(None, key, "x", rig.broker.counts().now_ms + seconds * 1_000))
+        rig.broker.presence.pause(Pause(None, key, "x", rig.broker.queue.counts().now_ms + seconds * 1_000))
     known = pauses.Pauses(rig.broker)
     known.read_due()
     chores = upkeep.Upkeep(rig.broker, "default", 15_000, list, known, UnstartedEvents("default", "w", {}), OutageLog())
@@ -143,7 +143,7 @@ def test_a_worker_looks_again_when_the_first_pause_ends(rig: Rig, monkeypatch: p
 
 def test_a_worker_with_all_paused_idles_without_spinning(rig: Rig) -> None:
     rig.send("a")
-    rig.broker.pause(Pause("default", None, "x"))
+    rig.broker.presence.pause(Pause("default", None, "x"))
     rig.start(make_handler(lambda message: None))
     rig.broker.until(lambda: rig.broker.upkeeps > 1)
     claims, upkeeps, reads = rig.broker.claims, rig.broker.upkeeps, rig.broker.reads
@@ -157,11 +157,11 @@ def test_a_paused_suspect_is_left_where_it_is(rig: Rig) -> None:
     rig.send("a")
     rig.broker.advance(1)
     for _ in range(2):
-        assert rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=10, worker="dies").messages
+        assert rig.broker.queue.claim([ClaimRequest("default", "k", 1)], lease_ms=10, worker="dies").messages
         rig.broker.advance(11)
-        rig.broker.upkeep(lease_ms=10)
+        rig.broker.queue.maintain(lease_ms=10)
     assert rig.see("a").suspect
-    rig.broker.pause(Pause(None, "k", "x"))
+    rig.broker.presence.pause(Pause(None, "k", "x"))
     rig.drain(make_handler(lambda message: None))
     assert (rig.see("a").state, rig.see("a").suspect) == (State.READY, True)
 
@@ -171,12 +171,12 @@ def test_a_drain_leaves_what_is_paused_and_counts_it(rig: Rig) -> None:
     rig.send("d", queue="mail")
     rig.send("parked", key="unserved")
     rig.send("later", delay_ms=HOUR)
-    rig.broker.pause(Pause("default", None, "x"))
+    rig.broker.presence.pause(Pause("default", None, "x"))
     worker = rig.drain(make_handler(lambda message: None), queues=served_queues("default,mail"))
     assert summary(rig.broker, worker.settler, worker.served).endswith(
         "Left: 0 due, 1 not due, 1 parked, 3 paused, 0 running elsewhere."
     )
-    assert rig.broker.counts().totals["finished"] == 1
+    assert rig.broker.queue.counts().totals["finished"] == 1
 
 
 class UnreadableBroker(WatchedBroker):
@@ -209,13 +209,13 @@ def test_nothing_is_claimed_before_the_pauses_are_known() -> None:
 def test_pauses_and_resumes_are_logged_once(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "django_delayq")
     known = pauses.Pauses(rig.broker)
-    rig.broker.pause(Pause("mail", "k", "50% fail", until_ms=10**30))
+    rig.broker.presence.pause(Pause("mail", "k", "50% fail", until_ms=10**30))
     for _ in range(2):
-        rig.broker.pauses_heard += 1
+        rig.broker.presence.pause_version += 1
         known.read_due()
-    rig.broker.pause(Pause("mail", None, "all fail"))
+    rig.broker.presence.pause(Pause("mail", None, "all fail"))
     known.read_due()
-    rig.broker.resume("mail", "k")
+    rig.broker.presence.resume("mail", "k")
     known.read_due()
     known.read_due()
     assert caplog.messages == [
@@ -232,7 +232,7 @@ def test_a_pause_by_another_process_ends_nothing_and_holds_back_what_comes(
     worker = site.worker(*arguments)
     site.send("runs", key="hold")
     running = site.line.next()
-    site.broker.pause(Pause(None, "hold", "the provider is down"))
+    site.broker.presence.pause(Pause(None, "hold", "the provider is down"))
     worker.until_says("Paused key 'hold': the provider is down.")
     site.send("waits", key="hold")
     site.send("other", key="arun")
@@ -240,7 +240,7 @@ def test_a_pause_by_another_process_ends_nothing_and_holds_back_what_comes(
     running.release()
     assert (running.id, site.line.next().what) == ("runs", "ran")
     assert site.line.none_waits()
-    site.broker.resume(None, "hold")
+    site.broker.presence.resume(None, "hold")
     resumed = site.line.next()
     assert resumed.id == "waits"
     resumed.release()

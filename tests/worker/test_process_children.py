@@ -135,7 +135,9 @@ def test_a_child_hears_that_its_lease_is_renewed(site: Site) -> None:
     worker = site.worker("--processes", "2")
     site.send("a", key="hold")
     held = site.line.next()
-    site.broker.put([NewMessage("later", Header("default", "run"), b'""', delay_ms=3_000)])  # a lease is 2 s long
+    site.broker.queue.enqueue(
+        [NewMessage("later", Header("default", "run"), b'""', delay_ms=3_000)]
+    )  # a lease is 2 s long
     site.line.next_of("later")
     held.release()
     assert site.line.next_of("a").pid == held.pid
@@ -179,5 +181,5 @@ def test_a_child_that_is_not_needed_any_more_ends_as_any_process_does(site: Site
 
 def is_over(site: Site, id: str) -> bool:
     """Whether a message is finished or buried."""
-    info = site.broker.get(id)
+    info = site.broker.queue.get(id)
     return info is None or info.state is State.ERROR

@@ -18,7 +18,7 @@ from tests.worker.processes import Site
 def test_drain_counts_what_it_left(site: Site) -> None:
     site.send("a", "b")
     site.send("c", key="unserved")
-    site.broker.reschedule(["b"], delay_ms=60_000)
+    site.broker.queue.reschedule(["b"], delay_ms=60_000)
     worker = site.worker("--drain")
     assert worker.wait() == 0
     assert "Drained: 1 finished, 0 to retry, 0 snoozed, 0 buried. " in worker.text

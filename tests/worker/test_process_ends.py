@@ -20,7 +20,7 @@ def test_sigterm_finishes_what_runs_and_exits_0(site: Site) -> None:
     call.release()
     assert site.line.next().what == "ran"
     assert worker.wait() == 0
-    assert site.broker.get("a") is None
+    assert site.broker.queue.get("a") is None
     assert site.see("b").state is State.READY
     assert site.line.none_waits()
 
@@ -178,7 +178,7 @@ def test_max_messages_ends_a_worker_in_good_order(site: Site) -> None:
     worker = site.worker("--max-messages", "2")
     assert worker.wait() == 0
     assert site.totals()["finished"] == 2
-    assert not site.broker.claim([ClaimRequest("default", "hold", 1)], lease_ms=1_000, worker="x").messages
+    assert not site.broker.queue.claim([ClaimRequest("default", "hold", 1)], lease_ms=1_000, worker="x").messages
 
 
 def test_a_worker_over_its_memory_finishes_what_runs_and_claims_no_more(site: Site) -> None:
@@ -190,7 +190,7 @@ def test_a_worker_over_its_memory_finishes_what_runs_and_claims_no_more(site: Si
     site.send("later")
     held.release()
     assert worker.wait() == 0
-    assert site.broker.get("held") is None
+    assert site.broker.queue.get("held") is None
     assert site.see("later").state is State.READY
     assert site.totals()["finished"] == 2
 

@@ -17,7 +17,7 @@ def test_a_key_of_another_type_is_named_and_stops_neither_messages_nor_the_heart
         for id in ("a", "b"):
             site.send(id)
             assert site.line.next().id == id
-        assert len(site.broker.workers()) == 1
+        assert len(site.broker.presence.workers()) == 1
         client.delete(f"{{delayq:0}}:{key}")
         worker.until_says("is back")
     assert worker.stop() == 0

@@ -65,7 +65,7 @@ def test_messages_are_sent_and_run_over_tls(site: Site) -> None:
     worker = site.worker()
     site.send("a")
     assert site.line.next_of("a").what == "ran"
-    asyncio.run(site.broker.aput([NewMessage("b", Header("default", "arun"), b'""')]))
+    asyncio.run(site.broker.queue.aenqueue([NewMessage("b", Header("default", "arun"), b'""')]))
     assert site.line.next_of("b").what == "ran"
     assert worker.stop() == 0
     assert site.totals()["finished"] == 2

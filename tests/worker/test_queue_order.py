@@ -227,11 +227,11 @@ def test_queues_of_one_handler_keep_their_order_where_hands_are_free_and_a_claim
         note(message)
 
     broker = RedisBroker(get_alias())
-    at_ms = broker.counts().now_ms - 1  # due already
+    at_ms = broker.queue.counts().now_ms - 1  # due already
     queues = ("bulk", "default", "critical")
     for queue in queues:
         for ids in pages([f"{queue}-{n:04}" for n in range(COUNT)], BATCH):
-            broker.put([NewMessage(id, Header(queue, "k"), b"null", at_ms=at_ms) for id in ids])
+            broker.queue.enqueue([NewMessage(id, Header(queue, "k"), b"null", at_ms=at_ms) for id in ids])
     idle = {key: make_handler(note, key) for key in ("idle", "idle, too")}  # their threads are hands that are free
     options = Options(queues=served_queues("critical,default,bulk"), drain=True)
     Worker(get_alias(), broker, idle | {"k": make_handler(anote if is_async else note)}, options).run()

@@ -175,9 +175,11 @@ def test_what_becomes_due_in_all_queues_at_once_goes_by_their_order(rig: Rig, mo
     note = slow_then_noted(got, monkeypatch)
     rig.start(make_handler(note), queues=served_queues("critical,bulk"), threads=1, max_threads=1)
     rig.broker.until(lambda: rig.broker.claims >= 2)  # both queues were asked: it knows that nothing is left behind
-    at_ms = rig.broker.counts().now_ms + 50
+    at_ms = rig.broker.queue.counts().now_ms + 50
     queues = ["bulk"] * 3 + ["critical"] * 3
-    rig.broker.put([NewMessage(f"{n}", Header(queue, "k"), b"null", at_ms=at_ms) for n, queue in enumerate(queues)])
+    rig.broker.queue.enqueue(
+        [NewMessage(f"{n}", Header(queue, "k"), b"null", at_ms=at_ms) for n, queue in enumerate(queues)]
+    )
     rig.until_gone(*map(str, range(6)))
     assert got == ["critical"] * 3 + ["bulk"] * 3
 
@@ -240,7 +242,7 @@ def test_a_busy_queue_keeps_no_hand_from_a_later_one_that_its_concurrency_leaves
         max_threads=2,
         queues=served_queues("critical,default"),
     )
-    rig.broker.until(lambda: rig.broker.counts().totals["finished"] >= 200)
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["finished"] >= 200)
     rig.send("a", "b", "c", key="other")
     rig.until_gone("a", "b", "c")
 
@@ -251,8 +253,8 @@ def test_redis_gives_queues_in_order_and_by_weight(
 ) -> None:
     got: list[str] = []
     broker = RedisBroker(get_alias())
-    at_ms = broker.counts().now_ms - 1_000  # due already, all at one instant
-    broker.put(
+    at_ms = broker.queue.counts().now_ms - 1_000  # due already, all at one instant
+    broker.queue.enqueue(
         [
             NewMessage(f"{queue}-{n}", Header(queue, "k"), b"null", at_ms=at_ms)
             for queue in ("bulk", "critical", "default")
@@ -272,9 +274,9 @@ def test_an_earlier_queue_comes_first_where_one_claim_can_not_give_all(redis_del
         got.append(message.queue)
 
     broker = RedisBroker(get_alias())
-    at_ms = broker.counts().now_ms + 300  # when the worker is idle, and asks for both in one call
+    at_ms = broker.queue.counts().now_ms + 300  # when the worker is idle, and asks for both in one call
     headers = [Header("bulk", "b"), Header("critical", "c")]
-    broker.put(
+    broker.queue.enqueue(
         [NewMessage(f"{header.key}{n}", header, b"null", at_ms=at_ms) for header in headers for n in range(MOST)]
     )
     handlers = {header.key: make_handler(note, header.key) for header in headers}

@@ -31,7 +31,7 @@ def test_a_handler_gets_the_message_as_it_was_sent(rig: Rig) -> None:
     assert (message.id, message.key, message.queue, message.data) == ("a", "k", "default", {"n": [1, None]})
     assert (message.tag, message.trace_id, message.attempt) == ("t", "trace", 1)
     assert message.sent_ms <= message.due_ms <= message.started_ms
-    assert rig.broker.counts().totals["finished"] == 1
+    assert rig.broker.queue.counts().totals["finished"] == 1
 
 
 def test_a_message_of_a_former_key_finds_its_handler(rig: Rig) -> None:
@@ -124,7 +124,7 @@ def test_retry_with_a_delay_is_a_failure_due_then(rig: Rig) -> None:
     rig.drain(make_handler(handler, backoff=1))
     info = rig.see("a")
     assert info.failures == 1
-    assert info.due_ms >= rig.broker.counts().now_ms + 100_000
+    assert info.due_ms >= rig.broker.queue.counts().now_ms + 100_000
 
 
 def test_snooze_is_no_failure(rig: Rig) -> None:
@@ -135,7 +135,7 @@ def test_snooze_is_no_failure(rig: Rig) -> None:
     rig.drain(make_handler(handler))
     info = rig.see("a")
     assert (info.state, info.failures) == (State.PENDING, 0)
-    assert info.due_ms >= rig.broker.counts().now_ms + 500_000
+    assert info.due_ms >= rig.broker.queue.counts().now_ms + 500_000
 
 
 def test_bury_gives_up_at_once(rig: Rig) -> None:
@@ -199,14 +199,14 @@ def test_a_backoff_that_raises_is_logged_and_the_default_used(rig: Rig, caplog: 
     rig.send("a")
     with caplog.at_level(logging.ERROR, "django_delayq"):
         rig.drain(make_handler(handler, backoff=backoff))
-    assert rig.see("a").due_ms >= rig.broker.counts().now_ms + 10_000
+    assert rig.see("a").due_ms >= rig.broker.queue.counts().now_ms + 10_000
     assert "The backoff of k is of no use (SystemExit)" in caplog.text
 
 
 def test_a_message_that_someone_else_wrote_is_buried(rig: Rig) -> None:
     started: list[str] = []
     rig.send("a", "b")
-    claim = rig.broker.claim
+    claim = rig.broker.queue.claim
 
     def claim_garbled(*args: Any, **kwargs: Any) -> Any:
         claims = claim(*args, **kwargs)
@@ -215,14 +215,14 @@ def test_a_message_that_someone_else_wrote_is_buried(rig: Rig) -> None:
                 claimed.header = None
         return claims
 
-    rig.broker.claim = claim_garbled  # type: ignore[method-assign]
+    rig.broker.queue.claim = claim_garbled  # type: ignore[method-assign]
     rig.drain(make_handler(lambda message: started.append(message.id)))
     assert (rig.see("a").state, started) == (State.ERROR, ["b"])
 
 
 def test_a_claim_with_a_foreign_message_is_kept_while_settling_fails(rig: Rig) -> None:
     rig.send("foreign", "a", "b")
-    claim, settle = rig.broker.claim, rig.broker.settle
+    claim, settle = rig.broker.queue.claim, rig.broker.queue.apply
     faults: list[Exception] = [BrokerUnavailable("away") for _ in range(3)]
 
     def claim_garbled(*args: Any, **kwargs: Any) -> Any:
@@ -237,13 +237,13 @@ def test_a_claim_with_a_foreign_message_is_kept_while_settling_fails(rig: Rig) -
             raise faults.pop()
         return settle(*args, **kwargs)
 
-    rig.broker.claim = claim_garbled  # type: ignore[method-assign]
-    rig.broker.settle = settle_or_fail  # type: ignore[method-assign]
+    rig.broker.queue.claim = claim_garbled  # type: ignore[method-assign]
+    rig.broker.queue.apply = settle_or_fail  # type: ignore[method-assign]
     rig.broker.advance(1)
     rig.start(make_handler(lambda message: None))
     rig.until_gone("a", "b")
     rig.until_state("foreign", State.ERROR)
-    assert rig.broker.counts().totals["reclaimed"] == 0
+    assert rig.broker.queue.counts().totals["reclaimed"] == 0
 
 
 def test_a_header_of_a_wrong_type_is_no_outage(
@@ -272,7 +272,7 @@ def test_async_handlers_run_side_by_side_up_to_their_concurrency(rig: Rig) -> No
 
     rig.send(*map(str, range(30)))
     rig.drain(make_handler(handler, concurrency=3))
-    assert rig.broker.counts().totals["finished"] == 30
+    assert rig.broker.queue.counts().totals["finished"] == 30
     assert most == 3
 
 
@@ -280,7 +280,7 @@ def test_at_most_once_of_the_handler_alone_never_starts_what_was_handed_out_befo
     ran: list[str] = []
     rig.send("a")
     rig.broker.advance(1)
-    assert rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=10, worker="dies").messages
+    assert rig.broker.queue.claim([ClaimRequest("default", "k", 1)], lease_ms=10, worker="dies").messages
     rig.broker.advance(11)
     rig.drain(make_handler(lambda message: ran.append(message.id), at_most_once=True))
     info = rig.see("a")

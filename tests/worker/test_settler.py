@@ -27,11 +27,11 @@ class SettleFailingBroker(WatchedBroker):
     failures: list[Exception]
     batches: list[int]
 
-    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
+    def apply(self, settlements: Sequence[Transition]) -> list[bool]:
         if self.failures:
             raise self.failures.pop()
         self.batches.append(len(settlements))
-        return super().settle(settlements)
+        return super().apply(settlements)
 
 
 class LostReplyBroker(WatchedBroker):
@@ -39,8 +39,8 @@ class LostReplyBroker(WatchedBroker):
 
     lose = True
 
-    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
-        settled = super().settle(settlements)
+    def apply(self, settlements: Sequence[Transition]) -> list[bool]:
+        settled = super().apply(settlements)
         if self.lose:
             self.lose = False
             raise BrokerUnavailable("The reply was lost.")
@@ -91,7 +91,7 @@ def test_a_batch_gathers_until_something_is_urgent(monkeypatch: pytest.MonkeyPat
     for claimed in claims.messages:
         lease = Lease(claimed, buffer, 0.0, math.inf, 0.0)
         settler.add(lease, settlement(claimed, SettleAction.FINISH), urgent=claimed is claims.messages[-1])
-    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 50)
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["finished"] == 50)
     settler.close(PATIENCE_S)
     assert rig.broker.batches == [50]
 
@@ -101,7 +101,7 @@ def test_a_settlement_whose_reply_was_lost_is_no_overrun(caplog: pytest.LogCaptu
     rig.send("a")
     with caplog.at_level(logging.WARNING, "django_delayq"):
         rig.drain(make_handler(nothing))
-    assert rig.broker.counts().totals["finished"] == 1
+    assert rig.broker.queue.counts().totals["finished"] == 1
     assert "sent twice" in caplog.text
     assert "overrun" not in caplog.text
 
@@ -133,11 +133,11 @@ def test_a_settlement_whose_lease_could_not_be_renewed_is_for_the_broker_to_judg
     rig = Rig()
     rig.send("a")
     rig.broker.advance(1)
-    claim = partial(rig.broker.claim, [ClaimRequest("default", "k", 1)], worker="w")
+    claim = partial(rig.broker.queue.claim, [ClaimRequest("default", "k", 1)], worker="w")
     (claimed,) = claim(lease_ms=1_000).messages
     if is_taken:
         rig.broker.advance(1_000)
-        rig.broker.upkeep(lease_ms=1_000)
+        rig.broker.queue.maintain(lease_ms=1_000)
         claim(lease_ms=60_000)
     outage_log = OutageLog()
     settler = Settler(rig.broker, Leases(rig.broker, 60_000, outage_log), outage_log)
@@ -147,7 +147,7 @@ def test_a_settlement_whose_lease_could_not_be_renewed_is_for_the_broker_to_judg
     settler.add(lease, settlement(claimed, SettleAction.FINISH))
     settler.start()
     settler.close(PATIENCE_S)
-    assert rig.broker.counts().totals["finished"] == int(not is_taken)
+    assert rig.broker.queue.counts().totals["finished"] == int(not is_taken)
     assert ("overrun" in caplog.text) == is_taken
     assert "runs again" not in caplog.text  # another may have finished it, or it may start only once
 
@@ -172,10 +172,10 @@ class BadSettlementBroker(WatchedBroker):
 
     fault: Exception
 
-    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
+    def apply(self, settlements: Sequence[Transition]) -> list[bool]:
         if any(settlement.id == "bad" for settlement in settlements):
             raise self.fault
-        return super().settle(settlements)
+        return super().apply(settlements)
 
 
 @pytest.mark.parametrize("fault", [BrokerRefused("a foreign key"), UnicodeError("a bug")], ids=repr)
@@ -190,7 +190,7 @@ def test_a_settlement_that_is_refused_for_good_lapses_and_holds_up_no_other(
     rig.broker.advance(1)
     rig.start(make_handler(nothing))
     rig.until_gone(*map(str, range(20)))
-    rig.broker.until(lambda: rig.broker.counts().totals["reclaimed"] >= 1)  # renewed no more
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["reclaimed"] >= 1)  # renewed no more
     rig.send("later")
     rig.until_gone("later")
     rig.stop()
@@ -200,10 +200,10 @@ def test_a_settlement_that_is_refused_for_good_lapses_and_holds_up_no_other(
 class UnfinishableBroker(WatchedBroker):
     """Takes no finish."""
 
-    def settle(self, settlements: Sequence[Transition]) -> list[bool]:
+    def apply(self, settlements: Sequence[Transition]) -> list[bool]:
         if any(settlement.action is SettleAction.FINISH for settlement in settlements):
             raise BrokerRefused("no finish is taken")
-        return super().settle(settlements)
+        return super().apply(settlements)
 
 
 def test_a_finish_that_is_refused_for_good_is_a_failure_that_counts(
@@ -221,7 +221,7 @@ def test_a_finish_that_is_refused_for_good_is_a_failure_that_counts(
     rig.stop()
     assert starts == [1, 2]
     assert rig.see("a").error == "its finish is refused: BrokerRefused: no finish is taken"
-    assert rig.broker.counts().totals["reclaimed"] == 0
+    assert rig.broker.queue.counts().totals["reclaimed"] == 0
     assert caplog.text.count("Its attempt counts as failed") == 2
 
 
@@ -257,7 +257,7 @@ def test_the_crash_that_buries_a_message_counts_as_a_bury(crashes: int, counted:
     rig = Rig()
     rig.send("a")
     rig.broker.advance(1)
-    (claimed,) = rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=60_000, worker="w").messages
+    (claimed,) = rig.broker.queue.claim([ClaimRequest("default", "k", 1)], lease_ms=60_000, worker="w").messages
     claimed.crashes = crashes
     outage_log = OutageLog()
     settler = Settler(rig.broker, Leases(rig.broker, 60_000, outage_log), outage_log)

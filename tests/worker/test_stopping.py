@@ -27,14 +27,14 @@ def test_what_runs_is_finished_and_what_waits_is_given_back(rig: Rig, gate: thre
 
     rig.send(*(f"fast-{n:02}" for n in range(20)))
     worker = rig.start(make_handler(handler), threads=1)
-    rig.broker.until(lambda: rig.broker.counts().totals["finished"] == 20)
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["finished"] == 20)
     rig.send_together("a-slow", "b", "c")
     assert started.wait(PATIENCE_S)
     worker.stop()
     rig.broker.until(lambda: rig.see("b").state is State.READY and rig.see("c").state is State.READY)
     gate.set()
     rig.join()
-    assert rig.broker.get("a-slow") is None
+    assert rig.broker.queue.get("a-slow") is None
     assert rig.ended_well[worker.name]
     assert (rig.see("b").failures, rig.see("b").crashes) == (0, 0)
     assert not {"b", "c"} & set(got)
@@ -113,9 +113,9 @@ def assert_runs_again_uncounted(rig: Rig) -> None:
     info = rig.see("a")
     assert info.state is State.RUNNING
     assert info.lease_end_ms is not None
-    assert info.lease_end_ms <= rig.broker.counts().now_ms + 1_000
+    assert info.lease_end_ms <= rig.broker.queue.counts().now_ms + 1_000
     rig.broker.advance(1_000)
-    rig.broker.upkeep(lease_ms=15_000)
+    rig.broker.queue.maintain(lease_ms=15_000)
     info = rig.see("a")
     assert (info.state, info.failures, info.crashes) == (State.READY, 0, 0)
 
@@ -127,7 +127,7 @@ def test_max_messages_runs_exactly_so_many(rig: Rig) -> None:
     rig.join()
     assert len(got) == 100
     assert rig.ended_well[worker.name]
-    assert sum(count.ready for count in rig.broker.counts().waiting) == 200
+    assert sum(count.ready for count in rig.broker.queue.counts().waiting) == 200
 
 
 def test_max_messages_counts_over_all_sets(rig: Rig) -> None:
@@ -149,23 +149,23 @@ def test_drain_runs_what_becomes_due_meanwhile_and_leaves_what_is_not(rig: Rig) 
     rig.send("a", data="resend")
     rig.send("later", delay_ms=60_000)
     rig.drain(make_handler(handler))
-    assert rig.broker.counts().totals["finished"] == 2
+    assert rig.broker.queue.counts().totals["finished"] == 2
     assert rig.see("later").state is State.PENDING
 
 
 def test_a_worker_that_stopped_has_no_heartbeat(rig: Rig) -> None:
     worker = rig.start(make_handler(lambda message: None, "k", former_keys=("old",)), queues=served_queues("mail"))
-    rig.broker.until(lambda: rig.broker.workers())
-    (info,) = rig.broker.workers()
+    rig.broker.until(lambda: rig.broker.presence.workers())
+    (info,) = rig.broker.presence.workers()
     assert (info.name, info.queues, info.keys) == (worker.name, ["mail"], ["k", "old"])
     rig.stop()
-    assert rig.broker.workers() == []
+    assert rig.broker.presence.workers() == []
 
 
 def test_a_drain_that_ends_early_counts_what_is_due_and_what_others_run(rig: Rig) -> None:
     rig.send("elsewhere")
     rig.broker.advance(1)
-    assert rig.broker.claim([ClaimRequest("default", "k", 1)], lease_ms=60_000, worker="another").messages
+    assert rig.broker.queue.claim([ClaimRequest("default", "k", 1)], lease_ms=60_000, worker="another").messages
     rig.send(*map(str, range(10)))
     worker = rig.drain(make_handler(lambda message: None), max_messages=3)
     assert summary(rig.broker, worker.settler, worker.served) == (

@@ -92,7 +92,7 @@ def test_a_receiver_that_raises_harms_nothing(rig: Rig, func: Any) -> None:
     finally:
         for signal in WORKERS:
             signal.disconnect(receiver)
-    assert rig.broker.counts().totals["finished"] == 2
+    assert rig.broker.queue.counts().totals["finished"] == 2
 
 
 def garbled(claims: Claims) -> Claims:
@@ -112,13 +112,13 @@ def test_what_is_buried_without_an_end_of_its_handler_is_told_once(
         gate.wait(PATIENCE_S)
 
     rig.send("a", at_most_once=True)
-    claim = rig.broker.claim
+    claim = rig.broker.queue.claim
     match case:
         case "its lease ran out":
             rig.broker.advance(1)
             claim([ClaimRequest("default", "k", 1)], lease_ms=0, worker="dead")
         case "someone else wrote it":
-            rig.broker.claim = lambda *args, **kwargs: garbled(claim(*args, **kwargs))  # type: ignore[method-assign]
+            rig.broker.queue.claim = lambda *args, **kwargs: garbled(claim(*args, **kwargs))  # type: ignore[method-assign]
         case _:
             worker = rig.start(make_handler(handler), shutdown_timeout=0.0)
             assert started.wait(PATIENCE_S)
@@ -133,14 +133,14 @@ def test_what_is_buried_without_an_end_of_its_handler_is_told_once(
 
 
 def test_a_message_that_someone_else_removed_is_told_by_its_id(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    claim = rig.broker.claim
+    claim = rig.broker.queue.claim
 
     def claim_ghosts(*args: Any, **kwargs: Any) -> Claims:
         claims = claim(*args, **kwargs)
         claims.ghosts = ["gone"]
         return claims
 
-    rig.broker.claim = claim_ghosts  # type: ignore[method-assign]
+    rig.broker.queue.claim = claim_ghosts  # type: ignore[method-assign]
     rig.drain(make_handler(outcome))
     assert "Message 'gone' is gone" in caplog.text
 
@@ -202,14 +202,14 @@ def test_a_broker_that_lost_its_record_is_an_error_and_a_signal(
     rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = Heard()
-    upkeep = rig.broker.upkeep
+    upkeep = rig.broker.queue.maintain
 
     def upkeep_of_a_restarted_one(*, lease_ms: int) -> Any:
         upkept = upkeep(lease_ms=lease_ms)
         upkept.lost_record = "it restarted without its data"
         return upkept
 
-    monkeypatch.setattr(rig.broker, "upkeep", upkeep_of_a_restarted_one)
+    monkeypatch.setattr(rig.broker, "maintain", upkeep_of_a_restarted_one)
     signals.broker_changed.connect(heard)
     try:
         rig.drain(make_handler(outcome))

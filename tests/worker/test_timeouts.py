@@ -94,7 +94,7 @@ def test_a_handler_in_a_thread_over_its_timeout_is_overdue_and_runs_on(
         gate.set()
         rig.until_gone("a")
     assert caplog.text.count("overdue") == 1
-    assert rig.broker.counts().totals["finished"] == 1
+    assert rig.broker.queue.counts().totals["finished"] == 1
 
 
 def test_only_what_nothing_can_stop_is_told_overdue(caplog: pytest.LogCaptureFixture) -> None:

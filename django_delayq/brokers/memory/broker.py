@@ -7,17 +7,18 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from threading import Condition
+from typing import ClassVar, Self
 
 from django_delayq.brokers.base import (
     BATCH,
     Alarm,
     AlarmInfo,
     Audit,
-    Capability,
     Claimed,
     ClaimRequest,
     Claims,
     Counts,
+    Enqueued,
     Info,
     LeaseId,
     MaintenanceResult,
@@ -26,7 +27,6 @@ from django_delayq.brokers.base import (
     Pair,
     Pause,
     PermitRequest,
-    Placed,
     ServerReport,
     T,
     Throttled,
@@ -35,7 +35,6 @@ from django_delayq.brokers.base import (
     check_batch,
     earliest,
     refuse_duplicates,
-    without_store,
 )
 from django_delayq.brokers.memory import byid, looks
 from django_delayq.brokers.memory.limits import Limits
@@ -49,13 +48,14 @@ from django_delayq.support.texts import text as _
 
 
 class MemoryBroker:
-    """A broker in this process: all that it holds is lost when the process ends.
+    """A broker in this process: all that it holds is lost when the process ends. See brokers/base.py.
 
     `clock_ms` returns epoch milliseconds; tests pass one that they move, and call `wake` after moving it.
     """
 
-    capabilities = frozenset(Capability) - {Capability.TAGS}
-    pauses_heard = 0
+    needs_store: ClassVar[bool] = False
+    store = None
+    pause_version = 0
 
     def __init__(self, alias: Alias, clock_ms: Callable[[], float] = lambda: time.time_ns() / 1_000_000) -> None:
         self._options = alias.options
@@ -68,6 +68,28 @@ class MemoryBroker:
         self._changed = Condition()
         self._wanted: list[SetName] = []
         self._woken = False
+
+    # It is all four by itself.
+
+    @property
+    def queue(self) -> Self:
+        return self
+
+    @property
+    def timer(self) -> Self:
+        return self
+
+    @property
+    def alarm_index(self) -> Self:
+        return self
+
+    @property
+    def presence(self) -> Self:
+        return self
+
+    @property
+    def limiter(self) -> Self:
+        return self
 
     @classmethod
     def check(cls, alias: Alias) -> None:
@@ -85,37 +107,40 @@ class MemoryBroker:
 
     # Messages in
 
-    def put(self, puts: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
-        check_batch(puts)
+    def enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
+        check_batch(messages)
         with self._changed:
             now_ms = self._now_ms()
-            placed = [
-                place(self._places, put, on_conflict, now_ms, self._due_ms(put.delay_ms, put.at_ms)) for put in puts
+            enqueued = [
+                place(self._places, each, on_conflict, now_ms, self._due_ms(each.delay_ms, each.at_ms))
+                for each in messages
             ]
             self._changed.notify_all()
-        return refuse_duplicates(placed, on_conflict)
+        return refuse_duplicates(enqueued, on_conflict)
 
-    async def aput(self, puts: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
-        return self.put(puts, on_conflict)
+    async def aenqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
+        return self.enqueue(messages, on_conflict)
 
-    def begin_put(self, puts: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
-        return partial(self.put, puts, on_conflict)
+    def begin_enqueue(
+        self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep"
+    ) -> Callable[[], list[Enqueued]]:
+        return partial(self.enqueue, messages, on_conflict)
 
-    def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
-        self.drop_alarms((), alarms)
+    def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
+        self.drop((), alarms)
 
     # Messages out
 
-    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         with self._changed:
             claims = Claims([], [], self._now_ms(), None)
-            wants = [want for want in wants if want.count > 0]
+            requests = [want for want in requests if want.count > 0]
             token = next(self._tokens)
-            filled = [self._claim_set(want, claims, token, lease_ms, worker) for want in wants]
-            claims.next_due_ms = earliest(*(self._places.next_due((want.queue, want.key)) for want in wants))
+            filled = [self._claim_set(want, claims, token, lease_ms, worker) for want in requests]
+            claims.next_due_ms = earliest(*(self._places.next_due((want.queue, want.key)) for want in requests))
             claims.left = claims.next_due_ms is not None and claims.next_due_ms <= claims.now_ms
             # A set that filled its hands is not waited for: what is left in it would end the wait at once.
-            self._wanted = [(want.queue, want.key) for want, full in zip(wants, filled, strict=True) if not full]
+            self._wanted = [(want.queue, want.key) for want, full in zip(requests, filled, strict=True) if not full]
             return claims
 
     def _claim_set(self, want: ClaimRequest, claims: Claims, token: int, lease_ms: int, worker: str) -> bool:
@@ -134,15 +159,18 @@ class MemoryBroker:
                 claims.messages.append(self._lease(self._places.entries[member], token, lease_ms, worker))
         return len(due) >= want.count
 
+    def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+        return self.claim(requests, lease_ms=lease_ms, worker=worker)
+
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
         with self._changed:
             now_ms = self._now_ms()
             return [pair for pair in pairs if (at_ms := self._places.next_due(pair)) is not None and at_ms <= now_ms]
 
-    def claim_suspect(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+    def claim_suspect(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         with self._changed:
             claims = Claims([], [], self._now_ms(), None)
-            wanted = {(want.queue, want.key) for want in wants if want.count > 0}
+            wanted = {(want.queue, want.key) for want in requests if want.count > 0}
             due = [self._places.entries[id] for _due_ms, id in self._places.suspects.due(claims.now_ms, BATCH)]
             suspect = next((entry for entry in due if entry.set_name in wanted), None)
             if suspect is not None:
@@ -154,7 +182,7 @@ class MemoryBroker:
         header = replace(entry.header)
         return Claimed(entry.id, token, entry.due_ms, header, entry.body, entry.failures, entry.crashes)
 
-    def settle(self, transitions: Sequence[Transition]) -> list[bool]:
+    def apply(self, transitions: Sequence[Transition]) -> list[bool]:
         check_batch(transitions)
         with self._changed:
             held = [
@@ -164,13 +192,13 @@ class MemoryBroker:
             self._changed.notify_all()
             return held
 
-    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
+    def drop(self, alarms: Sequence[Alarm], rearm: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
-        check_batch(again)
+        check_batch(rearm)
         with self._changed:
             for alarm in alarms:
                 self._places.running_alarms.drop((alarm.queue, alarm.key, alarm.pk))
-            for alarm in again:
+            for alarm in rearm:
                 self._places.alarms[alarm.queue, alarm.key].put_earlier(alarm.pk, self._due_ms(alarm.wait_ms))
             self._changed.notify_all()
 
@@ -188,12 +216,12 @@ class MemoryBroker:
         with self._changed:
             return self._limits.acquire(asks, lease_ms, int(self._clock_ms() * 1000))
 
-    def give_back(self, asks: Sequence[PermitRequest]) -> None:
+    def release(self, asks: Sequence[PermitRequest]) -> None:
         check_batch(asks)
         with self._changed:
-            self._limits.give_back(asks)
+            self._limits.release(asks)
 
-    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
+    def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         with self._changed:
             self._limits.forget_over(self._now_ms())
             upkept = keep_up(self._places, self._options, self._now_ms())
@@ -235,7 +263,7 @@ class MemoryBroker:
 
     # Operations by id
 
-    def together(self, work: Callable[[], T]) -> T:
+    def atomically(self, work: Callable[[], T]) -> T:
         return work()
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
@@ -269,7 +297,7 @@ class MemoryBroker:
         with self._changed:
             return [byid.remove_waiting(self._places, id, "purged") for id in ids]
 
-    def purge_errors(self, ids: Sequence[str]) -> list[bool]:
+    def purge_failed(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
             return [byid.purge_errors(self._places, id) for id in ids]
@@ -279,15 +307,15 @@ class MemoryBroker:
     def pause(self, pause: Pause) -> None:
         with self._changed:
             self._meta.pause(pause, self._now_ms())
-            self._tell_of_pauses()
+            self.announce_pauses()
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         with self._changed:
-            self._tell_of_pauses()
+            self.announce_pauses()
             return self._meta.resume(queue, key, self._now_ms())
 
-    def _tell_of_pauses(self) -> None:
-        self.pauses_heard += 1
+    def announce_pauses(self) -> None:
+        self.pause_version += 1
         self.wake()
 
     def pauses(self) -> list[Pause]:
@@ -306,15 +334,12 @@ class MemoryBroker:
     async def aget(self, id: str) -> Info | None:
         return self.get(id)
 
-    def tagged(self, tag: str) -> list[str]:
-        raise without_store("Finding messages by tag", "give ids")
-
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
         with self._changed:
             entries = looks.next_waiting(self._places, queue, count, key)
             return [looks.see(self._places, entry, self._now_ms()) for entry in entries]
 
-    def errors(self, count: int, offset: int = 0) -> list[Info]:
+    def failed(self, count: int, offset: int = 0) -> list[Info]:
         with self._changed:
             newest_first = list(reversed(self._places.buried.values()))
             return [looks.see_buried(buried) for buried in newest_first[offset : offset + count]]
@@ -338,11 +363,11 @@ class MemoryBroker:
         with self._changed:
             return looks.page_of_alarms(self._places, (queue, key), after, count)
 
-    def announce(self, worker: WorkerInfo) -> list[Pause]:
+    def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
         with self._changed:
             return self._meta.announce(worker, self._now_ms())
 
-    def retire(self, worker: str) -> None:
+    def leave(self, worker: str) -> None:
         with self._changed:
             self._meta.retire(worker)
 

@@ -27,7 +27,7 @@ class Limits:
         answers, self._turns_us[limit.key] = acquire(limit, slots, turn_us, tokens, lease_ms, now_us)
         return answers
 
-    def give_back(self, asks: Sequence[PermitRequest]) -> None:
+    def release(self, asks: Sequence[PermitRequest]) -> None:
         """Free the slots of these asks."""
         for ask in asks:
             self._slots[ask.key, ask.value].give_back([ask.token])

@@ -2,27 +2,27 @@
 
 from dataclasses import replace
 
-from django_delayq.brokers.base import NewMessage, OnConflict, Placed
+from django_delayq.brokers.base import Enqueued, NewMessage, OnConflict
 from django_delayq.brokers.memory import byid
 from django_delayq.brokers.memory.places import Entry, Places
 
 
-def place(places: Places, put: NewMessage, on_conflict: OnConflict, now_ms: int, due_ms: int) -> Placed:
+def place(places: Places, put: NewMessage, on_conflict: OnConflict, now_ms: int, due_ms: int) -> Enqueued:
     """Put one message, due at `due_ms`. If its id waits or runs already, do what `on_conflict` says."""
     entry = places.entries.get(put.id)
     if entry is None:
         _place_new(places, put, now_ms, due_ms)
         places.totals["sent"] += 1
-        return Placed(put.id, due_ms, created=True)
+        return Enqueued(put.id, due_ms, created=True)
     if entry.token:
-        return Placed(put.id, entry.due_ms, created=False, running=True)
+        return Enqueued(put.id, entry.due_ms, created=False, running=True)
     if on_conflict == "replace":
         places.take_out(entry)
         _place_new(places, put, now_ms, due_ms)
-        return Placed(put.id, due_ms, created=False)
+        return Enqueued(put.id, due_ms, created=False)
     if (on_conflict == "earliest" and due_ms < entry.due_ms) or (on_conflict == "latest" and due_ms > entry.due_ms):
         byid.reschedule(places, put.id, due_ms)
-    return Placed(put.id, entry.due_ms, created=False)
+    return Enqueued(put.id, entry.due_ms, created=False)
 
 
 def _place_new(places: Places, put: NewMessage, now_ms: int, due_ms: int) -> None:

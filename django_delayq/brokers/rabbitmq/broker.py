@@ -5,18 +5,17 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic as real_monotonic
+from typing import ClassVar, Self
 
 from amqp import Connection
 
 from django_delayq.brokers.base import (
     BATCH,
     Alarm,
-    Capability,
     ClaimRequest,
     Claims,
     MaintenanceResult,
     Pair,
-    Pause,
     ServerReport,
     WorkerInfo,
     check_batch,
@@ -40,12 +39,13 @@ UNWANTED_S = 1.0
 
 
 class RabbitMQBroker:
-    """See `django_delayq.brokers.base.Timer`. One connection publishes, another one consumes.
+    """See `Broker`, `Timer` and `Heartbeats` in brokers/base.py. One connection publishes, another one consumes.
 
     `wall` and `monotonic` return seconds; tests pass clocks that they move.
     """
 
-    capabilities: frozenset[Capability] = frozenset()
+    needs_store: ClassVar[bool] = True
+    queue = alarm_index = limiter = None
 
     def __init__(
         self,
@@ -65,6 +65,14 @@ class RabbitMQBroker:
         self._mine = Mine()
         self._wanted: list[Pair] = []
         self._known_built = False
+
+    @property
+    def timer(self) -> Self:
+        return self
+
+    @property
+    def presence(self) -> Self:
+        return self
 
     @classmethod
     def check(cls, alias: Alias) -> None:
@@ -87,22 +95,24 @@ class RabbitMQBroker:
 
     # Alarms
 
-    def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
+    def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
         self._publisher.publish([outgoing(self._names, alarm, self._clock) for alarm in alarms], within_s)
 
-    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        wants = [want for want in wants if want.count > 0 and not self._unavailable.covers((want.queue, want.key))]
-        pairs = [(want.queue, want.key) for want in wants]
+    def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+        requests = [
+            want for want in requests if want.count > 0 and not self._unavailable.covers((want.queue, want.key))
+        ]
+        pairs = [(want.queue, want.key) for want in requests]
         with self._receiving(pairs):
-            for want, pair in zip(wants, pairs, strict=True):
+            for want, pair in zip(requests, pairs, strict=True):
                 self._subscribe(pair, want.count)
             self._take_in()
             self._consumer.await_deliveries(pairs)
             claims = Claims([], [], self._clock.now_ms(), None)
             until = self._clock.monotonic() + lease_ms / 1000
             self._wanted = []
-            for want, pair in zip(wants, pairs, strict=True):
+            for want, pair in zip(requests, pairs, strict=True):
                 room = BATCH - len(claims.alarms)
                 taken = list(self._consumer.subscriptions[pair].take(min(want.count, room)))
                 claims.alarms += [self._leases.lease(delivery, until) for delivery in taken]
@@ -131,16 +141,16 @@ class RabbitMQBroker:
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
         return pairs  # a claim asks the server for each queue by itself anyway
 
-    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
+    def drop(self, alarms: Sequence[Alarm], rearm: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
-        check_batch(again)
+        check_batch(rearm)
         with self._receiving():
-            if again:
+            if rearm:
                 self._publisher.raise_if_blocked()  # neither a claim nor a settlement waits for the server
-            self.put_alarms(again)  # first: if this process dies between the two, an alarm is there twice, never lost
+            self.schedule(rearm)  # first: if this process dies between the two, an alarm is there twice, never lost
             self._consumer.acknowledge(self._leases.end(alarms))
 
-    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
+    def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         with self._receiving(self._consumer.subscriptions) as connection:
             connection.heartbeat_tick()
             self._take_in()
@@ -166,9 +176,9 @@ class RabbitMQBroker:
 
     def wait(self, timeout: float) -> bool:
         until = real_monotonic() + timeout
-        heard = self.pauses_heard
+        heard = self.pause_version
         woken = False
-        while not woken and heard == self.pauses_heard:
+        while not woken and heard == self.pause_version:
             left = min(until - real_monotonic(), self._next_ready_in_s())
             if left <= 0:
                 break
@@ -216,20 +226,17 @@ class RabbitMQBroker:
 
     # Workers, and their notifications: the tables keep the pauses
 
-    def pause(self, pause: Pause) -> None:
-        self._publisher.notify_of_pauses()
-
-    def resume(self, queue: str | None, key: str | None) -> None:
+    def announce_pauses(self) -> None:
         self._publisher.notify_of_pauses()
 
     @property
-    def pauses_heard(self) -> int:
+    def pause_version(self) -> int:
         return self._consumer.pauses_heard
 
-    def announce(self, worker: WorkerInfo) -> None:
+    def heartbeat(self, worker: WorkerInfo) -> None:
         self._publisher.change_state(lambda state: state.record(worker, self._clock.now_ms()))
 
-    def retire(self, worker: str) -> None:
+    def leave(self, worker: str) -> None:
         self._publisher.change_state(lambda state: state.retire(worker))
 
     def workers(self) -> list[WorkerInfo]:

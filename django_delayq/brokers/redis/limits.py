@@ -40,7 +40,7 @@ def acquire(
     answers = in_order(limits.values(), told)
     refusals = _too_soon(prefix, asks, answers, lease_ms, unbroken_s)
     if refusals:
-        yield from give_back(prefix, [asks[i] for i in refusals])
+        yield from release(prefix, [asks[i] for i in refusals])
     return [refusals.get(i, answer) for i, answer in enumerate(answers)]
 
 
@@ -75,7 +75,7 @@ def _read(limit: Limit, reply: Sequence[int]) -> list[Throttled | None]:
     ]
 
 
-def give_back(prefix: str, asks: Sequence[PermitRequest]) -> Operation[None]:
+def release(prefix: str, asks: Sequence[PermitRequest]) -> Operation[None]:
     """Free the slots of these asks."""
     tokens: defaultdict[str, list[int]] = defaultdict(list)
     for ask in asks:

@@ -25,6 +25,11 @@ def resume(keys: Keys, queue: str | None, key: str | None) -> Operation[bool]:
     return any((each.queue, each.key) == (queue, key) for each in before)
 
 
+def announce(keys: Keys) -> Operation[None]:
+    """Have every worker read the pauses."""
+    yield [plain("PUBLISH", keys.channel, PAUSES)]
+
+
 def pauses(keys: Keys) -> Operation[list[Pause]]:
     """Return the pauses in force, by queue and key."""
     clock, fields = yield [colocated(keys.meta, "TIME"), plain("HGETALL", keys.meta)]

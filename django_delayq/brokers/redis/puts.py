@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from django_delayq.brokers.base import Alarm, Header, NewMessage, OnConflict, Placed, pages
+from django_delayq.brokers.base import Alarm, Enqueued, Header, NewMessage, OnConflict, pages
 from django_delayq.brokers.redis.client import Argument, Call, Operation, plain
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, flags_of, names_of_sets, pack_options
@@ -17,9 +17,9 @@ CALL = 100
 _CREATED, _RUNNING = 1, 2
 
 
-def put(keys: Keys, slots: Slots, puts: Sequence[NewMessage], on_conflict: OnConflict) -> Operation[list[Placed]]:
+def put(keys: Keys, slots: Slots, puts: Sequence[NewMessage], on_conflict: OnConflict) -> Operation[list[Enqueued]]:
     """Put messages, a call for each `CALL` of a wait set; again for those whose id waits in another wait set."""
-    placed: dict[int, Placed] = {}
+    placed: dict[int, Enqueued] = {}
     groups = grouped(puts, range(len(puts)), {})
     elsewhere: dict[int, str] = {}
     while groups:
@@ -34,7 +34,7 @@ def put(keys: Keys, slots: Slots, puts: Sequence[NewMessage], on_conflict: OnCon
         elsewhere = {}
         for group, (dues, *there) in zip(groups, replies, strict=True):
             for i, due in zip(group, dues.split(), strict=True):
-                placed[i] = Placed(puts[i].id, as_int(due), True)
+                placed[i] = Enqueued(puts[i].id, as_int(due), True)
             for position, outcome in zip(there[::2], there[1::2], strict=True):
                 i = group[position - 1]
                 if isinstance(outcome, bytes):

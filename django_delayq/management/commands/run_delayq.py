@@ -12,8 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_delayq.api.registry import handlers_by_key
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend
 from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.management.delayq.arguments import USAGE, checked, whole_number
@@ -70,7 +70,7 @@ class Command(BaseCommand):
         logs.start(logs.level_of(options["verbosity"]))
         try:
             alias = get_alias(options["using"])
-            broker = get_broker(alias.name)
+            broker = get_backend(alias.name)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
         fields = [field.name for field in dataclasses.fields(Options)]
@@ -86,7 +86,7 @@ class Command(BaseCommand):
         finally:
             broker.close()
 
-    def _make_worker(self, alias: Alias, broker: Broker, options: Options, is_quiet: bool) -> Worker:
+    def _make_worker(self, alias: Alias, broker: Backend, options: Options, is_quiet: bool) -> Worker:
         handlers = handlers_by_key(alias.name)
         if not handlers:
             raise CommandError(
@@ -104,7 +104,7 @@ class Command(BaseCommand):
             gc.freeze()  # the site's code and settings stay for good, so no collection needs to visit them again
         return Worker(alias, broker, handlers, options)
 
-    def _drain(self, broker: Broker, worker: Worker) -> bool:
+    def _drain(self, broker: Backend, worker: Worker) -> bool:
         with progress(broker, worker.settler, worker.served):
             ended_well = worker.run()
         self.stdout.write(summary(broker, worker.settler, worker.served))

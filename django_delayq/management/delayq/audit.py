@@ -4,12 +4,11 @@ from argparse import ArgumentParser
 
 from django.core.management.base import CommandError
 
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Audit, Broker
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Audit, Backend
 from django_delayq.management.delayq.arguments import USAGE, Options, add_json
 from django_delayq.management.delayq.shapes import write_json
 from django_delayq.management.delayq.terminal import Write, counted
-from django_delayq.store import StoredBroker
 
 HELP = "Hold what was sent against where it is now. Exit 1 when it does not add up."
 
@@ -29,9 +28,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Options, write: Write) -> None:
     """Write the sums and the differences. Raises `CommandError` if there are any differences."""
-    broker = get_broker(options["using"])
-    repaired = _repair(broker, options["using"]) if options["repair"] else []
-    audit = broker.audit()
+    backend = get_backend(options["using"])
+    repaired = _repair(backend, options["using"]) if options["repair"] else []
+    audit = backend.queue.audit()
     if options["json"]:
         write_json(
             write,
@@ -53,13 +52,13 @@ def run(options: Options, write: Write) -> None:
         raise CommandError(f"audit: {counted(len(audit.differences), 'difference')}, named above.")
 
 
-def _repair(broker: Broker, using: str) -> list[str]:
-    if not isinstance(broker, StoredBroker):
+def _repair(backend: Backend, using: str) -> list[str]:
+    if backend.store is None:
         raise CommandError(
             f"{using!r} has no store, so nothing says what is right: look at the differences that audit names.",
             returncode=USAGE,
         )
-    return broker.repair()
+    return backend.store.repair()
 
 
 def _write_sum(write: Write, audit: Audit) -> None:

@@ -6,9 +6,8 @@ from itertools import islice
 
 from django.core.management.base import CommandError
 
-from django_delayq.brokers.base import BATCH, Broker
+from django_delayq.brokers.base import BATCH, Backend
 from django_delayq.management.delayq.terminal import Write
-from django_delayq.store import StoredBroker
 from django_delayq.store.story import story as story_of
 
 Move = Callable[[Sequence[str]], list[bool]]
@@ -19,7 +18,7 @@ def add_ids(parser: ArgumentParser, *, required: bool) -> None:
     parser.add_argument("ids", nargs="+" if required else "*", metavar="ID", help="The ids of messages.")
 
 
-def move_named(broker: Broker, move: Move, ids: Iterable[str], done: str, write: Write) -> None:
+def move_named(backend: Backend, move: Move, ids: Iterable[str], done: str, write: Write) -> None:
     """Move each id once.
 
     Raises `CommandError` that names the messages that were not moved, and where they are instead.
@@ -28,7 +27,7 @@ def move_named(broker: Broker, move: Move, ids: Iterable[str], done: str, write:
     refused = list(move_all(move, named))
     write(f"{done} {len(named) - len(refused)} of {len(named)}")
     if refused:
-        raise CommandError(f"Not {done}: {', '.join(_whereabouts(broker, id) for id in refused)}.")
+        raise CommandError(f"Not {done}: {', '.join(_whereabouts(backend, id) for id in refused)}.")
 
 
 def move_all(move: Move, ids: Iterable[str]) -> Iterator[str]:
@@ -44,7 +43,7 @@ def batches(ids: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _whereabouts(broker: Broker, id: str) -> str:
-    story = story_of(broker.database, id) if isinstance(broker, StoredBroker) else None  # also of what is over
-    info = story.info if story else broker.get(id)
+def _whereabouts(backend: Backend, id: str) -> str:
+    story = story_of(backend.store.database, id) if backend.store else None  # also of what is over
+    info = story.info if story else backend.queue.get(id)
     return f"{id!r} (no such message)" if info is None else f"{id!r} (it is {info.state})"

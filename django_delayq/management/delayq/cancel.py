@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.management.delayq.arguments import Options
 from django_delayq.management.delayq.by_id import add_ids, move_named
 from django_delayq.management.delayq.terminal import Write
@@ -17,5 +17,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Options, write: Write) -> None:
     """Cancel the named messages. Raises `CommandError` if some were not waiting."""
-    broker = get_broker(options["using"])
-    move_named(broker, broker.cancel, options["ids"], "cancelled", write)
+    backend = get_backend(options["using"])
+    move_named(backend, backend.queue.cancel, options["ids"], "cancelled", write)

@@ -7,7 +7,7 @@ from functools import partial
 from django.core.management.base import CommandError
 
 from django_delayq.api.prepare import due_ms
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Counts, Pause, covering
 from django_delayq.management.delayq.arguments import Options, checked
 from django_delayq.management.delayq.paused import add_queue_and_key, queue_and_key
@@ -49,13 +49,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Options, write: Write) -> None:
     """Pause, and write what is held back. Raises `CommandError` if the end of the pause is past."""
     queue, key = queue_and_key(options)
-    broker = get_broker(options["using"])
-    counts = broker.counts()
+    backend = get_backend(options["using"])
+    counts = backend.queue.counts()
     until_ms = options["until_ms"] if options["for_ms"] is None else counts.now_ms + options["for_ms"]
     pause = Pause(queue, key, options["reason"], until_ms)
     if not pause.holds(counts.now_ms):
         raise CommandError(f"Not paused: {to_words(until_ms, counts.now_ms)} is past by the clock that decides.")
-    broker.pause(pause)
+    backend.presence.pause(pause)
     write(f"paused {pause.names} {end_words(until_ms, counts.now_ms)}; {_held_back(pause, counts)}")
 
 

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.management.delayq.arguments import Options, add_count, add_json, checked
 from django_delayq.management.delayq.shapes import data_text, message_shape, write_json
 from django_delayq.management.delayq.terminal import Write, write_table
@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Options, write: Write) -> None:
     """Write the next messages of the queue."""
-    found = get_broker(options["using"]).peek(options["queue"], options["count"])
+    found = get_backend(options["using"]).queue.peek(options["queue"], options["count"])
     if options["json"]:
         write_json(write, [message_shape(info) for info in found])
         return

@@ -6,10 +6,9 @@ from functools import partial
 
 from django.core.management.base import CommandError
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.management.delayq.arguments import USAGE, Options, add_no_input, checked
 from django_delayq.management.delayq.terminal import Write, confirm, counted
-from django_delayq.store import StoredBroker
 from django_delayq.store.database import Database
 from django_delayq.store.prune import prunable, prune_errors, prune_finished
 from django_delayq.support.units import to_ms
@@ -36,17 +35,17 @@ def run(options: Options, write: Write) -> None:
     finished_ms, errors_ms = options["finished_before_ms"], options["errors_before_ms"]
     if finished_ms is None and errors_ms is None:
         raise CommandError("Say what to prune: --finished-before 30d, or --errors-before 90d.", returncode=USAGE)
-    broker = get_broker(options["using"])
-    if not isinstance(broker, StoredBroker):
+    store = get_backend(options["using"]).store
+    if store is None:
         raise CommandError(
             f"{options['using']!r} has no store, so nothing of it is in tables; "
             "a broker drops its errors by itself, see error_retention."
         )
-    with broker.database.available():
+    with store.database.available():
         if options["interactive"]:
-            _ask(broker.database, finished_ms, errors_ms)
-        finished = _prune_all(broker.database, prune_finished, finished_ms)
-        errors = _prune_all(broker.database, prune_errors, errors_ms)
+            _ask(store.database, finished_ms, errors_ms)
+        finished = _prune_all(store.database, prune_finished, finished_ms)
+        errors = _prune_all(store.database, prune_errors, errors_ms)
     write(f"pruned {finished} finished or cancelled, {errors} buried")
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from django.core.management.base import CommandError
 
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker, SetCount
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend, SetCount
 from django_delayq.management.delayq.arguments import USAGE, Options, add_no_input
 from django_delayq.management.delayq.by_id import add_ids, batches, move_named
 from django_delayq.management.delayq.found import buried_ids, waiting_pages
@@ -32,45 +32,47 @@ def run(options: Options, write: Write) -> None:
         raise CommandError(
             "Say what to purge: ids, or --queue QUEUE and --key KEY (or one of them), or --errors.", returncode=USAGE
         )
-    broker = get_broker(options["using"])
+    backend = get_backend(options["using"])
     if ids:
-        _purge_named(broker, ids, options["interactive"], write)
+        _purge_named(backend, ids, options["interactive"], write)
     elif by_set:
-        _purge_waiting(broker, queue, key, options["interactive"], write)
+        _purge_waiting(backend, queue, key, options["interactive"], write)
     else:
-        _purge_errors(broker, options["interactive"], write)
+        _purge_errors(backend, options["interactive"], write)
 
 
-def _purge_named(broker: Broker, ids: list[str], interactive: bool, write: Write) -> None:
+def _purge_named(backend: Backend, ids: list[str], interactive: bool, write: Write) -> None:
     if interactive:
         confirm(f"Purge {counted(len(ids), 'message')} for good?")
-    move_named(broker, lambda some: _purge_wholly(broker, some), ids, "purged", write)
+    move_named(backend, lambda some: _purge_wholly(backend, some), ids, "purged", write)
 
 
-def _purge_wholly(broker: Broker, ids: Sequence[str]) -> list[bool]:
+def _purge_wholly(backend: Backend, ids: Sequence[str]) -> list[bool]:
     """Purge both the waiting and the buried messages of each id. Return for each whether there were any."""
-    return [waited or erred for waited, erred in zip(broker.purge(ids), broker.purge_errors(ids), strict=True)]
+    return [
+        waited or erred for waited, erred in zip(backend.queue.purge(ids), backend.queue.purge_failed(ids), strict=True)
+    ]
 
 
-def _purge_waiting(broker: Broker, queue: str | None, key: str | None, interactive: bool, write: Write) -> None:
-    chosen, now_ms = _chosen(broker, queue, key)
+def _purge_waiting(backend: Backend, queue: str | None, key: str | None, interactive: bool, write: Write) -> None:
+    chosen, now_ms = _chosen(backend, queue, key)
     if chosen and interactive:
         confirm(f"Purge {counted(_size(chosen), 'waiting message')} for good?")
     purged = 0
     for name in sorted({each.queue for each in chosen}):
-        for page in waiting_pages(broker, name, key, sent_by_ms=now_ms):
-            moved = sum(broker.purge(page))
+        for page in waiting_pages(backend, name, key, sent_by_ms=now_ms):
+            moved = sum(backend.queue.purge(page))
             purged += moved
             if not moved:
                 break
     write(f"purged {purged}")
-    left = _size(_chosen(broker, queue, key)[0])
+    left = _size(_chosen(backend, queue, key)[0])
     if left:
         write(f"left {left}: sent meanwhile, or given back by a worker")
 
 
-def _chosen(broker: Broker, queue: str | None, key: str | None) -> tuple[list[SetCount], int]:
-    counts = broker.counts()
+def _chosen(backend: Backend, queue: str | None, key: str | None) -> tuple[list[SetCount], int]:
+    counts = backend.queue.counts()
     chosen = [each for each in counts.waiting if queue in (None, each.queue) and key in (None, each.key)]
     return chosen, counts.now_ms
 
@@ -79,9 +81,9 @@ def _size(counts: list[SetCount]) -> int:
     return sum(each.pending + each.ready for each in counts)
 
 
-def _purge_errors(broker: Broker, interactive: bool, write: Write) -> None:
-    ids = buried_ids(broker)
+def _purge_errors(backend: Backend, interactive: bool, write: Write) -> None:
+    ids = buried_ids(backend)
     if ids and interactive:
         confirm(f"Purge {counted(len(ids), 'buried message')} for good?")
-    purged = sum(sum(broker.purge_errors(batch)) for batch in batches(ids))
+    purged = sum(sum(backend.queue.purge_failed(batch)) for batch in batches(ids))
     write(f"purged {purged} of {len(ids)}")

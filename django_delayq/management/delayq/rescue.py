@@ -4,8 +4,8 @@ from argparse import ArgumentParser
 
 from django.core.management.base import CommandError
 
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import Broker
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend
 from django_delayq.management.delayq.arguments import USAGE, Options, add_no_input
 from django_delayq.management.delayq.by_id import add_ids, move_all, move_named
 from django_delayq.management.delayq.found import buried_ids
@@ -27,17 +27,17 @@ def run(options: Options, write: Write) -> None:
     ids, key = options["ids"], options["key"]
     if sum((bool(ids), key is not None, options["all"])) != 1:
         raise CommandError("Say what to rescue: ids, or --key KEY, or --all.", returncode=USAGE)
-    broker = get_broker(options["using"])
+    backend = get_backend(options["using"])
     if ids:
-        move_named(broker, broker.rescue, ids, "rescued", write)
+        move_named(backend, backend.queue.rescue, ids, "rescued", write)
     else:
-        _rescue_found(broker, buried_ids(broker, key), options["interactive"], write)
+        _rescue_found(backend, buried_ids(backend, key), options["interactive"], write)
 
 
-def _rescue_found(broker: Broker, ids: list[str], interactive: bool, write: Write) -> None:
+def _rescue_found(backend: Backend, ids: list[str], interactive: bool, write: Write) -> None:
     if ids and interactive:
         confirm(f"Rescue {counted(len(ids), 'buried message')}?")
-    refused = sum(1 for _ in move_all(broker.rescue, ids))
+    refused = sum(1 for _ in move_all(backend.queue.rescue, ids))
     write(f"rescued {len(ids) - refused} of {len(ids)}")
     if refused:
         write(f"left {refused}: their ids wait or run again, or somebody else was faster")

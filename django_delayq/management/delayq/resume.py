@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.figures import in_words
 from django_delayq.management.delayq.arguments import Options
 from django_delayq.management.delayq.paused import add_queue_and_key, queue_and_key
@@ -19,11 +19,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Options, write: Write) -> None:
     """End the pause, and name the pauses that still hold back some of its messages."""
     queue, key = queue_and_key(options)
-    broker = get_broker(options["using"])
-    resumed = broker.resume(queue, key)
+    backend = get_backend(options["using"])
+    resumed = backend.presence.resume(queue, key)
     names = in_words(queue, key)
     write(f"resumed {names}" if resumed else f"{names} was not paused")
-    for pause in broker.pauses():
+    for pause in backend.presence.pauses():
         if _meet(pause.queue, queue) and _meet(pause.key, key):
             write(f"still paused: {pause.names} ({pause.reason})")
 

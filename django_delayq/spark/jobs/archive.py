@@ -14,13 +14,12 @@ from typing import Any
 from django.db import transaction
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import BATCH, pages
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.jobs.lake import UNFINISHED, Lake
 from django_delayq.spark.read.shapes import TABLES
 from django_delayq.spark.session import check_zone
-from django_delayq.store import StoredBroker
 from django_delayq.store.database import Database, marks
 from django_delayq.store.prune import remove
 from django_delayq.support.timestamps import to_epoch_ms
@@ -68,10 +67,10 @@ def archive(
 
 def database_of(using: str) -> Database:
     """Return the database of an alias's store. Raises `SparkError` if it has none."""
-    broker = get_broker(using)
-    if not isinstance(broker, StoredBroker):
+    store = get_backend(using).store
+    if store is None:
         raise SparkError(f"{using!r} has no store, so there are no tables.")
-    return broker.database
+    return store.database
 
 
 def recover(lake: Lake, database: Database) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.spark.jobs.archive import ARCHIVED, read_lake
 from django_delayq.spark.jobs.lake import Lake
@@ -79,5 +79,5 @@ def tables_against_broker(spark: SparkSession, using: str) -> DataFrame:
 
     Their `id` is NULL, because a line may be about many messages.
     """
-    lines = get_broker(using).audit().differences
+    lines = get_backend(using).queue.audit().differences
     return spark.createDataFrame([(None, line) for line in lines], "id string, difference string")

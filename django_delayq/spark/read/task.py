@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.read import tables, waiting
@@ -16,18 +16,17 @@ from django_delayq.spark.read.options import ReadOptions
 from django_delayq.spark.read.parts import EndedBetween, KeyRange, Part, WaitSets
 from django_delayq.spark.read.shapes import TABLES, WAITING
 from django_delayq.spark.stream.options import StreamOptions
-from django_delayq.store import StoredBroker
 from django_delayq.store.database import Database
 
 
 def parts(options: ReadOptions, wanted: Wanted, alias: Alias) -> Sequence[Part]:
     """Return a part for each task. Raises `SparkError` for a table of an alias that has none."""
-    broker = get_broker(alias.name)
-    if isinstance(broker, StoredBroker):
-        return tables.key_ranges(broker.database, _query(options, wanted), options.partitions, options.page_rows)
+    backend = get_backend(alias.name)
+    if backend.store is not None:
+        return tables.key_ranges(backend.store.database, _query(options, wanted), options.partitions, options.page_rows)
     if options.source != WAITING:
         raise SparkError(f"{alias.name!r} has no store, so there is no table {options.source!r}; read 'waiting'.")
-    return waiting.parts(waiting.scanner_of(broker, alias), wanted)
+    return waiting.parts(waiting.scanner_of(backend.queue, alias), wanted)
 
 
 def read(
@@ -36,11 +35,13 @@ def read(
     """Return the rows of a part, a page at a time."""
     # Spark compares the schema with its own, time zone included.
     arrow = to_arrow_schema(schema, timezone="UTC")
-    broker = get_broker(alias.name)
-    if isinstance(broker, StoredBroker):
-        return tables.read(broker.database, _query(options, wanted), cast(KeyRange, part), options.page_rows, arrow)
+    backend = get_backend(alias.name)
+    if backend.store is not None:
+        return tables.read(
+            backend.store.database, _query(options, wanted), cast(KeyRange, part), options.page_rows, arrow
+        )
     part = cast(WaitSets, part)
-    return waiting.read(waiting.scanner_of(broker, alias), part, wanted, options.page_rows, arrow)
+    return waiting.read(waiting.scanner_of(backend.queue, alias), part, wanted, options.page_rows, arrow)
 
 
 def _query(options: ReadOptions, wanted: Wanted) -> tables.Query:
@@ -68,10 +69,10 @@ def read_ended(part: Part, options: StreamOptions, schema: StructType, alias: Al
 
 
 def _followed(alias: Alias) -> Database:
-    broker = get_broker(alias.name)
-    if not isinstance(broker, StoredBroker) or broker.database.vendor != "postgresql":
+    store = get_backend(alias.name).store
+    if store is None or store.database.vendor != "postgresql":
         raise SparkError(
             f"{alias.name!r} can't be followed as a stream: only PostgreSQL tells in which order transactions commit. "
             "Use a store there, or read the table again and again."
         )
-    return broker.database
+    return store.database

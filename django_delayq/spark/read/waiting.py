@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from django_delayq.brokers.base import Broker
+from django_delayq.brokers.base import Queue
 from django_delayq.brokers.redis.scan import Page, Place, Waiting
 from django_delayq.conf import Alias
 from django_delayq.spark.errors import SparkError
@@ -21,20 +21,20 @@ _LAST_MS = 2**53  # the most that a score holds exactly
 
 @runtime_checkable
 class Scanner(Protocol):
-    """A broker that can be read page by page."""
+    """A queue that can be read page by page."""
 
     def wait_sets(self) -> list[list[str]]: ...
 
     def scan(self, shard: int, name: str, place: Place, last_ms: int, count: int) -> Page: ...
 
 
-def scanner_of(broker: Broker, alias: Alias) -> Scanner:
-    """Return the broker as a scanner. Raises `SparkError` if it can't be read page by page."""
-    if not isinstance(broker, Scanner):
+def scanner_of(queue: Queue, alias: Alias) -> Scanner:
+    """Return the queue as a scanner. Raises `SparkError` if it can't be read page by page."""
+    if not isinstance(queue, Scanner):
         raise SparkError(
             f"The broker of {alias.name!r} ({alias.broker}) can't be read from Spark; use the Redis broker."
         )
-    return broker
+    return queue
 
 
 def parts(scanner: Scanner, wanted: Wanted) -> list[WaitSets]:

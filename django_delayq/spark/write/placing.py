@@ -6,40 +6,40 @@ from time import perf_counter
 from django_delayq.brokers.base import BATCH
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.spark.write.summary import Placing
-from django_delayq.store import StoredBroker
+from django_delayq.store.queue import DatabaseQueue
 from django_delayq.store.relay import relay
 from django_delayq.support.units import LONGEST_MS
 
 _MINUTE_MS = 60_000
 
 
-def placing(broker: StoredBroker) -> Placing:
+def placing(store: DatabaseQueue) -> Placing:
     """Measure the relay's pace by placing two pages here, the nearest ones first, as the relay does."""
-    database = broker.database
-    minutes = due_by_minute(broker)
+    database = store.database
+    minutes = due_by_minute(store)
     unplaced = sum(rows for _, rows in minutes)
-    pace = _pace(broker) if unplaced > 2 * BATCH else None
+    pace = _pace(store) if unplaced > 2 * BATCH else None
     if pace is None:
         return Placing(unplaced)
-    late_ms = lateness_ms(minutes, pace, database.now_ms(), broker.store.horizon)
+    late_ms = lateness_ms(minutes, pace, database.now_ms(), store.settings.horizon)
     return Placing(unplaced - 2 * BATCH, pace, late_ms // 1000)
 
 
-def due_by_minute(broker: StoredBroker) -> list[tuple[int, int]]:
+def due_by_minute(store: DatabaseQueue) -> list[tuple[int, int]]:
     """Return in order the minutes (their begin in epoch ms) in which unplaced messages fall due, with their numbers."""
-    rows = broker.database.rows(
+    rows = store.database.rows(
         f"SELECT r.due_at - r.due_at %% {_MINUTE_MS} AS minute, count(*) FROM delayq_ready r"  # noqa: S608  # ours
-        f" WHERE r.alias = %s AND {broker.database.dialect.unplaced} GROUP BY 1 ORDER BY 1",
-        [broker.database.alias],
+        f" WHERE r.alias = %s AND {store.database.dialect.unplaced} GROUP BY 1 ORDER BY 1",
+        [store.database.alias],
     )
     return [(int(minute), int(count)) for minute, count in rows]
 
 
-def _pace(broker: StoredBroker) -> int | None:
+def _pace(store: DatabaseQueue) -> int | None:
     try:
-        relay(broker.database, broker.timer, LONGEST_MS)  # connects
+        relay(store.database, store.timer, LONGEST_MS)  # connects
         began = perf_counter()
-        placed = relay(broker.database, broker.timer, LONGEST_MS)
+        placed = relay(store.database, store.timer, LONGEST_MS)
         return round(placed / (perf_counter() - began)) if placed == BATCH else None
     except (BrokerUnavailable, BrokerRefused):  # the messages are sent all the same
         return None

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
-from django_delayq.brokers import get_broker
-from django_delayq.brokers.base import BATCH, Broker, NewMessage
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import BATCH, NewMessage, Queue
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable, SendError
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
-from django_delayq.store import StoredBroker
 from django_delayq.store.bulk_copy import can_copy, copy_new, copy_once
 from django_delayq.store.database import Database
 from django_delayq.store.insert_new import put_once
@@ -50,33 +49,33 @@ class Sink(Protocol):
 
 @runtime_checkable
 class Ledgers(Protocol):
-    """A broker that keeps the ledgers of jobs."""
+    """A queue that keeps the ledgers of jobs."""
 
-    def begin_put_once(self, puts_: Sequence[NewMessage], job: str, keep_ms: int) -> Callable[[], int]: ...
+    def begin_enqueue_once(self, messages: Sequence[NewMessage], job: str, keep_ms: int) -> Callable[[], int]: ...
 
 
 def check_sink(alias: Alias, options: WriteOptions) -> None:
     """Raise `SparkError` if messages of this alias can't be sent from Spark. Connects to nothing."""
     if alias.store is None:
-        _with_ledgers(get_broker(alias.name), alias)
+        _with_ledgers(get_backend(alias.name).queue, alias)
         _job(alias, options)
 
 
 def sink_of(alias: Alias, options: WriteOptions) -> Sink:
     """Return the sink of an alias, for one task."""
-    broker = get_broker(alias.name)
-    if isinstance(broker, StoredBroker):
-        return _StoreSink(broker.database, options)
-    return _LedgerSink(_with_ledgers(broker, alias), _job(alias, options), options)
+    backend = get_backend(alias.name)
+    if backend.store is not None:
+        return _StoreSink(backend.store.database, options)
+    return _LedgerSink(_with_ledgers(backend.queue, alias), _job(alias, options), options)
 
 
-def _with_ledgers(broker: Broker, alias: Alias) -> Ledgers:
-    if not isinstance(broker, Ledgers):
+def _with_ledgers(queue: Queue, alias: Alias) -> Ledgers:
+    if not isinstance(queue, Ledgers):
         raise SparkError(
             f"The broker of {alias.name!r} ({alias.broker}) keeps no ledger of what a job has sent; "
             "use the Redis broker, or a store."
         )
-    return broker
+    return queue
 
 
 def _job(alias: Alias, options: WriteOptions) -> str:
@@ -91,8 +90,8 @@ def _job(alias: Alias, options: WriteOptions) -> str:
 class _LedgerSink:
     """A sink that prepares the next batch while one is on its way."""
 
-    def __init__(self, broker: Ledgers, job: str, options: WriteOptions) -> None:
-        self._broker = broker
+    def __init__(self, queue: Ledgers, job: str, options: WriteOptions) -> None:
+        self._queue = queue
         self._job = job
         self._options = options
         self._taken = Taken()
@@ -116,7 +115,7 @@ class _LedgerSink:
             self._taken.count(len(batch), patiently(lambda: next(tries)(), self._options.patience_ms))
 
     def _begin(self, batch: Sequence[NewMessage]) -> Callable[[], int]:
-        return self._broker.begin_put_once(batch, self._job, self._options.ledger_ms)
+        return self._queue.begin_enqueue_once(batch, self._job, self._options.ledger_ms)
 
 
 class _StoreSink:

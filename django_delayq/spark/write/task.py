@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from django_delayq.api.registry import get_handler, unknown_key
-from django_delayq.brokers import get_broker
+from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
@@ -14,7 +14,6 @@ from django_delayq.spark.write.quarantine import Quarantine
 from django_delayq.spark.write.rows import Bad, puts_of
 from django_delayq.spark.write.sinks import check_sink, sink_of
 from django_delayq.spark.write.summary import Placing, Written
-from django_delayq.store import StoredBroker
 
 _SHOWN = 3
 
@@ -52,11 +51,11 @@ def write(batches: Iterable[pa.RecordBatch], options: WriteOptions, alias: Alias
 
 def left_to_relay(alias: Alias) -> Placing:
     """Measure how many of a store's messages are not at the broker yet."""
-    broker = get_broker(alias.name)
-    if not isinstance(broker, StoredBroker):
+    store = get_backend(alias.name).store
+    if store is None:
         return Placing(0)
-    with broker.database.available():
-        return placing(broker)
+    with store.database.available():
+        return placing(store)
 
 
 def _told(bad: Sequence[Bad], rows: int) -> str:

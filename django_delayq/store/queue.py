@@ -1,4 +1,4 @@
-"""A broker whose record is the database: the rows decide, and a timer says where to look."""
+"""The tables as the owner of the messages: the rows decide, and a timer says where to look."""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
@@ -6,38 +6,26 @@ from dataclasses import replace
 from time import monotonic
 
 from asgiref.sync import sync_to_async
-from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
 
 from django_delayq.brokers.base import (
-    BATCH,
     Alarm,
-    AlarmInfo,
     Audit,
+    Broker,
     BuriedInfo,
-    Capability,
     Claimed,
     ClaimRequest,
     Claims,
     Counts,
+    Enqueued,
     Info,
     LeaseId,
     MaintenanceResult,
     NewMessage,
     OnConflict,
     Pair,
-    Pause,
-    PermitRequest,
-    Placed,
-    ServerReport,
-    Throttled,
-    Timer,
     Transition,
-    WorkerInfo,
-    carries_messages,
     check_batch,
     earliest,
-    lists_alarms,
     refuse_duplicates,
 )
 from django_delayq.conf import Alias, Store
@@ -47,22 +35,19 @@ from django_delayq.store import (
     audit,
     claims,
     identity,
+    limits,
     operations,
-    pauses,
     puts,
     queries,
     reclaims,
-    report,
     rescues,
     settles,
 )
 from django_delayq.store.commit_notifier import CommitNotifier
 from django_delayq.store.database import Database, T
 from django_delayq.store.degraded import Degraded
-from django_delayq.store.limits import Limits
 from django_delayq.store.polling import Polling, claim_due, claim_until_none
 from django_delayq.store.sweep import Underfilled
-from django_delayq.support.validation import did_you_mean
 
 MANY = 100
 """How many alarms are taken at least, over all pairs whose alarms were all stale."""
@@ -70,107 +55,75 @@ LEFT_ALONE_MS = 60_000
 """How long messages that the timer carries are kept out of the way of alarms."""
 
 
-class StoredBroker:
-    """See `django_delayq.brokers.base.Broker`. Only rows run: messages that the timer carries are left to it."""
+class DatabaseQueue:
+    """See `Queue` in brokers/base.py. Only rows run: messages that the timer's server carries are left to it."""
 
-    capabilities = frozenset(Capability) - {Capability.MOVES}  # a shared counter would make every send wait for others
-
-    def __init__(self, alias: Alias, store: Store, timer: Timer) -> None:
-        self.check(alias)
-        self._alias = alias
-        self.timer = timer
-        self.store = store
-        self.database = Database(alias.name, alias.database)
-        self.degraded = Degraded(store.degraded_after)
-        self._polling = Polling(self.database)
+    def __init__(self, alias: Alias, settings: Store, database: Database, broker: Broker, degraded: Degraded) -> None:
+        self.settings = settings
+        self.database = database
+        self.degraded = degraded
         self.underfilled = Underfilled()
-        self._commit_notifier = CommitNotifier(timer)
-        self._limits = Limits(self.database, timer, self.degraded)
-        self._is_fit = False
-        self._looked_to = reclaims.BEGIN
-        self._met_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
-        self._timer_left_out = False  # by the last claim: the timer waits for what was wanted before
         self.alarms_lost = False
-        """Whether the last upkeep found that the timer may have lost alarms."""
+        """Whether the last maintenance found that the timer may have lost alarms."""
         self.lost_of: frozenset[Pair] = frozenset()
         """The pairs of which it may have lost very many, as a sweep found.
 
         They are claimed from the table meanwhile.
         """
-
-    @classmethod
-    def check(cls, alias: Alias) -> None:
-        """Raise `ImproperlyConfigured` unless the alias's database exists and commits by itself.
-
-        The timer is checked where its class is named.
-        """
-        database = connections.settings.get(alias.database)
-        if database is None:
-            known = did_you_mean(alias.database, connections.settings)
-            raise ImproperlyConfigured(
-                f'DELAYQ["{alias.name}"]["DATABASE"]={alias.database!r} is not in DATABASES; {known}'
-            )
-        if not database["AUTOCOMMIT"]:
-            raise ImproperlyConfigured(
-                f'DATABASES["{alias.database}"]["AUTOCOMMIT"] is False: nothing that the store of '
-                f'DELAYQ["{alias.name}"] does there would be committed. Leave AUTOCOMMIT out, or name in '
-                f'DELAYQ["{alias.name}"]["DATABASE"] another entry of DATABASES, without it.'
-            )
-
-    @classmethod
-    def places(cls, alias: Alias) -> frozenset[str]:
-        """Return no places: the timer's are listed where its class is named."""
-        return frozenset()
-
-    def open(self) -> None:
-        self.timer.open()
-
-    def close(self) -> None:
-        self.timer.close()
+        self._alias = alias
+        self.broker = broker
+        self.timer = broker.timer
+        self.alarm_index = broker.alarm_index
+        self._carried = broker.queue
+        self._keeps_limits = broker.limiter is None
+        self._polling = Polling(database)
+        self._commit_notifier = CommitNotifier(broker.timer)
+        self._looked_to = reclaims.BEGIN
+        self._met_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
+        self._timer_left_out = False  # by the last claim: the timer waits for what was wanted before
 
     # Messages in
 
-    def put(self, puts_: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
-        check_batch(puts_)
-        placed, alarms = puts.put(self.database, puts_, on_conflict)
+    def enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
+        check_batch(messages)
+        enqueued, alarms = puts.put(self.database, messages, on_conflict)
         self._commit_notifier.put_after_commit(self.database.connection, alarms)
-        return refuse_duplicates(placed, on_conflict)
+        return refuse_duplicates(enqueued, on_conflict)
 
-    def begin_put(self, puts_: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> Callable[[], list[Placed]]:
-        placed = self.put(puts_, on_conflict)
-        return lambda: placed
+    def begin_enqueue(
+        self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep"
+    ) -> Callable[[], list[Enqueued]]:
+        enqueued = self.enqueue(messages, on_conflict)
+        return lambda: enqueued
 
-    async def aput(self, puts_: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Placed]:
-        return await sync_to_async(self.put)(puts_, on_conflict)
+    async def aenqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
+        return await sync_to_async(self.enqueue)(messages, on_conflict)
 
-    def put_alarms(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
-        self.timer.put_alarms(alarms, within_s=within_s)
+    # Messages out
 
-    # The worker's moves
-
-    def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+    def claim(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         self._met_stale = False
         if self.degraded.on:
             self._timer_left_out = True
             with self.database.available():
-                found = self._polling.claim(wants, lease_ms, worker)
+                found = self._polling.claim(requests, lease_ms, worker)
             # Leased messages must not wait for the timer, nor be lost if it fails. The next claim asks it.
             if found.messages or found.buried or self.degraded.is_alone:
                 return found
-        found, stale = self._claim_by_timer(wants, lease_ms, worker)
+        found, stale = self._claim_by_timer(requests, lease_ms, worker)
         self._met_stale = bool(stale)
         # An error from here on also fails the next claim, which follows at once. These messages must not be lost.
         if stale:
             with contextlib.suppress(DelayqError):
-                more, stale = self._claim_by_timer(_many(wants, stale), lease_ms, worker)
+                more, stale = self._claim_by_timer(_many(requests, stale), lease_ms, worker)
                 _add(found, more)
-        of_table = _those_of(wants, stale | (self.lost_of - _pairs_of(found.messages)))
+        of_table = _those_of(requests, stale | (self.lost_of - _pairs_of(found.messages)))
         if of_table:
             with contextlib.suppress(DelayqError), self.database.available():
                 more, may_be_left = claim_due(self.database, of_table, lease_ms, worker)
                 _add(found, more)
                 if not may_be_left:
-                    self.lost_of -= {(want.queue, want.key) for want in of_table}
+                    self.lost_of -= {(request.queue, request.key) for request in of_table}
         return found
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
@@ -182,7 +135,7 @@ class StoredBroker:
                 return {*self.timer.due_pairs(pairs), *self.lost_of.intersection(pairs)}
         return pairs
 
-    def claim_all(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+    def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Claim as `claim` does, and then from the tables what the timer was not told of, or has lost.
 
         It asks the tables only when the timer has no alarm left. Otherwise alarms of rows that are gone, of which the
@@ -192,44 +145,44 @@ class StoredBroker:
         buried: list[BuriedInfo] = []
         ghosts: list[str] = []
         found = Claims([], [], 0, None)
-        left = [] if self.degraded.on else wants
+        left = [] if self.degraded.on else requests
         while left and not found.messages:
             found, stale = self._claim_by_timer(left, lease_ms, worker)
             buried, ghosts = [*buried, *found.buried], [*ghosts, *found.ghosts]
-            left = _many(wants, stale)
+            left = _many(requests, stale)
         if not found.messages:
             with self.database.available():
-                found = claim_until_none(self.database, wants, lease_ms, worker)
+                found = claim_until_none(self.database, requests, lease_ms, worker)
             buried += found.buried
         found.buried, found.ghosts = buried, ghosts
         return found
 
-    def _claim_by_timer(self, wants: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, Set[Pair]]:
+    def _claim_by_timer(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, Set[Pair]]:
         """Claim what the timer tells of. Also return the pairs for which it gave only stale alarms.
 
         Very many more stale ones may be ahead of what is due: alarms of messages that were cancelled or moved together,
         or that ran from the tables alone; and messages, which are left.
         """
         with self.degraded.asking():
-            found = self.timer.claim(wants, lease_ms=lease_ms, worker=worker)
+            found = self.timer.take_due(requests, lease_ms=lease_ms, worker=worker)
         self._timer_left_out = False
         if found.away:  # a claim can't tell that nothing is away: it needs no memory
             self.degraded.hear(found.away)
         self._leave(found.messages)
         try:
             with self.database.available():
-                rows = claims.claim(self.database, found.alarms, wants, lease_ms, worker)
+                rows = claims.claim(self.database, found.alarms, requests, lease_ms, worker)
         except Exception:
             self._forget(found.alarms, found.alarms)  # back to be claimed again: they would lie idle for a lease
             raise
         # An alarm that a timer which can't be asked did not give may be on its way.
-        may_be_left = found.left or not lists_alarms(self.timer)
-        self.underfilled.note(wants, found.alarms, rows.messages, left=may_be_left)
+        may_be_left = found.left or self.alarm_index is None
+        self.underfilled.note(requests, found.alarms, rows.messages, left=may_be_left)
         self._forget(rows.over, rows.again)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
         claimed = Claims(rows.messages, [], rows.now_ms, next_due_ms, found.left, found.ghosts, rows.buried)
         in_vain = {(alarm.queue, alarm.key) for alarm in found.alarms} | _pairs_of(found.messages)
-        return claimed, {(want.queue, want.key) for want in wants} & in_vain - _pairs_of(rows.messages)
+        return claimed, {(request.queue, request.key) for request in requests} & in_vain - _pairs_of(rows.messages)
 
     def _leave(self, carried: Sequence[Claimed]) -> None:
         """Put back messages that were claimed along with alarms, for long enough not to be ahead of those.
@@ -238,16 +191,16 @@ class StoredBroker:
         lease ends.
         """
         readable = [release(claimed, LEFT_ALONE_MS) for claimed in carried if claimed.header]
-        if readable and carries_messages(self.timer):
+        if readable and self._carried is not None:
             with contextlib.suppress(DelayqError), self.degraded.asking():
-                self.timer.settle(readable)
+                self._carried.apply(readable)
 
-    def claim_suspect(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+    def claim_suspect(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():
-            rows = claims.claim_suspect(self.database, wants, lease_ms, worker)
+            rows = claims.claim_suspect(self.database, requests, lease_ms, worker)
         return Claims(rows.messages, [], rows.now_ms, None)
 
-    def settle(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
+    def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(transitions)
         with self.database.available():
             settled = settles.settle(self.database, transitions)
@@ -255,21 +208,12 @@ class StoredBroker:
         self._forget(settled.over, settled.again)
         return settled.answers
 
-    def drop_alarms(self, alarms: Sequence[Alarm], again: Sequence[Alarm] = ()) -> None:
-        self.timer.drop_alarms(alarms, again)
-
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
         with self.database.available():
             return settles.renew(self.database, leases, lease_ms)
 
-    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
-        return self._limits.acquire(asks, lease_ms)
-
-    def give_back(self, asks: Sequence[PermitRequest]) -> None:
-        self._limits.give_back(asks)
-
-    def upkeep(self, *, lease_ms: int) -> MaintenanceResult:
+    def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         upkept = MaintenanceResult(0) if self.degraded.on else self._upkeep_of_timer(lease_ms)
         with self.database.available():
             if self.database.clock_monitor.waits_for_writes:
@@ -280,7 +224,8 @@ class StoredBroker:
             if not self.database.clock_monitor.hear(now_ms, asked_at, lease_ms):
                 buried, self._looked_to = reclaims.reclaim_lapsed(self.database, now_ms, self._looked_to)
                 upkept.buried += buried
-                self._limits.forget_over(now_ms)
+                if self._keeps_limits:
+                    limits.forget_over(self.database, now_ms)
             upkept.suspects_due = claims.suspects_due(self.database)
         if upkept.next_lease_end_ms is not None:
             upkept.next_lease_end_ms += now_ms - upkept.now_ms
@@ -295,41 +240,18 @@ class StoredBroker:
         upkept = self._upkeep_of_timer(lease_ms)
         if upkept.away:
             raise PartlyUnavailable(upkept.away)
-        self._own_timer()
+        identity.own(self.database, self._alias, self.timer)
 
     def _upkeep_of_timer(self, lease_ms: int) -> MaintenanceResult:
         try:
             with self.degraded.asking():
-                upkept = self.timer.upkeep(lease_ms=lease_ms)
+                upkept = self.timer.maintain(lease_ms=lease_ms)
         except BrokerRefused as error:  # until somebody mends it; the rows must not wait for that
             upkept = MaintenanceResult(0, away=str(error))
         self.degraded.hear(upkept.away)
         upkept.lost_record, upkept.buried = "", []  # the record is here
         self.alarms_lost = upkept.alarms_lost
         return upkept
-
-    def owner(self, candidate: str = "") -> str:
-        return self.timer.owner(candidate)
-
-    @property
-    def owner_key(self) -> str:
-        return self.timer.owner_key
-
-    def _own_timer(self) -> None:
-        """Make the timer this store's, where it has no owner after a loss.
-
-        Raises `BrokerRefused` for another store's.
-        """
-        with self.database.available():
-            ours = identity.identify(self.database)
-        if problems := identity.not_ours(self._alias, self.timer, self.timer.owner(ours), ours):
-            raise BrokerRefused(problems[0])
-
-    def begin_rebuild(self, lock_ms: int) -> bool:
-        return self.timer.begin_rebuild(lock_ms)
-
-    def end_rebuild(self) -> bool:
-        return self.timer.end_rebuild()
 
     def wait(self, timeout: float) -> bool:
         if self._met_stale:
@@ -355,11 +277,11 @@ class StoredBroker:
         if self.degraded.is_silent or not (over or again):
             return
         with contextlib.suppress(DelayqError), self.degraded.asking():
-            self.timer.drop_alarms(over, again)
+            self.timer.drop(over, again)
 
-    # Moves by id
+    # Operations by id
 
-    def together(self, work: Callable[[], T]) -> T:
+    def atomically(self, work: Callable[[], T]) -> T:
         return self.database.transaction(work)
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
@@ -391,39 +313,11 @@ class StoredBroker:
         check_batch(ids)
         return operations.answers(ids, operations.purge(self.database, ids))
 
-    def purge_errors(self, ids: Sequence[str]) -> list[bool]:
+    def purge_failed(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         return operations.answers(ids, operations.purge_errors(self.database, ids))
 
-    # Pauses: the tables keep them, the timer tells of them
-
-    def pause(self, pause: Pause) -> None:
-        with self.database.available():
-            pauses.pause(self.database, pause)
-        pauses.tell_after_commit(self.database, lambda: self.timer.pause(pause))
-
-    def resume(self, queue: str | None, key: str | None) -> bool:
-        with self.database.available():
-            resumed = pauses.resume(self.database, queue, key)
-        pauses.tell_after_commit(self.database, lambda: self.timer.resume(queue, key))
-        return resumed
-
-    def pauses(self) -> list[Pause]:
-        with self.database.available():
-            return pauses.pauses(self.database)
-
-    @property
-    def pauses_heard(self) -> int:
-        # Nobody tells while the timer is away: then each second is worth a look.
-        return int(monotonic()) if self.degraded.on else self.timer.pauses_heard
-
-    # Looks
-
-    def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
-        return self.timer.alarms(queue, key, after=after, count=count) if lists_alarms(self.timer) else ([], "")
-
-    def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
-        return self.timer.find_alarms(queue, key, pks) if lists_alarms(self.timer) else []
+    # Queries
 
     def get(self, id: str) -> Info | None:
         return queries.get(self.database, id)
@@ -432,58 +326,37 @@ class StoredBroker:
         return await sync_to_async(self.get)(id)
 
     def tagged(self, tag: str) -> list[str]:
+        """Return the ids that wait under a tag. Inside `atomically` they stay waiting until its end."""
         return queries.tagged(self.database, tag)
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
         return queries.peek(self.database, queue, count, key)
 
-    def errors(self, count: int, offset: int = 0) -> list[Info]:
+    def failed(self, count: int, offset: int = 0) -> list[Info]:
         return queries.errors(self.database, count, offset)
 
     def counts(self) -> Counts:
         return queries.counts(self.database)
 
     def audit(self) -> Audit:
-        return audit.audit(self.database, self.timer, self.store.horizon, self._alias.options.lease)
+        return audit.audit(self.database, self.alarm_index, self.settings.horizon, self._alias.options.lease)
 
     def repair(self) -> list[str]:
         """Mend the differences of an audit that have one right answer. Returns what was mended, in words."""
-        return audit.repair(self.database, self.timer, self.store.horizon)
-
-    def announce(self, worker: WorkerInfo) -> list[Pause]:
-        if not self.degraded.is_alone:
-            self._own_timer()
-            self.timer.announce(worker)
-        return self.pauses()
-
-    def retire(self, worker: str) -> None:
-        self.timer.retire(worker)
-
-    def workers(self) -> list[WorkerInfo]:
-        return self.timer.workers()
-
-    def report(self) -> ServerReport:
-        with self.database.available():
-            found = report.report(self.timer, self.degraded, self.database)
-        if not self._is_fit:  # tables that were there once are not looked for again
-            found.problems += report.problems(self.database) or report.isolation_problems(self.database)
-            self._is_fit = not found.problems
-        if self._is_fit and not self.degraded.on:
-            self._own_timer()
-        return found
+        return audit.repair(self.database, self.timer, self.alarm_index, self.settings.horizon)
 
 
 def _pairs_of(messages: Iterable[Claimed]) -> set[Pair]:
     return {(one.header.queue, one.header.key) for one in messages if one.header}
 
 
-def _those_of(wants: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
-    return [want for want in wants if (want.queue, want.key) in pairs]
+def _those_of(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
+    return [request for request in requests if (request.queue, request.key) in pairs]
 
 
-def _many(wants: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
-    """Return the wants of these pairs with a count that clears many stale alarms at a time."""
-    return [replace(want, count=max(want.count, MANY // len(pairs))) for want in _those_of(wants, pairs)]
+def _many(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
+    """Return the requests of these pairs with a count that clears many stale alarms at a time."""
+    return [replace(request, count=max(request.count, MANY // len(pairs))) for request in _those_of(requests, pairs)]
 
 
 def _add(found: Claims, more: Claims) -> None:

@@ -1,0 +1,189 @@
+"""Redis as the owner of the messages: one sorted set per (queue, key), leases and bodies beside it."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from heapq import nsmallest
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import TypeVar
+
+from django_delayq.brokers.base import (
+    Audit,
+    ClaimRequest,
+    Claims,
+    Enqueued,
+    Info,
+    LeaseId,
+    NewMessage,
+    OnConflict,
+    Transition,
+    check_batch,
+    refuse_duplicates,
+)
+from django_delayq.brokers.redis import byid, looks, puts, scan, settles
+from django_delayq.brokers.redis.access import LOOK_BUDGET, Access
+from django_delayq.brokers.redis.audit import audit, merge_audits
+from django_delayq.brokers.redis.claims import Claimant
+from django_delayq.brokers.redis.client import Operation
+from django_delayq.brokers.redis.once import put_once
+from django_delayq.brokers.redis.timer import DueScan
+from django_delayq.core.errors import BrokerUnavailable, SendError
+
+R = TypeVar("R")
+
+
+class RedisQueue(DueScan):
+    """See `Queue` in brokers/base.py; docs/internals describes structures and transitions."""
+
+    def __init__(self, access: Access) -> None:
+        super().__init__(access)
+        self._unconfirmed = settles.Unconfirmed()
+
+    # Messages in
+
+    def enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
+        return self.begin_enqueue(messages, on_conflict)()
+
+    def begin_enqueue(
+        self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep"
+    ) -> Callable[[], list[Enqueued]]:
+        check_batch(messages)
+        operation = self._access.layout.agreed(self._enqueue(messages, on_conflict))
+        end = self._access.client.begin(operation, on_unavailable=partial(_unknown, messages))
+        return lambda: refuse_duplicates(end(), on_conflict)
+
+    def begin_enqueue_once(self, messages: Sequence[NewMessage], job: str, keep_ms: int) -> Callable[[], int]:
+        """Begin to take the messages that the job has not sent before.
+
+        The returned function returns how many these are.
+
+        A message that the job has sent is not taken again, whatever became of it. What it has sent is in its ledger,
+        which is kept for `keep_ms` after its last call.
+        """
+        check_batch(messages)
+        access = self._access
+        put = access.shards.by_id(messages, _id, lambda keys, own: put_once(keys, access.slots, own, job, keep_ms))
+        operation = access.layout.agreed(access.confirming.confirmed(put))
+        end = access.client.begin(operation, on_unavailable=partial(_unknown, messages))
+        return lambda: sum(end())
+
+    async def aenqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
+        check_batch(messages)
+        taken = await self._access.arun(
+            self._enqueue(messages, on_conflict), on_unavailable=partial(_unknown, messages)
+        )
+        return refuse_duplicates(taken, on_conflict)
+
+    def _enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict) -> Operation[list[Enqueued]]:
+        access = self._access
+        put = access.shards.by_id(messages, _id, lambda keys, own: puts.put(keys, access.slots, own, on_conflict))
+        return access.confirming.confirmed(put)
+
+    # Messages out
+
+    def claim(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+        return self._claim(requests, lease_ms, worker)
+
+    def claim_suspect(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+        return self._access.run(self._access.planner.claim_suspect(requests, Claimant(worker, lease_ms)))
+
+    def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
+        check_batch(transitions)
+        # Not `agreed`: a process whose layout is refused may still end what it runs, as its token proves.
+        held = self._access.client.run(self._access.shards.by_id_available(transitions, _id, settles.settle))
+        return self._unconfirmed.heard(transitions, held)
+
+    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
+        check_batch(leases)
+        renewed = self._access.shards.by_id_available(
+            leases, itemgetter(0), lambda keys, own: settles.renew(keys, own, lease_ms)
+        )
+        return self._access.client.run(renewed)
+
+    # Operations by id
+
+    def atomically(self, work: Callable[[], R]) -> R:
+        return work()
+
+    def cancel(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        return self._access.run(self._cancel(ids), on_unavailable=_may_be_done)
+
+    async def acancel(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        return await self._access.arun(self._cancel(ids), on_unavailable=_may_be_done)
+
+    def _cancel(self, ids: Sequence[str]) -> Operation[list[bool]]:
+        access = self._access
+        return access.shards.by_id(ids, str, lambda keys, own: byid.cancel(keys, access.slots, own))
+
+    def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
+        check_batch(ids)
+        return self._access.run(self._reschedule(ids, puts.due_text(delay_ms, at_ms)), on_unavailable=_may_be_done)
+
+    async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
+        check_batch(ids)
+        return await self._access.arun(
+            self._reschedule(ids, puts.due_text(delay_ms, at_ms)), on_unavailable=_may_be_done
+        )
+
+    def _reschedule(self, ids: Sequence[str], due: str) -> Operation[list[bool]]:
+        access = self._access
+        return access.shards.by_id(ids, str, lambda keys, own: byid.reschedule(keys, access.slots, own, due))
+
+    def rescue(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        return self._access.run(self._access.shards.by_id(ids, str, byid.rescue), LOOK_BUDGET, _may_be_done)
+
+    def purge(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        access = self._access
+        operation = access.shards.by_id(ids, str, lambda keys, own: byid.purge(keys, access.slots, own))
+        return access.run(operation, on_unavailable=_may_be_done)
+
+    def purge_failed(self, ids: Sequence[str]) -> list[bool]:
+        check_batch(ids)
+        return self._access.run(self._access.shards.by_id(ids, str, byid.purge_errors), LOOK_BUDGET, _may_be_done)
+
+    # Queries
+
+    def get(self, id: str) -> Info | None:
+        return self._access.run(looks.get(self._access.shards.of(id), id), LOOK_BUDGET)
+
+    async def aget(self, id: str) -> Info | None:
+        return await self._access.arun(looks.get(self._access.shards.of(id), id), LOOK_BUDGET)
+
+    def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
+        peeked = self._access.shards.everywhere(lambda keys: looks.peek(keys, queue, count, key))
+        found = chain(*self._access.run(peeked, LOOK_BUDGET))
+        return nsmallest(count, found, key=lambda info: (info.due_ms, info.id))
+
+    def failed(self, count: int, offset: int = 0) -> list[Info]:
+        newest = self._access.shards.everywhere(lambda keys: looks.errors(keys, offset + count, 0))
+        found = chain(*self._access.run(newest, LOOK_BUDGET))
+        return sorted(found, key=lambda info: info.buried_ms or 0, reverse=True)[offset : offset + count]
+
+    def audit(self) -> Audit:
+        return merge_audits(self._access.run(self._access.shards.everywhere(audit), LOOK_BUDGET))
+
+    def wait_sets(self) -> list[list[str]]:
+        """Return the names ("queue:key") under which something waits, of each shard."""
+        return self._access.run(self._access.shards.everywhere(scan.names))
+
+    def scan(self, shard: int, name: str, place: scan.Place, last_ms: int, count: int) -> scan.Page:
+        """Return a page of what waits under a name in a shard, for a caller that reads it all. See scan.py."""
+        return self._access.run(scan.page(self._access.shards.all[shard], name, place, last_ms, count), LOOK_BUDGET)
+
+
+_id = attrgetter("id")
+
+
+def _unknown(messages: Sequence[NewMessage], reason: str) -> SendError:
+    """Return the error of a send that ran out of time: what was sent before may have arrived."""
+    ids = tuple(message.id for message in messages)
+    what = f"Message {ids[0]!r}" if len(ids) == 1 else f"These {len(ids)} messages"
+    return SendError(f"{reason.rstrip('.')}. {what} may have been taken; send again with the same id.", unknown=ids)
+
+
+def _may_be_done(reason: str) -> BrokerUnavailable:
+    return BrokerUnavailable(f"{reason.rstrip('.')}. What was asked may have been done; asking again is safe.")
