@@ -17,7 +17,7 @@ from benchmarks.admin_rows import COMMON_FAILURE, COMMON_KEY, COMMON_QUEUE, RARE
 from benchmarks.result import Result, at_most
 from benchmarks.scale import scaled
 from benchmarks.stored_site import StoredSite, stored_site
-from django_delayq.admin.bounded import BoundedAdmin
+from django_delayq.admin.lists.bounded import BoundedAdmin
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from tests.databases import SiteTables
 

@@ -5,8 +5,8 @@ Importing it registers with Django's default site; `register(site)` does with an
 
 from django.contrib.admin import AdminSite, site as default_site
 
-from django_delayq.admin.lists import ErrorMessageAdmin, FinishMessageAdmin, ReadyMessageAdmin
-from django_delayq.admin.report import ReportRowAdmin
+from django_delayq.admin.lists.admins import ErrorMessageAdmin, FinishMessageAdmin, ReadyMessageAdmin
+from django_delayq.admin.lists.report_rows import ReportRowAdmin
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow
 
 

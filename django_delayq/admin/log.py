@@ -13,8 +13,8 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext
 
 from django_delayq.admin.aliases import opening_alias
-from django_delayq.admin.columns import exact
-from django_delayq.admin.differences import shown_difference
+from django_delayq.admin.lists.columns import exact
+from django_delayq.admin.message.differences import shown_difference
 from django_delayq.models import MessageRow
 
 _MOST_ENTRIES = 50

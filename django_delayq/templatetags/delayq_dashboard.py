@@ -5,7 +5,7 @@ from typing import Any
 from django import template
 from django.template import Context
 
-from django_delayq.admin.dashboard import page_context
+from django_delayq.admin.dashboard.page import page_context
 
 register = template.Library()
 

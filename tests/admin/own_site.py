@@ -3,7 +3,7 @@
 from django.contrib.admin import AdminSite
 from django.urls import path
 
-from django_delayq.admin.lists import ErrorMessageAdmin
+from django_delayq.admin.lists.admins import ErrorMessageAdmin
 from django_delayq.models import ErrorMessage
 
 site = AdminSite("ops")

@@ -15,8 +15,8 @@ from django.http import HttpRequest
 from django.test import Client
 
 from django_delayq import get_delay_message, send_delay_message
-from django_delayq.admin import actions, jobs, moves
-from django_delayq.admin.lists import ErrorMessageAdmin
+from django_delayq.admin.bulk import actions, jobs, moves
+from django_delayq.admin.lists.admins import ErrorMessageAdmin
 from django_delayq.brokers import get_backend
 from django_delayq.core.codec import decode_data
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Tally

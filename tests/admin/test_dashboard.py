@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils.formats import date_format
 from pytest_django import Settings
 
-from django_delayq.admin import words
+from django_delayq.admin import formatting
 from django_delayq.brokers.base import ExecutorInfo, Pause, RunInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
@@ -88,7 +88,7 @@ def test_a_worker_tells_what_it_runs_and_for_how_long(
     now_ms = broker.queue.counts().now_ms
     runs = [RunInfo("order:42", "default", "order.close", now_ms - 90_000)]
     broker.presence.heartbeat(WorkerInfo("host:1", ["default"], ["order.close"], 3, now_ms - 3_600_000, runs=runs))
-    assert re.search(r"host:1 default 1h 3 order\.close for 1m30s order:42", text_of(superuser.get(INDEX)))
+    assert re.search(r"host:1 default 1h 3 order\.close for 1m3\ds order:42", text_of(superuser.get(INDEX)))
     assert "order:42" not in page(staff("view_errormessage").get(INDEX))
 
 
@@ -202,9 +202,9 @@ def test_what_the_times_leave_out_is_named(broker: DatabaseBackend, superuser: C
     shown = text_of(superuser.get(INDEX))
     assert "Left out, since none has run of late: new, nobody asks for it." in shown
     assert "Left out, since no live worker asks for it: default nobody asks for it." in shown
-    for i in range(words.NAMED):
+    for i in range(formatting.NAMED):
         send(f"c {i}", key=f"a new one {i}", delay="1h")
-    assert f"a new one {words.NAMED - 1}…" in text_of(superuser.get(INDEX))
+    assert f"a new one {formatting.NAMED - 1}…" in text_of(superuser.get(INDEX))
 
 
 @pytest.mark.parametrize("address", [INDEX, FIGURES])

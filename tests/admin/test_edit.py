@@ -15,7 +15,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from django_delayq import Message, delay_execute
-from django_delayq.admin import differences
+from django_delayq.admin.message import differences
 from django_delayq.brokers.base import SettleAction
 from django_delayq.core.history import Ended, read
 from django_delayq.models import ErrorMessage, ReadyMessage

@@ -15,7 +15,7 @@ from django.db import connections
 from django.test import AsyncClient, Client
 from django.test.utils import CaptureQueriesContext
 
-from django_delayq.admin import export, search
+from django_delayq.admin.lists import export, search
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.admin.support import LISTS, ask, asked, bury, finish, pk_of, send, url

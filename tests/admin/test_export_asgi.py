@@ -10,7 +10,7 @@ from django.core.handlers.asgi import ASGIHandler
 from django.db.models.signals import post_init
 from django.test import Client
 
-from django_delayq.admin import export
+from django_delayq.admin.lists import export
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.admin.support import pk_of, send, url

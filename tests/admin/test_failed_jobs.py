@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from django_delayq.admin import actions, jobs
-from django_delayq.admin.moves import KEY
+from django_delayq.admin.bulk import actions, jobs
+from django_delayq.admin.bulk.moves import KEY
 from django_delayq.brokers.base import Pause, SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend

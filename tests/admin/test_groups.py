@@ -8,9 +8,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from django_delayq.admin import groups
-from django_delayq.admin.conditions import now_utc
-from django_delayq.admin.groups_page import HEIGHT, bars
+from django_delayq.admin.lists import failure_groups
+from django_delayq.admin.lists.conditions import now_utc
+from django_delayq.admin.lists.failure_groups_page import HEIGHT, bars
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.admin.support import bury, confirm, ids_in, page, shown_ids, text_of, url
@@ -45,7 +45,7 @@ def test_a_group_knows_its_first_and_last_and_its_hours(failures: None, database
         (last, timedelta(minutes=1)),
     ):
         rows.filter(pk=row.pk).update(ended_at=now - ago)
-    (card,) = (group for group in groups.groups("default", now)[0] if group.fingerprint == CARD)
+    (card,) = (group for group in failure_groups.groups("default", now)[0] if group.fingerprint == CARD)
     assert (card.count, card.is_more) == (3, False)
     assert now - card.first - timedelta(days=3) < timedelta(seconds=1)
     assert now - card.last - timedelta(minutes=1) < timedelta(seconds=1)
@@ -55,8 +55,8 @@ def test_a_group_knows_its_first_and_last_and_its_hours(failures: None, database
 def test_of_too_many_kinds_those_of_the_last_failures_are_shown_and_it_says_so(
     broker: DatabaseBackend, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "MOST", 2)
-    monkeypatch.setattr(groups, "LATEST", 2)
+    monkeypatch.setattr(failure_groups, "MOST", 2)
+    monkeypatch.setattr(failure_groups, "LATEST", 2)
     bury(broker, "a", fingerprint="a")
     bury(broker, "z", fingerprint="z")
     assert "There are more" not in text_of(superuser.get(url("errormessage", "groups")))
@@ -64,7 +64,7 @@ def test_of_too_many_kinds_those_of_the_last_failures_are_shown_and_it_says_so(
     shown = text_of(superuser.get(url("errormessage", "groups")))
     assert "There are more than these 2 kinds" in shown
     assert ("a 1 " in shown, "b 2 " in shown, "z 1 " in shown) == (True, True, False)
-    monkeypatch.setattr(groups, "LATEST", 3)
+    monkeypatch.setattr(failure_groups, "LATEST", 3)
     shown = text_of(superuser.get(url("errormessage", "groups")))
     assert ("a 1 " in shown, "b 2 " in shown, "z 1 " in shown) == (False, True, True)
 
@@ -80,7 +80,7 @@ def test_first_and_last_are_told_in_the_zone_of_the_viewer(
 
 
 def test_counts_are_capped(failures: None, superuser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "COUNTED", 2)
+    monkeypatch.setattr(failure_groups, "COUNTED", 2)
     response = superuser.get(url("errormessage", "groups"))
     assert f"{CARD} 2+" in text_of(response)
     assert 'value="Run all of these again"' in page(response)

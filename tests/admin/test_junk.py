@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import get_resolver
 
 from django_delayq import send_delay_message
-from django_delayq.admin.bounded import BoundedAdmin
+from django_delayq.admin.lists.bounded import BoundedAdmin
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.admin.support import LISTS, ask, bury, content, finish, send, url

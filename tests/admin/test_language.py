@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from django_delayq.admin import actions, jobs
+from django_delayq.admin.bulk import actions, jobs
 from django_delayq.api.handlers import delay_execute
 from django_delayq.brokers.base import Pause, RunInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable

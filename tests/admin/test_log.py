@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import translation
 from pytest_django import Settings
 
-from django_delayq.admin import actions, jobs
+from django_delayq.admin.bulk import actions, jobs
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due

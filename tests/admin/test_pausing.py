@@ -110,6 +110,6 @@ def test_what_goes_wrong_is_said(broker: DatabaseBackend, operator: Client, monk
         raise BrokerUnavailable("nobody there")
 
     for verb in ("pause", "pauses"):
-        monkeypatch.setattr(broker, verb, away)
+        monkeypatch.setattr(broker.presence, verb, away)
     assert "nobody there" in text_of(operator.post(PAUSE, {"queue": "mail", "reason": "x"}))
     assert operator.post(RESUME).status_code == 302

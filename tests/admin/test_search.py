@@ -10,14 +10,15 @@ from django.db import connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from django_delayq.admin import jobs, limits, search, selection
+from django_delayq.admin.bulk import jobs, selection
+from django_delayq.admin.lists import page_cost, search
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
 from tests.admin.support import ask, bury, confirm, ids_in, pk_of, send, shown_ids, text_of, url
 
 
-@pytest.mark.parametrize("limit", [(search, "SEARCHED"), (limits, "FOUND")])
+@pytest.mark.parametrize("limit", [(search, "SEARCHED"), (page_cost, "FOUND")])
 def test_all_that_a_search_in_payloads_would_find_are_moved_though_it_stopped(
     broker: DatabaseBackend,
     registry: None,

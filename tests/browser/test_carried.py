@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page
 
 from django_delayq.brokers.base import SettleAction, WorkerInfo
-from tests.admin.test_carried import end, send
+from tests.admin.test_storeless import end, send
 from tests.browser.test_on_call import violations
 from tests.worker.processes import Site
 

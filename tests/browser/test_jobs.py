@@ -10,8 +10,8 @@ import pytest
 from django.db import connections
 from playwright.sync_api import Page, Route, expect
 
-from django_delayq.admin import jobs
-from django_delayq.admin.actions import AT_ONCE
+from django_delayq.admin.bulk import jobs
+from django_delayq.admin.bulk.actions import AT_ONCE
 from django_delayq.models import ErrorMessage, ReadyMessage
 from tests.browser.test_on_call import violations
 from tests.scale import scaled

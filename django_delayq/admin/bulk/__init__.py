@@ -1,0 +1,1 @@
+"""Actions on many messages: what is selected, what is moved, what is said."""

@@ -1,0 +1,258 @@
+"""The actions of the lists, and the buttons of a message's page: asked for by POST, confirmed, then done and logged."""
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin import helpers
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _, gettext_lazy
+
+from django_delayq.admin.aliases import alias_of, database_of
+from django_delayq.admin.bulk import jobs, moves
+from django_delayq.admin.bulk.feedback import tell_changed, tell_left, tell_moved
+from django_delayq.admin.bulk.forms import RescheduleForm
+from django_delayq.admin.bulk.job_page import address_of_job
+from django_delayq.admin.bulk.moves import LABELS, Change, Moved, last_pk, pages
+from django_delayq.admin.bulk.selection import is_all, selection_of
+from django_delayq.admin.bulk.stale_check import FIELD, changed_since, seen
+from django_delayq.admin.change_log import changed
+from django_delayq.admin.lists.columns import exact
+from django_delayq.admin.lists.page_cost import LIMIT_S, TooSlow, time_limit
+from django_delayq.admin.lists.search import stopped_search
+from django_delayq.admin.log import log_rows
+from django_delayq.core.errors import DelayqError
+from django_delayq.models import ErrorMessage, MessageRow
+from django_delayq.monitor import translated
+
+AT_ONCE = 1_000
+"""The most rows that are moved while the operator waits: more are moved by a job."""
+
+SHOWN = 10
+"""The most messages that the confirmation names."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """An action that moves rows: what it asks, what it does, and what it says afterwards."""
+
+    name: str
+    label: Any
+    question: Any
+    done: Any
+    change: Change | None
+    form: type[forms.Form] | None = None
+    deletes: bool = False
+
+
+RESCUE = Move(
+    "rescue",
+    LABELS["rescue"],
+    gettext_lazy("They are due at once, and their attempts are counted anew."),
+    gettext_lazy("Run again"),
+    Change("rescue"),
+)
+RUN_NOW = Move(
+    "run_now",
+    gettext_lazy("Run now"),
+    gettext_lazy("They are due at once, before their time."),
+    gettext_lazy("Made due now"),
+    Change("reschedule"),
+)
+RESCHEDULE = Move(
+    "reschedule",
+    LABELS["reschedule"],
+    gettext_lazy("What runs already stays as it is."),
+    gettext_lazy("Rescheduled"),
+    None,
+    form=RescheduleForm,
+)
+CANCEL = Move(
+    "cancel",
+    LABELS["cancel"],
+    gettext_lazy("They never start, and are kept among the finished ones as cancelled. What runs already goes on."),
+    gettext_lazy("Cancelled"),
+    Change("cancel"),
+)
+PURGE = Move(
+    "purge",
+    LABELS["purge"],
+    gettext_lazy("They never start, and nothing is kept of them but a count. What runs already goes on."),
+    gettext_lazy("Deleted for good"),
+    Change("purge"),
+    deletes=True,
+)
+PURGE_ERRORS = Move(
+    "purge_errors",
+    LABELS["purge_errors"],
+    gettext_lazy("Nothing is kept of them but a count, nor of what failed earlier under their ids."),
+    gettext_lazy("Deleted for good"),
+    Change("purge_errors"),
+    deletes=True,
+)
+
+
+def action_of(move: Move, permission: str) -> Callable[[Any, HttpRequest, QuerySet[Any]], HttpResponse | None]:
+    """Return an action of Django's admin that makes the move."""
+
+    @admin.action(permissions=[permission], description=move.label)
+    def act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> HttpResponse | None:
+        return _act(model_admin, request, rows, move)
+
+    act.__name__ = move.name
+    return act
+
+
+def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move) -> HttpResponse | None:
+    """Ask, or do what was confirmed."""
+    confirmed = "post" in request.POST
+    count = counted(rows)
+    if count == 0 and stopped_search(request) is None and (is_all(request) or not confirmed):
+        messages.warning(request, _("No message matches any more, so nothing was done."))
+        return None
+    form = move.form(request.POST if confirmed else None) if move.form else None
+    if not confirmed or (form and not form.is_valid()):
+        return _confirmation(model_admin, request, rows, move, form, count)
+    change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
+    name = _job_name(request)
+    if is_all(request) and jobs.progress(alias_of(request), name):
+        messages.info(request, _("This was asked for already, and is done once."))
+        return HttpResponseRedirect(address_of_job(model_admin, alias_of(request), name))
+    if _is_for_a_worker(request, count):
+        return _in_background(model_admin, request, name, change, count)
+    _at_once(model_admin, request, rows, move, change)
+    return None
+
+
+def _is_for_a_worker(request: HttpRequest, count: int | None) -> bool:
+    """Return whether a worker is to make the move, rather than this request.
+
+    It is when all that match are meant, and they are many, were not all found, or were asked about as such. Then the
+    question carried no marks of the single rows, and only a job has a name by which an answer that is sent twice is
+    known.
+    """
+    is_many = count is None or count > AT_ONCE or stopped_search(request) is not None
+    return is_all(request) and (is_many or ("job" in request.POST and not request.POST.get(FIELD)))
+
+
+def counted(rows: QuerySet[Any]) -> int | None:
+    """Return the number of rows, or None when counting takes too long."""
+    try:
+        with time_limit(rows.db):
+            return rows.order_by().count()
+    except TooSlow:
+        return None
+
+
+def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move, change: Change) -> None:
+    alias = alias_of(request)
+    gone = 0 if is_all(request) else _gone(request, rows)
+    moved = 0
+    left: list[str] = []
+    since: list[str] = []
+    database = database_of(alias)
+    try:
+        for page in pages(rows, until=last_pk(model_admin.model, alias)):
+            done, other = database.transaction(partial(_move_unchanged, request, alias, page, change))
+            what = changed(alias, done.rows, change)
+            log_rows(request.user.pk, done.rows, move.done, what=what, deleted=move.deletes)
+            moved += len(done.rows)
+            left += [row.message_id for row in done.left]
+            since += [row.message_id for row in other]
+    except DelayqError as error:
+        messages.error(request, _("It stopped: %(error)s") % {"error": translated(error)})
+    tell_moved(request, move.done, moved)
+    tell_left(request, left, gone)
+    tell_changed(request, since)
+
+
+def _move_unchanged(
+    request: HttpRequest, alias: str, page: Sequence[MessageRow], change: Change
+) -> tuple[Moved, list[MessageRow]]:
+    """Move the rows that are as they were when they were asked about. Return the others too.
+
+    The rows are locked from this look at them to the move, within the transaction of the caller: the same answer, sent
+    twice, may be at work in two processes at once, and the second then finds what the first has changed.
+    """
+    rows = type(page[0])._default_manager.using(database_of(alias).using).filter(pk__in=[row.pk for row in page])
+    since = set(changed_since(request, rows.order_by("message_id").select_for_update()))
+    others = [row for row in page if row.pk in since]
+    return moves.move(alias, [row for row in page if row.pk not in since], change), others
+
+
+def _gone(request: HttpRequest, rows: QuerySet[Any]) -> int:
+    """Return how many of the ticked rows are no longer in this table."""
+    return len(set(request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))) - rows.count()
+
+
+def _in_background(
+    model_admin: Any, request: HttpRequest, name: str, change: Change, count: int | None
+) -> HttpResponse | None:
+    stopped = stopped_search(request)
+    try:
+        selection = selection_of(request, model_admin.model)
+        total = counted(stopped.rows) if stopped else count
+        jobs.start(name, request.user.pk, selection, change, total or 0)
+    except (DelayqError, ValueError) as error:
+        messages.error(request, _("It did not begin: %(error)s") % {"error": translated(error)})
+        return None
+    return HttpResponseRedirect(address_of_job(model_admin, alias_of(request), name))
+
+
+def _job_name(request: HttpRequest) -> str:
+    """Return the name of the job that this question leads to.
+
+    It goes with the answer, so that an answer that is sent twice starts no second job.
+    """
+    named = request.POST.get("job", "")
+    return named if jobs.NAME.fullmatch(named) else uuid.uuid4().hex
+
+
+def _confirmation(
+    model_admin: Any,
+    request: HttpRequest,
+    rows: QuerySet[Any],
+    move: Move,
+    form: forms.Form | None,
+    count: int | None,
+) -> HttpResponse:
+    stopped = stopped_search(request) if is_all(request) else None
+    shown = list(rows.defer("data")[:SHOWN])
+    in_background = _is_for_a_worker(request, count)
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": move.label,
+        "opts": model_admin.opts,
+        "media": model_admin.media,
+        "move": move,
+        "form": form,
+        "count": count,
+        "limit": LIMIT_S,
+        "stopped": stopped,
+        "in_background": in_background,
+        "paused": [translated(pause.names) for pause in jobs.pauses(alias_of(request))] if in_background else [],
+        "job": _job_name(request),
+        "shown": [(row, _when(row)) for row in shown],
+        "not_shown": max(0, (count or 0) - len(shown)),
+        "is_all": is_all(request),
+        "selected": request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)[: None if not is_all(request) else 1],
+        "seen": "" if in_background else seen(request, rows),
+        "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
+        "list_address": request.get_full_path(),
+    }
+    request.current_app = model_admin.admin_site.name
+    return TemplateResponse(request, "admin/delayq/confirm.html", context)
+
+
+def _when(row: MessageRow) -> SafeString:
+    """Return when it was buried, or when it is due at the moment of the question."""
+    name, moment = (_("buried"), row.ended_at) if isinstance(row, ErrorMessage) else (_("due"), row.due_at)
+    return format_html("{} {}", name, exact(moment))

@@ -1,0 +1,1 @@
+"""The dashboard of an alias, and what is done from it."""

@@ -1,0 +1,45 @@
+"""The charts of the dashboard. Each has a table beside it that says the same."""
+
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from django_delayq.admin.dashboard.sections import drain_of, due_of
+from django_delayq.admin.dashboard.svg import Bar, bars
+from django_delayq.admin.formatting import number, time_of_day
+from django_delayq.monitor import Hour, Status
+from django_delayq.support.timestamps import HOUR_MS
+
+
+def throughput(seen: Status) -> SafeString | None:
+    """Draw how many messages finished in each minute of the last hour, oldest first."""
+    if seen.last_hour is None:
+        return None
+    parts = seen.last_hour.parts
+    return bars(
+        [Bar(part, _minute(len(parts) - place, part)) for place, part in enumerate(parts)],
+        _("Messages finished in each minute of the last hour"),
+    )
+
+
+def _minute(ago: int, finished: int) -> str:
+    return _("%(ago)d min ago: %(number)s finished") % {"ago": ago, "number": number(finished)}
+
+
+def forecast(seen: Status) -> SafeString | None:
+    """Draw how many messages fall due in each of the next hours."""
+    if not seen.forecast:
+        return None
+    return bars([_hour(hour) for hour in seen.forecast], _("Messages that fall due, by the hour"))
+
+
+def forecast_axis(seen: Status) -> list[str]:
+    """Return the times at which every third bar of `forecast` begins."""
+    return [time_of_day(hour.starts_ms) for hour in seen.forecast[::3]]
+
+
+def _hour(hour: Hour) -> Bar:
+    told = {"hour": time_of_day(hour.starts_ms), "number": due_of(hour)}
+    if hour.drain.ms is None:
+        return Bar(hour.due, _("from %(hour)s: %(number)s due") % told, "delayq-over" if hour.drain.unserved else "")
+    title = _("from %(hour)s: %(number)s due, %(time)s to drain") % {**told, "time": drain_of(hour)}
+    return Bar(hour.due, title, "delayq-over" if hour.drain.ms > HOUR_MS else "")

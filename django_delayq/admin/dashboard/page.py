@@ -1,0 +1,139 @@
+"""The dashboard: the data that it shows, and the addresses of its parts."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from django.contrib.admin import AdminSite
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import URLPattern, path
+from django.utils import timezone
+from django.utils.translation import gettext as _, ngettext
+from django.views.decorators.http import require_POST, require_safe
+
+from django_delayq.admin.access import address, check_may_look
+from django_delayq.admin.aliases import alias_of, database_of, query_of
+from django_delayq.admin.dashboard import charts, sections
+from django_delayq.admin.dashboard.pausing import pause_view, resume_view
+from django_delayq.admin.dashboard.storeless import Group, carried_view, groups
+from django_delayq.admin.lists.columns import exact
+from django_delayq.admin.lists.page_cost import LIMIT_S, TooSlow, time_limit
+from django_delayq.conf import alias_names, get_alias
+from django_delayq.core.errors import DelayqError
+from django_delayq.monitor import Status, status, translated
+from django_delayq.support.timestamps import from_ms
+from django_delayq.support.units import to_text
+
+PATIENCE_S = 1.0
+"""How long a page waits for a broker."""
+
+SKEW_MS = 100
+"""A greater difference between two clocks, in ms, is reported."""
+
+
+def urls(site: AdminSite) -> list[URLPattern]:
+    """Return the addresses below one of the lists of messages. Each asks for the permission that it needs."""
+    views = {
+        "": require_safe(partial(_fragment, site)),
+        "pause/": partial(pause_view, site),
+        "resume/": partial(resume_view, site),
+        "carried/": require_POST(partial(carried_view, site)),
+    }
+    return [
+        path(f"dashboard/{route}", site.admin_view(view), name=f"delayq_dashboard{route and '_' + route[:-1]}")
+        for route, view in views.items()
+    ]
+
+
+def page_context(request: HttpRequest) -> dict[str, Any]:
+    """Return the context of the app's index: the figures, and around them what is not updated in place."""
+    context = figures_context(request)
+    alias = context["alias"]
+    names = alias_names()
+    return context | {
+        "aliases": [(name, query_of(name)) for name in names] if len(names) > 1 else [],
+        "update_address": address(request, "delayq_dashboard", alias),
+        "groups": [] if context["trouble"] else _groups(request, alias),
+        "move_address": address(request, "delayq_dashboard_carried", alias),
+        "request": request,
+    }
+
+
+def figures_context(request: HttpRequest) -> dict[str, Any]:
+    """Return the figures of the alias that the address names, or the reason why there are none."""
+    alias = alias_of(request)
+    context = {"alias": alias, "trouble": "", "summary": _("The figures can't be had.")}
+    try:
+        seen = _look(alias)
+    except (DelayqError, ImproperlyConfigured) as error:
+        return context | {"trouble": translated(error)}
+    except TooSlow:
+        return context | {"trouble": _("Finding the figures took over %(limit)g s.") % {"limit": LIMIT_S}}
+    return context | {
+        "seen": seen,
+        "server": translated(seen.server.server),
+        "durability": translated(seen.server.durability),
+        "checked_at": exact(from_ms(seen.now_ms)),
+        "summary": _summary(seen),
+        "warnings": list(_warnings(seen)),
+        "tiles": sections.tiles(request, alias, seen),
+        "in_part": sections.is_in_part(seen),
+        "throughput": sections.throughput(seen),
+        "throughput_chart": charts.throughput(seen),
+        "forecast": sections.forecast(seen),
+        "capacity": sections.capacity(seen),
+        "forecast_chart": charts.forecast(seen),
+        "forecast_axis": charts.forecast_axis(seen),
+        "sets": sections.sets(request, alias, seen),
+        "pauses": sections.pauses(request, alias, seen),
+        "pause_address": sections.pause_address(request, alias),
+        "workers": sections.workers(request, alias, seen),
+    }
+
+
+def _groups(request: HttpRequest, alias: str) -> list[Group]:
+    try:
+        return groups(request, alias, PATIENCE_S)
+    except DelayqError:  # it went away just now: the next update says so
+        return []
+
+
+def _fragment(site: AdminSite, request: HttpRequest) -> HttpResponse:
+    """Render the figures alone, for the script that updates them in place."""
+    check_may_look(site, request)
+    return render(request, "admin/delayq/dashboard/figures.html", figures_context(request))
+
+
+def _look(alias: str) -> Status:
+    if get_alias(alias).store is None:
+        return status(alias, patience_s=PATIENCE_S)
+    database = database_of(alias)
+    with database.available(), time_limit(database.using):
+        return status(alias, patience_s=PATIENCE_S, zone=timezone.get_current_timezone())
+
+
+def _warnings(seen: Status) -> Iterator[str]:
+    """Yield the conditions that somebody should do something about."""
+    yield from map(translated, [*seen.server.problems, *seen.server.warnings])
+    if abs(seen.clock_skew_ms) > SKEW_MS:
+        skew = to_text(abs(seen.clock_skew_ms))
+        yield _("The clock that decides is %(skew)s off from this machine's.") % {"skew": skew}
+    if not seen.workers and not seen.broker_away:
+        yield _("No worker is alive: start one with manage.py run_delayq.")
+
+
+def _summary(seen: Status) -> str:
+    """Return the summary that a screen reader reads out when it changes."""
+    errors = seen.errors_last_hour
+    said_of_errors = ngettext("%(number)s error in the last hour.", "%(number)s errors in the last hour.", errors)
+    number = sections.errors_last_hour(seen)
+    return " ".join([said_of_errors % {"number": number}, _said_of_workers(seen), *_warnings(seen)])
+
+
+def _said_of_workers(seen: Status) -> str:
+    if seen.broker_away:
+        return _("The workers are not known while the broker is away.")
+    workers = len(seen.workers)
+    return ngettext("%(number)d worker is alive.", "%(number)d workers are alive.", workers) % {"number": workers}

@@ -1,0 +1,184 @@
+"""The messages on the dashboard of an alias without a store that somebody may have to see to. It has no lists."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin import AdminSite
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _, gettext_lazy
+
+from django_delayq.admin.access import address, back, check_may, may
+from django_delayq.admin.aliases import alias_of
+from django_delayq.admin.bulk.feedback import tell_left, tell_moved
+from django_delayq.admin.formatting import moment
+from django_delayq.admin.log import log_selection
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend, Info
+from django_delayq.conf import get_alias
+from django_delayq.core.errors import DelayqError
+from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
+from django_delayq.monitor import carried, translated
+from django_delayq.monitor.carried import LOOKED_THROUGH, PAGE, Page
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An action on chosen messages: what it does, what is said afterwards, and which permission it takes."""
+
+    name: str
+    label: Any
+    done: Any
+    permission: str
+    model: type[MessageRow]
+    verb: Callable[[Backend, Sequence[str]], list[bool]]
+    deletes: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A message in a list."""
+
+    id: str
+    queue: str
+    key: str
+    when: str | SafeString
+    failures: int
+    error: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A page of messages of one kind, what the user may do to them, and the addresses of the pages beside it."""
+
+    name: str
+    title: Any
+    when: Any
+    rows: list[Row]
+    moves: list[Move]
+    page: Page
+    before: str
+    after: str
+    note: str = ""
+
+
+RESCUE = Move(
+    "rescue",
+    gettext_lazy("Run again"),
+    gettext_lazy("Run again"),
+    "rescue_message",
+    ErrorMessage,
+    lambda backend, ids: backend.queue.rescue(ids),
+    deletes=False,
+)
+DELETE_ERRORS = Move(
+    "delete-errors",
+    gettext_lazy("Delete"),
+    gettext_lazy("Deleted for good"),
+    "delete_errormessage",
+    ErrorMessage,
+    lambda backend, ids: backend.queue.purge_failed(ids),
+)
+DELETE_WAITING = Move(
+    "delete-waiting",
+    gettext_lazy("Delete"),
+    gettext_lazy("Deleted for good"),
+    "delete_readymessage",
+    ReadyMessage,
+    lambda backend, ids: backend.queue.purge(ids),
+)
+KINDS = ("buried", "retried", "parked")
+_DIGITS = 4
+MOVES = {move.name: move for move in (RESCUE, DELETE_ERRORS, DELETE_WAITING)}
+
+
+def groups(request: HttpRequest, alias: str, patience_s: float) -> list[Group]:
+    """Return what the broker of an alias without a store carries, as far as the user may see it.
+
+    Raises `DelayqError`.
+    """
+    may_see_errors, may_see_waiting = may(request, "view_errormessage"), may(request, "view_readymessage")
+    if get_alias(alias).store is not None or not (may_see_errors or may_see_waiting):
+        return []
+    found = carried(alias, _pages(request), patience_s=patience_s)
+    group = partial(_group, request, alias)
+    shown = []
+    if may_see_errors:
+        moves = _allowed(request, RESCUE, DELETE_ERRORS)
+        shown.append(group("buried", _("Failed messages, newest first"), _("Buried"), found.buried, moves))
+    if may_see_waiting:
+        moves, note = _allowed(request, DELETE_WAITING), _("Those among the next %(number)d of each queue.")
+        retried = group("retried", _("Messages that wait for their next attempt"), _("Due"), found.retried, moves)
+        shown.append(replace(retried, note=note % {"number": LOOKED_THROUGH}))
+        shown.append(group("parked", _("Messages that no live worker asks for"), _("Due"), found.parked, moves))
+    return [group for group in shown if group.rows or group.before]
+
+
+def _group(request: HttpRequest, alias: str, name: str, title: str, when: str, page: Page, moves: list[Move]) -> Group:
+    rows = [_row(info, info.buried_ms if name == "buried" else info.due_ms) for info in page.infos]
+
+    def beside(number: int) -> str:
+        pages = {kind: str(at) for kind, at in {**_pages(request), name: number}.items() if at > 1}
+        return f"{address(request, 'app_list', alias, 'delayq', **pages)}#delayq-{name}"
+
+    before = beside(page.number - 1) if page.number > 1 else ""
+    return Group(name, title, when, rows, moves, page, before, "" if page.is_last else beside(page.number + 1))
+
+
+def _pages(request: HttpRequest) -> dict[str, int]:
+    """Return the number of the page that the address asks for, by kind."""
+    asked = {kind: request.GET.get(kind, "") for kind in KINDS}
+    return {kind: int(text) for kind, text in asked.items() if text.isdecimal() and len(text) <= _DIGITS}
+
+
+def carried_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
+    """Ask for confirmation, and move the chosen messages once it is given."""
+    move = MOVES.get(request.POST.get("move", ""))
+    if move is None:
+        raise BadRequest("No such move.")
+    check_may(site, request, move.permission)
+    check_may(site, request, f"view_{move.model._meta.model_name}")
+    alias, ids = alias_of(request), list(dict.fromkeys(request.POST.getlist("id")[: 2 * PAGE]))
+    if not ids:
+        messages.warning(request, _("No message was chosen."))
+        return back(request, alias)
+    if "sure" not in request.POST:
+        context = {
+            **site.each_context(request),
+            "title": move.label,
+            "move": move,
+            "ids": ids,
+            "index_address": address(request, "app_list", alias, "delayq"),
+        }
+        return TemplateResponse(request, "admin/delayq/carried.html", context)
+    try:
+        answers = move.verb(get_backend(alias), ids)
+    except DelayqError as error:
+        messages.error(request, translated(error))
+    else:
+        _tell(request, move, dict(zip(ids, answers, strict=True)))
+    return back(request, alias)
+
+
+def _tell(request: HttpRequest, move: Move, answers: Mapping[str, bool]) -> None:
+    moved = [id for id, is_moved in answers.items() if is_moved]
+    if moved:
+        ids = ", ".join(moved)
+        log_selection(request.user.pk, move.model, ids, f"{move.name}: {len(moved)} of {len(answers)} messages: {ids}")
+    tell_moved(request, move.done, len(moved))
+    tell_left(request, [id for id, is_moved in answers.items() if not is_moved], gone=0)
+
+
+def _allowed(request: HttpRequest, *moves: Move) -> list[Move]:
+    return [move for move in moves if may(request, move.permission)]
+
+
+def _row(info: Info, when_ms: int | None) -> Row:
+    header = info.header
+    return Row(info.id, header.queue, header.key, moment(when_ms), info.failures, info.error, info.detail)

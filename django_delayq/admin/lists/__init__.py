@@ -1,0 +1,1 @@
+"""The lists of messages: columns, filters, search, export."""

@@ -1,0 +1,234 @@
+"""The lists of messages: read-only, bounded in the cost of a page, and of one alias at a time."""
+
+from functools import partial
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.auth import get_permission_codename
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import path, reverse
+from django.utils.translation import gettext as _, gettext_lazy
+
+from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.bulk import jobs
+from django_delayq.admin.bulk.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHEDULE, RESCUE, RUN_NOW, Move, action_of
+from django_delayq.admin.bulk.job_page import address_of_job, job_page
+from django_delayq.admin.bulk.moves import KEY
+from django_delayq.admin.dashboard import page as dashboard
+from django_delayq.admin.lists import columns
+from django_delayq.admin.lists.bounded import BoundedAdmin, say_too_slow
+from django_delayq.admin.lists.export import export_csv, export_jsonl
+from django_delayq.admin.lists.failure_groups_page import groups_page
+from django_delayq.admin.lists.filters import (
+    AliasFilter,
+    DueFilter,
+    EndedFilter,
+    FailuresFilter,
+    FingerprintFilter,
+    KeyFilter,
+    OutcomeFilter,
+    QueueFilter,
+    StateFilter,
+)
+from django_delayq.admin.lists.page_cost import TooSlow, time_limit
+from django_delayq.admin.lists.ranges import DueRangeFilter, EndedRangeFilter
+from django_delayq.admin.lists.search import StoppedSearch, asks_for_data, find, find_on_page, is_many
+from django_delayq.admin.message.edit import edit_page
+from django_delayq.admin.message.page import message_page
+from django_delayq.admin.message.payload import may_search
+from django_delayq.admin.outage_redirect import told_when_away
+from django_delayq.conf import get_alias
+from django_delayq.models import MessageRow
+
+
+class MessageAdmin(BoundedAdmin):
+    """The base of the three lists. Rows are not added or changed here: that is for sending and for the moves."""
+
+    list_display_links = ("message_id",)
+    search_fields = ("message_id", "tag")
+    search_help_text = gettext_lazy(
+        "An id or a tag, or the start of one with a star: order:42*. "
+        'A value in the payload: data.order=42, data."a.b"=42'
+    )
+    moves: tuple[Move, ...] = ()
+    not_in_lists: tuple[str, ...] = ("data", "history")  # may be large, and no column shows them
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        text = search_term.strip()
+        if not text:
+            return queryset, False
+        if not asks_for_data(text):
+            request.delayq_named = text  # type: ignore[attr-defined]
+            return find(queryset, text), False
+        if not may_search(request, alias_of(request)):
+            messages.warning(request, _("Nothing is shown: you may not look into payloads, or they are masked."))
+            return queryset.none(), False
+        try:
+            with time_limit(queryset.db):
+                found = find_on_page(queryset, text)
+        except TooSlow:
+            say_too_slow(request)
+            return queryset.none(), False
+        if not found.is_whole:
+            request.delayq_stopped = StoppedSearch(queryset, text, found)  # type: ignore[attr-defined]
+        return queryset.filter(pk__in=found.pks), False
+
+    def get_paginator(self, request: HttpRequest, queryset: Any, *arguments: Any, **options: Any) -> Any:
+        paginator: Any = super().get_paginator(request, queryset, *arguments, **options)
+        named = getattr(request, "delayq_named", "")
+        paginator.is_many = bool(named) and is_many(queryset, named)
+        return paginator
+
+    @told_when_away
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        without_store = get_alias(alias_of(request)).store is None
+        return super().changelist_view(request, {"without_store": without_store, **(extra_context or {})})
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        job = jobs.logged(unquote(object_id))
+        return HttpResponseRedirect(address_of_job(self, *job)) if job else message_page(self, request, object_id)
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return message_page(self, request, object_id)  # it shows what operators did, without the payloads in it
+
+    def get_urls(self) -> list[Any]:
+        name = self.opts.model_name
+        job = self.admin_site.admin_view(partial(job_page, self))
+        own = [path("job/<str:name>/", job, name=f"delayq_{name}_job"), *dashboard.urls(self.admin_site)]
+        return [*own, *super().get_urls()]
+
+    def buttons(self, request: HttpRequest) -> list[Move]:
+        """Return the moves that this user may make, for a message's page."""
+        return [move for move in self.moves if move.name in self.get_actions(request)]
+
+    def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
+        """Return the address where its payload can be changed. It is empty unless the message has failed."""
+        return ""
+
+    def has_rescue_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may run failed messages again."""
+        return request.user.has_perm("delayq.rescue_message")
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may cancel messages."""
+        return request.user.has_perm("delayq.cancel_message")
+
+    def has_reschedule_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may change when messages are due."""
+        return request.user.has_perm("delayq.reschedule_message")
+
+    def has_purge_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may delete messages for good.
+
+        It is Django's own permission to delete, but not for Django's views, which would count nothing and delete what
+        runs.
+        """
+        return request.user.has_perm(f"delayq.{get_permission_codename('delete', self.opts)}")
+
+
+class ReadyMessageAdmin(MessageAdmin):
+    """The messages that wait or run, nearest first."""
+
+    moves = (RUN_NOW, RESCHEDULE, CANCEL, PURGE)
+    actions = (
+        action_of(RUN_NOW, "reschedule"),
+        action_of(RESCHEDULE, "reschedule"),
+        action_of(CANCEL, "cancel"),
+        action_of(PURGE, "purge"),
+        export_csv,
+        export_jsonl,
+    )
+    ordering = ("due_at", "id")
+    list_display = (
+        "message_id",
+        "key",
+        columns.state,
+        columns.next_step,
+        columns.attempt,
+        columns.last_error,
+        columns.due,
+        "queue",
+        columns.tag,
+    )
+    list_filter = (AliasFilter, StateFilter, DueFilter, DueRangeFilter, FailuresFilter, QueueFilter, KeyFilter)
+
+
+class FinishMessageAdmin(MessageAdmin):
+    """The messages that ended well or were cancelled, newest first."""
+
+    actions = (export_csv, export_jsonl)
+    ordering = ("-ended_at", "-id")
+    list_display = (
+        "message_id",
+        "key",
+        "outcome",
+        columns.ended,
+        columns.lateness,
+        columns.duration,
+        columns.failed_attempts,
+        columns.due,
+        "queue",
+        columns.tag,
+    )
+    list_filter = (AliasFilter, OutcomeFilter, EndedFilter, EndedRangeFilter, FailuresFilter, QueueFilter, KeyFilter)
+
+
+class ErrorMessageAdmin(MessageAdmin):
+    """The messages that failed for good, newest first."""
+
+    moves = (RESCUE, PURGE_ERRORS)
+    actions = (action_of(RESCUE, "rescue"), action_of(PURGE_ERRORS, "purge"), export_csv, export_jsonl)
+    ordering = ("-ended_at", "-id")
+    list_display = (
+        "message_id",
+        "key",
+        columns.buried,
+        columns.last_error,
+        columns.fingerprint,
+        columns.due,
+        columns.failed_attempts,
+        "queue",
+        columns.tag,
+    )
+    list_filter = (
+        AliasFilter,
+        EndedFilter,
+        EndedRangeFilter,
+        FingerprintFilter,
+        FailuresFilter,
+        QueueFilter,
+        KeyFilter,
+    )
+    not_in_lists = ("data", "history", "detail")
+
+    def get_urls(self) -> list[Any]:
+        edit = self.admin_site.admin_view(partial(edit_page, self))
+        groups = self.admin_site.admin_view(partial(groups_page, self))
+        return [
+            path("<path:object_id>/payload/", edit, name="delayq_errormessage_payload"),
+            path("groups/", groups, name="delayq_errormessage_groups"),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        address = reverse("admin:delayq_errormessage_groups", current_app=self.admin_site.name)
+        groups = {"groups_address": address + query_of(alias_of(request))}
+        return super().changelist_view(request, groups | (extra_context or {}))
+
+    def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
+        if row.key == KEY or not self.has_edit_permission(request):
+            return ""
+        name = "admin:delayq_errormessage_payload"
+        return reverse(name, args=[quote(row.pk)], current_app=self.admin_site.name) + query_of(row.alias)
+
+    def has_edit_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may change payloads, which shows them and runs the message again."""
+        return request.user.has_perms(["delayq.edit_payload", "delayq.view_payload", "delayq.rescue_message"])

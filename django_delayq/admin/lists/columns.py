@@ -1,0 +1,167 @@
+"""The columns of the lists, in words."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib import admin
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _, gettext_lazy
+
+from django_delayq.admin.lists.conditions import now_utc
+from django_delayq.api.registry import get_handler
+from django_delayq.core.retry import max_attempts
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.support.units import to_text
+
+LONGEST = 120
+"""The most characters of an error in a list."""
+
+
+def instant(moment: datetime | None) -> str | SafeString:
+    """Show a moment in the viewer's zone, to the minute. The title has it to the millisecond, there and in UTC."""
+    return "-" if moment is None else _time(moment, date_format(timezone.localtime(moment), "DATETIME_FORMAT"))
+
+
+def exact(moment: datetime) -> SafeString:
+    """Show a moment in the viewer's zone, to the second, with the zone. The title is that of `instant`."""
+    local = timezone.localtime(moment)
+    return _time(moment, f"{date_format(local, 'DATE_FORMAT')} {local:%H:%M:%S} {_zone(local)}")
+
+
+def _time(moment: datetime, shown: str) -> SafeString:
+    local, utc = timezone.localtime(moment), moment.astimezone(UTC)
+    instants = f"{_to_ms(local)} {_zone(local)}", f"{_to_ms(utc)} UTC"
+    title = " = ".join(dict.fromkeys(instants))
+    datetime_ = utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return format_html('<time datetime="{}" title="{}">{}</time>', datetime_, title, shown)
+
+
+def _to_ms(moment: datetime) -> str:
+    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
+
+
+def _zone(local: datetime) -> str:
+    """Return the offset from UTC, such as UTC+08:00.
+
+    Names of zones are not the same everywhere, and some are ambiguous.
+    """
+    offset = local.strftime("%z")
+    sign = offset[0].replace("-", "\N{MINUS SIGN}")  # a line may break after a hyphen
+    return "UTC" if offset == "+0000" else f"UTC{sign}{offset[1:3]}:{offset[3:5]}"
+
+
+def between(start: datetime, end: datetime) -> str:
+    """Return the time from one moment to the other in its two largest units, such as 1h30m."""
+    return to_text(abs((end - start).total_seconds()) * 1000)
+
+
+def most_attempts(row: MessageRow) -> int | None:
+    """Return how many attempts a message may have, or None if that is not known here."""
+    return max_attempts(row, get_handler(row.alias, row.key))
+
+
+def is_running(row: ReadyMessage) -> bool:
+    """Return whether a worker holds it, or has abandoned it."""
+    return row.token is not None
+
+
+def is_abandoned(row: ReadyMessage) -> bool:
+    """Return whether its lease has run out. No move takes such a message until a worker's upkeep has reclaimed it."""
+    return row.token is not None and row.lease_until is not None and row.lease_until <= now_utc()
+
+
+@admin.display(description=gettext_lazy("state"))
+def state(row: ReadyMessage) -> str:
+    """Return the message's state, with the worker's name if one holds it or has abandoned it."""
+    if is_abandoned(row):
+        return _("abandoned by %(worker)s") % {"worker": row.worker}
+    if is_running(row):
+        return _("running on %(worker)s") % {"worker": row.worker}
+    return _("pending") if row.due_at > now_utc() else _("ready")
+
+
+@admin.display(description=gettext_lazy("attempt"))
+def attempt(row: ReadyMessage) -> str:
+    """Return the number of the attempt that runs or comes next."""
+    return _counted(row, row.failures + 1)
+
+
+@admin.display(description=gettext_lazy("failed attempts"))
+def failed_attempts(row: MessageRow) -> str:
+    """Return how many attempts failed."""
+    return _counted(row, row.failures)
+
+
+def _counted(row: MessageRow, number: int) -> str:
+    most = most_attempts(row)
+    return str(number) if most is None else _("%(number)s of %(most)s") % {"number": number, "most": most}
+
+
+@admin.display(description=gettext_lazy("next"))
+def next_step(row: ReadyMessage) -> str:
+    """Return what comes next without an operator, and when."""
+    now = now_utc()
+    if is_abandoned(row):
+        if row.at_most_once:
+            return _("buried soon: its lease ran out, and it must not start twice")
+        return _("ready again soon: its lease ran out")
+    if is_running(row) and row.lease_until:
+        return _("ends as its handler does; held for %(time)s more") % {"time": between(now, row.lease_until)}
+    if row.expires_at is not None and row.expires_at <= now:
+        return _("expired: buried when it is claimed")
+    if row.due_at <= now:
+        return _("waits for a worker, late by %(time)s") % {"time": between(row.due_at, now)}
+    again = _("tried again in %(time)s") if row.failures else _("starts in %(time)s")
+    return again % {"time": between(now, row.due_at)}
+
+
+@admin.display(description=gettext_lazy("due"))
+def due(row: MessageRow) -> str | SafeString:
+    """Return when it is or was due."""
+    return instant(row.due_at)
+
+
+@admin.display(description=gettext_lazy("ended"))
+def ended(row: FinishMessage | ErrorMessage) -> str | SafeString:
+    """Return when it ended."""
+    return instant(row.ended_at)
+
+
+@admin.display(description=gettext_lazy("buried"))
+def buried(row: ErrorMessage) -> str | SafeString:
+    """Return when it failed for good."""
+    return instant(row.ended_at)
+
+
+@admin.display(description=gettext_lazy("last error"))
+def last_error(row: MessageRow) -> str | SafeString:
+    """Return the last error, cut when long, in an element that a narrow list has room for."""
+    cut = row.error if len(row.error) <= LONGEST else f"{row.error[: LONGEST - 1]}…"
+    return cut and format_html('<span class="delayq-last-error">{}</span>', cut)
+
+
+@admin.display(description=gettext_lazy("kind of failure"), empty_value="-")
+def fingerprint(row: ErrorMessage) -> Any:
+    """Return the type of the exception, and the place in the site's code where it was raised."""
+    return row.fingerprint or None
+
+
+@admin.display(description=gettext_lazy("late by"))
+def lateness(row: MessageRow) -> str:
+    """Return how long after its due time its last attempt started."""
+    return "-" if row.started_at is None else between(row.due_at, max(row.due_at, row.started_at))
+
+
+@admin.display(description=gettext_lazy("took"))
+def duration(row: FinishMessage) -> str:
+    """Return how long its last attempt took."""
+    return "-" if row.started_at is None else between(row.started_at, row.ended_at)
+
+
+@admin.display(description=gettext_lazy("tag"))
+def tag(row: MessageRow) -> Any:
+    """Return its tag."""
+    return row.tag

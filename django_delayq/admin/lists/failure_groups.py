@@ -1,0 +1,135 @@
+"""Group failed messages by fingerprint: what fails, how often, and since when.
+
+The cost is bounded, however many there are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connections
+
+from django_delayq.admin.aliases import database_of
+from django_delayq.admin.lists.page_cost import TooSlow, time_limit
+from django_delayq.conf import get_alias
+from django_delayq.store.union_all import for_each
+from django_delayq.support.timestamps import HOUR_MS, from_ms, to_epoch_ms
+
+MOST = 100
+"""The most groups that are shown: those of the latest failures, and then the first by name."""
+
+LATEST = 2_000
+"""Failures that count as the latest."""
+
+HOURS = 24
+"""Hours that the sparkline shows."""
+
+COUNTED = 2_000
+"""The most failures that are counted of each group."""
+
+DRAWN = 100_000
+"""The most failures that are drawn. The groups share them equally, and the newest of each group are drawn."""
+
+# Take the next name of an index, again and again: one probe for each name, however many rows have it.
+_NAMES = """
+WITH RECURSIVE {column}_names (name, number) AS (
+    SELECT min(e.{column}), 1 FROM delayq_error e WHERE e.alias = %s
+    UNION ALL
+    SELECT (SELECT min(e.{column}) FROM delayq_error e WHERE e.alias = %s AND e.{column} > names.name), number + 1
+    FROM {column}_names names WHERE names.name IS NOT NULL AND names.number < %s
+)
+SELECT '{column}', name FROM {column}_names WHERE name IS NOT NULL
+"""
+_FINGERPRINTS = _NAMES.format(column="fingerprint")
+_NAMED = ("fingerprint", "queue", "key")
+_NAMES_OF_ALL = " UNION ALL ".join(
+    f"SELECT * FROM ({_NAMES.format(column=column)}) AS of_{column}"  # noqa: S608  constants
+    for column in _NAMED
+)
+_LATEST = """
+SELECT fingerprint FROM (
+    SELECT fingerprint, ended_at FROM delayq_error WHERE alias = %s ORDER BY ended_at DESC LIMIT %s) AS newest
+GROUP BY fingerprint ORDER BY max(ended_at) DESC
+"""
+_GROUP = """
+SELECT {i},
+    (SELECT count(*) FROM (SELECT 1 FROM delayq_error WHERE alias = %s AND fingerprint = %s LIMIT %s) AS capped),
+    (SELECT min(ended_at) FROM delayq_error WHERE alias = %s AND fingerprint = %s),
+    (SELECT max(ended_at) FROM delayq_error WHERE alias = %s AND fingerprint = %s)
+"""
+
+_BY_HOUR = """
+SELECT {i}, ended_at - %s - (ended_at - %s) %% 3600000 AS since_start_ms, count(*) FROM (
+    SELECT ended_at FROM delayq_error WHERE alias = %s AND fingerprint = %s AND ended_at > %s AND ended_at <= %s
+    ORDER BY ended_at DESC LIMIT %s) AS newest
+GROUP BY since_start_ms
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Failures of one kind. `count` is at most `COUNTED`, and `is_more` says whether there are more."""
+
+    fingerprint: str
+    count: int
+    is_more: bool
+    first: datetime
+    last: datetime
+    by_hour: Sequence[int]
+
+
+def names_of_failed(alias: str) -> dict[str, set[str]]:
+    """Return the fingerprints, queues and keys of failed messages, at most `MOST` of each, in one statement."""
+    names: dict[str, set[str]] = {column: set() for column in _NAMED}
+    with connections[get_alias(alias).database].cursor() as cursor:
+        cursor.execute(_NAMES_OF_ALL, [alias, alias, MOST] * len(_NAMED))
+        for column, name in cursor.fetchall():
+            names[column].add(name)
+    return names
+
+
+def groups(alias: str, now: datetime) -> tuple[list[Group], bool]:
+    """Return the groups, the one with the latest failure first, and whether there are more."""
+    database = database_of(alias)
+    latest = [name for (name,) in database.rows(_LATEST, [alias, LATEST])]
+    by_name = [name for _, name in database.rows(_FINGERPRINTS, [alias, alias, MOST + 1])]
+    all_names = list(dict.fromkeys([*latest, *by_name]))
+    names = all_names[:MOST]
+    found = for_each(database, (_GROUP, [(alias, name, COUNTED + 1, alias, name, alias, name) for name in names]))
+    by_hour = _by_hour(alias, now, names)
+    made = [
+        Group(
+            names[i],
+            min(count, COUNTED),
+            count > COUNTED,
+            from_ms(first),
+            from_ms(last),
+            by_hour.get(names[i], [0] * HOURS),
+        )
+        for i, count, first, last in found
+        if count  # else its last one is gone by now
+    ]
+    return sorted(made, key=lambda group: group.last, reverse=True), len(all_names) > MOST
+
+
+def _by_hour(alias: str, now: datetime, names: Sequence[str]) -> dict[str, list[int]]:
+    """Return how many failed in each of the last hours, oldest first, by fingerprint.
+
+    It is empty if that takes too long.
+    """
+    start_ms = to_epoch_ms(now) - HOURS * HOUR_MS
+    using = get_alias(alias).database
+    by_hour: dict[str, list[int]] = {}
+    if not names:
+        return by_hour
+    sql = " UNION ALL ".join(f"SELECT * FROM ({_BY_HOUR.format(i=i)}) AS of_{i}" for i in range(len(names)))  # noqa: S608
+    each = [(start_ms, start_ms, alias, name, start_ms, to_epoch_ms(now), DRAWN // len(names)) for name in names]
+    try:
+        with time_limit(using), connections[using].cursor() as cursor:
+            cursor.execute(sql, [value for values in each for value in values])
+            for i, since_start_ms, count in cursor.fetchall():
+                hours = by_hour.setdefault(names[i], [0] * HOURS)
+                hours[min(since_start_ms // HOUR_MS, HOURS - 1)] = count
+    except TooSlow:
+        return {}
+    return by_hour

@@ -1,0 +1,180 @@
+"""Search the lists for an id or a tag, for the start of one, or for a value in the payload."""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import islice
+from time import monotonic
+from typing import Any, NamedTuple
+
+from django.db.models import Case, Q, QuerySet, TextField, Value, When
+from django.http import HttpRequest
+
+from django_delayq.admin.lists import page_cost
+from django_delayq.core.codec import loads
+
+SEARCHED = 10_000
+"""The most rows that a page looks at in a search of payloads, in the order of the list.
+
+It shows at most `page_cost.FOUND` rows. An action on all that match looks at every row.
+"""
+
+LOOKING_S = 1.5
+"""Seconds that a page, or a step of a job, looks into payloads, out of the `page_cost.LIMIT_S` for the database."""
+
+CHUNK = 50
+"""Payloads in memory at a time. Each may be large."""
+
+_PART = r'"(?:[^"\\]|\\.)*"|[^.="][^.=]*'
+_IN_DATA = re.compile(rf"data((?:\.(?:{_PART}))*)=(.*)", re.DOTALL)
+_LAST = "\U0010ffff"
+_NAMES = ("message_id", "tag")
+
+
+class Searched(NamedTuple):
+    """The result of a search in payloads: the rows found, how many were looked at, and the last of those.
+
+    `is_whole` is False if the search stopped before the end, so that there may be more.
+    """
+
+    pks: list[int]
+    looked: int
+    last: int
+    is_whole: bool
+
+
+class StoppedSearch(NamedTuple):
+    """A search in the payloads of `rows` that stopped before the end."""
+
+    rows: QuerySet[Any]
+    text: str
+    found: Searched
+
+
+def stopped_search(request: HttpRequest) -> StoppedSearch | None:
+    """Return the search that stopped, as the list has noted it on its request; None if the search was complete."""
+    return getattr(request, "delayq_stopped", None)
+
+
+def asks_for_data(text: str) -> bool:
+    """Return whether the search looks into payloads."""
+    return _IN_DATA.fullmatch(text) is not None
+
+
+def find(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    """Return the rows with an id or a tag as in `text`: in full (`order:42`), or its start (`order:*`)."""
+    by_id, by_tag = (_named(field, text) for field in _NAMES)
+    return rows.filter(by_id | by_tag)
+
+
+def find_data(rows: QuerySet[Any], text: str, *, most_looked: int, most_found: int) -> Searched:
+    """Find the rows whose payload has what `text` asks for (`data.order=42`), in their order, until a limit is reached.
+
+    It looks into at least one, however slow that is.
+    """
+    ends = monotonic() + LOOKING_S
+    pks: list[int] = []
+    looked = last = 0
+    for pk, has in _looked_at(rows, text, most_looked + 1):
+        if looked == most_looked or len(pks) == most_found or (looked and monotonic() >= ends):
+            return Searched(pks, looked, last, is_whole=False)
+        looked, last = looked + 1, pk
+        if has:
+            pks.append(pk)
+    return Searched(pks, looked, last, is_whole=True)
+
+
+def find_on_page(rows: QuerySet[Any], text: str) -> Searched:
+    """Call `find_data` with the limits of a page."""
+    return find_data(rows, text, most_looked=SEARCHED, most_found=page_cost.FOUND)
+
+
+def all_with_data(rows: QuerySet[Any], text: str) -> Iterator[int]:
+    """Yield the primary keys of all rows whose payload has what `text` asks for, in their order."""
+    return (pk for pk, has in _looked_at(rows, text) if has)
+
+
+def is_many(rows: QuerySet[Any], text: str) -> bool:
+    """Return whether more than `page_cost.FOUND` of these rows have the id, or the tag, that is searched for.
+
+    Each index is asked by itself, in its own order. With both conditions in one query a database may read the table
+    instead, to its end if the matching rows are there.
+    """
+    return any(
+        rows.filter(_named(field, text)).order_by(field).values_list("pk")[page_cost.FOUND : page_cost.FOUND + 1]
+        for field in _NAMES
+    )
+
+
+def _named(field: str, text: str) -> Q:
+    if not text.endswith("*") or len(text) == 1:
+        return Q(**{field: text})
+    # Not LIKE, for which most databases would need another index: these indexes are in the order of characters.
+    return Q(**{f"{field}__gte": text[:-1], f"{field}__lte": text[:-1] + _LAST})
+
+
+def _looked_at(rows: QuerySet[Any], text: str, most: int | None = None) -> Iterator[tuple[int, bool]]:
+    """Yield the primary key of each row, at most `most`, and whether its payload has the value.
+
+    The comparison is made here because each database reads JSON in its own way, and PostgreSQL fails on JSON that it
+    can't hold.
+    """
+    in_data = _IN_DATA.fullmatch(text)
+    if in_data is None:
+        raise ValueError(f"{text!r} asks for nothing in a payload.")
+    path, value = [_name(part) for part in re.findall(rf"\.({_PART})", in_data[1])], _as_compared(in_data[2])
+    # The same list or object may be written with other spaces, or in another order.
+    needle = "" if value[:1] in {"[", "{"} else json.dumps(value, ensure_ascii=False)[1:-1]
+    candidate = Case(When(data__contains=needle, then="data"), default=Value(""), output_field=TextField())
+    # Not one query for all payloads: a MySQL client holds the whole result, however few rows are fetched at a time.
+    pks = rows.values_list("pk", flat=True)[:most].iterator()
+    while chunk := list(islice(pks, CHUNK)):
+        by_pk = rows.model._default_manager.using(rows.db).filter(pk__in=chunk)
+        payloads: dict[int, str] = dict(by_pk.values_list("pk", candidate))
+        for pk in chunk:
+            data = payloads.get(pk, "")
+            yield pk, bool(data) and _has(data, path, value)
+
+
+def _has(data: str, path: list[str], text: str) -> bool:
+    try:
+        value = loads(data)
+    except (ValueError, RecursionError):  # someone else wrote it
+        return False
+    for part in path:
+        value = _inner(value, part)
+    return _as_text(value) == text
+
+
+def _name(part: str) -> str:
+    """Return a part of a path without its quotes: a name with a dot is written as a JSON string."""
+    try:
+        return str(loads(part)) if part.startswith('"') else part
+    except ValueError:
+        return part
+
+
+def _inner(value: Any, part: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(part, _NOTHING)
+    if isinstance(value, list) and part.isdigit() and int(part) < len(value):
+        return value[int(part)]
+    return _NOTHING
+
+
+def _as_compared(text: str) -> str:
+    """Return the text in the form of `_as_text`, if it is a list or an object; else as it is."""
+    try:
+        value = loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, list | dict) else text
+
+
+def _as_text(value: Any) -> str | None:
+    if value is _NOTHING:
+        return None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+_NOTHING = object()

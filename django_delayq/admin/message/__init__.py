@@ -1,0 +1,1 @@
+"""The page of one message: its facts, its payload, its history."""

@@ -1,0 +1,156 @@
+"""The page that changes the payload of a failed message and runs it again."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _, gettext_lazy
+
+from django_delayq.admin.aliases import alias_of, database_of, query_of
+from django_delayq.admin.bulk.forms import PayloadForm
+from django_delayq.admin.bulk.moves import KEY
+from django_delayq.admin.bulk.stale_check import FIELD, mark_of
+from django_delayq.admin.log import log_rows
+from django_delayq.admin.message.differences import kept_difference
+from django_delayq.admin.message.page import address_of, message_page
+from django_delayq.admin.message.payload import payload_of, pretty
+from django_delayq.admin.outage_redirect import told_when_away
+from django_delayq.api.registry import get_handler
+from django_delayq.api.send import send_delay_message
+from django_delayq.brokers import get_backend
+from django_delayq.conf import get_alias
+from django_delayq.core.codec import decode_data, loads
+from django_delayq.core.errors import DataMismatch, DelayqError
+from django_delayq.models import ErrorMessage, ReadyMessage
+from django_delayq.monitor import translated
+
+_CHANGED = gettext_lazy("Payload changed and run again")
+
+
+class MovedOn(Exception):
+    """The message can't be run again with the new data.
+
+    It is not buried any more, its id waits again, another message with its id was buried later, or it failed again with
+    other data.
+    """
+
+
+@told_when_away
+def edit_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
+    """Show the payload to change, check what was typed, and run the message again with it."""
+    try:
+        with database_of(alias_of(request)).available():
+            return _edit(admin, request, object_id)
+    except DelayqError as error:
+        if "payload" not in request.POST:
+            raise
+        return _page(admin, request, None, _refused(request, translated(error)))
+
+
+def _edit(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
+    if not (admin.has_view_permission(request) and admin.has_edit_permission(request)):
+        raise PermissionDenied
+    row = admin.get_object(request, object_id)
+    if row is None:
+        if "payload" not in request.POST:
+            return message_page(admin, request, object_id)
+        why = _("The message has moved on: nothing was changed. What you typed is kept here.")
+        return _page(admin, request, None, _refused(request, why))
+    if row.key == KEY:
+        raise PermissionDenied(_("What moves other messages can't be changed."))
+    payload = payload_of(row, request)
+    if payload.text is None or payload.masked:
+        raise PermissionDenied(_("A payload that is hidden or masked can't be changed."))
+    form = PayloadForm(request.POST or None, initial={"payload": payload.text})
+    mark = mark_of(row.data)
+    if form.is_bound and request.POST.get(FIELD) != mark:
+        form.add_error(None, _("The payload was changed since you opened this page. What you typed is kept here."))
+    elif form.is_valid() and _run_again(request, row, form, payload.text):
+        messages.success(request, _("The payload was changed, and the message runs again."))
+        return HttpResponseRedirect(address_of(admin, row))
+    return _page(admin, request, row, form, now=payload.text, seen=mark)
+
+
+def _refused(request: HttpRequest, why: str) -> PayloadForm:
+    """Return a form with what was typed for a message that can't be changed, and the reason."""
+    form = PayloadForm(request.POST)
+    form.add_error(None, why)
+    return form
+
+
+def _page(admin: Any, request: HttpRequest, row: ErrorMessage | None, form: PayloadForm, **shown: str) -> HttpResponse:
+    context = {
+        **admin.admin_site.each_context(request),
+        "title": _("Change the payload and run again"),
+        "opts": admin.opts,
+        "original": row,
+        "media": admin.media,
+        "form": form,
+        "message_address": address_of(admin, row) if row else "../change/" + query_of(alias_of(request)),
+        "seen_name": FIELD,
+        **shown,
+    }
+    request.current_app = admin.admin_site.name
+    return TemplateResponse(request, "admin/delayq/edit.html", context)
+
+
+def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, before: str) -> bool:
+    """Return whether the message was changed and runs again. If not, the form says why."""
+    typed = form.cleaned_data["payload"]
+    try:
+        data = _checked(row, typed)
+        difference = kept_difference(before, pretty(loads(typed)))  # what may fail comes before the change, not the log
+        run_again_with(row, data)
+    except DataMismatch as error:
+        form.add_error("payload", translated(error))
+    except MovedOn:
+        why = _("The message has moved on, failed again later, or its id waits again: nothing was changed.")
+        form.add_error(None, why)
+    except (DelayqError, TypeError, ValueError) as error:
+        form.add_error(None, translated(error))
+    else:
+        log_rows(request.user.pk, [row], _CHANGED, payloads=difference)
+        return True
+    return False
+
+
+def _checked(row: ErrorMessage, typed: str) -> Any:
+    """Return the data as the handler would receive it. Raises `DataMismatch` if the handler would refuse it."""
+    handler = get_handler(row.alias, row.key)
+    return decode_data(typed.encode(), handler.data_type if handler else Any)
+
+
+def run_again_with(row: ErrorMessage, data: Any) -> None:
+    """Rescue a buried message and replace its data, or do neither. Its history is kept.
+
+    Raises `MovedOn`, and the errors of sending.
+    """
+    expires: timedelta | None = None if row.expires_at is None else row.expires_at - row.scheduled_at
+    using = get_alias(row.alias).database
+    with transaction.atomic(using):
+        if get_backend(row.alias).queue.rescue([row.message_id]) != [True]:
+            raise MovedOn
+        rescued = ReadyMessage.objects.using(using).filter(alias=row.alias, message_id=row.message_id)
+        ((pk, was, history),) = rescued.values_list("pk", "data", "history")
+        if (pk, was) != (row.pk, row.data):  # `rescue` took the newest failure of the id, and that is another one
+            raise MovedOn
+        send_delay_message(
+            row.key,
+            data,
+            id=row.message_id,
+            on_conflict="replace",
+            queue=row.queue,
+            tag=row.tag,
+            trace_id=row.trace_id,
+            max_attempts=row.max_attempts,
+            expires=expires,
+            timeout=None if row.timeout_ms is None else timedelta(milliseconds=row.timeout_ms),
+            at_most_once=row.at_most_once,
+            using=row.alias,
+        )
+        # A message that replaces another has no history and was sent now. Nobody else sees the row yet.
+        rescued.update(history=history, sent_at=row.sent_at)
