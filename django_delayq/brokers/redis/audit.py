@@ -11,6 +11,7 @@ from django_delayq.brokers.redis.records import entry_id, names_of_sets, unpack_
 from django_delayq.brokers.redis.scripts import load
 
 PAGE = 250
+NO_PLACE = "no place"  # in words of lua/misplaced.lua
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999, the last instant that can be sent; a later one was written by someone else."""
 
@@ -67,7 +68,9 @@ def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
                 wrong += _timeless(place, members)
             for score in (members.pop(member) for member in list(members) if member[:1] == b"\x1f"):
                 alarms["running" if place == keys.running else "ready" if float(score) <= now else "pending"] += 1
-            wrong += yield from _misplaced(keys, place, members)
+            misplaced = yield from _misplaced(keys, place, members)
+            # What is in no place has left this one since it was read, or it has none: then the totals don't add up.
+            wrong += [_difference(place, member, what) for member, what in misplaced if what != NO_PLACE]
             if int(cursor) == 0:
                 break
     return wrong, alarms
@@ -93,20 +96,23 @@ def _bodies_without_place(keys: Keys) -> Operation[list[str]]:
             place = keys.wait(set_name(header.queue, header.key)) if header else keys.running
             by_place.setdefault(place, []).append(id)
         for place, ids in by_place.items():
-            wrong += yield from _misplaced(keys, place, ids)
+            misplaced = yield from _misplaced(keys, place, ids)
+            wrong += [_difference(place, member, what) for member, what in misplaced]
         if int(cursor) == 0:
             return wrong
 
 
-def _misplaced(keys: Keys, place: str, members: Iterable[bytes]) -> Operation[list[str]]:
+def _misplaced(keys: Keys, place: str, members: Iterable[bytes]) -> Operation[list[tuple[bytes, str]]]:
+    """Return the members of a place that are not wholly there now, and what is wrong with each."""
     members = list(members)
     if not members:
         return []
     (reply,) = yield [Call(load("misplaced"), (keys.msg, keys.running, keys.suspect, keys.error, place), members)]
-    return [
-        f"{entry_id(member)!r} in {place}: {what.decode()}"
-        for member, what in zip(reply[::2], reply[1::2], strict=True)
-    ]
+    return [(member, what.decode()) for member, what in zip(reply[::2], reply[1::2], strict=True)]
+
+
+def _difference(place: str, member: bytes, what: str) -> str:
+    return f"{entry_id(member)!r} in {place}: {what}"
 
 
 def merge_audits(shards: Sequence[Audit]) -> Audit:
