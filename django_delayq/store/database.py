@@ -115,7 +115,7 @@ class Database:
 
     def under_ids(self, ids: Iterable[str], condition: str = "", lock: str = "", table: str = "delayq_ready") -> Sql:
         """Return the rows `r` under the ids, for FROM, in the order of ids, so that two who lock can't deadlock."""
-        given = self.given("given", {"of_id": str}, [(id,) for id in sorted(ids)])
+        given = self.given("given", {"of_id": str}, [(id,) for id in sorted(set(ids))])
         return self.joined(given, self.of_ids(condition), lock, table)
 
     def of_ids(self, condition: str = "") -> Sql:
