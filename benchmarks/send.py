@@ -16,7 +16,7 @@ from benchmarks.result import Result, at_least
 from benchmarks.scale import scaled
 from benchmarks.site import DATA, DATA_BYTES, KEYS, site
 from django_delayq.brokers.base import Header, NewMessage
-from django_delayq.brokers.redis import puts
+from django_delayq.brokers.redis import enqueue
 from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.slots import Slots
 
@@ -45,7 +45,7 @@ def _ours_s() -> float:
 
 def _same_script(client: redis.Redis) -> Callable[[], float]:
     put = NewMessage("an id of 22 characters", Header("floor", noop.key), DATA_BYTES, delay_ms=3_600_000)
-    (call,) = next(puts.put(KEYS, Slots(), [put], "keep"))
+    (call,) = next(enqueue.put(KEYS, Slots(), [put], "keep"))
     client.script_load(load("put").source)
     fixed = (load("put").sha, len(call.keys), *call.keys)
     _, on_conflict, channel, _, *rest = call.arguments

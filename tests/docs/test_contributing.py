@@ -33,7 +33,7 @@ def test_every_path_and_name_on_a_page_exists(page: Path) -> None:
         ("django_delayq/core/transitions.py::FATAL_CRASHES", None),
         ("tests/store/", None),
         ("claims.py", None),
-        ("claim.py", "there is no claim.py"),
+        ("claiming.py", "there is no claiming.py"),
         ("pyproject.toml::tool.importlinter", None),
         ("pyproject.toml::tool.nothing", "pyproject.toml has no table tool.nothing"),
         ("django_delayq/store/claim.py", "there is no django_delayq/store/claim.py"),

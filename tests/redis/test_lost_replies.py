@@ -3,7 +3,7 @@
 import pytest
 
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, SettleAction
-from django_delayq.brokers.redis import byid, claims, puts, settles
+from django_delayq.brokers.redis import claim, enqueue, operations, settle
 from django_delayq.brokers.redis.client import Call, Client, Operation, Replies
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.rebuild import Rebuild
@@ -20,7 +20,7 @@ def ask(calls: list[Call]) -> Operation[Replies]:
 
 
 def put_calls(*ids: str) -> list[Call]:
-    return next(puts.put(KEYS, Slots(), [NewMessage(id, Header("q", "k"), b"1") for id in ids], "keep"))
+    return next(enqueue.put(KEYS, Slots(), [NewMessage(id, Header("q", "k"), b"1") for id in ids], "keep"))
 
 
 def test_a_send_again_is_answered_as_the_first_time(rig: Rig, links: Client) -> None:
@@ -41,8 +41,8 @@ def test_a_send_again_after_its_message_has_finished_sends_nothing(rig: Rig, lin
 
 def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Client) -> None:
     rig.send("a", "b", "c")
-    by = claims.Claimant("w", LEASE_MS)
-    calls = next(claims.claim(KEYS, Slots(), [ClaimRequest("q", "k", 2)], by))
+    by = claim.Claimant("w", LEASE_MS)
+    calls = next(claim.claim(KEYS, Slots(), [ClaimRequest("q", "k", 2)], by))
     (first,) = links.run(ask(calls))
     (again,) = links.run(ask(calls))
     given = [4, 5, 6, 8, 9, 10]  # id, due time and message of each
@@ -53,7 +53,7 @@ def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Client) -> None:
 
 def test_a_claim_again_does_not_give_what_it_settled(rig: Rig, links: Client) -> None:
     rig.send("a")
-    calls = next(claims.claim(KEYS, Slots(), [ClaimRequest("q", "k", 1)], claims.Claimant("w", LEASE_MS)))
+    calls = next(claim.claim(KEYS, Slots(), [ClaimRequest("q", "k", 1)], claim.Claimant("w", LEASE_MS)))
     (first,) = links.run(ask(calls))
     token = calls[0].arguments[0]
     assert isinstance(token, int)
@@ -66,7 +66,7 @@ def test_a_claim_again_does_not_give_what_it_settled(rig: Rig, links: Client) ->
 def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: Rig, links: Client) -> None:
     rig.send("a")
     claimed = rig.claim_one()
-    operation = settles.settle(KEYS, [settlement(claimed, SettleAction.FINISH)])
+    operation = settle.settle(KEYS, [settlement(claimed, SettleAction.FINISH)])
     calls = next(operation)
     links.run(ask(calls))
     replies = Replies(links.run(ask(calls)), repeated=[0])
@@ -77,7 +77,7 @@ def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: 
 
 def test_a_cancel_again_tells_what_it_stopped_the_first_time(rig: Rig, links: Client) -> None:
     rig.send("a", delay_ms=60_000)
-    operation = byid.cancel(KEYS, Slots(), ["a", "b"])
+    operation = operations.cancel(KEYS, Slots(), ["a", "b"])
     look = next(operation)
     move = operation.send(links.run(ask(look)))
     first = links.run(ask(move))

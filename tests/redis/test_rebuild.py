@@ -9,7 +9,7 @@ from django_delayq.brokers.base import MaintenanceResult
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.client import Client, Operation, parse_location
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.upkeep import ShardMonitor
+from django_delayq.brokers.redis.maintenance import ShardMonitor
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig

@@ -7,7 +7,7 @@ import pytest
 
 from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.upkeep import ShardMonitor
+from django_delayq.brokers.redis.maintenance import ShardMonitor
 from django_delayq.core.message import State
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig
 from tests.servers import Server

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import ClaimRequest
-from django_delayq.brokers.redis.claims import Claimant, claim
+from django_delayq.brokers.redis.claim import Claimant, claim
 from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.slots import Slots

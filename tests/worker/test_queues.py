@@ -14,7 +14,7 @@ from django_delayq import Message
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import ClaimRequest, Claims, Header, NewMessage
 from django_delayq.brokers.redis import RedisBroker
-from django_delayq.brokers.redis.claims import MOST
+from django_delayq.brokers.redis.claim import MOST
 from django_delayq.conf import Alias, get_alias
 from django_delayq.worker import upkeep
 from django_delayq.worker.options import Options

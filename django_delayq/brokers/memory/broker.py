@@ -36,8 +36,8 @@ from django_delayq.brokers.base import (
     earliest,
     refuse_duplicates,
 )
-from django_delayq.brokers.memory import byid, looks
-from django_delayq.brokers.memory.limits import Limits
+from django_delayq.brokers.memory import queries, transitions
+from django_delayq.brokers.memory.limiter import Limits
 from django_delayq.brokers.memory.places import Entry, Places, SetName
 from django_delayq.brokers.memory.putting import place
 from django_delayq.brokers.memory.settling import settle
@@ -269,7 +269,7 @@ class MemoryBroker:
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            return [byid.remove_waiting(self._places, id, "cancelled") for id in ids]
+            return [transitions.remove_waiting(self._places, id, "cancelled") for id in ids]
 
     async def acancel(self, ids: Sequence[str]) -> list[bool]:
         return self.cancel(ids)
@@ -278,7 +278,7 @@ class MemoryBroker:
         check_batch(ids)
         with self._changed:
             due_ms = self._due_ms(delay_ms, at_ms)
-            rescheduled = [byid.reschedule(self._places, id, due_ms) for id in ids]
+            rescheduled = [transitions.reschedule(self._places, id, due_ms) for id in ids]
             self._changed.notify_all()
             return rescheduled
 
@@ -288,19 +288,19 @@ class MemoryBroker:
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            rescued = [byid.rescue(self._places, id, self._now_ms()) for id in ids]
+            rescued = [transitions.rescue(self._places, id, self._now_ms()) for id in ids]
             self._changed.notify_all()
             return rescued
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            return [byid.remove_waiting(self._places, id, "purged") for id in ids]
+            return [transitions.remove_waiting(self._places, id, "purged") for id in ids]
 
     def purge_failed(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            return [byid.purge_errors(self._places, id) for id in ids]
+            return [transitions.purge_errors(self._places, id) for id in ids]
 
     # Pauses
 
@@ -327,41 +327,41 @@ class MemoryBroker:
     def get(self, id: str) -> Info | None:
         with self._changed:
             if entry := self._places.entries.get(id):
-                return looks.see(self._places, entry, self._now_ms())
+                return queries.see(self._places, entry, self._now_ms())
             names = self._places.find_buried(id)
-            return looks.see_buried(self._places.buried[names[-1]]) if names else None
+            return queries.see_buried(self._places.buried[names[-1]]) if names else None
 
     async def aget(self, id: str) -> Info | None:
         return self.get(id)
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
         with self._changed:
-            entries = looks.next_waiting(self._places, queue, count, key)
-            return [looks.see(self._places, entry, self._now_ms()) for entry in entries]
+            entries = queries.next_waiting(self._places, queue, count, key)
+            return [queries.see(self._places, entry, self._now_ms()) for entry in entries]
 
     def failed(self, count: int, offset: int = 0) -> list[Info]:
         with self._changed:
             newest_first = list(reversed(self._places.buried.values()))
-            return [looks.see_buried(buried) for buried in newest_first[offset : offset + count]]
+            return [queries.see_buried(buried) for buried in newest_first[offset : offset + count]]
 
     def counts(self) -> Counts:
         with self._changed:
-            return looks.count(self._places, self._now_ms())
+            return queries.count(self._places, self._now_ms())
 
     def audit(self) -> Audit:
         with self._changed:
-            return looks.audit(self._places, self._now_ms())
+            return queries.audit(self._places, self._now_ms())
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
         check_batch(pks)
         with self._changed:
             now_ms = self._now_ms()
-            seen = [looks.see_alarm(self._places, (queue, key), pk, now_ms) for pk in pks]
+            seen = [queries.see_alarm(self._places, (queue, key), pk, now_ms) for pk in pks]
             return [alarm for alarm in seen if alarm is not None]
 
     def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
         with self._changed:
-            return looks.page_of_alarms(self._places, (queue, key), after, count)
+            return queries.page_of_alarms(self._places, (queue, key), after, count)
 
     def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
         with self._changed:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from django_delayq.brokers.base import Enqueued, NewMessage, OnConflict
-from django_delayq.brokers.memory import byid
+from django_delayq.brokers.memory import transitions
 from django_delayq.brokers.memory.places import Entry, Places
 
 
@@ -21,7 +21,7 @@ def place(places: Places, put: NewMessage, on_conflict: OnConflict, now_ms: int,
         _place_new(places, put, now_ms, due_ms)
         return Enqueued(put.id, due_ms, created=False)
     if (on_conflict == "earliest" and due_ms < entry.due_ms) or (on_conflict == "latest" and due_ms > entry.due_ms):
-        byid.reschedule(places, put.id, due_ms)
+        transitions.reschedule(places, put.id, due_ms)
     return Enqueued(put.id, entry.due_ms, created=False)
 
 

@@ -6,10 +6,10 @@ from django_delayq.brokers.redis.claim_planner import ClaimPlanner
 from django_delayq.brokers.redis.client import BUDGET, Client, ErrorFactory, Operation, gather, parse_location
 from django_delayq.brokers.redis.confirm import Confirming
 from django_delayq.brokers.redis.layout import Layout
+from django_delayq.brokers.redis.maintenance import MaintenanceSchedule
 from django_delayq.brokers.redis.poll_ownership import PollOwnership
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.brokers.redis.slots import Slots
-from django_delayq.brokers.redis.upkeep import MaintenanceSchedule
 from django_delayq.brokers.redis.waiter import Waiter
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable, PartlyUnavailable

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
 from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Pair, earliest, pages
-from django_delayq.brokers.redis.claims import MOST_SETS, Claimant, claim, claim_suspect
+from django_delayq.brokers.redis.claim import MOST_SETS, Claimant, claim, claim_suspect
 from django_delayq.brokers.redis.client import Argument, Call, Operation, TransientError, gather_available, split
 from django_delayq.brokers.redis.demand import Demand
 from django_delayq.brokers.redis.keys import Keys, set_name

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from django_delayq.brokers.base import ClaimRequest
-from django_delayq.brokers.redis.claims import MOST
+from django_delayq.brokers.redis.claim import MOST
 from django_delayq.brokers.redis.keys import set_name
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from django_delayq.brokers.base import NewMessage, in_order
 from django_delayq.brokers.redis.client import Call, Operation
+from django_delayq.brokers.redis.enqueue import grouped, packed
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.puts import grouped, packed
 from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.slots import Slots
 

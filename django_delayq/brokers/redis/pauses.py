@@ -3,7 +3,7 @@
 from django_delayq.brokers.figures import Pause
 from django_delayq.brokers.redis.client import Call, Operation, colocated, plain
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.looks import clock_ms, pairs
+from django_delayq.brokers.redis.queries import clock_ms, pairs
 from django_delayq.brokers.redis.records import US
 from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.waiter import PAUSES

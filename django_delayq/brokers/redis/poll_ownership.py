@@ -16,8 +16,8 @@ from django_delayq.brokers.figures import Pause, WorkerInfo
 from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis.client import Call, Operation
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.looks import read_workers
 from django_delayq.brokers.redis.pauses import read_pauses
+from django_delayq.brokers.redis.queries import read_workers
 from django_delayq.brokers.redis.scripts import load
 from django_delayq.core import codec
 

@@ -1,7 +1,7 @@
 """The workers and the pauses in Redis: fields of the meta hash, and notices on the wake-up channel."""
 
 from django_delayq.brokers.base import Pause, WorkerInfo
-from django_delayq.brokers.redis import looks, pauses
+from django_delayq.brokers.redis import pauses, queries
 from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.client import Operation, gather, or_default, plain
 
@@ -28,7 +28,7 @@ class RedisPresence:
         self._access.run(_leave(self._access.shards.first.meta, worker))
 
     def workers(self) -> list[WorkerInfo]:
-        return self._access.run(looks.workers(self._access.shards.first))
+        return self._access.run(queries.workers(self._access.shards.first))
 
     def pause(self, pause: Pause) -> None:
         self._access.run(pauses.pause(self._access.shards.first, pause))

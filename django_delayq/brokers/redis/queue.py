@@ -20,10 +20,10 @@ from django_delayq.brokers.base import (
     check_batch,
     refuse_duplicates,
 )
-from django_delayq.brokers.redis import byid, looks, puts, scan, settles
+from django_delayq.brokers.redis import enqueue, operations, queries, scan, settle
 from django_delayq.brokers.redis.access import LOOK_BUDGET, Access
 from django_delayq.brokers.redis.audit import audit, merge_audits
-from django_delayq.brokers.redis.claims import Claimant
+from django_delayq.brokers.redis.claim import Claimant
 from django_delayq.brokers.redis.client import Operation
 from django_delayq.brokers.redis.once import put_once
 from django_delayq.brokers.redis.timer import DueScan
@@ -37,7 +37,7 @@ class RedisQueue(DueScan):
 
     def __init__(self, access: Access) -> None:
         super().__init__(access)
-        self._unconfirmed = settles.Unconfirmed()
+        self._unconfirmed = settle.Unconfirmed()
 
     # Messages in
 
@@ -76,7 +76,7 @@ class RedisQueue(DueScan):
 
     def _enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict) -> Operation[list[Enqueued]]:
         access = self._access
-        put = access.shards.by_id(messages, _id, lambda keys, own: puts.put(keys, access.slots, own, on_conflict))
+        put = access.shards.by_id(messages, _id, lambda keys, own: enqueue.put(keys, access.slots, own, on_conflict))
         return access.confirming.confirmed(put)
 
     # Messages out
@@ -90,13 +90,13 @@ class RedisQueue(DueScan):
     def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(transitions)
         # Not `agreed`: a process whose layout is refused may still end what it runs, as its token proves.
-        held = self._access.client.run(self._access.shards.by_id_available(transitions, _id, settles.settle))
+        held = self._access.client.run(self._access.shards.by_id_available(transitions, _id, settle.settle))
         return self._unconfirmed.heard(transitions, held)
 
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
         renewed = self._access.shards.by_id_available(
-            leases, itemgetter(0), lambda keys, own: settles.renew(keys, own, lease_ms)
+            leases, itemgetter(0), lambda keys, own: settle.renew(keys, own, lease_ms)
         )
         return self._access.client.run(renewed)
 
@@ -115,51 +115,51 @@ class RedisQueue(DueScan):
 
     def _cancel(self, ids: Sequence[str]) -> Operation[list[bool]]:
         access = self._access
-        return access.shards.by_id(ids, str, lambda keys, own: byid.cancel(keys, access.slots, own))
+        return access.shards.by_id(ids, str, lambda keys, own: operations.cancel(keys, access.slots, own))
 
     def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
-        return self._access.run(self._reschedule(ids, puts.due_text(delay_ms, at_ms)), on_unavailable=_may_be_done)
+        return self._access.run(self._reschedule(ids, enqueue.due_text(delay_ms, at_ms)), on_unavailable=_may_be_done)
 
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
         return await self._access.arun(
-            self._reschedule(ids, puts.due_text(delay_ms, at_ms)), on_unavailable=_may_be_done
+            self._reschedule(ids, enqueue.due_text(delay_ms, at_ms)), on_unavailable=_may_be_done
         )
 
     def _reschedule(self, ids: Sequence[str], due: str) -> Operation[list[bool]]:
         access = self._access
-        return access.shards.by_id(ids, str, lambda keys, own: byid.reschedule(keys, access.slots, own, due))
+        return access.shards.by_id(ids, str, lambda keys, own: operations.reschedule(keys, access.slots, own, due))
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._access.run(self._access.shards.by_id(ids, str, byid.rescue), LOOK_BUDGET, _may_be_done)
+        return self._access.run(self._access.shards.by_id(ids, str, operations.rescue), LOOK_BUDGET, _may_be_done)
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         access = self._access
-        operation = access.shards.by_id(ids, str, lambda keys, own: byid.purge(keys, access.slots, own))
+        operation = access.shards.by_id(ids, str, lambda keys, own: operations.purge(keys, access.slots, own))
         return access.run(operation, on_unavailable=_may_be_done)
 
     def purge_failed(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._access.run(self._access.shards.by_id(ids, str, byid.purge_errors), LOOK_BUDGET, _may_be_done)
+        return self._access.run(self._access.shards.by_id(ids, str, operations.purge_errors), LOOK_BUDGET, _may_be_done)
 
     # Queries
 
     def get(self, id: str) -> Info | None:
-        return self._access.run(looks.get(self._access.shards.of(id), id), LOOK_BUDGET)
+        return self._access.run(queries.get(self._access.shards.of(id), id), LOOK_BUDGET)
 
     async def aget(self, id: str) -> Info | None:
-        return await self._access.arun(looks.get(self._access.shards.of(id), id), LOOK_BUDGET)
+        return await self._access.arun(queries.get(self._access.shards.of(id), id), LOOK_BUDGET)
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
-        peeked = self._access.shards.everywhere(lambda keys: looks.peek(keys, queue, count, key))
+        peeked = self._access.shards.everywhere(lambda keys: queries.peek(keys, queue, count, key))
         found = chain(*self._access.run(peeked, LOOK_BUDGET))
         return nsmallest(count, found, key=lambda info: (info.due_ms, info.id))
 
     def failed(self, count: int, offset: int = 0) -> list[Info]:
-        newest = self._access.shards.everywhere(lambda keys: looks.errors(keys, offset + count, 0))
+        newest = self._access.shards.everywhere(lambda keys: queries.errors(keys, offset + count, 0))
         found = chain(*self._access.run(newest, LOOK_BUDGET))
         return sorted(found, key=lambda info: info.buried_ms or 0, reverse=True)[offset : offset + count]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from django_delayq.brokers.base import Header
 from django_delayq.brokers.redis.client import Operation, plain
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.looks import pairs, set_names
+from django_delayq.brokers.redis.queries import pairs, set_names
 from django_delayq.brokers.redis.records import US, as_int, unpack_message, unpack_state
 
 

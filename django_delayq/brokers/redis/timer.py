@@ -15,9 +15,9 @@ from django_delayq.brokers.base import (
     Pair,
     check_batch,
 )
-from django_delayq.brokers.redis import alarms, looks, puts
+from django_delayq.brokers.redis import alarms, enqueue, queries
 from django_delayq.brokers.redis.access import Access
-from django_delayq.brokers.redis.claims import Claimant
+from django_delayq.brokers.redis.claim import Claimant
 from django_delayq.brokers.redis.client import Operation, or_default
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.rebuild import Rebuild, owner
@@ -49,7 +49,7 @@ class DueScan:
         self._access.waiter.wake()
 
     def counts(self) -> Counts:
-        return looks.merge_counts(self._access.run(self._access.shards.everywhere(looks.counts)))
+        return queries.merge_counts(self._access.run(self._access.shards.everywhere(queries.counts)))
 
 
 class RedisTimer(DueScan):
@@ -62,7 +62,7 @@ class RedisTimer(DueScan):
     def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
         access = self._access
-        access.hear(access.run(access.shards.parted_available(alarms, _pk, puts.put_alarms), within_s))
+        access.hear(access.run(access.shards.parted_available(alarms, _pk, enqueue.put_alarms), within_s))
 
     def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         return self._claim(requests, lease_ms, worker)
@@ -103,4 +103,4 @@ _pk = attrgetter("pk")
 def _drop(keys: Keys, alarms: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
     """Drop alarms of one shard, and hold those again that are marked."""
     dropped = [alarm for alarm, is_again in alarms if not is_again]
-    return puts.drop_alarms(keys, dropped, [alarm for alarm, is_again in alarms if is_again])
+    return enqueue.drop_alarms(keys, dropped, [alarm for alarm, is_again in alarms if is_again])

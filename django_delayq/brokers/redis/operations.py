@@ -25,7 +25,7 @@ def cancel(keys: Keys, slots: Slots, ids: Sequence[str]) -> Operation[list[bool]
 
 
 def reschedule(keys: Keys, slots: Slots, ids: Sequence[str], due: str) -> Operation[list[bool]]:
-    """Give waiting messages a new due time; `due` is what `puts.due_text` returns."""
+    """Give waiting messages a new due time; `due` is what `enqueue.due_text` returns."""
     return _move_waiting(keys, slots, "reschedule", (due, keys.channel), ids)
 
 

@@ -25,7 +25,7 @@ from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.poll_ownership import ALONE_S, PollOwnership
 from django_delayq.brokers.redis.records import as_int, names_of_sets, unpack_message, unpack_state
 from django_delayq.brokers.redis.scripts import load
-from django_delayq.brokers.redis.settles import settle
+from django_delayq.brokers.redis.settle import settle
 from django_delayq.conf import Alias, Options
 from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse

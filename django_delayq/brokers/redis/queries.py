@@ -9,9 +9,9 @@ from heapq import nsmallest
 from django_delayq.brokers.base import Header, earliest, pages
 from django_delayq.brokers.figures import TOTALS, Counts, Info, SetCount, WorkerInfo
 from django_delayq.brokers.meta import HEARTBEAT_MS
-from django_delayq.brokers.redis.byid import find_entries
 from django_delayq.brokers.redis.client import Call, Operation, Reply, colocated, plain
 from django_delayq.brokers.redis.keys import Keys, set_name
+from django_delayq.brokers.redis.operations import find_entries
 from django_delayq.brokers.redis.records import (
     US,
     as_int,
