@@ -17,8 +17,7 @@ from benchmarks.scale import scaled
 from benchmarks.site import DATA, DATA_BYTES, KEYS, site
 from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.brokers.redis import enqueue
-from django_delayq.brokers.redis.scripts import load
-from django_delayq.brokers.redis.slots import Slots
+from django_delayq.brokers.redis.scripts import CallCells, load
 
 SLICE = 100
 LEAST = "redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) return redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1])"
@@ -45,7 +44,7 @@ def _ours_s() -> float:
 
 def _same_script(client: redis.Redis) -> Callable[[], float]:
     put = NewMessage("an id of 22 characters", Header("floor", noop.key), DATA_BYTES, delay_ms=3_600_000)
-    (call,) = next(enqueue.put(KEYS, Slots(), [put], "keep"))
+    (call,) = next(enqueue.enqueue(KEYS, CallCells(), [put], "keep"))
     client.script_load(load("put").source)
     fixed = (load("put").sha, len(call.keys), *call.keys)
     _, on_conflict, channel, _, *rest = call.arguments

@@ -3,9 +3,9 @@
 from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.brokers.redis.broker import RedisBroker
 from django_delayq.brokers.redis.client import Client
+from django_delayq.brokers.redis.enqueue import enqueue_once
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.once import put_once
-from django_delayq.brokers.redis.slots import Slots
+from django_delayq.brokers.redis.scripts import CallCells
 from tests.brokers.rig import Rig
 from tests.redis.test_lost_replies import ask
 from tests.servers import Server
@@ -52,7 +52,7 @@ def test_what_waits_under_another_key_is_left_as_it_is(rig: Rig) -> None:
 
 def test_a_call_whose_reply_was_lost_is_answered_as_the_first_time(rig: Rig, links: Client) -> None:
     puts = [NewMessage("a", Header("q", "k"), b"1")]
-    calls = next(put_once(Keys("delayq"), Slots(), puts, "job", HOUR_MS))
+    calls = next(enqueue_once(Keys("delayq"), CallCells(), puts, "job", HOUR_MS))
     assert links.run(ask(calls)) == links.run(ask(calls)) == [[1]]
     assert rig.total("sent") == 1
 

@@ -30,7 +30,7 @@ def client(redis_server: Server) -> redis.Redis:
 
 
 def everything(client: redis.Redis, but: bytes = b":call:") -> dict[Any, Any]:
-    """All keys with their contents, but for the slots of calls."""
+    """All keys with their contents, but for the cells of calls."""
     return {key: client.dump(key) for key in client.scan_iter() if b":call:" not in key and but not in key}
 
 

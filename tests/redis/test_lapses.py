@@ -42,7 +42,7 @@ def after_the_look(operation: Operation[R], meanwhile: Callable[[], object], cal
 def upkeep(links: Client, meanwhile: Callable[[], object] = lambda: None) -> tuple[MaintenanceResult, list[int]]:
     """One upkeep of the shard, and how many calls each of its round trips made."""
     calls_of_each: list[int] = []
-    operation = ShardMonitor(KEYS, links).upkeep(OPTIONS, LEASE_MS)
+    operation = ShardMonitor(KEYS, links).maintain(OPTIONS, LEASE_MS)
     return links.run(after_the_look(operation, meanwhile, calls_of_each)), calls_of_each
 
 

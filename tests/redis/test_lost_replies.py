@@ -6,9 +6,9 @@ from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, SettleA
 from django_delayq.brokers.redis import claim, enqueue, operations, settle
 from django_delayq.brokers.redis.client import Call, Client, Operation, Replies
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.rebuild import Rebuild
+from django_delayq.brokers.redis.scripts import CallCells
 from django_delayq.brokers.redis.shards import Shards
-from django_delayq.brokers.redis.slots import Slots
+from django_delayq.brokers.redis.timer import Rebuild
 from tests.brokers.rig import LEASE_MS, Rig, end_of, settlement
 from tests.servers import Server
 
@@ -20,7 +20,7 @@ def ask(calls: list[Call]) -> Operation[Replies]:
 
 
 def put_calls(*ids: str) -> list[Call]:
-    return next(enqueue.put(KEYS, Slots(), [NewMessage(id, Header("q", "k"), b"1") for id in ids], "keep"))
+    return next(enqueue.enqueue(KEYS, CallCells(), [NewMessage(id, Header("q", "k"), b"1") for id in ids], "keep"))
 
 
 def test_a_send_again_is_answered_as_the_first_time(rig: Rig, links: Client) -> None:
@@ -42,7 +42,7 @@ def test_a_send_again_after_its_message_has_finished_sends_nothing(rig: Rig, lin
 def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Client) -> None:
     rig.send("a", "b", "c")
     by = claim.Claimant("w", LEASE_MS)
-    calls = next(claim.claim(KEYS, Slots(), [ClaimRequest("q", "k", 2)], by))
+    calls = next(claim.claim(KEYS, CallCells(), [ClaimRequest("q", "k", 2)], by))
     (first,) = links.run(ask(calls))
     (again,) = links.run(ask(calls))
     given = [4, 5, 6, 8, 9, 10]  # id, due time and message of each
@@ -53,7 +53,7 @@ def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Client) -> None:
 
 def test_a_claim_again_does_not_give_what_it_settled(rig: Rig, links: Client) -> None:
     rig.send("a")
-    calls = next(claim.claim(KEYS, Slots(), [ClaimRequest("q", "k", 1)], claim.Claimant("w", LEASE_MS)))
+    calls = next(claim.claim(KEYS, CallCells(), [ClaimRequest("q", "k", 1)], claim.Claimant("w", LEASE_MS)))
     (first,) = links.run(ask(calls))
     token = calls[0].arguments[0]
     assert isinstance(token, int)
@@ -77,7 +77,7 @@ def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: 
 
 def test_a_cancel_again_tells_what_it_stopped_the_first_time(rig: Rig, links: Client) -> None:
     rig.send("a", delay_ms=60_000)
-    operation = operations.cancel(KEYS, Slots(), ["a", "b"])
+    operation = operations.cancel(KEYS, CallCells(), ["a", "b"])
     look = next(operation)
     move = operation.send(links.run(ask(look)))
     first = links.run(ask(move))
@@ -101,7 +101,7 @@ def test_a_rebuild_whose_replies_were_lost_is_begun_and_ended_once(rig: Rig, lin
     assert not rig.alarms_lost()
 
 
-def test_slots_are_few(rig: Rig, redis_server: Server) -> None:
+def test_cells_are_few(rig: Rig, redis_server: Server) -> None:
     for n in range(50):
         rig.send(f"{n}")
     with redis_server.client() as client:

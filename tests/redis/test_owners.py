@@ -1,9 +1,8 @@
 """Who looks first at the idle shards of a cluster, and that nothing is late for it."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import NoReturn
 
 import pytest
@@ -12,7 +11,6 @@ import redis
 from django_delayq.brokers.base import ClaimRequest, WorkerInfo
 from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis import poll_ownership
-from django_delayq.brokers.redis.client import Replies
 from django_delayq.brokers.redis.poll_ownership import PollOwnership
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.core.errors import BrokerUnavailable
@@ -154,11 +152,7 @@ def test_one_that_does_not_look_for_the_same_keys_leaves_them_to_no_other(worker
 def test_the_first_look_before_it_seems_that_nobody_got_through(lease_ms: int, spans_s: set[float]) -> None:
     shards = Shards("delayq", 100).all
     known = PollOwnership(shards, lambda key: key, lambda: True)
-    said = [(f"worker:{name}", f"1\x1f{json.dumps(asdict(WorkerInfo(name, [], [], 0, 0)))}") for name in NAMES]
-    told = known.announce(WorkerInfo("a", [], [], 0, 0))
-    next(told)
-    with pytest.raises(StopIteration):
-        told.send(Replies([[1, [part.encode() for pair in said for part in pair]]]))
+    known.learn(WorkerInfo("a", [], [], 0, 0), [WorkerInfo(name, [], [], 0, 0, seen_ms=1) for name in NAMES], 1)
     assert set(known.spans_s(lease_ms)) == spans_s
 
 

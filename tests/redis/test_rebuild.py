@@ -121,13 +121,13 @@ def test_an_upkeep_is_one_round_trip_also_the_first(redis_url: str) -> None:
 
     def counted() -> Operation[MaintenanceResult]:
         nonlocal trips
-        upkeep = ShardMonitor(KEYS, links).upkeep(OPTIONS, LEASE_MS)
-        calls = next(upkeep)
+        maintenance = ShardMonitor(KEYS, links).maintain(OPTIONS, LEASE_MS)
+        calls = next(maintenance)
         while True:
             trips += 1
             replies = yield calls
             try:
-                calls = upkeep.send(replies)
+                calls = maintenance.send(replies)
             except StopIteration as stop:
                 return cast(MaintenanceResult, stop.value)
 

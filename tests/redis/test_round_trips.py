@@ -8,7 +8,7 @@ from django_delayq.brokers.redis.claim import Claimant
 from django_delayq.brokers.redis.claim_planner import MOST_DUE
 from django_delayq.brokers.redis.client import Client, Operation
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.slots import Slots
+from django_delayq.brokers.redis.scripts import CallCells
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
 R = TypeVar("R")
@@ -31,7 +31,7 @@ def test_neighbours_whose_ids_wait_in_several_other_sets_are_found_in_one_more(r
     header = Header("q", "k")
     batch = [NewMessage(id, header, b"1") for id in ("in one", "in two", "new", "in three")]
     round_trips: list[int] = []
-    placed = links.run(counted(enqueue.put(Keys("delayq"), Slots(), batch, "replace"), round_trips))
+    placed = links.run(counted(enqueue.enqueue(Keys("delayq"), CallCells(), batch, "replace"), round_trips))
     assert round_trips == [1, 3]
     assert [answer and answer.created for answer in placed] == [False, False, True, False]
     assert {rig.get(one.id).header.key for one in batch} == {"k"}

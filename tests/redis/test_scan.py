@@ -6,7 +6,7 @@ import pytest
 
 from django_delayq.brokers.base import Alarm
 from django_delayq.brokers.redis.broker import RedisBroker
-from django_delayq.brokers.redis.scan import Place
+from django_delayq.brokers.redis.queries import Place
 from tests.brokers.rig import Rig
 
 LATEST_MS = 2**53

@@ -18,9 +18,9 @@ DAY = 86_400_000
 
 def reclaim_as_if(links: Client, expected_ms: int) -> int:
     """One upkeep by a worker whose own clock expects that server time. Gives how many were reclaimed."""
-    watch = ShardMonitor(KEYS, links)
-    watch._clock = expected_ms, time.monotonic()
-    return links.run(watch.upkeep(OPTIONS, LEASE_MS)).reclaimed
+    monitor = ShardMonitor(KEYS, links)
+    monitor._clock = expected_ms, time.monotonic()
+    return links.run(monitor.maintain(OPTIONS, LEASE_MS)).reclaimed
 
 
 def server_ms(server: Server) -> int:

@@ -11,7 +11,7 @@ from django_delayq.brokers.base import ClaimRequest
 from django_delayq.brokers.redis.claim import Claimant, claim
 from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.slots import Slots
+from django_delayq.brokers.redis.scripts import CallCells
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
 from tests.servers.cluster import until
@@ -93,7 +93,7 @@ def test_a_worker_sleeps_over_what_was_left_for_want_of_a_hand(rig: Rig, links: 
     rig.send("a", at_most_once=True)
     by = Claimant("w", LEASE_MS)
     wants = [ClaimRequest("q", "k", 9, at_once=0)]
-    claimed, sleep_until_ms = links.run(claim(Keys("delayq"), Slots(), wants, by))
+    claimed, sleep_until_ms = links.run(claim(Keys("delayq"), CallCells(), wants, by))
     assert (claimed.messages, claimed.left) == ([], True)
     assert sleep_until_ms > claimed.now_ms
 

@@ -203,7 +203,7 @@ def test_an_interrupted_lease_leaves_no_trace_in_the_next(rig: Rig, client: Any)
 def test_a_message_of_a_later_format_is_left_to_a_later_version(
     rig: Rig, client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    claim._tell_newer.cache_clear()
+    claim._warn_of_newer.cache_clear()
     rig.send("a", "b", "c", at_most_once=True)
     message = client.hget("{delayq:0}:msg", "b") or b""
     as_format_2(client, "b")

@@ -1,4 +1,4 @@
-"""Claim what is due. Operations, as `scripts.py` defines them."""
+"""Claim what is due. Operations, as `client/calls.py` defines them."""
 
 import secrets
 from collections.abc import Sequence
@@ -9,8 +9,7 @@ from django_delayq.brokers.base import Alarm, Claimed, ClaimRequest, Claims
 from django_delayq.brokers.redis.client import Call, Operation, Reply
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, is_newer, unpack_message, unpack_state
-from django_delayq.brokers.redis.scripts import load
-from django_delayq.brokers.redis.slots import Slots
+from django_delayq.brokers.redis.scripts import CallCells, load
 from django_delayq.support.logging import logger
 
 MOST = 100
@@ -33,44 +32,46 @@ class Claimant:
         return self.worker.ljust(40)
 
 
-def claim(keys: Keys, slots: Slots, wants: Sequence[ClaimRequest], by: Claimant) -> Operation[tuple[Claims, int]]:
+def claim(
+    keys: Keys, cells: CallCells, requests: Sequence[ClaimRequest], by: Claimant
+) -> Operation[tuple[Claims, int]]:
     """Claim from one shard, of at most `MOST_SETS` sets, each named once.
 
-    Return the claims, and until when (server time) a worker that has hands left may sleep.
+    Return the claims, and until when (server time) a worker that has slots left may sleep.
     """
     token = secrets.randbits(62) + 1
-    waits = [keys.wait(set_name(want.queue, want.key)) for want in wants]
-    counts = [n for want in wants for n in (want.count, want.at_once)]
-    slot = slots.take()
+    waits = [keys.wait(set_name(request.queue, request.key)) for request in requests]
+    counts = [n for request in requests for n in (request.count, request.at_once)]
+    cell = cells.take()
     call = Call(
         load("claim"),
-        (keys.running, keys.msg, keys.state, keys.sets, keys.timer, keys.call(slot), keys.count, *waits),
+        (keys.running, keys.msg, keys.state, keys.sets, keys.timer, keys.call(cell), keys.count, *waits),
         (token, by.lease_ms, by.padded, keys.channel, *counts),
     )
     try:
         (reply,) = yield [call]
     finally:
-        slots.give_back((slot,))
+        cells.release((cell,))
     now, next_due, sleep, left = (int(float(value)) for value in reply[:4])
     claimed = Claims([], [], now, next_due if next_due >= 0 else None, bool(left))
     _read(reply[4:], token, claimed)
     return claimed, sleep
 
 
-def claim_suspect(keys: Keys, slots: Slots, wants: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
+def claim_suspect(keys: Keys, cells: CallCells, requests: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
     """Claim one suspect of the wanted sets, if one is due."""
     token = secrets.randbits(62) + 1
-    names = [set_name(want.queue, want.key) for want in wants if want.count > 0]
-    slot = slots.take()
+    names = [set_name(request.queue, request.key) for request in requests if request.count > 0]
+    cell = cells.take()
     call = Call(
         load("claim_suspect"),
-        (keys.running, keys.msg, keys.state, keys.suspect, keys.timer, keys.call(slot), keys.count),
+        (keys.running, keys.msg, keys.state, keys.suspect, keys.timer, keys.call(cell), keys.count),
         (token, by.lease_ms, by.padded, *names),
     )
     try:
         (reply,) = yield [call]
     finally:
-        slots.give_back((slot,))
+        cells.release((cell,))
     claimed = Claims([], [], int(reply[0]), None)
     _read(reply[1:], token, claimed)
     return claimed
@@ -80,7 +81,7 @@ def _read(described: list[Reply], token: int, claims: Claims) -> None:
     values = iter(described)
     for member, due, message, state in zip(values, values, values, values, strict=True):
         if message and is_newer(message):
-            _tell_newer(message.partition(US)[0].decode())
+            _warn_of_newer(message.partition(US)[0].decode())
         elif message:
             header, body = unpack_message(message)
             claimed = Claimed(member.decode(errors="replace"), token, as_int(due), header, body)
@@ -96,7 +97,7 @@ def _read(described: list[Reply], token: int, claims: Claims) -> None:
 
 
 @cache
-def _tell_newer(format: str) -> None:
+def _warn_of_newer(format: str) -> None:
     """Warn of messages of a later format, once in a process for each format."""
     logger.warning(
         "Messages of format %s wait here, which a later version of django-delayq has sent. They are left to workers of "

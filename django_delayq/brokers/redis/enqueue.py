@@ -1,14 +1,13 @@
-"""Put messages and alarms. Operations, as `scripts.py` defines them."""
+"""Enqueue messages: all, or those that a job has not sent before. Operations, as `client/calls.py` defines them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from django_delayq.brokers.base import Alarm, Enqueued, Header, NewMessage, OnConflict, pages
-from django_delayq.brokers.redis.client import Argument, Call, Operation, plain
+from django_delayq.brokers.base import Enqueued, Header, NewMessage, OnConflict, in_order, pages
+from django_delayq.brokers.redis.client import Argument, Call, Operation
 from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import US, as_int, flags_of, names_of_sets, pack_options
-from django_delayq.brokers.redis.scripts import load
-from django_delayq.brokers.redis.slots import Slots
+from django_delayq.brokers.redis.records import as_int, flags_of, names_of_sets, pack_options
+from django_delayq.brokers.redis.scripts import CallCells, load
 from django_delayq.core.errors import BrokerRefused
 
 CALL = 100
@@ -17,42 +16,46 @@ CALL = 100
 _CREATED, _RUNNING = 1, 2
 
 
-def put(keys: Keys, slots: Slots, puts: Sequence[NewMessage], on_conflict: OnConflict) -> Operation[list[Enqueued]]:
-    """Put messages, a call for each `CALL` of a wait set; again for those whose id waits in another wait set."""
-    placed: dict[int, Enqueued] = {}
-    groups = grouped(puts, range(len(puts)), {})
+def enqueue(
+    keys: Keys, cells: CallCells, messages: Sequence[NewMessage], on_conflict: OnConflict
+) -> Operation[list[Enqueued]]:
+    """Enqueue messages, a call for each `CALL` of a wait set; again for those whose id waits in another wait set."""
+    enqueued: dict[int, Enqueued] = {}
+    groups = _group(messages, range(len(messages)), {})
     elsewhere: dict[int, str] = {}
     while groups:
-        names = [slots.take() for _ in groups]
+        names = [cells.take() for _ in groups]
         try:
             replies = yield [
-                _put_call(keys, slot, slots.number(), on_conflict, [puts[i] for i in group], elsewhere.get(group[0]))
-                for slot, group in zip(names, groups, strict=True)
+                _enqueue_call(
+                    keys, cell, cells.number(), on_conflict, [messages[i] for i in group], elsewhere.get(group[0])
+                )
+                for cell, group in zip(names, groups, strict=True)
             ]
         finally:
-            slots.give_back(names)
+            cells.release(names)
         elsewhere = {}
         for group, (dues, *there) in zip(groups, replies, strict=True):
             for i, due in zip(group, dues.split(), strict=True):
-                placed[i] = Enqueued(puts[i].id, as_int(due), True)
+                enqueued[i] = Enqueued(messages[i].id, as_int(due), True)
             for position, outcome in zip(there[::2], there[1::2], strict=True):
                 i = group[position - 1]
                 if isinstance(outcome, bytes):
-                    elsewhere[i] = _own_name(puts[i].id, outcome)
+                    elsewhere[i] = _own_name(messages[i].id, outcome)
                 else:
-                    placed[i].created, placed[i].running = outcome == _CREATED, outcome == _RUNNING
-        groups = grouped(puts, elsewhere, elsewhere) if elsewhere else []
-    return [placed[i] for i in range(len(puts))]
+                    enqueued[i].created, enqueued[i].running = outcome == _CREATED, outcome == _RUNNING
+        groups = _group(messages, elsewhere, elsewhere) if elsewhere else []
+    return [enqueued[i] for i in range(len(messages))]
 
 
-def grouped(puts: Sequence[NewMessage], todo: Iterable[int], elsewhere: Mapping[int, str]) -> list[Sequence[int]]:
+def _group(messages: Sequence[NewMessage], todo: Iterable[int], elsewhere: Mapping[int, str]) -> list[Sequence[int]]:
     """Group the positions in `todo` by wait set and by where their id waits, in order, at most `CALL` in each."""
-    if len(puts) == 1:  # a send of one message costs little more than its round trip
+    if len(messages) == 1:  # a send of one message costs little more than its round trip
         return [[0]]
     groups: defaultdict[tuple[str, str, str | None], list[int]] = defaultdict(list)
     last: Header | None = None
     for i in todo:
-        header = puts[i].header
+        header = messages[i].header
         if header is not last or elsewhere:  # most messages share the header of their neighbour
             group = groups[header.queue, header.key, elsewhere.get(i)]
             last = header
@@ -71,27 +74,27 @@ def _own_name(id: str, name: bytes) -> str:
     return own[0]
 
 
-def _put_call(
-    keys: Keys, slot: str, number: int, on_conflict: OnConflict, puts: list[NewMessage], elsewhere: str | None
+def _enqueue_call(
+    keys: Keys, cell: str, number: int, on_conflict: OnConflict, messages: list[NewMessage], elsewhere: str | None
 ) -> Call:
-    header = puts[0].header
+    header = messages[0].header
     wait = keys.wait(set_name(header.queue, header.key))
-    names = [keys.msg, keys.state, keys.running, keys.suspect, keys.sets, keys.timer, keys.count, keys.call(slot), wait]
+    names = [keys.msg, keys.state, keys.running, keys.suspect, keys.sets, keys.timer, keys.count, keys.call(cell), wait]
     if elsewhere is not None:
         names.append(keys.wait(elsewhere))
-    return Call(load("put"), names, [number, on_conflict, keys.channel, *packed(puts)])
+    return Call(load("put"), names, [number, on_conflict, keys.channel, *_pack(messages)])
 
 
-def packed(puts: Sequence[NewMessage]) -> list[Argument]:
+def _pack(messages: Sequence[NewMessage]) -> list[Argument]:
     """Return messages as arguments of a script: id, flags and due time, options and body of each."""
     arguments: list[Argument] = []
-    header = puts[0].header
+    header = messages[0].header
     flags, options = flags_of(header), pack_options(header)
-    for one in puts:
-        if one.header is not header:
-            header = one.header
+    for message in messages:
+        if message.header is not header:
+            header = message.header
             flags, options = flags_of(header), pack_options(header)
-        arguments += (one.id, flags + due_text(one.delay_ms, one.at_ms), options + one.body)
+        arguments += (message.id, flags + due_text(message.delay_ms, message.at_ms), options + message.body)
     return arguments
 
 
@@ -100,40 +103,28 @@ def due_text(delay_ms: int, at_ms: int | None) -> str:
     return f"+{delay_ms}" if at_ms is None else str(at_ms)
 
 
-def put_alarms(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
-    """Hold alarms."""
-    calls = _alarm_calls(keys, "put_alarms", alarms)
-    if calls:
-        yield calls
+def enqueue_once(
+    keys: Keys, cells: CallCells, messages: Sequence[NewMessage], job: str, keep_ms: int
+) -> Operation[list[int]]:
+    """Enqueue the messages whose id neither waits nor runs, nor is in the job's ledger.
+
+    Return 1 for each that was taken, 0 for each other.
+    """
+    groups = _group(messages, range(len(messages)), {})
+    if not groups:
+        return []
+    names = [cells.take() for _ in groups]
+    try:
+        replies = yield [
+            _once_call(keys, cell, cells.number(), [messages[i] for i in group], job, keep_ms)
+            for cell, group in zip(names, groups, strict=True)
+        ]
+    finally:
+        cells.release(names)
+    return in_order(groups, replies)
 
 
-def drop_alarms(keys: Keys, alarms: Sequence[Alarm], again: Sequence[Alarm]) -> Operation[None]:
-    """Hold the alarms in `again`, and take claimed ones out of `running`. One in both goes back in one step."""
-    claimed = {_name(alarm) for alarm in alarms}
-    calls = _alarm_calls(keys, "put_alarms", [alarm for alarm in again if _name(alarm) not in claimed])
-    calls += _alarm_calls(keys, "put_back_alarms", [alarm for alarm in again if _name(alarm) in claimed], keys.running)
-    over = claimed.difference(map(_name, again))
-    if over:
-        calls.append(plain("ZREM", keys.running, *over))
-    if calls:
-        yield calls
-
-
-def _name(alarm: Alarm) -> bytes:
-    """Return the member of a claimed alarm in `running`."""
-    return US + US.join((alarm.queue.encode(), alarm.key.encode(), alarm.pk.encode()))
-
-
-def _alarm_calls(keys: Keys, script: str, alarms: Sequence[Alarm], *names: str) -> list[Call]:
-    """Return a call for each `CALL` alarms of a wait set."""
-    by_set: defaultdict[str, list[Alarm]] = defaultdict(list)
-    for alarm in alarms:
-        by_set[set_name(alarm.queue, alarm.key)].append(alarm)
-    calls = []
-    for name, group in by_set.items():
-        for page in pages(group, CALL):
-            arguments: list[Argument] = [keys.channel]
-            for alarm in page:
-                arguments += (US + alarm.pk.encode(), alarm.wait_ms)
-            calls.append(Call(load(script), [keys.sets, keys.timer, keys.wait(name), *names], arguments))
-    return calls
+def _once_call(keys: Keys, cell: str, number: int, messages: list[NewMessage], job: str, keep_ms: int) -> Call:
+    wait = keys.wait(set_name(messages[0].header.queue, messages[0].header.key))
+    names = [keys.msg, keys.sets, keys.timer, keys.count, keys.call(cell), wait, keys.job(job)]
+    return Call(load("put_once"), names, [number, keys.channel, keep_ms, *_pack(messages)])

@@ -35,9 +35,9 @@ class Keys:
         """Return the key of the wait set of a name ("queue:key")."""
         return f"{self.tag}wait:{name}"
 
-    def call(self, slot: str) -> str:
-        """Return the key of the slot that remembers the answer to one call in flight."""
-        return f"{self.tag}call:{slot}"
+    def call(self, cell: str) -> str:
+        """Return the key of the cell that remembers the answer to one call in flight."""
+        return f"{self.tag}call:{cell}"
 
     def job(self, name: str) -> str:
         """Return the key of a job's ledger: the ids that it has sent."""
@@ -46,7 +46,7 @@ class Keys:
 
 @dataclass(slots=True)
 class LimitKeys:
-    """The keys of one limit, all in one slot of a cluster."""
+    """The keys of one limit, all in one cluster slot."""
 
     prefix: str
     key: str

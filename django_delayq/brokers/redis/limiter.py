@@ -1,10 +1,20 @@
-"""Limits over all workers, kept in Redis."""
+"""Limits over all workers: a key of Redis for each, in a cluster slot of its own.
 
-from collections.abc import Sequence
+Redis may forget who holds a permit while the message runs on: permits lapse while Redis hangs, and are lost with its
+data. So for one lease after a worker has lost touch with Redis it starts nothing that needs a permit. Within that time
+the holders have renewed theirs.
+"""
 
-from django_delayq.brokers.base import PermitRequest, Throttled, check_batch
-from django_delayq.brokers.redis import limits
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from django_delayq.brokers.base import PermitRequest, Throttled, check_batch, in_order
+from django_delayq.brokers.limits import Limit, by_limit
 from django_delayq.brokers.redis.access import Access
+from django_delayq.brokers.redis.client import Call, Operation, SkipUnavailable
+from django_delayq.brokers.redis.keys import LimitKeys
+from django_delayq.brokers.redis.scripts import load
 
 
 class RedisLimiter:
@@ -13,16 +23,84 @@ class RedisLimiter:
     def __init__(self, access: Access) -> None:
         self._access = access
 
-    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
-        check_batch(asks)
-        if not asks:
+    def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
+        check_batch(requests)
+        if not requests:
             return []
         access = self._access
         return access.run(
-            limits.acquire(access.options.prefix, asks, lease_ms, access.client.hear, access.client.unbroken_s)
+            _acquire(access.options.prefix, requests, lease_ms, access.client.hear, access.client.unbroken_s)
         )
 
-    def release(self, asks: Sequence[PermitRequest]) -> None:
-        check_batch(asks)
-        if asks:
-            self._access.run(limits.release(self._access.options.prefix, asks))
+    def release(self, requests: Sequence[PermitRequest]) -> None:
+        check_batch(requests)
+        if requests:
+            self._access.run(_release(self._access.options.prefix, requests))
+
+
+def _acquire(
+    prefix: str,
+    requests: Sequence[PermitRequest],
+    lease_ms: int,
+    hear: Callable[[str, bytes], None],
+    unbroken_s: Callable[[str], float],
+) -> Operation[list[Throttled | None]]:
+    """Return None for each request that is granted, a refusal for each other.
+
+    `hear` is called with a key and the identity of the data that its server has. `unbroken_s` returns for how long this
+    worker has been in touch with that server and its data.
+    """
+    limits = by_limit(requests)
+    # A worker that waited for a node that is away would claim nothing of the others.
+    replies = yield SkipUnavailable(
+        _acquire_call(prefix, limit, [requests[i].token for i in own], lease_ms) for limit, own in limits.items()
+    )
+    granted = []
+    for limit, (*waits, identity) in zip(limits, replies, strict=True):
+        hear(LimitKeys(prefix, limit.key, limit.value).slots, identity)
+        granted.append(_read(limit, waits))
+    answers = in_order(limits.values(), granted)
+    refusals = _too_soon(prefix, requests, answers, lease_ms, unbroken_s)
+    if refusals:
+        yield from _release(prefix, [requests[i] for i in refusals])
+    return [refusals.get(i, answer) for i, answer in enumerate(answers)]
+
+
+def _too_soon(
+    prefix: str,
+    requests: Sequence[PermitRequest],
+    answers: Sequence[Throttled | None],
+    lease_ms: int,
+    unbroken_s: Callable[[str], float],
+) -> dict[int, Throttled]:
+    """Return refusals, by position, for the requests that got a permit which another worker may still hold."""
+    refusals: dict[int, Throttled] = {}
+    for i, (request, answer) in enumerate(zip(requests, answers, strict=True)):
+        if answer is None and request.most is not None and not request.held:
+            left_ms = lease_ms - 1000 * unbroken_s(LimitKeys(prefix, request.key, request.value).slots)
+            if left_ms > 0:
+                refusals[i] = Throttled(math.ceil(left_ms) + len(refusals), of_key=True)
+    return refusals
+
+
+def _acquire_call(prefix: str, limit: Limit, tokens: Sequence[int], lease_ms: int) -> Call:
+    keys = LimitKeys(prefix, limit.key, limit.value)
+    most, interval_us = ("" if each is None else each for each in (limit.most, limit.interval_us))
+    arguments = most, lease_ms, interval_us, int(limit.held), *tokens
+    return Call(load("acquire"), (keys.slots, keys.line, keys.turn), arguments)
+
+
+def _read(limit: Limit, reply: Sequence[int]) -> list[Throttled | None]:
+    return [
+        Throttled(wait_ms, bool(is_for_turn) or not limit.value) if wait_ms else None
+        for wait_ms, is_for_turn in zip(reply[::2], reply[1::2], strict=True)
+    ]
+
+
+def _release(prefix: str, requests: Sequence[PermitRequest]) -> Operation[None]:
+    """Release the permits of these requests."""
+    tokens: defaultdict[str, list[int]] = defaultdict(list)
+    for request in requests:
+        tokens[LimitKeys(prefix, request.key, request.value).slots].append(request.token)
+    # What can't be released lapses.
+    yield SkipUnavailable(Call(load("give_back"), (slots,), own) for slots, own in tokens.items())

@@ -1,8 +1,8 @@
 """The work that the passing of time alone asks for in Redis: lapsed leases, outdated errors, and the epoch.
 
-The epoch tells whose data it is. Each worker does this for every shard, as often as it looks there (owners.py), in the
-same round trip. If a lease ends there that it saw, it does not leave that to another worker. A second round trip writes
-the outcome of the messages whose leases ran out.
+The epoch tells whose data it is. Each worker does this for every shard, as often as it looks there
+(poll_ownership.py), in the same round trip. If a lease ends there that it saw, it does not leave that to another
+worker. A second round trip writes the outcome of the messages whose leases ran out.
 """
 
 import time
@@ -32,42 +32,42 @@ from django_delayq.core.transitions import buried_info, lapse
 
 
 class MaintenanceSchedule:
-    """The upkeep of all shards, each in its turn, and a look at each along with it."""
+    """Maintains all shards, each in its turn, and looks at each along with it."""
 
     def __init__(
-        self, alias: Alias, shards: Sequence[Keys], search: ClaimPlanner, owners: PollOwnership, links: Client
+        self, alias: Alias, shards: Sequence[Keys], planner: ClaimPlanner, ownership: PollOwnership, client: Client
     ) -> None:
         self._alias = alias
-        self._watches = [ShardMonitor(keys, links) for keys in shards]
-        self._search = search
-        self._owners = owners
+        self._monitors = [ShardMonitor(keys, client) for keys in shards]
+        self._planner = planner
+        self._ownership = ownership
 
-    def upkeep(self, lease_ms: int) -> Operation[MaintenanceResult]:
-        """Do the upkeep of the shards whose turn it is.
+    def maintain(self, lease_ms: int) -> Operation[MaintenanceResult]:
+        """Maintain the shards whose turn it is.
 
         Of each other shard the result tells when the next lease ends there, or that its node was away.
         """
-        spans_s = self._owners.spans_s(lease_ms)
+        spans_s = self._ownership.spans_s(lease_ms)
         turns = {
             shard: span_s
-            for shard, (watch, span_s) in enumerate(zip(self._watches, spans_s, strict=True))
-            if watch.is_due(span_s, has_alarms=self._alias.store is not None)
+            for shard, (monitor, span_s) in enumerate(zip(self._monitors, spans_s, strict=True))
+            if monitor.is_due(span_s, has_alarms=self._alias.store is not None)
         }
-        watched = [self._watches[shard].upkeep(self._alias.options, lease_ms) for shard in turns]
-        *told, _ = yield from gather_available([*watched, self._search.look_along(turns)])
-        answers = dict(zip(turns, told, strict=True))
+        maintained = [self._monitors[shard].maintain(self._alias.options, lease_ms) for shard in turns]
+        *given, _ = yield from gather_available([*maintained, self._planner.look(turns)])
+        answers = dict(zip(turns, given, strict=True))
         for shard, answer in answers.items():
-            self._watches[shard].told = answer
-        return merge_upkept(*split([answers.get(n) or watch.still for n, watch in enumerate(self._watches)]))
+            self._monitors[shard].answer = answer
+        return merge_results(*split([answers.get(n) or monitor.still for n, monitor in enumerate(self._monitors)]))
 
     def ask_all(self) -> None:
-        """Have the next upkeep ask every shard, because something failed."""
-        for watch in self._watches:
-            watch.told = None
+        """Have the next maintenance ask every shard, because something failed."""
+        for monitor in self._monitors:
+            monitor.answer = None
 
 
-def merge_upkept(shards: Sequence[MaintenanceResult], away: str) -> MaintenanceResult:
-    """Merge the results of upkeep; `away` is why some shards could not be asked.
+def merge_results(shards: Sequence[MaintenanceResult], away: str) -> MaintenanceResult:
+    """Merge the results of the shards; `away` is why some shards could not be asked.
 
     If it is "", the first shard that tells what is away counts.
     """
@@ -88,15 +88,15 @@ def merge_upkept(shards: Sequence[MaintenanceResult], away: str) -> MaintenanceR
 class ShardMonitor:
     """One process's knowledge of a shard.
 
-    That is whether it has seen the epoch, how the server's clock goes, and what it was `told` when it last asked.
+    That is whether it has seen the epoch, how the server's clock goes, and the `answer` when it last asked.
     """
 
-    def __init__(self, keys: Keys, links: Client) -> None:
+    def __init__(self, keys: Keys, client: Client) -> None:
         self._keys = keys
-        self._links = links
+        self._client = client
         self._has_seen = False
         self._clock: tuple[int, float] | None = None  # server ms, our monotonic seconds when it was asked
-        self.told: MaintenanceResult | TransientError | None = None
+        self.answer: MaintenanceResult | TransientError | None = None
 
     def is_due(self, span_s: float, *, has_alarms: bool) -> bool:
         """Return whether to ask the shard now, for a worker that may leave it alone for `span_s`.
@@ -104,22 +104,24 @@ class ShardMonitor:
         It must also be asked where a lease has ended in the meantime, and while its node is away, has no memory left or
         has lost its alarms.
         """
-        if self._clock is None or not isinstance(self.told, MaintenanceResult):
+        if self._clock is None or not isinstance(self.answer, MaintenanceResult):
             return True
-        if span_s <= ALONE_S or (has_alarms and (self.told.alarms_lost or self.told.away)):
+        if span_s <= ALONE_S or (has_alarms and (self.answer.alarms_lost or self.answer.away)):
             return True
-        age_s, end_ms = time.monotonic() - self._clock[1], self.told.next_lease_end_ms
+        age_s, end_ms = time.monotonic() - self._clock[1], self.answer.next_lease_end_ms
         return age_s >= span_s - ALONE_S / 2 or (end_ms is not None and end_ms <= self._now_ms())
 
     @property
     def still(self) -> MaintenanceResult | TransientError:
         """Return what is still true of the last answer."""
-        if isinstance(self.told, TransientError):
-            return self.told
-        return MaintenanceResult(self._now_ms(), next_lease_end_ms=self.told.next_lease_end_ms if self.told else None)
+        if isinstance(self.answer, TransientError):
+            return self.answer
+        return MaintenanceResult(
+            self._now_ms(), next_lease_end_ms=self.answer.next_lease_end_ms if self.answer else None
+        )
 
-    def upkeep(self, options: Options, lease_ms: int) -> Operation[MaintenanceResult]:
-        """Do the upkeep of the shard in one round trip.
+    def maintain(self, options: Options, lease_ms: int) -> Operation[MaintenanceResult]:
+        """Maintain the shard in one round trip.
 
         More are needed where the wait set of a lapsed alarm must be named first, or messages have lapsed.
         """
@@ -127,28 +129,28 @@ class ShardMonitor:
         expected = "" if self._clock is None else str(self._now_ms())
         kept = options.error_retention, _own_share(options)
         arguments = lease_ms, self._keys.channel, expected, *kept
-        upkept = MaintenanceResult(0)
+        result = MaintenanceResult(0)
         missing: list[str] = []
         while True:
             (reply,) = yield [_reclaim_call(self._keys, arguments, missing)]
             self._clock = int(reply[0]), asked
-            upkept.now_ms = int(reply[0])
-            upkept.reclaimed += reply[1]
-            upkept.ghosts += [id.decode(errors="replace") for id in reply[3]]
-            upkept.suspects_due = reply[4]
-            upkept.next_lease_end_ms = int(reply[5]) if int(reply[5]) >= 0 else None
-            upkept.dropped += reply[6]
+            result.now_ms = int(reply[0])
+            result.reclaimed += reply[1]
+            result.ghosts += [id.decode(errors="replace") for id in reply[3]]
+            result.suspects_due = reply[4]
+            result.next_lease_end_ms = int(reply[5]) if int(reply[5]) >= 0 else None
+            result.dropped += reply[6]
             here, seen_on, rebuilt_on, refused = reply[7:11]
-            self._links.hear(self._keys.epoch, here)
-            upkept.lost_record = upkept.lost_record or self._lost_record(here, seen_on)
-            upkept.alarms_lost = here != rebuilt_on
-            upkept.away = self._refusal(refused.decode(errors="replace")) if refused else ""
+            self._client.hear(self._keys.epoch, here)
+            result.lost_record = result.lost_record or self._lost_record(here, seen_on)
+            result.alarms_lost = here != rebuilt_on
+            result.away = self._refusal(refused.decode(errors="replace")) if refused else ""
             more = names_of_sets(reply[11:])
             if not more or set(more) <= set(missing):
                 break
             missing = more
-        yield from _end_lapsed(self._keys, _read_lapsed(reply[2]), upkept)
-        return upkept
+        yield from _end_lapsed(self._keys, _read_lapsed(reply[2]), result)
+        return result
 
     def _now_ms(self) -> int:
         now_ms, asked_at = self._clock or (0, 0.0)
@@ -156,7 +158,7 @@ class ShardMonitor:
 
     def _refusal(self, said: str) -> str:
         """Return why a write that needs memory was refused, where others are not: nothing new fits here."""
-        return self._links.refusal(self._keys.epoch, said)
+        return self._client.refusal(self._keys.epoch, said)
 
     def _lost_record(self, here: bytes, seen_on: bytes) -> str:
         has_seen, self._has_seen = self._has_seen, True
@@ -167,15 +169,15 @@ class ShardMonitor:
         return "Redis was flushed: every waiting message is lost" if has_seen else ""
 
 
-def _end_lapsed(keys: Keys, transitions: Sequence[Transition], upkept: MaintenanceResult) -> Operation[None]:
+def _end_lapsed(keys: Keys, transitions: Sequence[Transition], result: MaintenanceResult) -> Operation[None]:
     """Write the outcome of messages whose leases ran out, unless a lease was renewed or ended meanwhile."""
     held = yield from settle(keys, transitions)
     for transition in compress(transitions, held):
         if transition.state is State.ERROR:
-            upkept.buried.append(buried_info(transition))
+            result.buried.append(buried_info(transition))
         else:
-            upkept.reclaimed += 1
-            upkept.suspects_due += transition.is_suspect
+            result.reclaimed += 1
+            result.suspects_due += transition.is_suspect
 
 
 def _read_lapsed(parts: list[Reply]) -> list[Transition]:

@@ -1,7 +1,7 @@
 """Cancel, reschedule, rescue and purge messages by their ids.
 
 Each call looks, then moves. Ids that wait in a set that was not named are taken by a second call that names it.
-Operations, as `scripts.py` defines them.
+Operations, as `client/calls.py` defines them.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,8 +10,7 @@ from django_delayq.brokers.base import pages
 from django_delayq.brokers.redis.client import Argument, Call, Operation, plain
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.records import entry_id, names_of_sets
-from django_delayq.brokers.redis.scripts import load
-from django_delayq.brokers.redis.slots import Slots
+from django_delayq.brokers.redis.scripts import CallCells, load
 
 CALL = 200
 """The most ids that one script call takes."""
@@ -19,14 +18,14 @@ CALL = 200
 _MakeCall = Callable[[list[str], Sequence[str | bytes]], Call]
 
 
-def cancel(keys: Keys, slots: Slots, ids: Sequence[str]) -> Operation[list[bool]]:
+def cancel(keys: Keys, cells: CallCells, ids: Sequence[str]) -> Operation[list[bool]]:
     """Remove waiting messages, and count them as cancelled."""
-    return _move_waiting(keys, slots, "cancel", (), ids)
+    return _move_waiting(keys, cells, "cancel", (), ids)
 
 
-def reschedule(keys: Keys, slots: Slots, ids: Sequence[str], due: str) -> Operation[list[bool]]:
+def reschedule(keys: Keys, cells: CallCells, ids: Sequence[str], due: str) -> Operation[list[bool]]:
     """Give waiting messages a new due time; `due` is what `enqueue.due_text` returns."""
-    return _move_waiting(keys, slots, "reschedule", (due, keys.channel), ids)
+    return _move_waiting(keys, cells, "reschedule", (due, keys.channel), ids)
 
 
 def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
@@ -43,12 +42,12 @@ def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
     return [rescued.get(i, False) for i in range(len(ids))]
 
 
-def purge(keys: Keys, slots: Slots, ids: Sequence[str]) -> Operation[list[bool]]:
+def purge(keys: Keys, cells: CallCells, ids: Sequence[str]) -> Operation[list[bool]]:
     """Remove waiting messages, and count them as purged."""
-    return _move_waiting(keys, slots, "purge", (), ids)
+    return _move_waiting(keys, cells, "purge", (), ids)
 
 
-def purge_errors(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
+def purge_failed(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
     """Remove all that is buried under each id, and count it as purged."""
     entries = yield from find_entries(keys, ids)
     buried = [entry for id in dict.fromkeys(ids) for entry in entries.get(id, ())]
@@ -81,20 +80,20 @@ def find_entries(keys: Keys, ids: Sequence[str]) -> Operation[dict[str, list[byt
 
 
 def _move_waiting(
-    keys: Keys, slots: Slots, script: str, how: Sequence[Argument], ids: Sequence[str]
+    keys: Keys, cells: CallCells, script: str, how: Sequence[Argument], ids: Sequence[str]
 ) -> Operation[list[bool]]:
     taken: list[str] = []
 
     def make_call(names: list[str], some: Sequence[str | bytes]) -> Call:
-        taken.append(slots.take())
+        taken.append(cells.take())
         fixed = (keys.msg, keys.state, keys.sets, keys.count, keys.suspect, keys.running, keys.timer)
         keys_of_call = [*fixed, keys.call(taken[-1]), *map(keys.wait, names)]
-        return Call(load(script), keys_of_call, [slots.number(), *how, *some])
+        return Call(load(script), keys_of_call, [cells.number(), *how, *some])
 
     try:
         return (yield from _look_then_move(ids, make_call))
     finally:
-        slots.give_back(taken)
+        cells.release(taken)
 
 
 def _look_then_move(ids: Sequence[str | bytes], make_call: _MakeCall) -> Operation[list[bool]]:

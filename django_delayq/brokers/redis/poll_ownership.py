@@ -9,17 +9,11 @@ all. Polling is for what nobody was notified of.
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Sequence
 
-from django_delayq.brokers.figures import Pause, WorkerInfo
+from django_delayq.brokers.figures import WorkerInfo
 from django_delayq.brokers.meta import HEARTBEAT_MS
-from django_delayq.brokers.redis.client import Call, Operation
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.pauses import read_pauses
-from django_delayq.brokers.redis.queries import read_workers
-from django_delayq.brokers.redis.scripts import load
-from django_delayq.core import codec
 
 ALONE_S = 1.0
 """How often a worker polls that knows of no other or hears nothing. On a single server every worker polls as often,
@@ -27,7 +21,8 @@ because a look at all shards is one round trip."""
 
 FIRST, FIRST_S = 3, 4.0
 """How many workers are first, and how long each leaves a shard alone, at most. It is less than a third of a lease:
-after as long without upkeep Redis seems to have hung (lua/reclaim.lua), and it must not seem so after two have died."""
+after as long without maintenance Redis seems to have hung (lua/reclaim.lua), and it must not seem so after two have
+died."""
 
 OTHERS_S = 30.0
 """How long every other worker leaves a shard alone, at most."""
@@ -46,20 +41,15 @@ class PollOwnership:
         self._own: WorkerInfo | None = None
         self._last_seen: dict[str, float] = {}  # by the monotonic clock, of those that look for all that this one does
 
-    def announce(self, worker: WorkerInfo) -> Operation[list[Pause]]:
-        """Record a heartbeat, learn from its answer of the other workers, and return the pauses in force."""
-        said = asdict(worker)
-        del said["seen_ms"]
-        meta = self._shards[0].meta
-        ((now_ms, fields),) = yield [Call(load("announce"), (meta,), (f"worker:{worker.name}", codec.dumps(said)))]
+    def learn(self, worker: WorkerInfo, workers: Iterable[WorkerInfo], now_ms: int) -> None:
+        """Learn of the other workers what the heartbeat of this one was answered with."""
         now = time.monotonic()
         self._own = worker
         self._last_seen = {
             other.name: now - (now_ms - other.seen_ms) / 1000
-            for other in read_workers(int(now_ms), fields)
+            for other in workers
             if other.name != worker.name and _serves_all(other, worker)
         }
-        return read_pauses(int(now_ms), fields)
 
     @property
     def are_several(self) -> bool:

@@ -1,9 +1,21 @@
 """The workers and the pauses in Redis: fields of the meta hash, and notices on the wake-up channel."""
 
+import contextlib
+from dataclasses import asdict, replace
+
 from django_delayq.brokers.base import Pause, WorkerInfo
-from django_delayq.brokers.redis import pauses, queries
+from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis.access import Access
-from django_delayq.brokers.redis.client import Operation, gather, or_default, plain
+from django_delayq.brokers.redis.client import Call, Operation, colocated, gather, or_default, plain
+from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.records import US, as_int, clock_ms, pairs
+from django_delayq.brokers.redis.scripts import load
+from django_delayq.brokers.redis.waiter import PAUSES
+from django_delayq.core import codec
+from django_delayq.core.errors import DataMismatch
+
+_PAUSE = "pause:"
+_WORKER = "worker:"
 
 
 class RedisPresence:
@@ -11,42 +23,109 @@ class RedisPresence:
 
     def __init__(self, access: Access) -> None:
         self._access = access
+        self._keys = access.shards.first
         self._pauses: list[Pause] = []  # as last read
 
     def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
         access = self._access
-        said: list[Operation[list[Pause] | None]] = [access.ownership.announce(worker), access.layout.agree()]
+        said: list[Operation[list[Pause] | None]] = [self._heartbeat(worker), access.layout.agree()]
         nothing: list[list[Pause] | None] = [None, None]
-        told, _agreed = access.client.run(or_default(gather(said), nothing))
-        if told is None:  # the next heartbeat repeats it: a node that is away must not keep a worker from the others
+        pauses, _agreed = access.client.run(or_default(gather(said), nothing))
+        if pauses is None:  # the next heartbeat repeats it: a node that is away must not keep a worker from the others
             access.maintenance.ask_all()
         else:
-            self._pauses = told
+            self._pauses = pauses
         return self._pauses
 
+    def _heartbeat(self, worker: WorkerInfo) -> Operation[list[Pause]]:
+        """Record a heartbeat, learn from its answer of the other workers, and return the pauses in force."""
+        said = asdict(worker)
+        del said["seen_ms"]
+        call = Call(load("announce"), (self._keys.meta,), (f"{_WORKER}{worker.name}", codec.dumps(said)))
+        ((now_ms, fields),) = yield [call]
+        self._access.ownership.learn(worker, _read_workers(int(now_ms), fields), int(now_ms))
+        return _read_pauses(int(now_ms), fields)
+
     def leave(self, worker: str) -> None:
-        self._access.run(_leave(self._access.shards.first.meta, worker))
+        self._access.run(_send(plain("HDEL", self._keys.meta, f"{_WORKER}{worker}")))
 
     def workers(self) -> list[WorkerInfo]:
-        return self._access.run(queries.workers(self._access.shards.first))
+        return _read_workers(*self._access.run(_read_meta(self._keys)))
 
     def pause(self, pause: Pause) -> None:
-        self._access.run(pauses.pause(self._access.shards.first, pause))
+        until = "" if pause.until_ms is None else str(pause.until_ms)
+        said = f"{until}{US.decode()}{pause.reason}"
+        field = _field(pause.queue, pause.key)
+        self._access.run(_send(Call(load("pause"), (self._keys.meta,), (field, said, self._keys.channel, PAUSES))))
 
     def resume(self, queue: str | None, key: str | None) -> bool:
-        return self._access.run(pauses.resume(self._access.shards.first, queue, key))
+        return self._access.run(_resume(self._keys, queue, key))
 
     def pauses(self) -> list[Pause]:
-        self._pauses = self._access.run(or_default(pauses.pauses(self._access.shards.first), self._pauses))
+        self._pauses = self._access.run(or_default(_pauses(self._keys), self._pauses))
         return self._pauses
 
     def announce_pauses(self) -> None:
-        self._access.run(pauses.announce(self._access.shards.first))
+        self._access.run(_send(plain("PUBLISH", self._keys.channel, PAUSES)))
 
     @property
     def pause_version(self) -> int:
-        return self._access.waiter.pauses_heard
+        return self._access.waiter.pause_version
 
 
-def _leave(meta: str, worker: str) -> Operation[None]:
-    yield [plain("HDEL", meta, f"worker:{worker}")]
+def _send(call: Call) -> Operation[None]:
+    yield [call]
+
+
+def _read_meta(keys: Keys) -> Operation[tuple[int, list[bytes]]]:
+    """Return the server's time, and all fields of the meta hash."""
+    clock, fields = yield [colocated(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
+    return clock_ms(clock), fields
+
+
+def _resume(keys: Keys, queue: str | None, key: str | None) -> Operation[bool]:
+    """Drop a pause. Return whether it was in force."""
+    before = yield from _pauses(keys)
+    yield [plain("HDEL", keys.meta, _field(queue, key)), plain("PUBLISH", keys.channel, PAUSES)]
+    return any((each.queue, each.key) == (queue, key) for each in before)
+
+
+def _pauses(keys: Keys) -> Operation[list[Pause]]:
+    return _read_pauses(*(yield from _read_meta(keys)))
+
+
+def _read_workers(now_ms: int, fields: list[bytes]) -> list[WorkerInfo]:
+    """Return the workers whose heartbeat is at most 15 s old, given all fields of the meta hash."""
+    found = []
+    for name, value in pairs(fields):
+        seen, _, said = value.partition(US)
+        if name.startswith(_WORKER.encode()) and now_ms - as_int(seen) <= HEARTBEAT_MS:
+            with contextlib.suppress(DataMismatch):  # not written by us
+                found.append(replace(codec.decode_data(said, WorkerInfo), seen_ms=as_int(seen)))
+    return sorted(found, key=lambda worker: worker.name)
+
+
+def _read_pauses(now_ms: int, fields: list[bytes]) -> list[Pause]:
+    """Return the pauses in force, by queue and key, given all fields of the meta hash."""
+    found = {
+        name: pause for name, value in pairs(fields) if (pause := _read_pause(name, value)) and pause.holds(now_ms)
+    }
+    return [found[name] for name in sorted(found)]
+
+
+def _field(queue: str | None, key: str | None) -> str:
+    """Return the field of a pause. It is unambiguous: no name is empty, and no queue has a colon in it."""
+    return f"{_PAUSE}{queue or ''}:{key or ''}"
+
+
+def _read_pause(name: bytes, value: bytes) -> Pause | None:
+    """Return the pause in a field; None for another field, and for what someone else wrote."""
+    try:
+        field = name.decode()
+        if not field.startswith(_PAUSE):
+            return None
+        queue, _, key = field.removeprefix(_PAUSE).partition(":")
+        paused, until, reason = value.decode().split(US.decode(), 2)
+        return Pause(queue or None, key or None, reason, int(until) if until else None, int(paused))
+    except ValueError:
+        return None

@@ -1,28 +1,29 @@
-"""Queries: one message, the next ones, the buried ones, the figures. Operations, as `scripts.py` defines them."""
+"""Queries: one message, the next ones, the buried ones, the figures, and all that waits, a page at a time.
 
-import contextlib
+Operations, as `client/calls.py` defines them.
+"""
+
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from heapq import nsmallest
+from typing import NamedTuple
 
 from django_delayq.brokers.base import Header, earliest, pages
-from django_delayq.brokers.figures import TOTALS, Counts, Info, SetCount, WorkerInfo
-from django_delayq.brokers.meta import HEARTBEAT_MS
+from django_delayq.brokers.figures import TOTALS, Counts, Info, SetCount
 from django_delayq.brokers.redis.client import Call, Operation, Reply, colocated, plain
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.operations import find_entries
 from django_delayq.brokers.redis.records import (
     US,
     as_int,
+    clock_ms,
     entry_id,
     names_of_sets,
+    pairs,
     unpack_message,
     unpack_state,
 )
 from django_delayq.brokers.redis.scripts import load
-from django_delayq.core import codec
-from django_delayq.core.errors import DataMismatch
 from django_delayq.core.message import State
 
 PAGE = 200
@@ -42,13 +43,8 @@ def get(keys: Keys, id: str) -> Operation[Info | None]:
     entries = yield from find_entries(keys, [id])
     if id not in entries:
         return None
-    found = yield from look_at(keys, entries[id][-1:])
+    found = yield from _where(keys, entries[id][-1:], [])
     return found[0] if found else None
-
-
-def look_at(keys: Keys, entries: Sequence[bytes]) -> Operation[list[Info]]:
-    """Return buried messages by their entries."""
-    return _where(keys, entries, [])
 
 
 def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[Info]]:
@@ -83,7 +79,7 @@ def _nearest(keys: Keys, names: Sequence[str], most: int) -> Operation[tuple[lis
     return infos, all(len(reply) < 2 * most for reply in waiting)
 
 
-def errors(keys: Keys, count: int, offset: int) -> Operation[list[Info]]:
+def failed(keys: Keys, count: int, offset: int) -> Operation[list[Info]]:
     """Return buried messages, newest first."""
     infos: list[Info] = []
     while len(infos) < count:  # entries without a body don't count
@@ -136,23 +132,6 @@ def read_totals(reply: list[bytes]) -> dict[str, int]:
     return {name: as_int(told.get(name.encode(), b"0")) for name in TOTALS}
 
 
-def workers(keys: Keys) -> Operation[list[WorkerInfo]]:
-    """Return the workers whose heartbeat is at most 15 s old."""
-    clock, fields = yield [colocated(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
-    return read_workers(clock_ms(clock), fields)
-
-
-def read_workers(now_ms: int, fields: list[bytes]) -> list[WorkerInfo]:
-    """Return the workers whose heartbeat is at most 15 s old, given all fields of the meta hash."""
-    found = []
-    for name, value in pairs(fields):
-        seen, _, said = value.partition(US)
-        if name.startswith(b"worker:") and now_ms - as_int(seen) <= HEARTBEAT_MS:
-            with contextlib.suppress(DataMismatch):  # not written by us
-                found.append(replace(codec.decode_data(said, WorkerInfo), seen_ms=as_int(seen)))
-    return sorted(found, key=lambda worker: worker.name)
-
-
 def _where(keys: Keys, ids: Sequence[str | bytes], names: Sequence[str]) -> Operation[list[Info]]:
     """Return what is known of each id that is somewhere.
 
@@ -192,16 +171,6 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
     return info
 
 
-def clock_ms(reply: list[bytes]) -> int:
-    """Return in ms what TIME answered."""
-    return int(reply[0]) * 1000 + int(reply[1]) // 1000
-
-
-def pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return a flat reply as pairs: the fields of a hash, or the members and scores of a zset."""
-    return list(zip(reply[::2], reply[1::2], strict=True))
-
-
 def merge_counts(shards: Sequence[Counts]) -> Counts:
     """Merge all figures."""
     return Counts(
@@ -230,3 +199,64 @@ def sum_totals(totals: Iterable[dict[str, int]]) -> dict[str, int]:
     for one in totals:
         total.update(one)
     return dict(total)
+
+
+class Waiting(NamedTuple):
+    """One waiting message as it is stored."""
+
+    id: str
+    due_ms: int
+    header: Header
+    body: bytes
+    failures: int
+
+
+class Place(NamedTuple):
+    """A position in a wait set: the last entry read, and where to look for it among those of its due time."""
+
+    due_ms: int
+    last: bytes = b""
+    number: int = 0
+
+
+Page = tuple[list[Waiting], Place | None]
+
+
+def scan(keys: Keys, name: str, place: Place, last_ms: int, count: int) -> Operation[Page]:
+    """Return about `count` messages of a wait set that are due from `place` until `last_ms`, and where to go on.
+
+    The next place is None at the end. A message that waits under one due time all the while is given once: entries are
+    in the order of due times, then of ids, and each page begins with the last entry of the page before, or if that has
+    left, before its place.
+    """
+    offset, most = max(place.number - 1, 0), count + 1
+    while True:
+        between = (place.due_ms, last_ms, "WITHSCORES", "LIMIT", offset, most)
+        (reply,) = yield [plain("ZRANGEBYSCORE", keys.wait(name), *between)]
+        found = [(as_int(score), id) for id, score in pairs(reply)]
+        if not offset or (found and found[0] <= (place.due_ms, place.last)):
+            break
+        offset = max(offset - most, 0)
+    messages = yield from _messages(keys, [entry for entry in found if entry > (place.due_ms, place.last)])
+    if len(found) < most:
+        return messages, None
+    due_ms, id = max(
+        found[-1], (place.due_ms, place.last)
+    )  # the page may end before the last entry, if many have come before that
+    number = sum(each == due_ms for each, _ in found)
+    return messages, Place(due_ms, id, number + offset if due_ms == place.due_ms else number)
+
+
+def _messages(keys: Keys, found: Sequence[tuple[int, bytes]]) -> Operation[list[Waiting]]:
+    own = [(due_ms, id) for due_ms, id in found if id[:1] != US]  # the others are alarms
+    if not own:
+        return []
+    ids = [id for _, id in own]
+    bodies, states = yield [plain("HMGET", keys.msg, *ids), plain("HMGET", keys.state, *ids)]
+    messages = []
+    for (due_ms, id), message, state in zip(own, bodies, states, strict=True):
+        header, body = unpack_message(message or b"")  # it may have left meanwhile
+        if header is not None:
+            failures = unpack_state(state).failures if state else 0
+            messages.append(Waiting(id.decode(errors="replace"), due_ms, header, body, failures))
+    return messages

@@ -20,12 +20,13 @@ from django_delayq.brokers.base import (
     check_batch,
     refuse_duplicates,
 )
-from django_delayq.brokers.redis import enqueue, operations, queries, scan, settle
+from django_delayq.brokers.redis import operations, queries
 from django_delayq.brokers.redis.access import LOOK_BUDGET, Access
 from django_delayq.brokers.redis.audit import audit, merge_audits
 from django_delayq.brokers.redis.claim import Claimant
 from django_delayq.brokers.redis.client import Operation
-from django_delayq.brokers.redis.once import put_once
+from django_delayq.brokers.redis.enqueue import due_text, enqueue, enqueue_once
+from django_delayq.brokers.redis.settle import Unconfirmed, renew, settle
 from django_delayq.brokers.redis.timer import DueScan
 from django_delayq.core.errors import BrokerUnavailable, SendError
 
@@ -37,7 +38,7 @@ class RedisQueue(DueScan):
 
     def __init__(self, access: Access) -> None:
         super().__init__(access)
-        self._unconfirmed = settle.Unconfirmed()
+        self._unconfirmed = Unconfirmed()
 
     # Messages in
 
@@ -62,8 +63,10 @@ class RedisQueue(DueScan):
         """
         check_batch(messages)
         access = self._access
-        put = access.shards.by_id(messages, _id, lambda keys, own: put_once(keys, access.slots, own, job, keep_ms))
-        operation = access.layout.agreed(access.confirming.confirmed(put))
+        sending = access.shards.by_id(
+            messages, _id, lambda keys, own: enqueue_once(keys, access.cells, own, job, keep_ms)
+        )
+        operation = access.layout.agreed(access.confirming.confirmed(sending))
         end = access.client.begin(operation, on_unavailable=partial(_unknown, messages))
         return lambda: sum(end())
 
@@ -76,8 +79,8 @@ class RedisQueue(DueScan):
 
     def _enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict) -> Operation[list[Enqueued]]:
         access = self._access
-        put = access.shards.by_id(messages, _id, lambda keys, own: enqueue.put(keys, access.slots, own, on_conflict))
-        return access.confirming.confirmed(put)
+        sending = access.shards.by_id(messages, _id, lambda keys, own: enqueue(keys, access.cells, own, on_conflict))
+        return access.confirming.confirmed(sending)
 
     # Messages out
 
@@ -90,13 +93,13 @@ class RedisQueue(DueScan):
     def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(transitions)
         # Not `agreed`: a process whose layout is refused may still end what it runs, as its token proves.
-        held = self._access.client.run(self._access.shards.by_id_available(transitions, _id, settle.settle))
+        held = self._access.client.run(self._access.shards.by_id_available(transitions, _id, settle))
         return self._unconfirmed.heard(transitions, held)
 
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
         renewed = self._access.shards.by_id_available(
-            leases, itemgetter(0), lambda keys, own: settle.renew(keys, own, lease_ms)
+            leases, itemgetter(0), lambda keys, own: renew(keys, own, lease_ms)
         )
         return self._access.client.run(renewed)
 
@@ -115,21 +118,19 @@ class RedisQueue(DueScan):
 
     def _cancel(self, ids: Sequence[str]) -> Operation[list[bool]]:
         access = self._access
-        return access.shards.by_id(ids, str, lambda keys, own: operations.cancel(keys, access.slots, own))
+        return access.shards.by_id(ids, str, lambda keys, own: operations.cancel(keys, access.cells, own))
 
     def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
-        return self._access.run(self._reschedule(ids, enqueue.due_text(delay_ms, at_ms)), on_unavailable=_may_be_done)
+        return self._access.run(self._reschedule(ids, due_text(delay_ms, at_ms)), on_unavailable=_may_be_done)
 
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)
-        return await self._access.arun(
-            self._reschedule(ids, enqueue.due_text(delay_ms, at_ms)), on_unavailable=_may_be_done
-        )
+        return await self._access.arun(self._reschedule(ids, due_text(delay_ms, at_ms)), on_unavailable=_may_be_done)
 
     def _reschedule(self, ids: Sequence[str], due: str) -> Operation[list[bool]]:
         access = self._access
-        return access.shards.by_id(ids, str, lambda keys, own: operations.reschedule(keys, access.slots, own, due))
+        return access.shards.by_id(ids, str, lambda keys, own: operations.reschedule(keys, access.cells, own, due))
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
@@ -138,12 +139,12 @@ class RedisQueue(DueScan):
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         access = self._access
-        operation = access.shards.by_id(ids, str, lambda keys, own: operations.purge(keys, access.slots, own))
+        operation = access.shards.by_id(ids, str, lambda keys, own: operations.purge(keys, access.cells, own))
         return access.run(operation, on_unavailable=_may_be_done)
 
     def purge_failed(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return self._access.run(self._access.shards.by_id(ids, str, operations.purge_errors), LOOK_BUDGET, _may_be_done)
+        return self._access.run(self._access.shards.by_id(ids, str, operations.purge_failed), LOOK_BUDGET, _may_be_done)
 
     # Queries
 
@@ -159,7 +160,7 @@ class RedisQueue(DueScan):
         return nsmallest(count, found, key=lambda info: (info.due_ms, info.id))
 
     def failed(self, count: int, offset: int = 0) -> list[Info]:
-        newest = self._access.shards.everywhere(lambda keys: queries.errors(keys, offset + count, 0))
+        newest = self._access.shards.everywhere(lambda keys: queries.failed(keys, offset + count, 0))
         found = chain(*self._access.run(newest, LOOK_BUDGET))
         return sorted(found, key=lambda info: info.buried_ms or 0, reverse=True)[offset : offset + count]
 
@@ -168,11 +169,11 @@ class RedisQueue(DueScan):
 
     def wait_sets(self) -> list[list[str]]:
         """Return the names ("queue:key") under which something waits, of each shard."""
-        return self._access.run(self._access.shards.everywhere(scan.names))
+        return self._access.run(self._access.shards.everywhere(queries.set_names))
 
-    def scan(self, shard: int, name: str, place: scan.Place, last_ms: int, count: int) -> scan.Page:
-        """Return a page of what waits under a name in a shard, for a caller that reads it all. See scan.py."""
-        return self._access.run(scan.page(self._access.shards.all[shard], name, place, last_ms, count), LOOK_BUDGET)
+    def scan(self, shard: int, name: str, place: queries.Place, last_ms: int, count: int) -> queries.Page:
+        """Return a page of what waits under a name in a shard, for a caller that reads it all. See queries.py."""
+        return self._access.run(queries.scan(self._access.shards.all[shard], name, place, last_ms, count), LOOK_BUDGET)
 
 
 _id = attrgetter("id")

@@ -152,3 +152,13 @@ def as_int(text: bytes) -> int:
 def entry_id(entry: bytes) -> str:
     """Return the message's id in the entry of a buried one (id US token)."""
     return entry.partition(US)[0].decode(errors="replace")
+
+
+def clock_ms(reply: list[bytes]) -> int:
+    """Return in ms what TIME answered."""
+    return int(reply[0]) * 1000 + int(reply[1]) // 1000
+
+
+def pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """Return a flat reply as pairs: the fields of a hash, or the members and scores of a zset."""
+    return list(zip(reply[::2], reply[1::2], strict=True))

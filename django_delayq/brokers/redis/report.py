@@ -7,7 +7,7 @@ from typing import Any
 from django_delayq.brokers.base import ServerReport
 from django_delayq.brokers.redis.client import Operation, colocated, gather_available, plain, split
 from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.queries import clock_ms
+from django_delayq.brokers.redis.records import clock_ms
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.support.texts import text as _

@@ -1,4 +1,4 @@
-"""End and renew leases. Operations, as `scripts.py` defines them."""
+"""End and renew leases. Operations, as `client/calls.py` defines them."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,6 +1,9 @@
-"""Redis as a timer: it holds the alarms of a store's rows."""
+"""Redis as a timer: it holds the alarms of a store's rows, and says who rebuilds them after a loss."""
 
-from collections.abc import Collection, Sequence
+import secrets
+import threading
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 
@@ -14,14 +17,23 @@ from django_delayq.brokers.base import (
     MaintenanceResult,
     Pair,
     check_batch,
+    pages,
 )
-from django_delayq.brokers.redis import alarms, enqueue, queries
+from django_delayq.brokers.redis import queries
 from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.claim import Claimant
-from django_delayq.brokers.redis.client import Operation, or_default
-from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.rebuild import Rebuild, owner
+from django_delayq.brokers.redis.client import Argument, Call, Operation, Reply, or_default, plain
+from django_delayq.brokers.redis.keys import Keys, set_name
+from django_delayq.brokers.redis.records import US, as_int, pairs
+from django_delayq.brokers.redis.scripts import load
+from django_delayq.brokers.redis.shards import Shards
 from django_delayq.support.texts import text as _
+
+SCHEDULE_CALL = 100
+"""The most alarms that one script call schedules: a few milliseconds of the server at most."""
+
+FIND_CALL = 500
+"""The most alarms that one script call looks for."""
 
 
 class DueScan:
@@ -40,7 +52,7 @@ class DueScan:
         return self._access.run(self._access.planner.due_pairs(pairs))
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        return self._access.run(self._access.maintenance.upkeep(lease_ms))
+        return self._access.run(self._access.maintenance.maintain(lease_ms))
 
     def wait(self, timeout: float) -> bool:
         return self._access.waiter.sleep(timeout)
@@ -62,7 +74,7 @@ class RedisTimer(DueScan):
     def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
         access = self._access
-        access.hear(access.run(access.shards.parted_available(alarms, _pk, enqueue.put_alarms), within_s))
+        access.raise_if_away(access.run(access.shards.parted_available(alarms, _pk, _schedule), within_s))
 
     def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         return self._claim(requests, lease_ms, worker)
@@ -72,7 +84,7 @@ class RedisTimer(DueScan):
         check_batch(rearm)
         both = [*((alarm, False) for alarm in alarms), *((alarm, True) for alarm in rearm)]
         access = self._access
-        access.hear(access.run(access.shards.parted_available(both, lambda each: each[0].pk, _drop)))
+        access.raise_if_away(access.run(access.shards.parted_available(both, lambda each: each[0].pk, _drop)))
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         return self._access.run(self._rebuild.begin(lock_ms))
@@ -81,7 +93,7 @@ class RedisTimer(DueScan):
         return self._access.run(self._rebuild.end())
 
     def owner(self, candidate: str = "") -> str:
-        return self._access.run(or_default(owner(self._access.shards.first, candidate), ""))
+        return self._access.run(or_default(_owner(self._access.shards.first, candidate), ""))
 
     @property
     def owner_key(self) -> str:
@@ -89,18 +101,142 @@ class RedisTimer(DueScan):
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
         check_batch(pks)
-        found = self._access.shards.parted(pks, str, lambda keys, own: alarms.find_alarms(keys, queue, key, own))
+        found = self._access.shards.parted(pks, str, lambda keys, own: _find_alarms(keys, queue, key, own))
         by_pk = {alarm.pk: alarm for alarm in chain(*self._access.run(found))}
         return [by_pk[pk] for pk in pks if pk in by_pk]
 
     def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
-        return self._access.run(alarms.alarms(self._access.shards.all, queue, key, after, count))
+        return self._access.run(_page_of_alarms(self._access.shards.all, queue, key, after, count))
 
 
 _pk = attrgetter("pk")
 
 
-def _drop(keys: Keys, alarms: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
-    """Drop alarms of one shard, and hold those again that are marked."""
-    dropped = [alarm for alarm, is_again in alarms if not is_again]
-    return enqueue.drop_alarms(keys, dropped, [alarm for alarm, is_again in alarms if is_again])
+def _schedule(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
+    """Hold the alarms of one shard."""
+    calls = _alarm_calls(keys, "put_alarms", alarms)
+    if calls:
+        yield calls
+
+
+def _drop(keys: Keys, marked: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
+    """Take claimed alarms of one shard out of `running`, and hold those that are marked.
+
+    One that is both goes back in one step.
+    """
+    claimed = {_name(alarm) for alarm, is_rearmed in marked if not is_rearmed}
+    rearmed = [alarm for alarm, is_rearmed in marked if is_rearmed]
+    back = [alarm for alarm in rearmed if _name(alarm) in claimed]
+    calls = _alarm_calls(keys, "put_alarms", [alarm for alarm in rearmed if _name(alarm) not in claimed])
+    calls += _alarm_calls(keys, "put_back_alarms", back, keys.running)
+    gone = claimed.difference(map(_name, rearmed))
+    if gone:
+        calls.append(plain("ZREM", keys.running, *gone))
+    if calls:
+        yield calls
+
+
+def _name(alarm: Alarm) -> bytes:
+    """Return the member of a claimed alarm in `running`."""
+    return US + US.join((alarm.queue.encode(), alarm.key.encode(), alarm.pk.encode()))
+
+
+def _alarm_calls(keys: Keys, script: str, alarms: Sequence[Alarm], *names: str) -> list[Call]:
+    """Return a call for each `SCHEDULE_CALL` alarms of a wait set."""
+    by_set: defaultdict[str, list[Alarm]] = defaultdict(list)
+    for alarm in alarms:
+        by_set[set_name(alarm.queue, alarm.key)].append(alarm)
+    calls = []
+    for name, group in by_set.items():
+        for page in pages(group, SCHEDULE_CALL):
+            arguments: list[Argument] = [keys.channel]
+            for alarm in page:
+                arguments += (US + alarm.pk.encode(), alarm.wait_ms)
+            calls.append(Call(load(script), [keys.sets, keys.timer, keys.wait(name), *names], arguments))
+    return calls
+
+
+def _find_alarms(keys: Keys, queue: str, key: str, pks: Sequence[str]) -> Operation[list[AlarmInfo]]:
+    """Return the alarms that there are for `pks`."""
+    names = (keys.running, keys.wait(set_name(queue, key)))
+    asked = list(pages(pks, FIND_CALL))
+    if not asked:
+        return []
+    replies = yield [Call(load("alarms"), names, [US + pk.encode() for pk in page]) for page in asked]
+    return [alarm for page, (now, *times) in zip(asked, replies, strict=True) for alarm in _found(page, times, now)]
+
+
+def _found(pks: Sequence[str], times: Sequence[Reply], now_ms: int) -> Iterator[AlarmInfo]:
+    for pk, due, end in zip(pks, times[::2], times[1::2], strict=True):
+        if due is not None or end is not None:
+            yield AlarmInfo(pk, _time(due), _time(end), now_ms)
+
+
+def _page_of_alarms(
+    shards: Sequence[Keys], queue: str, key: str, after: str, count: int
+) -> Operation[tuple[list[AlarmInfo], str]]:
+    """Return a page of alarms, one shard after the other; `after` is "shard place cursor"."""
+    shard, _, of_shard = after.partition(" ")
+    nth = int(shard or 0)
+    found, following = yield from _page_of_shard(shards[nth], queue, key, of_shard, count)
+    if not following:
+        nth += 1
+    return found, "" if nth == len(shards) else f"{nth} {following}"
+
+
+def _page_of_shard(keys: Keys, queue: str, key: str, after: str, count: int) -> Operation[tuple[list[AlarmInfo], str]]:
+    """Return a page of one shard: of what waits, then of what runs, where alarms of other sets are skipped."""
+    place, _, cursor = (after or "waiting 0").partition(" ")
+    zset = keys.wait(set_name(queue, key)) if place == "waiting" else keys.running
+    mark = US if place == "waiting" else US + US.join((queue.encode(), key.encode(), b""))
+    ((scanned, page),) = yield [plain("ZSCAN", zset, cursor, "COUNT", count)]
+    found = [(member[len(mark) :].decode(errors="replace"), as_int(score)) for member, score in _marked(page, mark)]
+    following = int(scanned)
+    if place == "waiting":
+        return [AlarmInfo(pk, at) for pk, at in found], f"waiting {following}" if following else "running 0"
+    return [AlarmInfo(pk, lease_end_ms=at) for pk, at in found], f"running {following}" if following else ""
+
+
+def _marked(page: list[bytes], mark: bytes) -> list[tuple[bytes, bytes]]:
+    return [(member, score) for member, score in pairs(page) if member.startswith(mark)]
+
+
+def _time(score: Reply) -> int | None:
+    return None if score is None else as_int(score)
+
+
+class Rebuild(threading.local):
+    """The rebuild that this thread does, of all shards that lost their alarms. Two threads are two callers."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self._token = secrets.token_hex(8)
+        self._held: Sequence[Keys] = ()
+
+    def begin(self, lock_ms: int) -> Operation[bool]:
+        """Take the locks, or keep them. A lost one is not taken again in the same call: see the protocol."""
+        if self._held:
+            held = yield [_rebuild_call("hold_rebuild", keys, self._token, lock_ms) for keys in self._held]
+            self._held = self._held if all(held) else ()
+        else:
+            taken = yield [_rebuild_call("begin_rebuild", keys, self._token, lock_ms) for keys in self._shards.all]
+            self._held = [keys for keys, answer in zip(self._shards.all, taken, strict=True) if answer]
+        return bool(self._held)
+
+    def end(self) -> Operation[bool]:
+        """Release the locks once every alarm was scheduled. Return False where one was lost."""
+        if not self._held:
+            return False
+        ended = yield [_rebuild_call("end_rebuild", keys, self._token) for keys in self._held]
+        self._held = ()
+        return all(ended)
+
+
+def _owner(keys: Keys, candidate: str) -> Operation[str]:
+    """Return the store that the alarms are for. If there is none yet, the candidate becomes it."""
+    (store,) = yield [Call(load("owner"), (keys.meta,), (candidate,))]
+    return bytes(store).decode(errors="replace")
+
+
+def _rebuild_call(script: str, keys: Keys, *arguments: str | int) -> Call:
+    return Call(load(script), (keys.epoch, keys.rebuild), arguments)

@@ -37,8 +37,8 @@ class SleepHint(NamedTuple):
 class Waiter:
     """One worker's sleep: a local timer (a server-side time-out overshoots), ended early by a published due time."""
 
-    def __init__(self, links: Client, channels: Sequence[str]) -> None:
-        self._links = links
+    def __init__(self, client: Client, channels: Sequence[str]) -> None:
+        self._client = client
         self._shards = {channel.encode(): shard for shard, channel in enumerate(channels)}
         self._changed = threading.Condition()
         self._names: frozenset[bytes] = frozenset()
@@ -47,7 +47,7 @@ class Waiter:
         self._offsets = [float("-inf") for _ in channels]
         self._woken = False
         self._heard_at: dict[bytes, float] = {}
-        self.pauses_heard = 0
+        self.pause_version = 0
         self._starting = threading.Lock()
         self._listener: _Listener | None = None
 
@@ -68,13 +68,13 @@ class Waiter:
             for shard in shards:
                 self._dues[shard] = float("inf")
 
-    def rest(self, rests: Mapping[int, SleepHint]) -> None:
-        """Take in what a claim or a look at each of these shards has found."""
+    def take_hints(self, hints: Mapping[int, SleepHint]) -> None:
+        """Take in what a claim or a look has found at each of these shards."""
         with self._changed:
-            for shard, rest in rests.items():
-                if rest.now_ms:  # else it did not answer
-                    self._offsets[shard] = rest.told_at - rest.now_ms / 1000
-                self._dues[shard] = min(self._dues[shard], rest.until)
+            for shard, hint in hints.items():
+                if hint.now_ms:  # else it did not answer
+                    self._offsets[shard] = hint.told_at - hint.now_ms / 1000
+                self._dues[shard] = min(self._dues[shard], hint.until)
 
     def sleep(self, timeout: float) -> bool:
         """Sleep until the due time, `wake`, or for `timeout` seconds. Return False where only the time is over."""
@@ -101,22 +101,22 @@ class Waiter:
             listener.stop()
         self.wake()
 
-    def hear_of_pauses(self) -> None:
+    def note_pauses(self) -> None:
         """End the running or the next sleep, because the pauses may have changed."""
         with self._changed:
-            self.pauses_heard += 1
+            self.pause_version += 1
             self.wake()
 
-    def hear_anew(self) -> None:
+    def assume_missed(self) -> None:
         """Assume that something was published meanwhile, of pauses and of each wait set, and was missed."""
         with self._changed:
             self._heard_at = dict.fromkeys(self._heard_at, time.monotonic())
-        self.hear_of_pauses()
+        self.note_pauses()
 
     def published(self, channel: bytes, message: bytes) -> None:
         """Take in a notice: something was placed in a shard ("<due ms> <wait set>"), or the pauses changed."""
         if message == PAUSES:
-            self.hear_of_pauses()
+            self.note_pauses()
             return
         due, _, name = message.partition(b" ")
         with self._changed:
@@ -140,7 +140,7 @@ class Waiter:
 
     def subscribe(self) -> Subscription:
         """Begin to listen."""
-        return self._links.subscribe([channel.decode() for channel in self._shards])
+        return self._client.subscribe([channel.decode() for channel in self._shards])
 
 
 class _Listener:
@@ -169,7 +169,7 @@ class _Listener:
                 self._subscription = self._waiter.subscribe()
                 self.hears = True
                 self._subscribed.set()
-                self._waiter.hear_anew()
+                self._waiter.assume_missed()
                 while not self._stopping.is_set():
                     self._waiter.published(*self._subscription.next(_QUIET))
             except (DelayqError, OSError, ValueError):

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from django_delayq.brokers.base import Queue
-from django_delayq.brokers.redis.scan import Page, Place, Waiting
+from django_delayq.brokers.redis.queries import Page, Place, Waiting
 from django_delayq.conf import Alias
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.read.filters import Wanted
