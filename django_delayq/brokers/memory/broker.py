@@ -36,12 +36,18 @@ from django_delayq.brokers.base import (
     earliest,
     refuse_duplicates,
 )
-from django_delayq.brokers.memory import queries, transitions
+from django_delayq.brokers.memory import queries
 from django_delayq.brokers.memory.limiter import Limits
 from django_delayq.brokers.memory.places import Entry, Places, SetName
-from django_delayq.brokers.memory.putting import place
-from django_delayq.brokers.memory.settling import settle
-from django_delayq.brokers.memory.upkeep import keep_up
+from django_delayq.brokers.memory.transitions import (
+    enqueue,
+    maintain,
+    purge_failed,
+    remove_waiting,
+    reschedule,
+    rescue,
+    settle,
+)
 from django_delayq.brokers.meta import Meta, Mine
 from django_delayq.conf import Alias
 from django_delayq.support.texts import text as _
@@ -112,7 +118,7 @@ class MemoryBroker:
         with self._changed:
             now_ms = self._now_ms()
             enqueued = [
-                place(self._places, each, on_conflict, now_ms, self._due_ms(each.delay_ms, each.at_ms))
+                enqueue(self._places, each, on_conflict, now_ms, self._due_ms(each.delay_ms, each.at_ms))
                 for each in messages
             ]
             self._changed.notify_all()
@@ -134,22 +140,23 @@ class MemoryBroker:
     def claim(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         with self._changed:
             claims = Claims([], [], self._now_ms(), None)
-            requests = [want for want in requests if want.count > 0]
+            requests = [request for request in requests if request.count > 0]
             token = next(self._tokens)
-            filled = [self._claim_set(want, claims, token, lease_ms, worker) for want in requests]
-            claims.next_due_ms = earliest(*(self._places.next_due((want.queue, want.key)) for want in requests))
+            filled = [self._claim_set(request, claims, token, lease_ms, worker) for request in requests]
+            pairs = [(request.queue, request.key) for request in requests]
+            claims.next_due_ms = earliest(*map(self._places.next_due, pairs))
             claims.left = claims.next_due_ms is not None and claims.next_due_ms <= claims.now_ms
-            # A set that filled its hands is not waited for: what is left in it would end the wait at once.
-            self._wanted = [(want.queue, want.key) for want, full in zip(requests, filled, strict=True) if not full]
+            # A set that filled its slots is not waited for: what is left in it would end the wait at once.
+            self._wanted = [pair for pair, full in zip(pairs, filled, strict=True) if not full]
             return claims
 
-    def _claim_set(self, want: ClaimRequest, claims: Claims, token: int, lease_ms: int, worker: str) -> bool:
-        """Lease what is due of one set. Return whether it gave all that hands are free for."""
-        name = (want.queue, want.key)
+    def _claim_set(self, request: ClaimRequest, claims: Claims, token: int, lease_ms: int, worker: str) -> bool:
+        """Lease what is due of one set. Return whether it gave all that slots are free for."""
+        name = (request.queue, request.key)
         room = BATCH - len(claims.messages) - len(claims.alarms)
-        due = self._places.due(name, claims.now_ms, min(want.count, room))
+        due = self._places.due(name, claims.now_ms, min(request.count, room))
         for position, (_due_ms, member, is_alarm) in enumerate(due):
-            if position >= want.at_once and not is_alarm and self._places.entries[member].header.at_most_once:
+            if position >= request.at_once and not is_alarm and self._places.entries[member].header.at_most_once:
                 return True
             if is_alarm:
                 self._places.alarms[name].drop(member)
@@ -157,7 +164,7 @@ class MemoryBroker:
                 claims.alarms.append(Alarm(*name, member))
             else:
                 claims.messages.append(self._lease(self._places.entries[member], token, lease_ms, worker))
-        return len(due) >= want.count
+        return len(due) >= request.count
 
     def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         return self.claim(requests, lease_ms=lease_ms, worker=worker)
@@ -170,7 +177,7 @@ class MemoryBroker:
     def claim_suspect(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         with self._changed:
             claims = Claims([], [], self._now_ms(), None)
-            wanted = {(want.queue, want.key) for want in requests if want.count > 0}
+            wanted = {(request.queue, request.key) for request in requests if request.count > 0}
             due = [self._places.entries[id] for _due_ms, id in self._places.suspects.due(claims.now_ms, BATCH)]
             suspect = next((entry for entry in due if entry.set_name in wanted), None)
             if suspect is not None:
@@ -211,23 +218,23 @@ class MemoryBroker:
                     self._places.running.put(entry.id, self._now_ms() + lease_ms)
             return [entry is not None for entry in held]
 
-    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
-        check_batch(asks)
+    def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
+        check_batch(requests)
         with self._changed:
-            return self._limits.acquire(asks, lease_ms, int(self._clock_ms() * 1000))
+            return self._limits.acquire(requests, lease_ms, int(self._clock_ms() * 1000))
 
-    def release(self, asks: Sequence[PermitRequest]) -> None:
-        check_batch(asks)
+    def release(self, requests: Sequence[PermitRequest]) -> None:
+        check_batch(requests)
         with self._changed:
-            self._limits.release(asks)
+            self._limits.release(requests)
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         with self._changed:
             self._limits.forget_over(self._now_ms())
-            upkept = keep_up(self._places, self._options, self._now_ms())
-            upkept.alarms_lost = not self._meta.built
+            result = maintain(self._places, self._options, self._now_ms())
+            result.alarms_lost = not self._meta.built
             self._changed.notify_all()
-            return upkept
+            return result
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         with self._changed:
@@ -269,7 +276,7 @@ class MemoryBroker:
     def cancel(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            return [transitions.remove_waiting(self._places, id, "cancelled") for id in ids]
+            return [remove_waiting(self._places, id, "cancelled") for id in ids]
 
     async def acancel(self, ids: Sequence[str]) -> list[bool]:
         return self.cancel(ids)
@@ -278,7 +285,7 @@ class MemoryBroker:
         check_batch(ids)
         with self._changed:
             due_ms = self._due_ms(delay_ms, at_ms)
-            rescheduled = [transitions.reschedule(self._places, id, due_ms) for id in ids]
+            rescheduled = [reschedule(self._places, id, due_ms) for id in ids]
             self._changed.notify_all()
             return rescheduled
 
@@ -288,19 +295,19 @@ class MemoryBroker:
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            rescued = [transitions.rescue(self._places, id, self._now_ms()) for id in ids]
+            rescued = [rescue(self._places, id, self._now_ms()) for id in ids]
             self._changed.notify_all()
             return rescued
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            return [transitions.remove_waiting(self._places, id, "purged") for id in ids]
+            return [remove_waiting(self._places, id, "purged") for id in ids]
 
     def purge_failed(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            return [transitions.purge_errors(self._places, id) for id in ids]
+            return [purge_failed(self._places, id) for id in ids]
 
     # Pauses
 

@@ -1,4 +1,4 @@
-"""The limits over all workers of this process: slots of each (key, value), turns of each key."""
+"""The limits over all workers of this process: permits of each (key, value), turns of each key."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ class Limits:
         self._slots: defaultdict[tuple[str, str], Slots] = defaultdict(Slots)
         self._turns_us: dict[str, int] = {}
 
-    def acquire(self, asks: Sequence[PermitRequest], lease_ms: int, now_us: int) -> list[Throttled | None]:
-        """Return None for each ask that is granted, a refusal for each other."""
-        limits = by_limit(asks)
+    def acquire(self, requests: Sequence[PermitRequest], lease_ms: int, now_us: int) -> list[Throttled | None]:
+        """Return None for each request that is granted, a refusal for each other."""
+        limits = by_limit(requests)
         answers = [
-            self._acquire(limit, [asks[i].token for i in own], lease_ms, now_us) for limit, own in limits.items()
+            self._acquire(limit, [requests[i].token for i in own], lease_ms, now_us) for limit, own in limits.items()
         ]
         return in_order(limits.values(), answers)
 
@@ -27,12 +27,12 @@ class Limits:
         answers, self._turns_us[limit.key] = acquire(limit, slots, turn_us, tokens, lease_ms, now_us)
         return answers
 
-    def release(self, asks: Sequence[PermitRequest]) -> None:
-        """Free the slots of these asks."""
-        for ask in asks:
-            self._slots[ask.key, ask.value].give_back([ask.token])
+    def release(self, requests: Sequence[PermitRequest]) -> None:
+        """Release the permits of these requests."""
+        for request in requests:
+            self._slots[request.key, request.value].give_back([request.token])
 
     def forget_over(self, now_ms: int) -> None:
-        """Forget the slots of values that nobody has asked for lately."""
+        """Forget the permits of values that nobody has asked for lately."""
         for name in [name for name, slots in self._slots.items() if slots.is_over(now_ms)]:
             del self._slots[name]

@@ -1,6 +1,66 @@
-"""The operations on one message by its id: pure functions of the places."""
+"""The transitions of messages between the places: enqueued, settled, moved by their ids, and lapsed."""
 
-from django_delayq.brokers.memory.places import Places
+from dataclasses import replace
+
+from django_delayq.brokers.base import BATCH, Claimed, Enqueued, MaintenanceResult, NewMessage, OnConflict, earliest
+from django_delayq.brokers.memory.places import AlarmName, Entry, Places
+from django_delayq.conf import Options
+from django_delayq.core.message import State
+from django_delayq.core.transitions import INTERRUPT_MS, TOTALS, Transition, buried_info, lapse
+
+
+def enqueue(places: Places, message: NewMessage, on_conflict: OnConflict, now_ms: int, due_ms: int) -> Enqueued:
+    """Enqueue one message, due at `due_ms`. If its id waits or runs already, do what `on_conflict` says."""
+    entry = places.entries.get(message.id)
+    if entry is None:
+        _place_new(places, message, now_ms, due_ms)
+        places.totals["sent"] += 1
+        return Enqueued(message.id, due_ms, created=True)
+    if entry.token:
+        return Enqueued(message.id, entry.due_ms, created=False, running=True)
+    if on_conflict == "replace":
+        places.take_out(entry)
+        _place_new(places, message, now_ms, due_ms)
+        return Enqueued(message.id, due_ms, created=False)
+    if (on_conflict == "earliest" and due_ms < entry.due_ms) or (on_conflict == "latest" and due_ms > entry.due_ms):
+        reschedule(places, message.id, due_ms)
+    return Enqueued(message.id, entry.due_ms, created=False)
+
+
+def _place_new(places: Places, message: NewMessage, now_ms: int, due_ms: int) -> None:
+    header = replace(message.header, sent_ms=now_ms, scheduled_ms=due_ms)
+    places.put_waiting(Entry(message.id, header, message.body), due_ms)
+
+
+def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> bool:
+    """Write one transition. Return False where the lease was lost.
+
+    A message that waits for a delay is due at `due_ms`.
+    """
+    entry = places.find_held(transition.id, transition.token)
+    if entry is None or transition.is_repeated(interrupted=entry.interrupted):
+        return False
+    _write(places, entry, transition, now_ms, entry.due_ms if transition.delay_ms is None else due_ms)
+    return True
+
+
+def _write(places: Places, entry: Entry, transition: Transition, now_ms: int, due_ms: int) -> None:
+    """Write the outcome of a message whose lease was still held."""
+    entry.failures, entry.crashes = transition.failures, transition.crashes
+    if transition.error is not None:
+        entry.error = transition.error
+    match transition.state:
+        case State.FINISHED:
+            places.take_out(entry)
+        case State.ERROR:
+            places.put_buried(entry, now_ms, entry.error, transition.detail)
+        case State.RUNNING:
+            entry.interrupted = True
+            places.running.put(entry.id, now_ms + INTERRUPT_MS)
+        case _:
+            places.put_waiting(entry, due_ms)
+    if total := TOTALS.get(transition.action):
+        places.totals[total] += 1
 
 
 def remove_waiting(places: Places, id: str, total: str) -> bool:
@@ -37,10 +97,51 @@ def rescue(places: Places, id: str, now_ms: int) -> bool:
     return True
 
 
-def purge_errors(places: Places, id: str) -> bool:
+def purge_failed(places: Places, id: str) -> bool:
     """Remove all that is buried under the id, and count it as purged."""
     names = places.find_buried(id)
     for name in names:
         del places.buried[name]
     places.totals["purged"] += len(names)
     return bool(names)
+
+
+def maintain(places: Places, options: Options, now_ms: int) -> MaintenanceResult:
+    """Reclaim lapsed leases and trim the errors, at most `BATCH` of each."""
+    result = MaintenanceResult(now_ms)
+    for _, id in places.running.due(now_ms, BATCH):
+        _lapse(places, places.entries[id], result)
+    for _, alarm in places.running_alarms.due(now_ms, BATCH):
+        _lapse_alarm(places, alarm, result)
+    result.dropped = _trim_errors(places, options, now_ms)
+    result.suspects_due = places.suspects.up_to(now_ms)
+    result.next_lease_end_ms = earliest(places.running.first(), places.running_alarms.first())
+    return result
+
+
+def _lapse(places: Places, entry: Entry, result: MaintenanceResult) -> None:
+    lost = Claimed(entry.id, entry.token, entry.due_ms, entry.header, entry.body, entry.failures, entry.crashes)
+    transition = lapse(lost, result.now_ms, at_most_once=entry.header.at_most_once, interrupted=entry.interrupted)
+    _write(places, entry, transition, result.now_ms, entry.due_ms)
+    if transition.state is State.ERROR:
+        result.buried.append(buried_info(transition))
+    else:
+        result.reclaimed += 1
+
+
+def _lapse_alarm(places: Places, alarm: AlarmName, result: MaintenanceResult) -> None:
+    queue, key, pk = alarm
+    places.running_alarms.drop(alarm)
+    places.alarms[queue, key].put_earlier(pk, result.now_ms)
+    result.reclaimed += 1  # worth a claim, but no transition of a message
+
+
+def _trim_errors(places: Places, options: Options, now_ms: int) -> int:
+    too_many = max(len(places.buried) - options.error_max, 0)
+    outlived_ms = now_ms - options.error_retention
+    oldest = list(places.buried.items())[:BATCH]
+    dropped = [name for rank, (name, buried) in enumerate(oldest) if rank < too_many or buried.buried_ms <= outlived_ms]
+    for name in dropped:
+        del places.buried[name]
+    places.totals["dropped"] += len(dropped)
+    return len(dropped)
