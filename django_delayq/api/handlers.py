@@ -17,8 +17,9 @@ from django_delayq.conf import DEFAULT_ALIAS, DEFAULT_QUEUE
 from django_delayq.core.codec import decode_data, decoder_for, encode_data
 from django_delayq.core.limits import Limits, check_limits
 from django_delayq.core.message import Message
-from django_delayq.core.retry import Backoff, Exponential, check_backoff
+from django_delayq.core.retry import Backoff, Exponential, check_backoff, max_attempts
 from django_delayq.core.sends import Send, Sent, When, WhenToSend
+from django_delayq.core.transitions import Policy
 from django_delayq.support.timestamps import wall_clock_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import (
@@ -73,6 +74,11 @@ class Handler(Generic[T, R]):
             return _data_type_of(self.func)
         except TypeError as error:
             raise TypeError(f"Handler {name_of(self.func)} (key {self.key!r}): {error}") from error
+
+    @functools.cached_property
+    def policy(self) -> Policy:
+        """Return how often a message may start that says nothing of its own."""
+        return Policy(self.at_most_once, max_attempts(None, self))
 
     def run(self, data: T = _NOTHING, **message_fields: Any) -> R:
         """Call the function in a unit test, with `data` as it would arrive; for `async def`, await the result.

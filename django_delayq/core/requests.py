@@ -30,6 +30,11 @@ class Header:
     scheduled_ms: int = 0  # the due time as sent or rescheduled, before any retry
 
     @property
+    def has_own_policy(self) -> bool:
+        """Return whether it says itself how often the message may start, or until when."""
+        return self.at_most_once or self.max_attempts is not None or self.expires_ms is not None
+
+    @property
     def expires_at_ms(self) -> int | None:
         """Return the instant from which the message must not start."""
         return None if self.expires_ms is None else self.scheduled_ms + self.expires_ms

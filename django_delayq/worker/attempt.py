@@ -28,6 +28,9 @@ from django_delayq.worker import failure
 from django_delayq.worker.exactly_once import run_and_finish, staying_in_it
 from django_delayq.worker.left_open import EndLeftOpen, LeavingNothingOpen, aleaving_nothing_open, end_left_open
 
+_forks = 0
+"""How many forks made this process out of the one that imported this. To ask the system for its id costs more."""
+
 FORKED = (
     b"A process that a handler forked has left the handler, and is ended. "
     b"End it there with os._exit(), or start it with multiprocessing or subprocess.\n"
@@ -91,21 +94,29 @@ def run_sync(
     return None
 
 
-def _end_fork_of(worker: int) -> None:
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+def _end_fork() -> None:
     """End a process that a handler forked, where it leaves the handler: it would run on as a second worker."""
-    if os.getpid() != worker:
-        with suppress(OSError):
-            os.write(2, FORKED)
-        os._exit(1)
+    with suppress(OSError):
+        os.write(2, FORKED)
+    os._exit(1)
 
 
 def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
-    worker = os.getpid()
+    forks = _forks
     with LeavingNothingOpen():
         try:
             returned = handler.func(message)
         finally:
-            _end_fork_of(worker)
+            if _forks != forks:
+                _end_fork()
     # A coroutine that a plain function returns has not run: it must not count as finished.
     if returned is None or not inspect.isawaitable(returned):
         return
@@ -116,11 +127,12 @@ def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
 
 async def _acall(handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen) -> None:
     async with aleaving_nothing_open(end_left_open):
-        worker = os.getpid()
+        forks = _forks
         try:
             await handler.func(message)
         finally:
-            _end_fork_of(worker)
+            if _forks != forks:
+                _end_fork()
 
 
 async def run_async(
@@ -157,9 +169,9 @@ def after(
 def policy_of(claimed: Claimed, handler: Handler[Any, Any]) -> Policy:
     """Return how often a message may start, and until when."""
     header = claimed.header
-    return Policy(
-        is_at_most_once(header, handler), max_attempts(header, handler), header.expires_at_ms if header else None
-    )
+    if header is None or not header.has_own_policy:
+        return handler.policy
+    return Policy(is_at_most_once(header, handler), max_attempts(header, handler), header.expires_at_ms)
 
 
 def bury_foreign(claimed: Claimed) -> Transition:

@@ -5,13 +5,11 @@ from collections.abc import Iterable, Mapping
 from time import monotonic
 from typing import Any
 
-from django.dispatch import Signal
-
 from django_delayq import signals
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BuriedInfo
 from django_delayq.core.errors import Retry
-from django_delayq.core.message import Message, State
+from django_delayq.core.message import Message
 from django_delayq.core.transitions import SettleAction, Transition, describe
 from django_delayq.support.logging import TRACEBACK, logger
 from django_delayq.worker.prefetch import Lease
@@ -23,6 +21,8 @@ _LEVELS = {
     SettleAction.CRASH: logging.WARNING,
     SettleAction.BURY: logging.ERROR,
 }
+_SIGNALS = {SettleAction.FINISH: signals.message_finished, SettleAction.BURY: signals.message_failed}
+"""The signal of each action; of any other, `message_retried`."""
 
 
 class AttemptEvents:
@@ -46,7 +46,7 @@ class AttemptEvents:
     ) -> None:
         """Report that an attempt ended; `message` is None when it was not fit to start."""
         self._log_end(lease, transition, message, exception)
-        signal = _signal_of(transition)
+        signal = _SIGNALS.get(transition.action, signals.message_retried)
         if signal.receivers:
             signals.emit(signal, lease.buffer.handler, **_end_facts(lease, transition, exception))
 
@@ -55,7 +55,7 @@ class AttemptEvents:
     ) -> None:
         """Report as `ended` does, on an event loop."""
         self._log_end(lease, transition, message, exception)
-        signal = _signal_of(transition)
+        signal = _SIGNALS.get(transition.action, signals.message_retried)
         if signal.receivers:
             await signals.aemit(signal, lease.buffer.handler, **_end_facts(lease, transition, exception))
 
@@ -125,16 +125,6 @@ class UnstartedEvents:
         )
 
 
-def _signal_of(transition: Transition) -> Signal:
-    match transition.state:
-        case State.FINISHED:
-            return signals.message_finished
-        case State.ERROR:
-            return signals.message_failed
-        case _:
-            return signals.message_retried
-
-
 def _start_facts(lease: Lease, message: Message[Any]) -> dict[str, Any]:
     return _identity(lease) | {
         "using": lease.buffer.handler.using,
@@ -144,10 +134,10 @@ def _start_facts(lease: Lease, message: Message[Any]) -> dict[str, Any]:
 
 def _end_facts(lease: Lease, transition: Transition, exception: BaseException | None) -> dict[str, Any]:
     facts = _identity(lease) | {"using": lease.buffer.handler.using}
-    if transition.state is State.ERROR:
+    if transition.action is SettleAction.BURY:
         return facts | {"error": transition.error, "exception": exception}
     facts["duration_ms"] = _duration_ms(lease)
-    if transition.state is State.FINISHED:
+    if transition.action is SettleAction.FINISH:
         return facts
     return facts | {"delay_ms": transition.delay_ms or 0, "exception": exception}
 

@@ -49,10 +49,11 @@ def _note(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 
 def blocks_open() -> Blocks:
     """Return the connections of this thread that are in a transaction."""
-    opened = _opened.connections
-    if not any(map(_is_open, opened)):
-        return NONE
-    return {one: len(one.atomic_blocks) for one in opened if _is_open(one)}
+    blocks = NONE
+    for one in _opened.connections:
+        if _is_open(one):
+            blocks = {**blocks, one: len(one.atomic_blocks)}
+    return blocks
 
 
 def end_left_open(before: Blocks = NONE) -> str:
