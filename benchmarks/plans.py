@@ -29,18 +29,18 @@ from django_delayq.models import ReadyMessage
 from django_delayq.monitor import throughput
 from django_delayq.store import (
     audit,
-    claims,
+    claim,
+    enqueue,
+    history,
     operations,
     polling,
     prune,
-    puts,
     queries,
-    reclaims,
+    reclaim,
     relay,
     rescues,
-    settles,
+    settle,
     statistics,
-    story,
 )
 from django_delayq.store.database import Database
 from tests.databases import SiteTables
@@ -111,7 +111,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
     again = [NewMessage(id, header, b"1", delay_ms=60_000) for id in there]
 
     def held() -> list[Transition]:
-        found = claims.claim(database, alarms, wants, LEASE_MS, "w").messages
+        found = claim.claim(database, alarms, wants, LEASE_MS, "w").messages
         failure = transitions.Failure("KeyError: 'x'")
         ends = (
             transitions.finish,
@@ -121,10 +121,10 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         return [ends[n % 3](each) for n, each in enumerate(found)]
 
     return {
-        "claim": lambda: claims.claim(database, alarms, wants, LEASE_MS, "w"),
-        "settlement": lambda: settles.settle(database, held()),
-        "renewal": lambda: settles.renew(database, [(one.id, one.token) for one in held()], LEASE_MS),
-        "send of ids that wait": lambda: puts.put(database, again, "replace"),
+        "claim": lambda: claim.claim(database, alarms, wants, LEASE_MS, "w"),
+        "settlement": lambda: settle.settle(database, held()),
+        "renewal": lambda: settle.renew(database, [(one.id, one.token) for one in held()], LEASE_MS),
+        "send of ids that wait": lambda: enqueue.put(database, again, "replace"),
         "cancel": lambda: operations.cancel(database, there),
         "reschedule": lambda: operations.reschedule(database, there, 60_000, None),
         "rescue": lambda: rescues.rescue(database, there),
@@ -133,15 +133,15 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "relay": lambda: relay.relay(database, clock, HORIZON_MS),
         "rebuild": lambda: relay.rebuild(database, clock, HORIZON_MS),
         "degraded mode": lambda: polling.due(database, wants),
-        "claim of suspects": lambda: claims.claim_suspect(database, wants, LEASE_MS, "w"),
-        "suspects due": lambda: claims.suspects_due(database),
-        "upkeep": lambda: reclaims.reclaim_lapsed(database, now_ms),
+        "claim of suspects": lambda: claim.claim_suspect(database, wants, LEASE_MS, "w"),
+        "suspects due": lambda: claim.suspects_due(database),
+        "upkeep": lambda: reclaim.reclaim_lapsed(database, now_ms),
         "figures": lambda: statistics.waiting(database, now_ms),
         "throughput": lambda: throughput.measure(database, now_ms, [60_000, 3_600_000], pairs),
         "peek": lambda: queries.peek(database, COMMON_QUEUE, 20, None),
         "peek of a key": lambda: queries.peek(database, RARE_QUEUE, 20, RARE_KEY),
         "errors": lambda: queries.errors(database, 20, 0),
-        "explain": lambda: story.story(database, "order:4242:close"),
+        "explain": lambda: history.story(database, "order:4242:close"),
         "prune": lambda: prune.prune_finished(database, now_ms - 29 * 86_400_000),
         "prune of errors": lambda: prune.prune_errors(database, now_ms - 29 * 86_400_000),
         "audit": lambda: audit.audit(database, clock, HORIZON_MS, 15_000),

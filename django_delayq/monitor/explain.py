@@ -15,8 +15,8 @@ from django_delayq.core.retry import max_attempts
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.monitor.language import translated
 from django_delayq.monitor.waiting import is_asked_for
+from django_delayq.store.history import Story, story as story_of
 from django_delayq.store.queue import DatabaseQueue
-from django_delayq.store.story import Story, story as story_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from django_delayq.store import finish_samples, run_times
+from django_delayq.store import run_times, throughput as measured
 from django_delayq.store.database import Database
-from django_delayq.store.finish_samples import BURST_MS, MINUTE_MS, Finished, Minute, Sample
 from django_delayq.store.statistics import Pair
+from django_delayq.store.throughput import BURST_MS, MINUTE_MS, Finished, Minute, Sample
 
 MOST_COUNTED = 10_000
 """The most messages that are counted, the latest. What finished before them is estimated from windows of time."""
@@ -71,11 +71,11 @@ def measure(
 
     Spans are whole hours. It takes two statements.
     """
-    newest, ran_of_last = finish_samples.finished(database, now_ms, max(spans_ms), MOST_COUNTED + 1)
+    newest, ran_of_last = measured.finished(database, now_ms, max(spans_ms), MOST_COUNTED + 1)
     rare = run_times.rare(ran_of_last, pairs)
     windows = windows_before(newest.after_ms, [now_ms - span_ms for span_ms in spans_ms], Random(now_ms))
     stepped = [(max(newest.after_ms, now_ms - span_ms), now_ms, _step(newest, span_ms)) for span_ms in spans_ms]
-    some, of_windows, ran_of_rare = finish_samples.samples(
+    some, of_windows, ran_of_rare = measured.samples(
         database, stepped, [(after, until) for after, until, _ in windows], MOST_OF_A_WINDOW, rare
     )
     sampled = list(zip(windows, of_windows, strict=True))

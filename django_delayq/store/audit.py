@@ -15,7 +15,7 @@ from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import sequence
 from django_delayq.store.database import Database, marks
 from django_delayq.store.queries import counts
-from django_delayq.store.rows import UNHELD
+from django_delayq.store.sql.rows import UNHELD
 from django_delayq.store.sweep import unheard
 from django_delayq.support.units import to_text
 

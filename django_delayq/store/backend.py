@@ -8,7 +8,7 @@ from django_delayq.conf import Alias, Store
 from django_delayq.store import identity, report
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
-from django_delayq.store.limits import DatabaseLimiter
+from django_delayq.store.limiter import DatabaseLimiter
 from django_delayq.store.presence import DatabasePresence
 from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.validation import did_you_mean

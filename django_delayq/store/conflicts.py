@@ -6,10 +6,10 @@ from typing import Any
 
 from django_delayq.brokers.base import Alarm, Enqueued, NewMessage, OnConflict
 from django_delayq.store.database import Database
-from django_delayq.store.dialects import Dialect
-from django_delayq.store.rows import FREE
-from django_delayq.store.statements import statements
-from django_delayq.store.values_table import LongText
+from django_delayq.store.sql.dialects import Dialect
+from django_delayq.store.sql.rows import FREE
+from django_delayq.store.sql.statements import statements
+from django_delayq.store.sql.values import LongText
 
 _TIMES = {"of_id": str, "delay_ms": int, "at_ms": int}
 _NEW = _TIMES | {

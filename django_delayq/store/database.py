@@ -15,9 +15,9 @@ from django.db.backends.utils import CursorWrapper
 
 from django_delayq.core.errors import BrokerRefused, StoreUnavailable
 from django_delayq.models.fields import database_name
-from django_delayq.store import values_table
 from django_delayq.store.clock_skew import ClockMonitor
-from django_delayq.store.dialects import DIALECTS, Dialect
+from django_delayq.store.sql import values
+from django_delayq.store.sql.dialects import DIALECTS, Dialect
 from django_delayq.support.texts import text as _
 
 Row = tuple[Any, ...]
@@ -100,7 +100,7 @@ class Database:
             self._tell_what_it_lacks(error)
             raise
 
-    def given(self, name: str, columns: values_table.Columns, rows: values_table.Rows) -> Sql:
+    def given(self, name: str, columns: values.Columns, rows: values.Rows) -> Sql:
         """Return a table of `rows` for FROM."""
         return Sql(*self.dialect.given(name, columns, rows))
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from django_delayq.brokers.base import BATCH, NewMessage, pages
-from django_delayq.store import puts
+from django_delayq.store import enqueue
 from django_delayq.store.database import Database
 
 _ENDED = ("delayq_finish", "delayq_error")
@@ -16,7 +16,7 @@ def put_once(database: Database, given: Sequence[NewMessage]) -> int:
 
 def _put_page(database: Database, given: Sequence[NewMessage]) -> int:
     ended = _ended(database, [put.id for put in given])
-    placed, _ = puts.put(database, [put for put in given if put.id not in ended], "keep")
+    placed, _ = enqueue.put(database, [put for put in given if put.id not in ended], "keep")
     created = [one.id for one in placed if one.created]
     return len(created) - _take_back(database, created)
 

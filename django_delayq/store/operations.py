@@ -4,11 +4,11 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from django_delayq.brokers.base import Alarm
-from django_delayq.store import moves
 from django_delayq.store.database import Database, Row, Sql
-from django_delayq.store.moves import count
-from django_delayq.store.rows import FREE
-from django_delayq.store.statements import statements
+from django_delayq.store.sql import moves
+from django_delayq.store.sql.moves import count
+from django_delayq.store.sql.rows import FREE
+from django_delayq.store.sql.statements import statements
 
 
 def cancel(database: Database, ids: Sequence[str]) -> set[str]:

@@ -8,10 +8,10 @@ from time import monotonic, sleep
 
 from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, ClaimRequest, Claims, Pair, pages
 from django_delayq.core.transitions import SUSPECT_CRASHES
-from django_delayq.store import claims
+from django_delayq.store import claim
 from django_delayq.store.database import Database
-from django_delayq.store.distinct_pairs import waiting_pairs
-from django_delayq.store.rows import UNHELD
+from django_delayq.store.sql.distinct_pairs import waiting_pairs
+from django_delayq.store.sql.rows import UNHELD
 
 EVERY_S = 1.0
 LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
@@ -82,7 +82,7 @@ def claim_due(
 ) -> tuple[Claims, set[Pair]]:
     """Lease what is due, and return the wanted pairs of which there may be more."""
     alarms, full = due(database, wants)
-    rows = claims.claim(database, alarms, wants, lease_ms, worker, from_alarms=False)
+    rows = claim.claim(database, alarms, wants, lease_ms, worker, from_alarms=False)
     return Claims(rows.messages, [], rows.now_ms, None, buried=rows.buried), full
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from django_delayq.brokers.base import BATCH, pages
 from django_delayq.store.database import Database, Row, marks
-from django_delayq.store.moves import count
+from django_delayq.store.sql.moves import count
 
 _COUNTED_AS = {"delayq_finish": "r.outcome", "delayq_error": "'dropped'"}
 

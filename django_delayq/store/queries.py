@@ -7,7 +7,7 @@ from django_delayq.brokers.base import Counts, Info, SetCount
 from django_delayq.core.message import State
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, Row
-from django_delayq.store.rows import FREE, MESSAGE, info_of
+from django_delayq.store.sql.rows import FREE, MESSAGE, info_of
 
 
 def get(database: Database, id: str) -> Info | None:

@@ -31,18 +31,7 @@ from django_delayq.brokers.base import (
 from django_delayq.conf import Alias, Store
 from django_delayq.core.errors import BrokerRefused, DelayqError, PartlyUnavailable
 from django_delayq.core.transitions import release
-from django_delayq.store import (
-    audit,
-    claims,
-    identity,
-    limits,
-    operations,
-    puts,
-    queries,
-    reclaims,
-    rescues,
-    settles,
-)
+from django_delayq.store import audit, claim, enqueue, identity, limiter, operations, queries, reclaim, rescues, settle
 from django_delayq.store.commit_notifier import CommitNotifier
 from django_delayq.store.database import Database, T
 from django_delayq.store.degraded import Degraded
@@ -78,7 +67,7 @@ class DatabaseQueue:
         self._keeps_limits = broker.limiter is None
         self._polling = Polling(database)
         self._commit_notifier = CommitNotifier(broker.timer)
-        self._looked_to = reclaims.BEGIN
+        self._looked_to = reclaim.BEGIN
         self._met_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._timer_left_out = False  # by the last claim: the timer waits for what was wanted before
 
@@ -86,7 +75,7 @@ class DatabaseQueue:
 
     def enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
         check_batch(messages)
-        enqueued, alarms = puts.put(self.database, messages, on_conflict)
+        enqueued, alarms = enqueue.put(self.database, messages, on_conflict)
         self._commit_notifier.put_after_commit(self.database.connection, alarms)
         return refuse_duplicates(enqueued, on_conflict)
 
@@ -171,7 +160,7 @@ class DatabaseQueue:
         self._leave(found.messages)
         try:
             with self.database.available():
-                rows = claims.claim(self.database, found.alarms, requests, lease_ms, worker)
+                rows = claim.claim(self.database, found.alarms, requests, lease_ms, worker)
         except Exception:
             self._forget(found.alarms, found.alarms)  # back to be claimed again: they would lie idle for a lease
             raise
@@ -197,13 +186,13 @@ class DatabaseQueue:
 
     def claim_suspect(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():
-            rows = claims.claim_suspect(self.database, requests, lease_ms, worker)
+            rows = claim.claim_suspect(self.database, requests, lease_ms, worker)
         return Claims(rows.messages, [], rows.now_ms, None)
 
     def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(transitions)
         with self.database.available():
-            settled = settles.settle(self.database, transitions)
+            settled = settle.settle(self.database, transitions)
         self._polling.note_ready((alarm.queue, alarm.key) for alarm in settled.again if not alarm.wait_ms)
         self._forget(settled.over, settled.again)
         return settled.answers
@@ -211,7 +200,7 @@ class DatabaseQueue:
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
         with self.database.available():
-            return settles.renew(self.database, leases, lease_ms)
+            return settle.renew(self.database, leases, lease_ms)
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         upkept = MaintenanceResult(0) if self.degraded.on else self._upkeep_of_timer(lease_ms)
@@ -222,11 +211,11 @@ class DatabaseQueue:
             asked_at = monotonic()
             now_ms = self.database.now_ms()
             if not self.database.clock_monitor.hear(now_ms, asked_at, lease_ms):
-                buried, self._looked_to = reclaims.reclaim_lapsed(self.database, now_ms, self._looked_to)
+                buried, self._looked_to = reclaim.reclaim_lapsed(self.database, now_ms, self._looked_to)
                 upkept.buried += buried
                 if self._keeps_limits:
-                    limits.forget_over(self.database, now_ms)
-            upkept.suspects_due = claims.suspects_due(self.database)
+                    limiter.forget_over(self.database, now_ms)
+            upkept.suspects_due = claim.suspects_due(self.database)
         if upkept.next_lease_end_ms is not None:
             upkept.next_lease_end_ms += now_ms - upkept.now_ms
         upkept.now_ms = now_ms

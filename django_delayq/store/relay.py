@@ -6,9 +6,9 @@ while its due time is the one that was read. No lock is held across a call of th
 
 from django_delayq.brokers.base import BATCH, Alarm, Timer
 from django_delayq.store.database import Database, Row, Sql
-from django_delayq.store.page import START, Position, page_after
-from django_delayq.store.rows import checked
-from django_delayq.store.statements import statements
+from django_delayq.store.sql.page import START, Position, page_after
+from django_delayq.store.sql.rows import checked
+from django_delayq.store.sql.statements import statements
 
 REBUILD_LOCK_MS = 10_000
 """How long the lock of a rebuild lasts after its last page: if its holder dies, another can begin then."""

@@ -7,9 +7,9 @@ from typing import Any
 from django_delayq.brokers.base import Alarm, pages
 from django_delayq.core.history import add
 from django_delayq.store.database import Database, Row, Sql
-from django_delayq.store.moves import PAGE
-from django_delayq.store.rows import SHARED, buried_attempt, shared_with
-from django_delayq.store.values_table import LongText
+from django_delayq.store.sql.moves import PAGE
+from django_delayq.store.sql.rows import SHARED, buried_attempt, shared_with
+from django_delayq.store.sql.values import LongText
 
 _HELD = {"pk": int, "past": LongText}
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django_delayq.store.database import Database
+from django_delayq.store.sql.selects import Look
 from django_delayq.store.statistics import Pair
-from django_delayq.store.union_all import Look
 
 MOST = 50
 """How many messages of a queue and key, at most, tell how long they ran."""

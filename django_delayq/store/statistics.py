@@ -12,9 +12,9 @@ from typing import Any
 from django_delayq.brokers.base import Counts, SetCount, earliest
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, Row
-from django_delayq.store.distinct_pairs import waiting_pairs
-from django_delayq.store.rows import FREE
-from django_delayq.store.union_all import Look, for_each
+from django_delayq.store.sql.distinct_pairs import waiting_pairs
+from django_delayq.store.sql.rows import FREE
+from django_delayq.store.sql.selects import Look, for_each
 from django_delayq.support.timestamps import HOUR_MS, from_ms
 
 HOURS = 12

@@ -10,7 +10,7 @@ from django_delayq.core.history import NOTHING, moved
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.models.fields import InstantField
-from django_delayq.store.claims import claim
+from django_delayq.store.claim import claim
 from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due, VirtualTimeBroker

@@ -19,7 +19,7 @@ from django_delayq.core.errors import LeaseLost
 from django_delayq.core.message import Message
 from django_delayq.store.database import Database
 from django_delayq.store.exactly_once import is_finished
-from django_delayq.store.statements import statements
+from django_delayq.store.sql.statements import statements
 from django_delayq.support.logging import logger
 from django_delayq.worker import failure
 from django_delayq.worker.left_open import POSTGRESQL_IDLE, LeavingNothingOpen, postgresql_status

@@ -28,16 +28,16 @@ def test_every_path_and_name_on_a_page_exists(page: Path) -> None:
 @pytest.mark.parametrize(
     ("reference", "wrong"),
     [
-        ("django_delayq/store/claims.py::claim", None),
+        ("django_delayq/store/claim.py::claim", None),
         ("django_delayq/worker/loop.py::Loop.run", None),
         ("django_delayq/core/transitions.py::FATAL_CRASHES", None),
         ("tests/store/", None),
-        ("claims.py", None),
-        ("claiming.py", "there is no claiming.py"),
+        ("claim.py", None),
+        ("leasing.py", "there is no leasing.py"),
         ("pyproject.toml::tool.importlinter", None),
         ("pyproject.toml::tool.nothing", "pyproject.toml has no table tool.nothing"),
-        ("django_delayq/store/claim.py", "there is no django_delayq/store/claim.py"),
-        ("django_delayq/store/claims.py::lease", "django_delayq/store/claims.py defines no lease"),
+        ("django_delayq/store/leasing.py", "there is no django_delayq/store/leasing.py"),
+        ("django_delayq/store/claim.py::lease", "django_delayq/store/claim.py defines no lease"),
         ("django_delayq/worker/loop.py::Loop.walk", "django_delayq/worker/loop.py defines no walk"),
     ],
 )

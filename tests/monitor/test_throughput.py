@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from django_delayq.monitor.throughput import PARTS, WINDOWS, Lateness, Throughput, lateness, throughput, windows_before
-from django_delayq.store.finish_samples import BURST_MS, Finished, Minute, Sample
+from django_delayq.store.throughput import BURST_MS, Finished, Minute, Sample
 
 NOW = 1_800_000_000_000
 HOUR_MS = 3_600_000

@@ -23,9 +23,9 @@ from django_delayq.conf import Alias
 from django_delayq.core import transitions
 from django_delayq.core.transitions import Transition
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import claims, operations, polling, puts, queries, reclaims, relay, rescues, settles
+from django_delayq.store import claim, enqueue, operations, polling, queries, reclaim, relay, rescues, settle
 from django_delayq.store.database import Database
-from django_delayq.store.distinct_pairs import waiting_pairs
+from django_delayq.store.sql.distinct_pairs import waiting_pairs
 from tests.databases import database_on
 from tests.servers import PostgresServer
 
@@ -72,7 +72,7 @@ class Scene:
         found: list[Claimed] = []
         for page in pages(pks, 100):
             alarms = [Alarm(*PAIR, pk) for pk in page]
-            found += claims.claim(self.database, alarms, WANTS, LEASE_MS, "w").messages
+            found += claim.claim(self.database, alarms, WANTS, LEASE_MS, "w").messages
         assert len(found) == count
         return found
 
@@ -89,7 +89,7 @@ def scene(postgres_server: PostgresServer, django_db_blocker: Any) -> Iterator[S
             found = Scene(Database("default", using), MemoryBroker(Alias("clock")))
             new = [NewMessage(f"message:{n:08}", HEADER, b"1", delay_ms=0) for n in range(SENT)]
             for page in pages(new, BATCH):
-                puts.put(found.database, page, "raise")
+                enqueue.put(found.database, page, "raise")
             _run(found, ENDED)
             yield found
 
@@ -98,7 +98,7 @@ def _run(scene: Scene, count: int) -> None:
     """Some have been claimed and have ended before."""
     held = scene.claim(count)
     for page in pages(held, 100):
-        settles.settle(scene.database, [transitions.finish(one) for one in page])
+        settle.settle(scene.database, [transitions.finish(one) for one in page])
 
 
 FEW = 100
@@ -169,7 +169,7 @@ def _lines(plan: dict[str, Any], depth: int = 0) -> Iterator[str]:
 
 def _finish(scene: Scene, count: int) -> Callable[[], object]:
     held = scene.claim(count)
-    return lambda: settles.settle(scene.database, [transitions.finish(one) for one in held])
+    return lambda: settle.settle(scene.database, [transitions.finish(one) for one in held])
 
 
 def _failure(one: Claimed) -> Transition:
@@ -179,25 +179,25 @@ def _failure(one: Claimed) -> Transition:
 
 def _retry(scene: Scene, count: int) -> Callable[[], object]:
     held = scene.claim(count)
-    return lambda: settles.settle(scene.database, [_failure(one) for one in held])
+    return lambda: settle.settle(scene.database, [_failure(one) for one in held])
 
 
 def _bury(scene: Scene, count: int) -> Callable[[], object]:
     held = scene.claim(count)
     failure = transitions.Failure("KeyError: 'x'")
-    return lambda: settles.settle(scene.database, [transitions.bury(one, failure) for one in held])
+    return lambda: settle.settle(scene.database, [transitions.bury(one, failure) for one in held])
 
 
 def _mixed(scene: Scene, count: int) -> Callable[[], object]:
     held = scene.claim(count)
     failure = transitions.Failure("KeyError: 'x'")
     ends = transitions.finish, _failure, partial(transitions.bury, failure=failure)
-    return lambda: settles.settle(scene.database, [ends[n % 3](one) for n, one in enumerate(held)])
+    return lambda: settle.settle(scene.database, [ends[n % 3](one) for n, one in enumerate(held)])
 
 
 def _release(scene: Scene, count: int) -> Callable[[], object]:
     held = scene.claim(count)
-    return lambda: settles.settle(scene.database, [transitions.release(one, 0) for one in held])
+    return lambda: settle.settle(scene.database, [transitions.release(one, 0) for one in held])
 
 
 def _late(scene: Scene, count: int) -> Callable[[], object]:
@@ -205,43 +205,43 @@ def _late(scene: Scene, count: int) -> Callable[[], object]:
     held = scene.claim(count)
     for one in held:
         one.token += 1
-    return lambda: settles.settle(scene.database, [transitions.finish(one) for one in held])
+    return lambda: settle.settle(scene.database, [transitions.finish(one) for one in held])
 
 
 def _renew(scene: Scene, count: int) -> Callable[[], object]:
     held = scene.claim(count)
-    return lambda: settles.renew(scene.database, [(one.id, one.token) for one in held], LEASE_MS)
+    return lambda: settle.renew(scene.database, [(one.id, one.token) for one in held], LEASE_MS)
 
 
 def _claim(scene: Scene, count: int) -> Callable[[], object]:
     alarms = [Alarm(*PAIR, pk) for pk in scene.pks(count)]
-    return lambda: claims.claim(scene.database, alarms, WANTS, LEASE_MS, "w")
+    return lambda: claim.claim(scene.database, alarms, WANTS, LEASE_MS, "w")
 
 
 def _stale(scene: Scene, count: int) -> Callable[[], object]:
     """Alarms of rows that are held."""
     alarms = [Alarm(*PAIR, one.pk) for one in scene.claim(count)]
-    return lambda: claims.claim(scene.database, alarms, WANTS, LEASE_MS, "w")
+    return lambda: claim.claim(scene.database, alarms, WANTS, LEASE_MS, "w")
 
 
 def _reclaim(scene: Scene, count: int) -> Callable[[], object]:
     pks = [int(one.pk) for one in scene.claim(count)]
     now_ms = scene.database.now_ms() + 2 * LEASE_MS
-    return lambda: reclaims.reclaim(scene.database, pks, now_ms)
+    return lambda: reclaim.reclaim(scene.database, pks, now_ms)
 
 
 def _upkeep(scene: Scene, count: int) -> Callable[[], object]:
-    return lambda: reclaims.reclaim_lapsed(scene.database, scene.database.now_ms())
+    return lambda: reclaim.reclaim_lapsed(scene.database, scene.database.now_ms())
 
 
 def _again(scene: Scene, count: int, on_conflict: OnConflict) -> Callable[[], object]:
     new = [NewMessage(id, HEADER, b"1", delay_ms=HOUR_MS) for id in scene.ids(count)]
-    return lambda: puts.put(scene.database, new, on_conflict)
+    return lambda: enqueue.put(scene.database, new, on_conflict)
 
 
 def _put(scene: Scene, count: int) -> Callable[[], object]:
     new = [NewMessage(f"new:{n}", HEADER, b"1", delay_ms=HOUR_MS) for n in range(count)]
-    return lambda: puts.put(scene.database, new, "raise")
+    return lambda: enqueue.put(scene.database, new, "raise")
 
 
 def _cancel(scene: Scene, count: int) -> Callable[[], object]:
@@ -274,7 +274,7 @@ def _purge_errors(scene: Scene, count: int) -> Callable[[], object]:
 def _relay(scene: Scene, count: int) -> Callable[[], object]:
     new = [NewMessage(f"near:{n}", HEADER, b"1", delay_ms=SOON_MS + n) for n in range(3 * BATCH)]
     for page in pages(new, BATCH):
-        puts.put(scene.database, page, "raise")
+        enqueue.put(scene.database, page, "raise")
     relay.relay(scene.database, scene.clock, HOUR_MS)
     return lambda: relay.relay(scene.database, scene.clock, HOUR_MS)
 
@@ -284,7 +284,7 @@ def _sweep(scene: Scene, count: int) -> Callable[[], object]:
 
 
 def _suspects(scene: Scene, count: int) -> Callable[[], object]:
-    return lambda: (claims.suspects_due(scene.database), claims.claim_suspect(scene.database, WANTS, LEASE_MS, "w"))
+    return lambda: (claim.suspects_due(scene.database), claim.claim_suspect(scene.database, WANTS, LEASE_MS, "w"))
 
 
 def _pairs(scene: Scene, count: int) -> Callable[[], object]:

@@ -26,7 +26,7 @@ from django_delayq.core.sends import OnConflict
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.clock_skew import LEAST_GAP_S
-from django_delayq.store.reclaims import reclaim, reclaim_lapsed
+from django_delayq.store.reclaim import reclaim, reclaim_lapsed
 from django_delayq.store.relay import rebuild
 from django_delayq.worker.options import Options
 from django_delayq.worker.worker import Worker

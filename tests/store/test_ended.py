@@ -9,8 +9,8 @@ from django_delayq import send_delay_message
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend, run_times
-from django_delayq.store.finish_samples import Finished, Minute, Sample, finished, samples
 from django_delayq.store.run_times import Ran
+from django_delayq.store.throughput import Finished, Minute, Sample, finished, samples
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 

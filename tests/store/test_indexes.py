@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq import Send, send_delay_messages
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.reclaims import reclaim_lapsed
+from django_delayq.store.reclaim import reclaim_lapsed
 from django_delayq.store.relay import relay
 
 MANY = 300

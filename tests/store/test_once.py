@@ -13,9 +13,9 @@ from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.core.errors import BrokerRefused, StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.bulk_copy import can_copy, copy_new, copy_once
 from django_delayq.store.database import Database
 from django_delayq.store.insert_new import put_once
+from django_delayq.store.sql.bulk_copy import can_copy, copy_new, copy_once
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 

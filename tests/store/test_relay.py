@@ -14,7 +14,8 @@ from django_delayq import Send, reschedule_delay_messages, send_delay_message, s
 from django_delayq.brokers.base import Alarm, SettleAction
 from django_delayq.conf import Options
 from django_delayq.models import ReadyMessage
-from django_delayq.store import DatabaseBackend, claims
+from django_delayq.store import DatabaseBackend
+from django_delayq.store.claim import claim as lease
 from django_delayq.store.relay import rebuild, relay
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.relaying import Relaying
@@ -147,7 +148,7 @@ def test_a_flush_and_its_rebuild_between_an_alarm_and_its_row_lose_nothing(
     while not (rung := broker.queue.timer.take_due(WANT, lease_ms=LEASE_MS, worker="dead").alarms):
         broker.queue.wait(1)
     _lose_all(broker, redis_server)
-    assert len(claims.claim(broker.database, rung, WANT, LEASE_MS, "dead").messages) == 1
+    assert len(lease(broker.database, rung, WANT, LEASE_MS, "dead").messages) == 1
     assert ReadyMessage.objects.using(database).get().placed
     assert alarms(broker) == 1, "it leads to the row when the worker dies"
 

@@ -13,7 +13,7 @@ from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.core.history import MOST, MOST_BYTES, Ended, PastAttempt, add, read
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.statements import statements
+from django_delayq.store.sql.statements import statements
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, claim
 

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 
 from django_delayq.brokers.base import BATCH, Backend
 from django_delayq.management.delayq.terminal import Write
-from django_delayq.store.story import story as story_of
+from django_delayq.store.history import story as story_of
 
 Move = Callable[[Sequence[str]], list[bool]]
 

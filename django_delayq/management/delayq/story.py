@@ -8,7 +8,7 @@ from django_delayq.core.history import PastAttempt
 from django_delayq.core.message import State
 from django_delayq.management.delayq.times import instant, to_words
 from django_delayq.monitor import Explanation
-from django_delayq.store.story import MOST_ROWS, Story
+from django_delayq.store.history import MOST_ROWS, Story
 from django_delayq.support.units import to_text
 
 

@@ -13,9 +13,9 @@ from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable, SendError
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
-from django_delayq.store.bulk_copy import can_copy, copy_new, copy_once
 from django_delayq.store.database import Database
 from django_delayq.store.insert_new import put_once
+from django_delayq.store.sql.bulk_copy import can_copy, copy_new, copy_once
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from django_delayq.brokers.base import LeaseId
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition
 from django_delayq.store.database import Database
-from django_delayq.store.dialects import Dialect
-from django_delayq.store.moves import TimedTransition, bury, finish, leases, wait_again
+from django_delayq.store.sql.dialects import Dialect
+from django_delayq.store.sql.moves import TimedTransition, bury, finish, leases, wait_again
 
 
 class _Locked(NamedTuple):

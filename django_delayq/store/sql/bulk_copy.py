@@ -12,7 +12,7 @@ from django.db import IntegrityError
 from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.core import codec
 from django_delayq.store.database import Database
-from django_delayq.store.postgresql import header_as, insert_from
+from django_delayq.store.sql.postgresql import header_as, insert_from
 
 _STAGING = "delayq_staging"
 _CREATE = (

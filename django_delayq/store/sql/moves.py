@@ -6,8 +6,8 @@ from typing import NamedTuple
 from django_delayq.brokers.base import pages
 from django_delayq.core.transitions import Transition
 from django_delayq.store.database import Database, Sql
-from django_delayq.store.rows import LEASES, OF_LEASES, SHARED, UNLEASED, shared_with
-from django_delayq.store.values_table import Columns, LongText, Rows
+from django_delayq.store.sql.rows import LEASES, OF_LEASES, SHARED, UNLEASED, shared_with
+from django_delayq.store.sql.values import Columns, LongText, Rows
 
 PAGE = 50
 """How many rows one statement takes with their errors and histories: 64 KiB each, and MySQL takes 16 MiB in all."""

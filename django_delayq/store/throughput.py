@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from django_delayq.store import run_times
 from django_delayq.store.database import Database
 from django_delayq.store.run_times import Ran
+from django_delayq.store.sql.selects import for_each
 from django_delayq.store.statistics import Pair
-from django_delayq.store.union_all import for_each
 
 MINUTE_MS = 60_000
 BURST_MS = 10_000

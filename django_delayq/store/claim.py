@@ -11,9 +11,9 @@ from time import monotonic
 from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, ClaimRequest
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, Row, Sql
-from django_delayq.store.reclaims import reclaim
-from django_delayq.store.rows import CLAIMED, CRASHED, UNLEASED, checked, claimed_of
-from django_delayq.store.statements import statements
+from django_delayq.store.reclaim import reclaim
+from django_delayq.store.sql.rows import CLAIMED, CRASHED, UNLEASED, checked, claimed_of
+from django_delayq.store.sql.statements import statements
 
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from django_delayq.brokers.base import Alarm, Enqueued, NewMessage, OnConflict
 from django_delayq.store.conflicts import settle_conflicts
 from django_delayq.store.database import Database
-from django_delayq.store.statements import statements
+from django_delayq.store.sql.statements import statements
 
 TRIES = 5
 """How often a send looks again for ids that were there and are gone: each time, another ended them meanwhile."""

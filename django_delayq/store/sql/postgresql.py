@@ -7,16 +7,16 @@ from django_delayq.brokers.base import Header, LeaseId, NewMessage
 from django_delayq.core import codec
 from django_delayq.core.message import State
 from django_delayq.core.transitions import Transition
-from django_delayq.store import apply as portable, returning
 from django_delayq.store.database import Database, Sql
-from django_delayq.store.dialects import DIALECTS
-from django_delayq.store.moves import AGAIN, BURIED, FINISHED
-from django_delayq.store.returning import (  # part of `Statements`
+from django_delayq.store.sql import portable, returning
+from django_delayq.store.sql.dialects import DIALECTS
+from django_delayq.store.sql.moves import AGAIN, BURIED, FINISHED
+from django_delayq.store.sql.returning import (  # part of `Statements`
     change as change,
     change_given as change_given,
 )
-from django_delayq.store.rows import NEW, SHARED, Inserted, checked
-from django_delayq.store.values_table import Columns, LongText
+from django_delayq.store.sql.rows import NEW, SHARED, Inserted, checked
+from django_delayq.store.sql.values import Columns, LongText
 
 _NOW, _NOW_UP = DIALECTS["postgresql"].now, DIALECTS["postgresql"].now_up
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from django_delayq.brokers.base import NewMessage
 from django_delayq.store.database import Database, Row, Sql
-from django_delayq.store.rows import NEW, Inserted
-from django_delayq.store.values import values_of
+from django_delayq.store.sql.new_rows import values_of
+from django_delayq.store.sql.rows import NEW, Inserted
 
 
 def insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:

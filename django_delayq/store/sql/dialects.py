@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from django_delayq.models.fields import COLLATIONS
-from django_delayq.store import values_table
+from django_delayq.store.sql import values
 
 STALLED_MS = 15_000
 """How long a transaction of the store's own may do nothing."""
@@ -53,11 +53,11 @@ class Dialect:
     The order of a join is else a guess about how many rows a table has.
     """
     among: Callable[[str, Sequence[int]], tuple[str, list[Any]]]
-    """See values_table.py."""
+    """See values.py."""
     found_in: str
     """The condition that a column is one of the pks that an expression of the statement gives."""
-    given: Callable[[str, values_table.Columns, values_table.Rows], tuple[str, list[Any]]]
-    """See values_table.py."""
+    given: Callable[[str, values.Columns, values.Rows], tuple[str, list[Any]]]
+    """See values.py."""
     by_index: str = ""
     """Goes behind a table of FROM, to have it read by an index.
 
@@ -113,13 +113,13 @@ DIALECTS = {
             " WHERE r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
         ),
         join="{given} CROSS JOIN LATERAL (SELECT r.* FROM {table} r WHERE {on} OFFSET 0{lock}) AS r",
-        among=values_table.among_on_postgresql,
+        among=values.among_on_postgresql,
         found_in="{column} = ANY(ARRAY(SELECT {pk} FROM {found}))",
         by_due_time="ORDER BY r.alias, r.due_at",  # an alias out of a list is not one value to the planner
         limit="LIMIT (SELECT {count})",
         unplaced="NOT r.placed",  # once: it would expect half as many rows for each word of it
         of_alias="r.alias = ANY(ARRAY(SELECT %s))",
-        given=values_table.on_postgresql,
+        given=values.on_postgresql,
     ),
     "sqlite": Dialect(  # its clock counts whole ms, rounded down; it has one writer, so nothing is locked to skip
         now="CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
@@ -134,9 +134,9 @@ DIALECTS = {
         unless_there=_UNLESS_THERE,
         update_held="UPDATE delayq_ready AS r SET {changes} FROM {held} WHERE r.id = held.pk",
         join="{given} CROSS JOIN {table} r ON {on}{lock}",
-        among=values_table.among_elsewhere,
+        among=values.among_elsewhere,
         found_in="{column} IN (SELECT {pk} FROM {found})",
-        given=values_table.on_sqlite,
+        given=values.on_sqlite,
         most_selects=500,
     ),
     "mysql": Dialect(  # and MariaDB. A time in the zone of the session would be ambiguous for an hour a year
@@ -152,10 +152,10 @@ DIALECTS = {
         unless_there="ON DUPLICATE KEY UPDATE id = delayq_ready.id",
         update_held="UPDATE {held} STRAIGHT_JOIN delayq_ready r ON r.id = held.pk SET {changes}",
         join="{given} STRAIGHT_JOIN {table} r ON {on}{lock}",
-        among=values_table.among_elsewhere,
+        among=values.among_elsewhere,
         found_in="{column} IN (SELECT {pk} FROM {found})",
-        given=partial(values_table.on_mysql, collation=COLLATIONS["mysql"]),
+        given=partial(values.on_mysql, collation=COLLATIONS["mysql"]),
         by_index=" FORCE INDEX ({index})",
     ),
 }
-DIALECTS["mariadb"] = replace(DIALECTS["mysql"], given=partial(values_table.on_mysql, collation=COLLATIONS["mariadb"]))
+DIALECTS["mariadb"] = replace(DIALECTS["mysql"], given=partial(values.on_mysql, collation=COLLATIONS["mariadb"]))

@@ -7,7 +7,7 @@ from django_delayq.core.history import Ended, PastAttempt, read
 from django_delayq.core.message import State
 from django_delayq.store import queries
 from django_delayq.store.database import Database
-from django_delayq.store.rows import MESSAGE, buried_attempt, info_of
+from django_delayq.store.sql.rows import MESSAGE, buried_attempt, info_of
 
 MOST_ROWS = 100
 """The most rows of an id that are counted: an id can be used again and again."""

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from django_delayq.brokers.base import LeaseId, NewMessage, Transition
-from django_delayq.store import mysql, postgresql, sqlite
 from django_delayq.store.database import Database, Row, Sql
-from django_delayq.store.rows import Inserted
+from django_delayq.store.sql import mysql, postgresql, sqlite
+from django_delayq.store.sql.rows import Inserted
 
 
 class Statements(Protocol):

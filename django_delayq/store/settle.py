@@ -11,8 +11,8 @@ from django_delayq.brokers.base import Alarm, LeaseId
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition
 from django_delayq.store.database import Database, Sql
-from django_delayq.store.moves import leases
-from django_delayq.store.statements import statements
+from django_delayq.store.sql.moves import leases
+from django_delayq.store.sql.statements import statements
 
 
 @dataclass(slots=True)
