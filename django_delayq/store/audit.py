@@ -5,18 +5,18 @@ what was found. These can be checked: each row is in one table, what was removed
 than workers take, and each near row that nobody holds has its alarm, in time.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, Audit, Timer, pages
 from django_delayq.brokers.figures import LEFT
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.transitions import SUSPECT_CRASHES
-from django_delayq.store import sequence
 from django_delayq.store.database import Database, marks
 from django_delayq.store.queries import counts
+from django_delayq.store.relay import unheard
 from django_delayq.store.sql.rows import UNHELD
-from django_delayq.store.sweep import unheard
 from django_delayq.support.units import to_text
 
 LEASES = 10
@@ -46,7 +46,7 @@ def audit(database: Database, index: AlarmIndex | None, horizon_ms: int, lease_m
         "error": figures.error,
     }
     differences = [*_in_two_tables(database), *_wrong_tallies(database), *_held_too_long(database, lease_ms)]
-    if found := sequence.behind(database):
+    if found := _sequence_behind(database):
         differences.append(str(found))
     notes = []
     if index is None:
@@ -67,7 +67,7 @@ def repair(database: Database, timer: Timer, index: AlarmIndex | None, horizon_m
 
     Returns what was mended. A timer that can't be asked for its alarms is left to the sweep.
     """
-    mended = sequence.mend(database)
+    mended = mend_sequence(database)
     if index is None:
         return mended
     found = list(without_alarm(database, index, horizon_ms))
@@ -158,3 +158,78 @@ def _held_too_long(database: Database, lease_ms: int) -> list[str]:
         "nobody else runs it before"
         for id, worker, left_ms in rows
     ]
+
+
+_SEQUENCE_ROOM = 10_000
+"""How many keys others may take from the sequence while it is moved on: it must not go back."""
+
+
+class SequenceBehind(NamedTuple):
+    """A sequence whose next primary key is not above all that are taken."""
+
+    name: str
+    next: int
+    taken: int
+
+    def __str__(self) -> str:
+        return f"the sequence {self.name} is behind: it gives {self.next} next, and rows have up to {self.taken}"
+
+
+def _sequence_behind(database: Database) -> SequenceBehind | None:
+    """Return the sequence of primary keys if it is behind, and this user may look at it.
+
+    On PostgreSQL it falls behind where rows came without it: restored, or replicated. Then new messages get the primary
+    keys of messages that have ended, and can't end themselves. Other databases have no such sequence.
+    """
+    if database.vendor != "postgresql":
+        return None
+    taken = ", ".join(f"(SELECT max(id) FROM delayq_{table})" for table in ("ready", "finish", "error"))
+    found = database.rows(
+        f"SELECT name, GREATEST(0, {taken}) FROM (SELECT pg_get_serial_sequence('delayq_ready', 'id')) AS of (name)"
+        " WHERE has_sequence_privilege(name, 'SELECT')"
+    )
+    for name, highest in found:
+        ((next_pk,),) = database.rows(f"SELECT last_value + is_called::int FROM {name}")  # last: it moves on meanwhile
+        if next_pk <= highest:
+            return SequenceBehind(name, next_pk, highest)
+    return None
+
+
+def mend_sequence(database: Database) -> list[str]:
+    """Move the sequence on, and give a new primary key to each waiting or failed message whose key an ended one has.
+
+    Rows that are held keep theirs: a call after the end of their lease finds them, and the sequence is not behind any
+    more.
+    """
+    if database.vendor != "postgresql":
+        return []
+    found = _sequence_behind(database)
+    if found:
+        database.rows("SELECT setval(%s, %s)", [found.name, found.taken + _SEQUENCE_ROOM])
+    # An alarm is for the old one: it has to be placed again.
+    waiting = _give_another(database, "ready", ["finish", "error"], "r.token IS NULL", ", placed = false")
+    failed = _give_another(database, "error", ["finish"])
+    told = [f"{found}: it is moved on"] if found else []
+    if found or waiting:
+        told.append(f"{waiting} waiting message(s) got another primary key")
+    if failed:
+        told.append(f"{failed} failed message(s) got another primary key")
+    return [", and ".join(told)] if told else []
+
+
+def _give_another(
+    database: Database, table: str, others: Sequence[str], condition: str = "true", changes: str = ""
+) -> int:
+    """Give another primary key to the rows of a table whose key other messages have in other tables.
+
+    Returns how many.
+    """
+    taken = " OR ".join(
+        f"EXISTS (SELECT 1 FROM delayq_{other} e WHERE e.id = r.id AND e.message_id <> r.message_id)"
+        for other in others
+    )
+    return database.changed(
+        f"UPDATE delayq_{table} r SET id = nextval(pg_get_serial_sequence('delayq_ready', 'id')){changes}"
+        f" WHERE r.alias = %s AND {condition} AND ({taken})",
+        [database.alias],
+    )

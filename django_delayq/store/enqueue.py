@@ -1,17 +1,27 @@
-"""Send: insert rows, in the caller's transaction. The due time is the database's clock plus the delay."""
+"""Send: insert rows, in the caller's transaction. The due time is the database's clock plus the delay.
+
+Ids that are there already are treated as `on_conflict` says, many at once. `insert_new` leaves alone what has
+ended, too.
+"""
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Any
 
-from django_delayq.brokers.base import Alarm, Enqueued, NewMessage, OnConflict
-from django_delayq.store.conflicts import settle_conflicts
+from django_delayq.brokers.base import BATCH, Alarm, Enqueued, NewMessage, OnConflict, pages
 from django_delayq.store.database import Database
+from django_delayq.store.sql.dialects import Dialect
+from django_delayq.store.sql.rows import FREE
 from django_delayq.store.sql.statements import statements
+from django_delayq.store.sql.values import LongText
 
 TRIES = 5
 """How often a send looks again for ids that were there and are gone: each time, another ended them meanwhile."""
 
 
-def put(database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict) -> tuple[list[Enqueued], list[Alarm]]:
+def enqueue(
+    database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict
+) -> tuple[list[Enqueued], list[Alarm]]:
     """Insert messages, and do what `on_conflict` says for ids that are there.
 
     Returns the answers, and alarms to put.
@@ -36,7 +46,7 @@ def _distinct(puts: Sequence[NewMessage]) -> Iterator[dict[int, NewMessage]]:
 def _put(
     database: Database, puts: dict[str, NewMessage], on_conflict: OnConflict
 ) -> tuple[dict[str, Enqueued], list[Alarm]]:
-    """Insert as `put` does, by id."""
+    """Insert as `enqueue` does, by id."""
     placed: dict[str, Enqueued] = {}
     alarms: list[Alarm] = []
     for _ in range(TRIES):
@@ -46,7 +56,7 @@ def _put(
             alarms.append(Alarm(header.queue, header.key, str(row.pk), max(row.due_ms - row.now_ms, 0)))
         there = [put for id, put in puts.items() if id not in placed]
         if there:
-            settled, changed = settle_conflicts(database, there, on_conflict)
+            settled, changed = _resolve_conflicts(database, there, on_conflict)
             placed |= settled
             alarms += changed
         if len(placed) == len(puts):
@@ -54,3 +64,119 @@ def _put(
     for id in puts.keys() - placed.keys():  # it comes and goes faster than we look: as good as one that was there
         placed[id] = Enqueued(id, 0, created=False)
     return placed, alarms
+
+
+_TIMES = {"of_id": str, "delay_ms": int, "at_ms": int}
+_NEW = _TIMES | {
+    "new_queue": str,
+    "new_key": str,
+    "new_data": LongText,
+    "new_tag": str,
+    "new_trace_id": str,
+    "expires_ms": int,
+    "new_max_attempts": int,
+    "new_timeout_ms": int,
+    "once": int,
+}
+
+
+def _resolve_conflicts(
+    database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict
+) -> tuple[dict[str, Enqueued], list[Alarm]]:
+    """Return the answer, by id, for messages whose ids were there already, and the alarms to put.
+
+    The ids differ. Those that have gone meanwhile are left out.
+    """
+    changed = _change(database, puts, on_conflict)
+    alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, _, wait_ms in changed]
+    placed = {id: Enqueued(id, due_ms, created=False) for id, _, _, _, due_ms, _ in changed}
+    return placed | _look(database, [put.id for put in puts if put.id not in placed]), alarms
+
+
+def _look(database: Database, ids: Sequence[str]) -> dict[str, Enqueued]:
+    if not ids:
+        return {}
+    found = database.under_ids(ids, lock=database.dialect.newest)
+    rows = database.rows(f"SELECT r.message_id, r.due_at, NOT ({FREE}) FROM {found.text}", found.parameters)
+    return {id: Enqueued(id, due_ms, created=False, running=bool(running)) for id, due_ms, running in rows}
+
+
+def _change(database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict) -> list[tuple[Any, ...]]:
+    """Change the rows that wait under the ids. Returns id, pk, queue, key, due time and wait of those changed."""
+    if on_conflict in ("keep", "raise"):
+        return []
+    dialect = database.dialect
+    due = _due(dialect)
+    where = FREE
+    in_order = sorted(puts, key=attrgetter("id"))
+    if on_conflict == "replace":
+        columns, rows, changes = _NEW, [_new(put) for put in in_order], _replacement(dialect, due)
+    else:
+        columns, rows = _TIMES, [(put.id, put.delay_ms, put.at_ms) for put in in_order]
+        changes = f"expires_at = r.expires_at - r.scheduled_at + {due}"
+        where += f" AND {due} {'<' if on_conflict == 'earliest' else '>'} r.due_at"
+    return statements(database).change_given(
+        database,
+        f"{changes}, due_at = {due}, scheduled_at = {due}, placed = (1 = 0)",
+        database.given("given", columns, rows),
+        where,
+        f'message_id, id, queue, "key", due_at, due_at - {dialect.now}',
+    )
+
+
+def _due(dialect: Dialect) -> str:
+    """Return the due time by the clock of the statement."""
+    at = f"{dialect.greatest}({dialect.now}, given.at_ms)"
+    return f"(CASE WHEN given.at_ms IS NULL THEN {dialect.now_up} + given.delay_ms ELSE {at} END)"
+
+
+def _replacement(dialect: Dialect, due: str) -> str:
+    return (
+        'queue = given.new_queue, "key" = given.new_key, data = given.new_data, tag = given.new_tag,'
+        " trace_id = given.new_trace_id, max_attempts = given.new_max_attempts, timeout_ms = given.new_timeout_ms,"
+        " at_most_once = (given.once = 1), failures = 0, crashes = 0, error = '', history = '[]',"
+        f" sent_at = {dialect.now}, expires_at = {due} + given.expires_ms"
+    )
+
+
+def _new(put: NewMessage) -> tuple[Any, ...]:
+    """Return the columns `_NEW` of a message."""
+    header = put.header
+    times = put.id, put.delay_ms, put.at_ms
+    names = header.queue, header.key, put.body.decode(), header.tag, header.trace_id
+    return *times, *names, header.expires_ms, header.max_attempts, header.timeout_ms, int(header.at_most_once)
+
+
+_ENDED = ("delayq_finish", "delayq_error")
+
+
+def insert_new(database: Database, given: Sequence[NewMessage]) -> int:
+    """Insert the messages whose id is in none of the three tables, in one transaction. Returns how many."""
+    return database.transaction(lambda: sum(_put_page(database, page) for page in pages(given, BATCH)))
+
+
+def _put_page(database: Database, given: Sequence[NewMessage]) -> int:
+    ended = _ended(database, [put.id for put in given])
+    placed, _ = enqueue(database, [put for put in given if put.id not in ended], "keep")
+    created = [one.id for one in placed if one.created]
+    return len(created) - _take_back(database, created)
+
+
+def _take_back(database: Database, created: Sequence[str]) -> int:
+    """Remove those of our new rows whose message ran at our first look and had ended before our insert.
+
+    Nobody has seen these rows: they are not committed yet.
+    """
+    ended = sorted(_ended(database, created, database.dialect.newest))
+    if ended:
+        found = database.under_ids(ended, lock=database.dialect.lock)  # of an id, one that ended may be seen as well
+        pks = database.among("id", [pk for (pk,) in database.rows(f"SELECT r.id FROM {found.text}", found.parameters)])
+        database.changed(f"DELETE FROM delayq_ready WHERE {pks.text}", pks.parameters)
+    return len(ended)
+
+
+def _ended(database: Database, ids: Sequence[str], lock: str = "") -> set[str]:
+    if not ids:
+        return set()
+    found = [database.under_ids(ids, lock=lock, table=table) for table in _ENDED]
+    return {id for one in found for (id,) in database.rows(f"SELECT r.message_id FROM {one.text}", one.parameters)}

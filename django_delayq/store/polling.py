@@ -10,8 +10,8 @@ from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, ClaimRequest, C
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claim
 from django_delayq.store.database import Database
-from django_delayq.store.sql.distinct_pairs import waiting_pairs
 from django_delayq.store.sql.rows import UNHELD
+from django_delayq.store.sql.selects import waiting_pairs
 
 EVERY_S = 1.0
 LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020

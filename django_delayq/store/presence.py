@@ -7,12 +7,16 @@ workers.
 import contextlib
 from time import monotonic
 
+from django.db.models.expressions import RawSQL
+
 from django_delayq.brokers.base import Broker, Pause, WorkerInfo
 from django_delayq.conf import Alias
 from django_delayq.core.errors import DelayqError
-from django_delayq.store import identity, pauses
+from django_delayq.models import PauseRow
+from django_delayq.store import identity
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded
+from django_delayq.support.timestamps import to_epoch_ms
 
 
 class DatabasePresence:
@@ -39,18 +43,18 @@ class DatabasePresence:
 
     def pause(self, pause: Pause) -> None:
         with self._database.available():
-            pauses.pause(self._database, pause)
+            _keep_pause(self._database, pause)
         self._announce_after_commit()
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         with self._database.available():
-            resumed = pauses.resume(self._database, queue, key)
+            resumed = _drop_pause(self._database, queue, key)
         self._announce_after_commit()
         return resumed
 
     def pauses(self) -> list[Pause]:
         with self._database.available():
-            return pauses.pauses(self._database)
+            return _pauses_in_force(self._database)
 
     @property
     def pause_version(self) -> int:
@@ -71,3 +75,44 @@ class DatabasePresence:
     def _announce(self) -> None:
         with contextlib.suppress(DelayqError):  # workers read them soon anyway
             self._heartbeats.announce_pauses()
+
+
+def _keep_pause(database: Database, pause: Pause) -> None:
+    """Keep a pause, in place of an earlier one of the same queue and key."""
+    row = PauseRow(
+        alias=database.alias,
+        queue=pause.queue or "",
+        key=pause.key or "",
+        reason=pause.reason,
+        paused_at=database.now_ms(),
+        until=pause.until_ms,
+    )
+    is_told_which = database.connection.features.supports_update_conflicts_with_target  # MySQL finds it by itself
+    # One statement: update_or_create sets a savepoint, which SQLite would commit in a transaction managed by hand.
+    PauseRow.objects.using(database.using).bulk_create(
+        [row],
+        update_conflicts=True,
+        update_fields=["reason", "paused_at", "until"],
+        unique_fields=["alias", "queue", "key"] if is_told_which else None,
+    )
+
+
+def _drop_pause(database: Database, queue: str | None, key: str | None) -> bool:
+    """Drop a pause. Returns whether it was in force."""
+    was_in_force = any((each.queue, each.key) == (queue, key) for each in _pauses_in_force(database))
+    rows = PauseRow.objects.using(database.using)
+    rows.filter(alias=database.alias, queue=queue or "", key=key or "").delete()
+    return was_in_force
+
+
+def _pauses_in_force(database: Database) -> list[Pause]:
+    """Return the pauses in force, by queue and key."""
+    rows = PauseRow.objects.using(database.using).filter(alias=database.alias)
+    found = [(_pause_of(row), row.now_ms) for row in rows.annotate(now_ms=RawSQL(database.dialect.now, []))]  # noqa: S611
+    in_force = [each for each, now_ms in found if each.holds(now_ms)]
+    return sorted(in_force, key=lambda each: (each.queue or "", each.key or ""))
+
+
+def _pause_of(row: PauseRow) -> Pause:
+    until_ms = None if row.until is None else to_epoch_ms(row.until)
+    return Pause(row.queue or None, row.key or None, row.reason, until_ms, to_epoch_ms(row.paused_at))

@@ -31,12 +31,12 @@ from django_delayq.brokers.base import (
 from django_delayq.conf import Alias, Store
 from django_delayq.core.errors import BrokerRefused, DelayqError, PartlyUnavailable
 from django_delayq.core.transitions import release
-from django_delayq.store import audit, claim, enqueue, identity, limiter, operations, queries, reclaim, rescues, settle
+from django_delayq.store import audit, claim, enqueue, identity, limiter, operations, queries, reclaim, settle
 from django_delayq.store.commit_notifier import CommitNotifier
 from django_delayq.store.database import Database, T
 from django_delayq.store.degraded import Degraded
 from django_delayq.store.polling import Polling, claim_due, claim_until_none
-from django_delayq.store.sweep import Underfilled
+from django_delayq.store.relay import Underfilled
 
 MANY = 100
 """How many alarms are taken at least, over all pairs whose alarms were all stale."""
@@ -75,7 +75,7 @@ class DatabaseQueue:
 
     def enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
         check_batch(messages)
-        enqueued, alarms = enqueue.put(self.database, messages, on_conflict)
+        enqueued, alarms = enqueue.enqueue(self.database, messages, on_conflict)
         self._commit_notifier.put_after_commit(self.database.connection, alarms)
         return refuse_duplicates(enqueued, on_conflict)
 
@@ -294,7 +294,7 @@ class DatabaseQueue:
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        found, alarms = rescues.rescue(self.database, ids)
+        found, alarms = operations.rescue(self.database, ids)
         self._commit_notifier.put_after_commit(self.database.connection, alarms)
         return operations.answers(ids, found)
 

@@ -13,8 +13,8 @@ from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse
 from django_delayq.store.database import Database, is_away
 from django_delayq.store.sql.moves import TimedTransition, bury, wait_again
-from django_delayq.store.sql.page import START, Position, page_after
 from django_delayq.store.sql.rows import CRASHED, ONCE
+from django_delayq.store.sql.selects import START, Position, page_after
 
 PAGE = 100
 

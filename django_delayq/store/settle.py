@@ -78,3 +78,8 @@ def _rows_of(database: Database, ids: Sequence[LeaseId], lock: str = "") -> Sql:
     """Return the rows `r` of leases of which no pk is known, for FROM."""
     held = database.given("given", {"of_id": str, "token": int}, ids)
     return database.joined(held, database.of_ids("r.token = given.token"), lock)
+
+
+def is_finished(database: Database, pk: int) -> bool:
+    """Return whether the row has ended well, or was cancelled: this tells where a commit was not answered."""
+    return bool(database.rows("SELECT 1 FROM delayq_finish WHERE id = %s", [pk]))

@@ -12,9 +12,8 @@ from typing import Any
 from django_delayq.brokers.base import Counts, SetCount, earliest
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, Row
-from django_delayq.store.sql.distinct_pairs import waiting_pairs
 from django_delayq.store.sql.rows import FREE
-from django_delayq.store.sql.selects import Look, for_each
+from django_delayq.store.sql.selects import Look, union_all, waiting_pairs
 from django_delayq.support.timestamps import HOUR_MS, from_ms
 
 HOURS = 12
@@ -76,7 +75,7 @@ def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
     found.more_sets = len(pairs) > MOST_PAIRS
     most_due, most_of_a_pile = (max(most // max(len(sets), 1), LEAST) for most in (MOST_DUE, MOST_OF_A_PILE))
     pending = _pending(database, sets, found, most_of_a_pile)
-    rows = for_each(database, *pending, _due(database, sets, now_ms, most_due))
+    rows = union_all(database, *pending, _due(database, sets, now_ms, most_due))
     _count_pending(sets, [row for row in rows if row[0] != _DUE], most_of_a_pile, found)
     _count_due(sets, [row for row in rows if row[0] == _DUE], most_due, found.counts)
     found.counts.waiting = [one for one in sets if one.pending or one.ready]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from django_delayq.store import run_times
 from django_delayq.store.database import Database
 from django_delayq.store.run_times import Ran
-from django_delayq.store.sql.selects import for_each
+from django_delayq.store.sql.selects import union_all
 from django_delayq.store.statistics import Pair
 
 MINUTE_MS = 60_000
@@ -59,7 +59,7 @@ def finished(database: Database, now_ms: int, span_ms: int, most: int) -> tuple[
         (by_minute, [(database.alias, now_ms - span_ms, now_ms, most)]),
         (f"SELECT {_RAN}, ran.*, 0, 0, 0 FROM ({last}) AS ran", of_last),
     )
-    rows = [(kind, queue, key, *map(int, figures)) for kind, queue, key, *figures in for_each(database, *looks)]
+    rows = [(kind, queue, key, *map(int, figures)) for kind, queue, key, *figures in union_all(database, *looks)]
     counted = [figures for kind, _, _, *figures in rows if kind == _MINUTE]
     is_whole = sum(looked for _, _, _, looked, _ in counted) < most
     after_ms = now_ms - span_ms if is_whole else min(oldest_ms for *_, oldest_ms in counted)
@@ -90,7 +90,7 @@ def samples(
     each_window = [(database.alias, *each, most) for each in windows]
     some, of_windows = [Sample() for _ in stepped], [Sample() for _ in windows]
     by_pair: dict[Pair, Ran] = {}
-    for kind, i, counted, value in for_each(database, (nth, each_nth), (last, each_window), ran_look):
+    for kind, i, counted, value in union_all(database, (nth, each_nth), (last, each_window), ran_look):
         if kind == _RAN:
             if counted:
                 by_pair[pairs[i]] = Ran(counted, int(value))

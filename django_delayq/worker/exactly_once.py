@@ -18,7 +18,7 @@ from django_delayq.conf import get_alias
 from django_delayq.core.errors import LeaseLost
 from django_delayq.core.message import Message
 from django_delayq.store.database import Database
-from django_delayq.store.exactly_once import is_finished
+from django_delayq.store.settle import is_finished
 from django_delayq.store.sql.statements import statements
 from django_delayq.support.logging import logger
 from django_delayq.worker import failure

@@ -9,8 +9,7 @@ from django.db import connections
 from django_delayq.brokers.base import BATCH
 from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.store.queue import DatabaseQueue
-from django_delayq.store.relay import REBUILD_LOCK_MS, rebuild, relay
-from django_delayq.store.sweep import sweep
+from django_delayq.store.relay import REBUILD_LOCK_MS, rebuild, relay, sweep
 from django_delayq.support.logging import logger
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.pruning import Pruning

@@ -6,7 +6,7 @@ from typing import Any
 
 from django_delayq.conf import get_alias
 from django_delayq.models import ErrorMessage, FinishMessage
-from django_delayq.store import sequence
+from django_delayq.store.audit import mend_sequence
 from django_delayq.store.database import Database
 
 START = datetime(2026, 1, 1, 23, 59, tzinfo=UTC)
@@ -55,4 +55,4 @@ def fail(using: str, pks: Iterable[int], **fields: Any) -> None:
 
 def _move_sequence_on(using: str) -> None:
     """Leave the sequence of primary keys ahead of those that were chosen here."""
-    sequence.mend(Database(using, get_alias(using).database))
+    mend_sequence(Database(using, get_alias(using).database))

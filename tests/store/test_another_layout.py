@@ -11,8 +11,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.relay import relay
-from django_delayq.store.sweep import sweep
+from django_delayq.store.relay import relay, sweep
 from tests.brokers.rig import ids
 from tests.servers import ClusterServers, Server
 from tests.store.support import WANT, claim, site_on

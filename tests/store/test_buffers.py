@@ -23,9 +23,9 @@ from django_delayq.conf import Alias
 from django_delayq.core import transitions
 from django_delayq.core.transitions import Transition
 from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import claim, enqueue, operations, polling, queries, reclaim, relay, rescues, settle
+from django_delayq.store import claim, enqueue, operations, polling, queries, reclaim, relay, settle
 from django_delayq.store.database import Database
-from django_delayq.store.sql.distinct_pairs import waiting_pairs
+from django_delayq.store.sql.selects import waiting_pairs
 from tests.databases import database_on
 from tests.servers import PostgresServer
 
@@ -89,7 +89,7 @@ def scene(postgres_server: PostgresServer, django_db_blocker: Any) -> Iterator[S
             found = Scene(Database("default", using), MemoryBroker(Alias("clock")))
             new = [NewMessage(f"message:{n:08}", HEADER, b"1", delay_ms=0) for n in range(SENT)]
             for page in pages(new, BATCH):
-                enqueue.put(found.database, page, "raise")
+                enqueue.enqueue(found.database, page, "raise")
             _run(found, ENDED)
             yield found
 
@@ -236,12 +236,12 @@ def _upkeep(scene: Scene, count: int) -> Callable[[], object]:
 
 def _again(scene: Scene, count: int, on_conflict: OnConflict) -> Callable[[], object]:
     new = [NewMessage(id, HEADER, b"1", delay_ms=HOUR_MS) for id in scene.ids(count)]
-    return lambda: enqueue.put(scene.database, new, on_conflict)
+    return lambda: enqueue.enqueue(scene.database, new, on_conflict)
 
 
 def _put(scene: Scene, count: int) -> Callable[[], object]:
     new = [NewMessage(f"new:{n}", HEADER, b"1", delay_ms=HOUR_MS) for n in range(count)]
-    return lambda: enqueue.put(scene.database, new, "raise")
+    return lambda: enqueue.enqueue(scene.database, new, "raise")
 
 
 def _cancel(scene: Scene, count: int) -> Callable[[], object]:
@@ -262,7 +262,7 @@ def _reschedule(scene: Scene, count: int) -> Callable[[], object]:
 def _rescue(scene: Scene, count: int) -> Callable[[], object]:
     _bury(scene, 2 * ENDED)()
     ids = list(ErrorMessage.objects.using(scene.database.using).values_list("message_id", flat=True)[:count])
-    return lambda: rescues.rescue(scene.database, ids)
+    return lambda: operations.rescue(scene.database, ids)
 
 
 def _purge_errors(scene: Scene, count: int) -> Callable[[], object]:
@@ -274,7 +274,7 @@ def _purge_errors(scene: Scene, count: int) -> Callable[[], object]:
 def _relay(scene: Scene, count: int) -> Callable[[], object]:
     new = [NewMessage(f"near:{n}", HEADER, b"1", delay_ms=SOON_MS + n) for n in range(3 * BATCH)]
     for page in pages(new, BATCH):
-        enqueue.put(scene.database, page, "raise")
+        enqueue.enqueue(scene.database, page, "raise")
     relay.relay(scene.database, scene.clock, HOUR_MS)
     return lambda: relay.relay(scene.database, scene.clock, HOUR_MS)
 

@@ -13,7 +13,7 @@ from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.reclaim import BEGIN, reclaim_lapsed
 from django_delayq.store.relay import rebuild
-from django_delayq.store.sql.distinct_pairs import waiting_pairs
+from django_delayq.store.sql.selects import waiting_pairs
 
 HOUR_MS = 3_600_000
 PAGES = 8

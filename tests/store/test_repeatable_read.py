@@ -18,7 +18,7 @@ from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.core.sends import OnConflict, Sent
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.insert_new import put_once
+from django_delayq.store.enqueue import insert_new
 from tests.worker.rig import PATIENCE_S
 
 pytestmark = pytest.mark.parametrize("database", ["mariadb_database"], ids=["mariadb"], indirect=True)
@@ -100,10 +100,10 @@ def test_a_cancel_finds_it(broker: DatabaseBackend, database: str) -> None:
 
 def test_what_ends_while_a_job_puts_it_once_is_not_sent_again(broker: DatabaseBackend, database: str) -> None:
     puts = [NewMessage(id, Header("default", "k"), b"1", at_ms=0) for id in "ab"]
-    put_once(broker.database, puts[:1])
+    insert_new(broker.database, puts[:1])
     row = ReadyMessage.objects.using(database).get()
     created: list[int] = []
-    again = threading.Thread(target=in_another_thread, args=[lambda: created.append(put_once(broker.database, puts))])
+    again = threading.Thread(target=in_another_thread, args=[lambda: created.append(insert_new(broker.database, puts))])
     with transaction.atomic(using=database):
         fields = {f.attname: getattr(row, f.attname) for f in FinishMessage._meta.fields if hasattr(row, f.attname)}
         row.delete(using=database)

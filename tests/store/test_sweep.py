@@ -7,7 +7,7 @@ from django_delayq import send_delay_message
 from django_delayq.brokers.base import Alarm, Claimed, ClaimRequest, Header
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.sweep import LATE_MS, Underfilled, sweep
+from django_delayq.store.relay import LATE_MS, Underfilled, sweep
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, alarms, claim
 

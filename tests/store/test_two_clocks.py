@@ -19,8 +19,7 @@ from django_delayq.brokers.base import Pause
 from django_delayq.conf import get_alias
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.relay import relay
-from django_delayq.store.sweep import LATE_MS, sweep
+from django_delayq.store.relay import LATE_MS, relay, sweep
 from django_delayq.worker.options import Options
 from django_delayq.worker.worker import Worker
 from tests.store.skewed import Skew

@@ -12,7 +12,7 @@ from django.db import connections
 from django_delayq.admin.aliases import database_of
 from django_delayq.admin.lists.page_cost import TooSlow, time_limit
 from django_delayq.conf import get_alias
-from django_delayq.store.sql.selects import for_each
+from django_delayq.store.sql.selects import union_all
 from django_delayq.support.timestamps import HOUR_MS, from_ms, to_epoch_ms
 
 MOST = 100
@@ -95,7 +95,7 @@ def groups(alias: str, now: datetime) -> tuple[list[Group], bool]:
     by_name = [name for _, name in database.rows(_FINGERPRINTS, [alias, alias, MOST + 1])]
     all_names = list(dict.fromkeys([*latest, *by_name]))
     names = all_names[:MOST]
-    found = for_each(database, (_GROUP, [(alias, name, COUNTED + 1, alias, name, alias, name) for name in names]))
+    found = union_all(database, (_GROUP, [(alias, name, COUNTED + 1, alias, name, alias, name) for name in names]))
     by_hour = _by_hour(alias, now, names)
     made = [
         Group(

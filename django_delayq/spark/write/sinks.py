@@ -14,7 +14,7 @@ from django_delayq.core.errors import BrokerUnavailable, SendError
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.store.database import Database
-from django_delayq.store.insert_new import put_once
+from django_delayq.store.enqueue import insert_new
 from django_delayq.store.sql.bulk_copy import can_copy, copy_new, copy_once
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class _StoreSink:
 
     def _put(self, puts: Sequence[NewMessage]) -> int:
         with self._database.available():
-            return self._copy(self._database, puts) if can_copy(self._database) else put_once(self._database, puts)
+            return self._copy(self._database, puts) if can_copy(self._database) else insert_new(self._database, puts)
 
 
 def batches(puts: Sequence[NewMessage], most: int) -> Iterator[Sequence[NewMessage]]:

@@ -7,9 +7,8 @@ from django.db import IntegrityError
 
 from django_delayq.brokers.base import NewMessage
 from django_delayq.store.database import Database, Row, Sql, marks
-from django_delayq.store.sql.new_rows import values_of
 from django_delayq.store.sql.portable import apply as apply, finish_here as finish_here  # part of `Statements`
-from django_delayq.store.sql.rows import NEW, Inserted
+from django_delayq.store.sql.rows import NEW, Inserted, values_of
 
 TRIES = 5
 """How often an insert is tried again without the ids that were there."""

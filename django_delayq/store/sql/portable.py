@@ -1,15 +1,54 @@
-"""Write the ends of leases in a short transaction, for databases that can't move rows in one statement."""
+"""The statements of SQLite, some of which other databases share.
+
+PostgreSQL, too, changes rows by one statement that returns what it wrote. MySQL and MariaDB, too, settle in a short
+transaction, because they can't move rows in one statement. SQLite has one writer at a time, so there no row is ever
+locked and to be skipped.
+"""
 
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from django_delayq.brokers.base import LeaseId
+from django_delayq.brokers.base import LeaseId, NewMessage
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition
-from django_delayq.store.database import Database
+from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.sql.dialects import Dialect
 from django_delayq.store.sql.moves import TimedTransition, bury, finish, leases, wait_again
+from django_delayq.store.sql.rows import NEW, Inserted, values_of
+
+
+def insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
+    """See `Statements`."""
+    values, parameters = values_of(database, puts)
+    rows = database.rows(
+        f"INSERT INTO delayq_ready ({NEW}) VALUES {values}"
+        f" {database.dialect.unless_there} RETURNING message_id, id, due_at, sent_at",
+        parameters,
+    )
+    return [Inserted(*row) for row in rows]
+
+
+def change(database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
+    """See `Statements`."""
+    of_found = database.dialect.found_in.format(column="r.id", pk="id", found="found")
+    return database.rows(
+        f"WITH found AS (SELECT r.id FROM {found.text})"
+        f" UPDATE delayq_ready AS r SET {changes.text} WHERE {of_found} RETURNING {returning}",
+        [*found.parameters, *changes.parameters],
+    )
+
+
+def change_given(database: Database, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
+    """See `Statements`."""
+    found = database.joined(given, database.of_ids(where), database.dialect.lock)
+    of_given = database.dialect.found_in.format(column="r.id", pk="pk", found="given")
+    return database.rows(
+        f"WITH given AS (SELECT given.*, r.id AS pk FROM {found.text})"
+        f" UPDATE delayq_ready AS r SET {changes} FROM given WHERE {of_given} AND r.id = given.pk"
+        f" RETURNING {returning}",
+        found.parameters,
+    )
 
 
 class _Locked(NamedTuple):

@@ -8,10 +8,10 @@ from django_delayq.core import codec
 from django_delayq.core.message import State
 from django_delayq.core.transitions import Transition
 from django_delayq.store.database import Database, Sql
-from django_delayq.store.sql import portable, returning
+from django_delayq.store.sql import portable
 from django_delayq.store.sql.dialects import DIALECTS
 from django_delayq.store.sql.moves import AGAIN, BURIED, FINISHED
-from django_delayq.store.sql.returning import (  # part of `Statements`
+from django_delayq.store.sql.portable import (  # part of `Statements`
     change as change,
     change_given as change_given,
 )
@@ -36,7 +36,7 @@ def insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
     costs the client.
     """
     if len(puts) == 1:
-        return returning.insert(database, puts)
+        return portable.insert(database, puts)
     kinds, kind_of = _kinds_of(puts)
     given = (
         "unnest(string_to_array(%s, %s), string_to_array(%s, %s), string_to_array(%s, ',')::int[])"

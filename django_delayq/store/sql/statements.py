@@ -5,7 +5,7 @@ from typing import Protocol
 
 from django_delayq.brokers.base import LeaseId, NewMessage, Transition
 from django_delayq.store.database import Database, Row, Sql
-from django_delayq.store.sql import mysql, postgresql, sqlite
+from django_delayq.store.sql import mysql, portable, postgresql
 from django_delayq.store.sql.rows import Inserted
 
 
@@ -48,7 +48,7 @@ class Statements(Protocol):
         """
 
 
-_STATEMENTS: dict[str, Statements] = {"postgresql": postgresql, "sqlite": sqlite, "mysql": mysql}
+_STATEMENTS: dict[str, Statements] = {"postgresql": postgresql, "sqlite": portable, "mysql": mysql}
 
 
 def statements(database: Database) -> Statements:
