@@ -140,7 +140,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "peek": lambda: queries.peek(database, COMMON_QUEUE, 20, None),
         "peek of a key": lambda: queries.peek(database, RARE_QUEUE, 20, RARE_KEY),
         "errors": lambda: queries.errors(database, 20, 0),
-        "explain": lambda: history.story(database, "order:4242:close"),
+        "explain": lambda: history.message_facts(database, "order:4242:close"),
         "prune": lambda: prune.prune_finished(database, now_ms - 29 * 86_400_000),
         "prune of errors": lambda: prune.prune_errors(database, now_ms - 29 * 86_400_000),
         "audit": lambda: audit.audit(database, clock, HORIZON_MS, 15_000),

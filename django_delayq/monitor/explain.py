@@ -15,7 +15,7 @@ from django_delayq.core.retry import max_attempts
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.monitor.language import translated
 from django_delayq.monitor.waiting import is_asked_for
-from django_delayq.store.history import Story, story as story_of
+from django_delayq.store.history import MessageFacts, message_facts
 from django_delayq.store.queue import DatabaseQueue
 
 
@@ -35,7 +35,7 @@ class Explanation:
     pauses: tuple[Pause, ...]
     max_attempts: int | None
     happens_next: str
-    story: Story | None = None
+    story: MessageFacts | None = None
     alarms: tuple[AlarmInfo, ...] | None = None
 
 
@@ -55,7 +55,7 @@ def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
 
 
 def _explain_row(backend: Backend, store: DatabaseQueue, id: str, using: str) -> Explanation | None:
-    story = story_of(store.database, id)
+    story = message_facts(store.database, id)
     if story is None:
         return None
     header = story.info.header

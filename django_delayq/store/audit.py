@@ -1,4 +1,4 @@
-"""Audit a store: the tables against one another, their tally, and the clock's alarms.
+"""Audit a store: the tables against one another, their tally, and the timer's alarms.
 
 A store counts no sends, because a shared counter would make every send wait for the others. So "sent" is the sum of
 what was found. These can be checked: each row is in one table, what was removed for good is counted, no lease is longer
@@ -15,8 +15,8 @@ from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, marks
 from django_delayq.store.queries import counts
-from django_delayq.store.relay import unheard
-from django_delayq.store.sql.rows import UNHELD
+from django_delayq.store.relay import missing_alarms
+from django_delayq.store.sql.rows import LEASE_FREE
 from django_delayq.support.units import to_text
 
 LEASES = 10
@@ -25,14 +25,14 @@ LEASES = 10
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRow:
-    """A row that nobody holds, is due within the horizon and was placed, and the alarm that the clock should have."""
+    """A row that nobody holds, is due within the horizon and was placed, and the alarm that the timer should have."""
 
     id: str
     alarm: Alarm
 
     @property
     def silence(self) -> str:
-        """Return the difference in words, where the clock has no alarm in time."""
+        """Return the difference in words, where the timer has no alarm in time."""
         return f"message {self.id!r} was placed, and the broker has no alarm for it in time"
 
 
@@ -92,7 +92,7 @@ def _placed(database: Database, horizon_ms: int, condition: str, parameters: lis
     now = database.dialect.now
     rows = database.rows(
         f"SELECT r.id, r.message_id, r.queue, r.key, r.due_at - {now} FROM delayq_ready r WHERE r.alias = %s"
-        f" AND r.placed AND {UNHELD.format(now=now)} AND r.crashes < {SUSPECT_CRASHES}"
+        f" AND r.placed AND {LEASE_FREE.format(now=now)} AND r.crashes < {SUSPECT_CRASHES}"
         f" AND r.due_at <= {now} + %s AND {condition}",
         [database.alias, horizon_ms, *parameters],
     )
@@ -101,7 +101,7 @@ def _placed(database: Database, horizon_ms: int, condition: str, parameters: lis
 
 def _silent(index: AlarmIndex, placed: list[ScheduledRow]) -> list[ScheduledRow]:
     """Return the rows that have no alarm in time."""
-    silent = {alarm.pk for alarm in unheard(index, [each.alarm for each in placed])}
+    silent = {alarm.pk for alarm in missing_alarms(index, [each.alarm for each in placed])}
     return [each for each in placed if each.alarm.pk in silent]
 
 

@@ -12,7 +12,7 @@ from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, ClaimRequest
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.reclaim import reclaim
-from django_delayq.store.sql.rows import CLAIMED, CRASHED, UNLEASED, checked, claimed_of
+from django_delayq.store.sql.rows import CLAIMED, CLEAR_LEASE, CRASHED, checked, claimed_of
 from django_delayq.store.sql.statements import statements
 
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
@@ -28,8 +28,8 @@ class ClaimedRows:
 
     now_ms: int
     messages: list[Claimed] = field(default_factory=list)
-    again: list[Alarm] = field(default_factory=list)
-    over: list[Alarm] = field(default_factory=list)
+    rearm: list[Alarm] = field(default_factory=list)
+    drop: list[Alarm] = field(default_factory=list)
     """Claimed alarms to forget: their rows were not leased."""
     lapsed: list[Alarm] = field(default_factory=list)
     """Claimed alarms of rows whose lease ran out."""
@@ -40,7 +40,7 @@ class ClaimedRows:
 def claim(
     database: Database,
     alarms: Sequence[Alarm],
-    wants: Sequence[ClaimRequest],
+    requests: Sequence[ClaimRequest],
     lease_ms: int,
     worker: str,
     *,
@@ -48,20 +48,20 @@ def claim(
 ) -> ClaimedRows:
     """Lease the rows of `alarms` that are due and free, in one statement; look at the others once, without a lock.
 
-    `alarms` are for what `wants` asks for, in order within each (queue, key). `from_alarms` tells that the clock gave
-    them: then it knows of their rows, which are marked as placed.
+    `alarms` are for what `requests` asks for, in order within each (queue, key). `from_alarms` tells that the timer
+    gave them: then it knows of their rows, which are marked as placed.
 
     Leases that ran out are reclaimed, and their rows claimed again; after a jump of the clock, a lease later.
     """
     ended = _end_unanswered(database)
     by_pk = {int(alarm.pk): alarm for alarm in alarms if alarm.pk.isdecimal()}
-    again = [alarm for alarm in ended if int(alarm.pk) not in by_pk]
+    rearm = [alarm for alarm in ended if int(alarm.pk) not in by_pk]
     if not by_pk:
-        return ClaimedRows(database.now_ms(), again=again, over=list(alarms))
+        return ClaimedRows(database.now_ms(), rearm=rearm, drop=list(alarms))
     token = secrets.randbits(63)
     dialect = database.dialect
     sets = {(alarm.queue, alarm.key) for alarm in by_pk.values()}
-    later = _not_at_once(by_pk, wants)
+    later = _not_at_once(by_pk, requests)
     of_pks = database.among("r.id", list(by_pk))
     may_wait = database.among("r.id", later) if later else Sql("1 = 0")
     may_be_leased = checked(
@@ -75,21 +75,21 @@ def claim(
     with _noting_unanswered(database, of_pks, token):
         asked_at = monotonic()
         leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker, from_alarms)
-        claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms(), again=again)
+        claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms(), rearm=rearm)
         for pk, _, *row in sorted(leased, key=lambda row: (row[8], row[0])):  # by due time
             claimed.messages.append(claimed_of(pk, tuple(row), token, claimed.now_ms))
             del by_pk[pk]
         hold_off_ms = database.clock_monitor.hear(claimed.now_ms, asked_at, lease_ms)
         _look_at_others(database, by_pk, claimed, hold_off_ms)
-        _claim_lapsed(database, claimed, wants, lease_ms, worker, from_alarms=from_alarms)
+        _claim_lapsed(database, claimed, requests, lease_ms, worker, from_alarms=from_alarms)
         return claimed
 
 
-def _not_at_once(by_pk: Mapping[int, Alarm], wants: Iterable[ClaimRequest]) -> list[int]:
+def _not_at_once(by_pk: Mapping[int, Alarm], requests: Iterable[ClaimRequest]) -> list[int]:
     """Return the pks whose messages would have to wait for a hand: at-most-once messages among them are not leased."""
     hands: Counter[tuple[str, str]] = Counter()
-    for want in wants:
-        hands[want.queue, want.key] += want.at_once
+    for request in requests:
+        hands[request.queue, request.key] += request.at_once
     later = []
     for pk, alarm in by_pk.items():
         hands[alarm.queue, alarm.key] -= 1
@@ -120,20 +120,20 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
             else:
                 claimed.lapsed.append(alarm)
             continue
-        claimed.over.append(alarm)  # if it is put again, then perhaps for another queue or key
+        claimed.drop.append(alarm)  # if it is put again, then perhaps for another queue or key
         if crashes < SUSPECT_CRASHES:
             wait_ms = max(due_ms, lease_until_ms) - now
             if wait_ms <= 0 and (queue, key) == (alarm.queue, alarm.key):
                 # Another transaction holds the row, and may commit a cancel or roll it back; or no hand is free for it.
                 wait_ms = min(max(now - due_ms, LEAST_LOCKED_WAIT_MS), MOST_LOCKED_WAIT_MS)
-            claimed.again.append(Alarm(queue, key, alarm.pk, max(wait_ms, 0)))
-    claimed.over.extend(by_pk.values())
+            claimed.rearm.append(Alarm(queue, key, alarm.pk, max(wait_ms, 0)))
+    claimed.drop.extend(by_pk.values())
 
 
 def _claim_lapsed(
     database: Database,
     claimed: ClaimedRows,
-    wants: Sequence[ClaimRequest],
+    requests: Sequence[ClaimRequest],
     lease_ms: int,
     worker: str,
     *,
@@ -145,22 +145,22 @@ def _claim_lapsed(
     free = [alarm for alarm in claimed.lapsed if int(alarm.pk) in reclaimed]
     _wait(claimed, [alarm for alarm in claimed.lapsed if int(alarm.pk) not in reclaimed], LEAST_LOCKED_WAIT_MS)
     if free:
-        more = claim(database, free, wants, lease_ms, worker, from_alarms=from_alarms)
+        more = claim(database, free, requests, lease_ms, worker, from_alarms=from_alarms)
         claimed.messages += more.messages
-        claimed.over += more.over
-        claimed.again += more.again
+        claimed.drop += more.drop
+        claimed.rearm += more.rearm
         claimed.buried += more.buried
 
 
 def _wait(claimed: ClaimedRows, alarms: Sequence[Alarm], wait_ms: int) -> None:
-    claimed.over += alarms
-    claimed.again += [Alarm(alarm.queue, alarm.key, alarm.pk, wait_ms) for alarm in alarms]
+    claimed.drop += alarms
+    claimed.rearm += [Alarm(alarm.queue, alarm.key, alarm.pk, wait_ms) for alarm in alarms]
 
 
-def claim_suspect(database: Database, wants: Iterable[ClaimRequest], lease_ms: int, worker: str) -> ClaimedRows:
+def claim_suspect(database: Database, requests: Iterable[ClaimRequest], lease_ms: int, worker: str) -> ClaimedRows:
     """Lease one suspect that is due, of a wanted (queue, key)."""
     dialect = database.dialect
-    sets = [(want.queue, want.key) for want in wants if want.count > 0]
+    sets = [(request.queue, request.key) for request in requests if request.count > 0]
     if not sets:
         return ClaimedRows(database.now_ms())
     token = secrets.randbits(63)
@@ -208,7 +208,7 @@ def _end_unanswered(database: Database) -> list[Alarm]:
     """End the leases of earlier claims that no answer told of, and return alarms for their rows."""
     ended: list[Row] = []
     for leased in tuple(database.unanswered):
-        ended += statements(database).change(database, Sql(UNLEASED), leased, 'id, queue, "key"')
+        ended += statements(database).change(database, Sql(CLEAR_LEASE), leased, 'id, queue, "key"')
         database.unanswered.remove(leased)
     return [Alarm(queue, key, str(pk)) for pk, queue, key in ended]
 

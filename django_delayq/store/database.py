@@ -135,8 +135,8 @@ class Database:
         while True:
             try:
                 with transaction.atomic(self.using, savepoint=False):
-                    if is_own and self.dialect.stall_limit:
-                        self.rows(self.dialect.stall_limit)
+                    if is_own and self.dialect.idle_in_transaction_timeout:
+                        self.rows(self.dialect.idle_in_transaction_timeout)
                     return work()
             except OperationalError as error:
                 if not (tries_left and _is_deadlock(error)):

@@ -1,4 +1,4 @@
-"""Degraded mode: the clock has been away for so long that workers go on from the tables alone."""
+"""Degraded mode: the timer has been away for so long that workers go on from the tables alone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from django_delayq.support.units import to_text
 
 
 class Degraded:
-    """Tells how long the clock has been away, and whether that is too long. It is told of each call of the clock.
+    """Tells how long the timer has been away, and whether that is too long. It is told of each call of the timer.
 
     An answer in between ends a short absence. Once `on`, only `end` ends it, because there may be a rebuild to do. The
     parts of the timer that answer meanwhile are asked beside the tables.
@@ -24,12 +24,12 @@ class Degraded:
 
     @property
     def away(self) -> bool:
-        """Return whether the last call of the clock failed, a part of it is away, or degraded mode is still on."""
+        """Return whether the last call of the timer failed, a part of it is away, or degraded mode is still on."""
         return self.on or self._since is not None
 
     @property
     def is_silent(self) -> bool:
-        """Return whether the last call of the clock failed: not even a part of it answered."""
+        """Return whether the last call of the timer failed: not even a part of it answered."""
         return self._away_since is not None
 
     @property
@@ -43,7 +43,7 @@ class Degraded:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Note how a call of the clock, the block, went."""
+        """Note how a call of the timer, the block, went."""
         began_at = monotonic()
         try:
             yield
@@ -58,14 +58,14 @@ class Degraded:
         self._away_since = None
 
     def hear(self, away: str) -> None:
-        """Note what the clock, which answered, says of a part of it that is away. '' for none: only upkeep can tell."""
+        """Note what the timer, which answered, says of a part of it that is away. '' for none: only upkeep can tell."""
         if not away:
             self._partly_since = None
         elif self._partly_since is None:
             self._partly_since = monotonic()
 
     def begin_if_due(self) -> None:
-        """Go on from the tables alone when the clock, or a part of it, has been away for long enough."""
+        """Go on from the tables alone when the timer, or a part of it, has been away for long enough."""
         since = self._since
         if self.on or since is None or monotonic() - since < self._after_ms / 1000:
             return
@@ -79,7 +79,7 @@ class Degraded:
         )
 
     def end(self) -> None:
-        """End degraded mode: the clock answers, and has every alarm."""
+        """End degraded mode: the timer answers, and has every alarm."""
         self.on = False
         self._away_since = self._partly_since = None
         logger.warning("No longer degraded: the broker answers and has its alarms.")

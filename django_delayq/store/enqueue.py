@@ -11,7 +11,7 @@ from typing import Any
 from django_delayq.brokers.base import BATCH, Alarm, Enqueued, NewMessage, OnConflict, pages
 from django_delayq.store.database import Database
 from django_delayq.store.sql.dialects import Dialect
-from django_delayq.store.sql.rows import FREE
+from django_delayq.store.sql.rows import WAITING
 from django_delayq.store.sql.statements import statements
 from django_delayq.store.sql.values import LongText
 
@@ -20,50 +20,52 @@ TRIES = 5
 
 
 def enqueue(
-    database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict
+    database: Database, messages: Sequence[NewMessage], on_conflict: OnConflict
 ) -> tuple[list[Enqueued], list[Alarm]]:
     """Insert messages, and do what `on_conflict` says for ids that are there.
 
     Returns the answers, and alarms to put.
     """
-    placed: dict[int, Enqueued] = {}
+    enqueued: dict[int, Enqueued] = {}
     alarms: list[Alarm] = []
-    for some in _distinct(puts):
-        placed_now, alarms_now = _put(database, {put.id: put for put in some.values()}, on_conflict)
-        placed |= {i: placed_now[put.id] for i, put in some.items()}
+    for some in _distinct(messages):
+        enqueued_now, alarms_now = _enqueue(database, {message.id: message for message in some.values()}, on_conflict)
+        enqueued |= {i: enqueued_now[message.id] for i, message in some.items()}
         alarms += alarms_now
-    return [placed[i] for i in range(len(puts))], alarms
+    return [enqueued[i] for i in range(len(messages))], alarms
 
 
-def _distinct(puts: Sequence[NewMessage]) -> Iterator[dict[int, NewMessage]]:
+def _distinct(messages: Sequence[NewMessage]) -> Iterator[dict[int, NewMessage]]:
     """Yield the messages by their places, no id twice at a time: the first of each id, then the second, and so on."""
-    todo = dict(enumerate(puts))
+    todo = dict(enumerate(messages))
     while todo:
-        first = {put.id: i for i, put in reversed(todo.items())}
+        first = {message.id: i for i, message in reversed(todo.items())}
         yield {i: todo.pop(i) for i in sorted(first.values())}
 
 
-def _put(
-    database: Database, puts: dict[str, NewMessage], on_conflict: OnConflict
+def _enqueue(
+    database: Database, messages: dict[str, NewMessage], on_conflict: OnConflict
 ) -> tuple[dict[str, Enqueued], list[Alarm]]:
     """Insert as `enqueue` does, by id."""
-    placed: dict[str, Enqueued] = {}
+    enqueued: dict[str, Enqueued] = {}
     alarms: list[Alarm] = []
     for _ in range(TRIES):
-        for row in statements(database).insert(database, [put for id, put in puts.items() if id not in placed]):
-            header = puts[row.id].header
-            placed[row.id] = Enqueued(row.id, row.due_ms, created=True)
+        for row in statements(database).insert(
+            database, [message for id, message in messages.items() if id not in enqueued]
+        ):
+            header = messages[row.id].header
+            enqueued[row.id] = Enqueued(row.id, row.due_ms, created=True)
             alarms.append(Alarm(header.queue, header.key, str(row.pk), max(row.due_ms - row.now_ms, 0)))
-        there = [put for id, put in puts.items() if id not in placed]
+        there = [message for id, message in messages.items() if id not in enqueued]
         if there:
             settled, changed = _resolve_conflicts(database, there, on_conflict)
-            placed |= settled
+            enqueued |= settled
             alarms += changed
-        if len(placed) == len(puts):
+        if len(enqueued) == len(messages):
             break
-    for id in puts.keys() - placed.keys():  # it comes and goes faster than we look: as good as one that was there
-        placed[id] = Enqueued(id, 0, created=False)
-    return placed, alarms
+    for id in messages.keys() - enqueued.keys():  # it comes and goes faster than we look: as good as one that was there
+        enqueued[id] = Enqueued(id, 0, created=False)
+    return enqueued, alarms
 
 
 _TIMES = {"of_id": str, "delay_ms": int, "at_ms": int}
@@ -81,38 +83,38 @@ _NEW = _TIMES | {
 
 
 def _resolve_conflicts(
-    database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict
+    database: Database, messages: Sequence[NewMessage], on_conflict: OnConflict
 ) -> tuple[dict[str, Enqueued], list[Alarm]]:
     """Return the answer, by id, for messages whose ids were there already, and the alarms to put.
 
     The ids differ. Those that have gone meanwhile are left out.
     """
-    changed = _change(database, puts, on_conflict)
+    changed = _change(database, messages, on_conflict)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, _, wait_ms in changed]
-    placed = {id: Enqueued(id, due_ms, created=False) for id, _, _, _, due_ms, _ in changed}
-    return placed | _look(database, [put.id for put in puts if put.id not in placed]), alarms
+    enqueued = {id: Enqueued(id, due_ms, created=False) for id, _, _, _, due_ms, _ in changed}
+    return enqueued | _look(database, [message.id for message in messages if message.id not in enqueued]), alarms
 
 
 def _look(database: Database, ids: Sequence[str]) -> dict[str, Enqueued]:
     if not ids:
         return {}
     found = database.under_ids(ids, lock=database.dialect.newest)
-    rows = database.rows(f"SELECT r.message_id, r.due_at, NOT ({FREE}) FROM {found.text}", found.parameters)
+    rows = database.rows(f"SELECT r.message_id, r.due_at, NOT ({WAITING}) FROM {found.text}", found.parameters)
     return {id: Enqueued(id, due_ms, created=False, running=bool(running)) for id, due_ms, running in rows}
 
 
-def _change(database: Database, puts: Sequence[NewMessage], on_conflict: OnConflict) -> list[tuple[Any, ...]]:
+def _change(database: Database, messages: Sequence[NewMessage], on_conflict: OnConflict) -> list[tuple[Any, ...]]:
     """Change the rows that wait under the ids. Returns id, pk, queue, key, due time and wait of those changed."""
     if on_conflict in ("keep", "raise"):
         return []
     dialect = database.dialect
     due = _due(dialect)
-    where = FREE
-    in_order = sorted(puts, key=attrgetter("id"))
+    where = WAITING
+    in_order = sorted(messages, key=attrgetter("id"))
     if on_conflict == "replace":
-        columns, rows, changes = _NEW, [_new(put) for put in in_order], _replacement(dialect, due)
+        columns, rows, changes = _NEW, [_new(message) for message in in_order], _replacement(dialect, due)
     else:
-        columns, rows = _TIMES, [(put.id, put.delay_ms, put.at_ms) for put in in_order]
+        columns, rows = _TIMES, [(message.id, message.delay_ms, message.at_ms) for message in in_order]
         changes = f"expires_at = r.expires_at - r.scheduled_at + {due}"
         where += f" AND {due} {'<' if on_conflict == 'earliest' else '>'} r.due_at"
     return statements(database).change_given(
@@ -139,26 +141,26 @@ def _replacement(dialect: Dialect, due: str) -> str:
     )
 
 
-def _new(put: NewMessage) -> tuple[Any, ...]:
+def _new(message: NewMessage) -> tuple[Any, ...]:
     """Return the columns `_NEW` of a message."""
-    header = put.header
-    times = put.id, put.delay_ms, put.at_ms
-    names = header.queue, header.key, put.body.decode(), header.tag, header.trace_id
+    header = message.header
+    times = message.id, message.delay_ms, message.at_ms
+    names = header.queue, header.key, message.body.decode(), header.tag, header.trace_id
     return *times, *names, header.expires_ms, header.max_attempts, header.timeout_ms, int(header.at_most_once)
 
 
 _ENDED = ("delayq_finish", "delayq_error")
 
 
-def insert_new(database: Database, given: Sequence[NewMessage]) -> int:
+def insert_new(database: Database, messages: Sequence[NewMessage]) -> int:
     """Insert the messages whose id is in none of the three tables, in one transaction. Returns how many."""
-    return database.transaction(lambda: sum(_put_page(database, page) for page in pages(given, BATCH)))
+    return database.transaction(lambda: sum(_insert_page(database, page) for page in pages(messages, BATCH)))
 
 
-def _put_page(database: Database, given: Sequence[NewMessage]) -> int:
-    ended = _ended(database, [put.id for put in given])
-    placed, _ = enqueue(database, [put for put in given if put.id not in ended], "keep")
-    created = [one.id for one in placed if one.created]
+def _insert_page(database: Database, messages: Sequence[NewMessage]) -> int:
+    ended = _ended(database, [message.id for message in messages])
+    enqueued, _ = enqueue(database, [message for message in messages if message.id not in ended], "keep")
+    created = [one.id for one in enqueued if one.created]
     return len(created) - _take_back(database, created)
 
 

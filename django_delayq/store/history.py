@@ -14,7 +14,7 @@ MOST_ROWS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class MessageFacts:
     """The facts on an id that the tables have and a broker could not tell.
 
     `attempts` are all that are over, oldest first; `running_since_ms` is the claim of the one that is not. `placed`
@@ -33,8 +33,8 @@ class Story:
     fingerprint: str = ""
 
 
-def story(database: Database, id: str) -> Story | None:
-    """Return the story of the message that waits or runs under the id, else of the one that ended last.
+def message_facts(database: Database, id: str) -> MessageFacts | None:
+    """Return the facts on the message that waits or runs under the id, else of the one that ended last.
 
     None where there is no row.
     """
@@ -46,16 +46,16 @@ def story(database: Database, id: str) -> Story | None:
     return max(ended, key=lambda found: found.ended_ms or 0, default=None)
 
 
-def _ready(database: Database, id: str, rows: int, now_ms: int) -> Story | None:
+def _ready(database: Database, id: str, rows: int, now_ms: int) -> MessageFacts | None:
     found = queries.waiting(database, id, "r.id", "r.placed", "r.started_at", "r.history")
     if found is None:
         return None
     info, (pk, placed, claimed_ms, history) = found
     since_ms = claimed_ms if info.state is State.RUNNING else None
-    return Story(info, str(pk), tuple(read(history)), rows, now_ms, bool(placed), since_ms)
+    return MessageFacts(info, str(pk), tuple(read(history)), rows, now_ms, bool(placed), since_ms)
 
 
-def _finished(database: Database, id: str, rows: int, now_ms: int) -> Story | None:
+def _finished(database: Database, id: str, rows: int, now_ms: int) -> MessageFacts | None:
     found = database.rows(
         f"SELECT r.id, r.outcome, r.started_at, r.ended_at, r.history, {MESSAGE} FROM delayq_finish r"
         " WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1",
@@ -67,11 +67,11 @@ def _finished(database: Database, id: str, rows: int, now_ms: int) -> Story | No
         if started_ms is not None:  # a message that was cancelled after its worker died: that attempt was lost
             how = Ended.FINISHED if info.state is State.FINISHED else Ended.LOST
             attempts.append(PastAttempt(info.failures + 1, started_ms, ended_ms, row[16], how))
-        return Story(info, str(pk), tuple(attempts), rows, now_ms, ended_ms=ended_ms)
+        return MessageFacts(info, str(pk), tuple(attempts), rows, now_ms, ended_ms=ended_ms)
     return None
 
 
-def _buried(database: Database, id: str, rows: int, now_ms: int) -> Story | None:
+def _buried(database: Database, id: str, rows: int, now_ms: int) -> MessageFacts | None:
     found = database.rows(
         "SELECT r.id, r.worker, r.started_at, r.ended_at, r.history, r.fingerprint, r.failures, r.error, r.detail"
         " FROM delayq_error r WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1",
@@ -82,7 +82,7 @@ def _buried(database: Database, id: str, rows: int, now_ms: int) -> Story | None
         return None
     ((pk, worker, started_ms, ended_ms, history, fingerprint, failures, error, detail),) = found
     last = buried_attempt(failures, started_ms, ended_ms, worker, error, detail)
-    return Story(info, str(pk), (*read(history), last), rows, now_ms, ended_ms=ended_ms, fingerprint=fingerprint)
+    return MessageFacts(info, str(pk), (*read(history), last), rows, now_ms, ended_ms=ended_ms, fingerprint=fingerprint)
 
 
 def _count(database: Database, id: str) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from django_delayq.core.history import add
 from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.sql import moves
 from django_delayq.store.sql.moves import PAGE, count
-from django_delayq.store.sql.rows import FREE, SHARED, buried_attempt, shared_with
+from django_delayq.store.sql.rows import SHARED, WAITING, buried_attempt, shared_with
 from django_delayq.store.sql.statements import statements
 from django_delayq.store.sql.values import LongText
 
@@ -44,7 +44,7 @@ def reschedule(
         f"expires_at = r.expires_at - r.scheduled_at + {due}, scheduled_at = {due}, due_at = {due}, placed = %s",
         [parameter, parameter, parameter, False],
     )
-    waiting = database.under_ids(ids, FREE, dialect.lock)
+    waiting = database.under_ids(ids, WAITING, dialect.lock)
     returning = f'id, message_id, queue, "key", due_at - {dialect.now}'
     changed = statements(database).change(database, changes, waiting, returning)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, _, queue, key, wait_ms in changed]
@@ -85,7 +85,7 @@ def _purge_errors(database: Database, ids: Sequence[str]) -> set[str]:
 def _lock_waiting(database: Database, ids: Sequence[str]) -> list[Row]:
     if not ids:
         return []
-    waiting = database.under_ids(ids, FREE, database.dialect.lock)
+    waiting = database.under_ids(ids, WAITING, database.dialect.lock)
     return database.rows(f"SELECT r.id, r.message_id FROM {waiting.text}", waiting.parameters)
 
 

@@ -1,4 +1,4 @@
-"""Feed the claim while the clock is away: find the rows that are due, by the index of each wanted (queue, key)."""
+"""Feed the claim while the timer is away: find the rows that are due, by the index of each wanted (queue, key)."""
 
 import math
 import threading
@@ -10,7 +10,7 @@ from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, ClaimRequest, C
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claim
 from django_delayq.store.database import Database
-from django_delayq.store.sql.rows import UNHELD
+from django_delayq.store.sql.rows import LEASE_FREE
 from django_delayq.store.sql.selects import waiting_pairs
 
 EVERY_S = 1.0
@@ -28,10 +28,10 @@ class Polling:
         self._next_at = 0.0
         self._woken = threading.Event()
 
-    def claim(self, wants: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
+    def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
         """Claim as the broker does."""
         now = monotonic()
-        asked = [want for want in wants if self._due_at.get((want.queue, want.key), 0.0) <= now]
+        asked = [request for request in requests if self._due_at.get((request.queue, request.key), 0.0) <= now]
         found = Claims([], [], 0, None)
         if asked:
             found, full = claim_due(self._database, asked, lease_ms, worker)
@@ -39,7 +39,7 @@ class Polling:
             at_once = full if found.messages else ()
             later = monotonic() + EVERY_S
             self._due_at |= {pair: 0.0 if pair in at_once else later for pair in map(_pair_of, asked)}
-        self._next_at = min((self._due_at[_pair_of(want)] for want in wants), default=math.inf)
+        self._next_at = min((self._due_at[_pair_of(request)] for request in requests), default=math.inf)
         return found
 
     def due_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
@@ -73,20 +73,20 @@ class Polling:
         self._woken.set()
 
 
-def _pair_of(want: ClaimRequest) -> Pair:
-    return want.queue, want.key
+def _pair_of(request: ClaimRequest) -> Pair:
+    return request.queue, request.key
 
 
 def claim_due(
-    database: Database, wants: Sequence[ClaimRequest], lease_ms: int, worker: str
+    database: Database, requests: Sequence[ClaimRequest], lease_ms: int, worker: str
 ) -> tuple[Claims, set[Pair]]:
     """Lease what is due, and return the wanted pairs of which there may be more."""
-    alarms, full = due(database, wants)
-    rows = claim.claim(database, alarms, wants, lease_ms, worker, from_alarms=False)
+    alarms, full = due(database, requests)
+    rows = claim.claim(database, alarms, requests, lease_ms, worker, from_alarms=False)
     return Claims(rows.messages, [], rows.now_ms, None, buried=rows.buried), full
 
 
-def claim_until_none(database: Database, wants: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
+def claim_until_none(database: Database, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
     """Lease what is due, for a caller who stops when there is none.
 
     Rows that others hold are waited for, a second at most.
@@ -94,16 +94,16 @@ def claim_until_none(database: Database, wants: Sequence[ClaimRequest], lease_ms
     give_up_at = monotonic() + LOCKED_S
     buried: list[BuriedInfo] = []
     while True:
-        found, _ = claim_due(database, wants, lease_ms, worker)
+        found, _ = claim_due(database, requests, lease_ms, worker)
         buried += found.buried
         found.buried = buried
-        if found.messages or monotonic() > give_up_at or not due(database, wants, lock="")[0]:
+        if found.messages or monotonic() > give_up_at or not due(database, requests, lock="")[0]:
             return found
         sleep(LOCKED_LOOK_S)
 
 
 def due(
-    database: Database, wants: Sequence[ClaimRequest], late_ms: int = 0, lock: str | None = None
+    database: Database, requests: Sequence[ClaimRequest], late_ms: int = 0, lock: str | None = None
 ) -> tuple[list[Alarm], set[Pair]]:
     """Return alarms for what a claim of rows would lease, at most `BATCH`, and the pairs of which there may be more.
 
@@ -111,8 +111,8 @@ def due(
     are skipped, because otherwise all workers would look at the same ones.
     """
     counts: Counter[Pair] = Counter()
-    for want in wants:
-        counts[_pair_of(want)] += want.count
+    for request in requests:
+        counts[_pair_of(request)] += request.count
     sets = [(queue, key, min(count, BATCH)) for (queue, key), count in counts.items() if count > 0]
     if len(sets) > SETS:
         known = set(_with_rows(database, [one[:2] for one in sets]))
@@ -147,7 +147,7 @@ def _due_of(database: Database, sets: Sequence[tuple[str, str, int]], late_ms: i
     ending = dialect.limit.format(count="%s") + (dialect.skip_locked if lock is None else lock)
     of_set = (
         f"SELECT * FROM (SELECT r.id, r.queue, r.key FROM delayq_ready r WHERE {dialect.of_alias} AND r.queue = %s"
-        f" AND r.key = %s AND r.due_at <= {dialect.now} - %s AND {UNHELD.format(now=dialect.now)}"
+        f" AND r.key = %s AND r.due_at <= {dialect.now} - %s AND {LEASE_FREE.format(now=dialect.now)}"
         f" AND r.crashes < {SUSPECT_CRASHES}"
         f" {dialect.by_due_time} {ending}) AS due{{i}}"
     )

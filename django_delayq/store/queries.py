@@ -7,7 +7,7 @@ from django_delayq.brokers.base import Counts, Info, SetCount
 from django_delayq.core.message import State
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, Row
-from django_delayq.store.sql.rows import FREE, MESSAGE, info_of
+from django_delayq.store.sql.rows import MESSAGE, WAITING, info_of
 
 
 def get(database: Database, id: str) -> Info | None:
@@ -31,7 +31,7 @@ def buried(database: Database, id: str) -> Info | None:
 def tagged(database: Database, tag: str) -> list[str]:
     """Return the ids that wait under a tag, in order. Their rows are locked until the end of the transaction."""
     found = database.rows(
-        f"SELECT r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.tag = %s AND {FREE}"
+        f"SELECT r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.tag = %s AND {WAITING}"
         f" ORDER BY r.message_id{database.dialect.lock}",
         [database.alias, tag],
     )
@@ -41,7 +41,7 @@ def tagged(database: Database, tag: str) -> list[str]:
 def peek(database: Database, queue: str, count: int, key: str | None) -> list[Info]:
     """Return the next waiting messages of a queue in due order."""
     of_key, parameters = ("", [queue]) if key is None else (" AND r.key = %s", [queue, key])
-    condition = f"r.queue = %s{of_key} AND {FREE} ORDER BY r.due_at, r.id LIMIT %s"
+    condition = f"r.queue = %s{of_key} AND {WAITING} ORDER BY r.due_at, r.id LIMIT %s"
     return [info for info, _ in _ready(database, condition, [*parameters, count])]
 
 
@@ -53,14 +53,14 @@ def errors(database: Database, count: int, offset: int) -> list[Info]:
 def counts(database: Database) -> Counts:
     """Return every figure, counted from the rows."""
     due = f"r.due_at <= {database.dialect.now}"
-    suspect = f"{FREE} AND r.crashes >= {SUSPECT_CRASHES}"
+    suspect = f"{WAITING} AND r.crashes >= {SUSPECT_CRASHES}"
     waiting, running, suspects = [], 0, 0
     for queue, key, pending, ready, next_due_ms, leased, suspected in database.rows(
         "SELECT r.queue, r.key,"
-        f" sum(CASE WHEN {FREE} AND NOT ({suspect}) AND NOT ({due}) THEN 1 ELSE 0 END),"
-        f" sum(CASE WHEN {FREE} AND NOT ({suspect}) AND {due} THEN 1 ELSE 0 END),"
-        f" min(CASE WHEN {FREE} AND NOT ({suspect}) THEN r.due_at END),"
-        f" sum(CASE WHEN {FREE} THEN 0 ELSE 1 END), sum(CASE WHEN {suspect} THEN 1 ELSE 0 END)"
+        f" sum(CASE WHEN {WAITING} AND NOT ({suspect}) AND NOT ({due}) THEN 1 ELSE 0 END),"
+        f" sum(CASE WHEN {WAITING} AND NOT ({suspect}) AND {due} THEN 1 ELSE 0 END),"
+        f" min(CASE WHEN {WAITING} AND NOT ({suspect}) THEN r.due_at END),"
+        f" sum(CASE WHEN {WAITING} THEN 0 ELSE 1 END), sum(CASE WHEN {suspect} THEN 1 ELSE 0 END)"
         " FROM delayq_ready r WHERE r.alias = %s GROUP BY r.queue, r.key",
         [database.alias],
     ):
@@ -91,7 +91,7 @@ def _ready(
     database: Database, condition: str, parameters: Sequence[Any], columns: Sequence[str] = ()
 ) -> list[tuple[Info, Row]]:
     """Return messages of the ready table, each with more of its columns."""
-    of_info = (database.dialect.now, FREE, "r.lease_until")
+    of_info = (database.dialect.now, WAITING, "r.lease_until")
     found = database.rows(
         f"SELECT {', '.join((*columns, *of_info))}, {MESSAGE} FROM delayq_ready r WHERE r.alias = %s AND {condition}",
         [database.alias, *parameters],

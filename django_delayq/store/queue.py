@@ -38,7 +38,7 @@ from django_delayq.store.degraded import Degraded
 from django_delayq.store.polling import Polling, claim_due, claim_until_none
 from django_delayq.store.relay import Underfilled
 
-MANY = 100
+STALE_BATCH = 100
 """How many alarms are taken at least, over all pairs whose alarms were all stale."""
 LEFT_ALONE_MS = 60_000
 """How long messages that the timer carries are kept out of the way of alarms."""
@@ -68,7 +68,7 @@ class DatabaseQueue:
         self._polling = Polling(database)
         self._commit_notifier = CommitNotifier(broker.timer)
         self._looked_to = reclaim.BEGIN
-        self._met_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
+        self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._timer_left_out = False  # by the last claim: the timer waits for what was wanted before
 
     # Messages in
@@ -91,7 +91,7 @@ class DatabaseQueue:
     # Messages out
 
     def claim(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        self._met_stale = False
+        self._all_stale = False
         if self.degraded.on:
             self._timer_left_out = True
             with self.database.available():
@@ -100,11 +100,11 @@ class DatabaseQueue:
             if found.messages or found.buried or self.degraded.is_alone:
                 return found
         found, stale = self._claim_by_timer(requests, lease_ms, worker)
-        self._met_stale = bool(stale)
+        self._all_stale = bool(stale)
         # An error from here on also fails the next claim, which follows at once. These messages must not be lost.
         if stale:
             with contextlib.suppress(DelayqError):
-                more, stale = self._claim_by_timer(_many(requests, stale), lease_ms, worker)
+                more, stale = self._claim_by_timer(_stale_batches(requests, stale), lease_ms, worker)
                 _add(found, more)
         of_table = _those_of(requests, stale | (self.lost_of - _pairs_of(found.messages)))
         if of_table:
@@ -138,7 +138,7 @@ class DatabaseQueue:
         while left and not found.messages:
             found, stale = self._claim_by_timer(left, lease_ms, worker)
             buried, ghosts = [*buried, *found.buried], [*ghosts, *found.ghosts]
-            left = _many(requests, stale)
+            left = _stale_batches(requests, stale)
         if not found.messages:
             with self.database.available():
                 found = claim_until_none(self.database, requests, lease_ms, worker)
@@ -167,7 +167,7 @@ class DatabaseQueue:
         # An alarm that a timer which can't be asked did not give may be on its way.
         may_be_left = found.left or self.alarm_index is None
         self.underfilled.note(requests, found.alarms, rows.messages, left=may_be_left)
-        self._forget(rows.over, rows.again)
+        self._forget(rows.drop, rows.rearm)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
         claimed = Claims(rows.messages, [], rows.now_ms, next_due_ms, found.left, found.ghosts, rows.buried)
         in_vain = {(alarm.queue, alarm.key) for alarm in found.alarms} | _pairs_of(found.messages)
@@ -193,8 +193,8 @@ class DatabaseQueue:
         check_batch(transitions)
         with self.database.available():
             settled = settle.settle(self.database, transitions)
-        self._polling.note_ready((alarm.queue, alarm.key) for alarm in settled.again if not alarm.wait_ms)
-        self._forget(settled.over, settled.again)
+        self._polling.note_ready((alarm.queue, alarm.key) for alarm in settled.rearm if not alarm.wait_ms)
+        self._forget(settled.drop, settled.rearm)
         return settled.answers
 
     def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
@@ -203,7 +203,7 @@ class DatabaseQueue:
             return settle.renew(self.database, leases, lease_ms)
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        upkept = MaintenanceResult(0) if self.degraded.on else self._upkeep_of_timer(lease_ms)
+        result = MaintenanceResult(0) if self.degraded.on else self._maintain_timer(lease_ms)
         with self.database.available():
             if self.database.clock_monitor.waits_for_writes:
                 self.database.prove_writes()
@@ -212,38 +212,38 @@ class DatabaseQueue:
             now_ms = self.database.now_ms()
             if not self.database.clock_monitor.hear(now_ms, asked_at, lease_ms):
                 buried, self._looked_to = reclaim.reclaim_lapsed(self.database, now_ms, self._looked_to)
-                upkept.buried += buried
+                result.buried += buried
                 if self._keeps_limits:
                     limiter.forget_over(self.database, now_ms)
-            upkept.suspects_due = claim.suspects_due(self.database)
-        if upkept.next_lease_end_ms is not None:
-            upkept.next_lease_end_ms += now_ms - upkept.now_ms
-        upkept.now_ms = now_ms
-        return upkept
+            result.suspects_due = claim.suspects_due(self.database)
+        if result.next_lease_end_ms is not None:
+            result.next_lease_end_ms += now_ms - result.now_ms
+        result.now_ms = now_ms
+        return result
 
     def ask_timer(self, *, lease_ms: int) -> None:
-        """Do the timer's own upkeep, which proves that it can be written, and tells whether it may have lost alarms.
+        """Do the timer's own maintenance: it proves that it can be written, and tells whether it may have lost alarms.
 
         Raises `PartlyUnavailable` while a part of it is away, and `BrokerRefused` where it is another store's.
         """
-        upkept = self._upkeep_of_timer(lease_ms)
-        if upkept.away:
-            raise PartlyUnavailable(upkept.away)
+        result = self._maintain_timer(lease_ms)
+        if result.away:
+            raise PartlyUnavailable(result.away)
         identity.own(self.database, self._alias, self.timer)
 
-    def _upkeep_of_timer(self, lease_ms: int) -> MaintenanceResult:
+    def _maintain_timer(self, lease_ms: int) -> MaintenanceResult:
         try:
             with self.degraded.asking():
-                upkept = self.timer.maintain(lease_ms=lease_ms)
+                result = self.timer.maintain(lease_ms=lease_ms)
         except BrokerRefused as error:  # until somebody mends it; the rows must not wait for that
-            upkept = MaintenanceResult(0, away=str(error))
-        self.degraded.hear(upkept.away)
-        upkept.lost_record, upkept.buried = "", []  # the record is here
-        self.alarms_lost = upkept.alarms_lost
-        return upkept
+            result = MaintenanceResult(0, away=str(error))
+        self.degraded.hear(result.away)
+        result.lost_record, result.buried = "", []  # the record is here
+        self.alarms_lost = result.alarms_lost
+        return result
 
     def wait(self, timeout: float) -> bool:
-        if self._met_stale:
+        if self._all_stale:
             return True
         if self.degraded.is_alone:
             return self._polling.wait(timeout)
@@ -258,15 +258,15 @@ class DatabaseQueue:
         self._polling.wake()
         self.timer.wake()
 
-    def _forget(self, over: Sequence[Alarm], again: Sequence[Alarm]) -> None:
+    def _forget(self, drop: Sequence[Alarm], rearm: Sequence[Alarm]) -> None:
         """Drop claimed alarms, and put again those of rows that still wait.
 
         The rows have moved already, and alarms prove nothing: those that can't be dropped lapse, and are found stale.
         """
-        if self.degraded.is_silent or not (over or again):
+        if self.degraded.is_silent or not (drop or rearm):
             return
         with contextlib.suppress(DelayqError), self.degraded.asking():
-            self.timer.drop(over, again)
+            self.timer.drop(drop, rearm)
 
     # Operations by id
 
@@ -343,9 +343,11 @@ def _those_of(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimR
     return [request for request in requests if (request.queue, request.key) in pairs]
 
 
-def _many(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
+def _stale_batches(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
     """Return the requests of these pairs with a count that clears many stale alarms at a time."""
-    return [replace(request, count=max(request.count, MANY // len(pairs))) for request in _those_of(requests, pairs)]
+    return [
+        replace(request, count=max(request.count, STALE_BATCH // len(pairs))) for request in _those_of(requests, pairs)
+    ]
 
 
 def _add(found: Claims, more: Claims) -> None:

@@ -51,7 +51,7 @@ def _mark_placed(database: Database, placed: list[tuple[int, int]]) -> None:
 
 
 def rebuild(database: Database, timer: Timer, horizon_ms: int, lock_ms: int = REBUILD_LOCK_MS) -> int | None:
-    """Put again every alarm that the clock has lost. Returns how many rows it read.
+    """Put again every alarm that the timer has lost. Returns how many rows it read.
 
     None where it is not done: another does it, or the lock or the alarms were lost meanwhile. Nearest first; a row that
     moves nearer meanwhile gets the alarm of its move. It includes rows that are not marked as placed: their alarm may
@@ -86,7 +86,7 @@ class Underfilled:
         self._sets: set[tuple[str, str]] = set()
 
     def note(
-        self, wants: Sequence[ClaimRequest], alarms: Iterable[Alarm], messages: Iterable[Claimed], *, left: bool
+        self, requests: Sequence[ClaimRequest], alarms: Iterable[Alarm], messages: Iterable[Claimed], *, left: bool
     ) -> None:
         """Record which pairs got fewer messages than were wanted.
 
@@ -96,32 +96,36 @@ class Underfilled:
         heard = Counter((alarm.queue, alarm.key) for alarm in alarms)
         given = Counter((one.header.queue, one.header.key) for one in messages if one.header)
         short = (
-            want
-            for want in wants
-            if (heard[want.queue, want.key] < min(want.count, 1) if left else given[want.queue, want.key] < want.count)
+            request
+            for request in requests
+            if (
+                heard[request.queue, request.key] < min(request.count, 1)
+                if left
+                else given[request.queue, request.key] < request.count
+            )
         )
-        self._sets = {(want.queue, want.key) for want in short}
+        self._sets = {(request.queue, request.key) for request in short}
 
-    def wants(self) -> list[ClaimRequest]:
-        """Return a want for each pair, of as much as a claim takes."""
+    def requests(self) -> list[ClaimRequest]:
+        """Return a request for each pair, of as much as a claim takes."""
         return [ClaimRequest(queue, key, BATCH) for queue, key in self._sets]
 
 
-def sweep(database: Database, timer: Timer, index: AlarmIndex | None, wants: Sequence[ClaimRequest]) -> int:
+def sweep(database: Database, timer: Timer, index: AlarmIndex | None, requests: Sequence[ClaimRequest]) -> int:
     """Put alarms for rows of the wanted pairs that nobody holds and that are due for over 5 s, at most a thousand.
 
     A timer that can be asked is asked first: then only alarms that it has lost, or would ring far too late, are put.
     Returns how many.
     """
-    alarms, _ = due(database, wants, late_ms=LATE_MS)
+    alarms, _ = due(database, requests, late_ms=LATE_MS)
     if index is not None:
-        alarms = unheard(index, alarms)
+        alarms = missing_alarms(index, alarms)
     if alarms:
         timer.schedule(alarms)
     return len(alarms)
 
 
-def unheard(index: AlarmIndex, alarms: Sequence[Alarm]) -> list[Alarm]:
+def missing_alarms(index: AlarmIndex, alarms: Sequence[Alarm]) -> list[Alarm]:
     """Return the alarms that the timer lacks, or that wait there for over 5 s longer because its time jumped back.
 
     An alarm that is claimed waits no longer than its lease, which the timer's maintenance cuts after such a jump.

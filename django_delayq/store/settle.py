@@ -20,8 +20,8 @@ class Settled:
     """The answer for each lease, alarms to forget, and alarms to put."""
 
     answers: list[bool | None]
-    over: list[Alarm]
-    again: list[Alarm]
+    drop: list[Alarm]
+    rearm: list[Alarm]
 
 
 def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
@@ -32,9 +32,9 @@ def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     others = [one for lease, one in by_lease.items() if lease not in found]
     passed_over = _standing(database, leases(database, others)) if others else set()
     written = {lease: by_lease[lease] for lease, is_written in found.items() if is_written}
-    over = [_alarm(one) for one in (*written.values(), *(one for one in transitions if one.is_written))]
-    again = [_alarm(one, _wait_ms(one)) for one in written.values() if one.state in (State.PENDING, State.RUNNING)]
-    return Settled([_answer(one, written, passed_over) for one in transitions], over, again)
+    drop = [_alarm(one) for one in (*written.values(), *(one for one in transitions if one.is_written))]
+    rearm = [_alarm(one, _wait_ms(one)) for one in written.values() if one.state in (State.PENDING, State.RUNNING)]
+    return Settled([_answer(one, written, passed_over) for one in transitions], drop, rearm)
 
 
 def _alarm(one: Transition, wait_ms: int = 0) -> Alarm:

@@ -12,7 +12,7 @@ from typing import Any
 from django_delayq.brokers.base import Counts, SetCount, earliest
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, Row
-from django_delayq.store.sql.rows import FREE
+from django_delayq.store.sql.rows import WAITING
 from django_delayq.store.sql.selects import Look, union_all, waiting_pairs
 from django_delayq.support.timestamps import HOUR_MS, from_ms
 
@@ -136,11 +136,11 @@ def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_
 
 def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -> Look:
     """Return the look that counts the due rows of each set, up to `most` of each."""
-    suspect = f"{FREE} AND r.crashes >= {SUSPECT_CRASHES}"
-    ready = f"{FREE} AND NOT ({suspect})"
+    suspect = f"{WAITING} AND r.crashes >= {SUSPECT_CRASHES}"
+    ready = f"{WAITING} AND NOT ({suspect})"
     due = (
         f"SELECT {_DUE}, {{i}}, count(*), 0, min(CASE WHEN {ready} THEN r.due_at END),"
-        f" sum(CASE WHEN {ready} THEN 1 ELSE 0 END), sum(CASE WHEN {FREE} THEN 0 ELSE 1 END),"
+        f" sum(CASE WHEN {ready} THEN 1 ELSE 0 END), sum(CASE WHEN {WAITING} THEN 0 ELSE 1 END),"
         f" sum(CASE WHEN {suspect} THEN 1 ELSE 0 END) FROM ("
         f" SELECT due_at, token, crashes FROM {_OF_SET} AND due_at <= %s ORDER BY due_at LIMIT %s) AS r"
     )

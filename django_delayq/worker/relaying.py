@@ -81,7 +81,7 @@ class Relaying:
         if monotonic() < self._sweep_at:
             return
         self._sweep_at = monotonic() + SWEEP_EVERY_S
-        wants = self._queue.underfilled.wants()
+        wants = self._queue.underfilled.requests()
         found = sweep(self._queue.database, self._queue.timer, self._queue.alarm_index, wants)
         if found:
             self._queue.lost_of |= {(want.queue, want.key) for want in wants}  # there may be very many more

@@ -25,7 +25,9 @@ def _lose(redis_server: Server, broker: DatabaseBackend, *ids: str, key: str = "
 def test_an_overdue_row_without_an_alarm_gets_one(broker: DatabaseBackend, redis_server: Server) -> None:
     _lose(redis_server, broker, "a", "b")
     assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
-    assert sweep(broker.database, broker.queue.timer, broker.queue.alarm_index, broker.queue.underfilled.wants()) == 2
+    assert (
+        sweep(broker.database, broker.queue.timer, broker.queue.alarm_index, broker.queue.underfilled.requests()) == 2
+    )
     assert {each.id for each in claim(broker)} == {"a", "b"}
 
 
@@ -77,11 +79,11 @@ def test_a_key_is_unfed_from_a_claim_that_came_short_until_one_that_fills_it(lef
     heard = [Alarm("default", key, "1") for key in ("a", "some", "stale")]
     given = [Claimed("id", 1, 0, Header("default", key), b"1") for key in ("a", "some")]
     underfilled.note(wants, heard, given, left=left)
-    assert sorted(want.key for want in underfilled.wants()) == short
+    assert sorted(want.key for want in underfilled.requests()) == short
     underfilled.note(wants, [], [], left=left)
-    assert sorted(want.key for want in underfilled.wants()) == ["a", "b", "some", "stale"]
+    assert sorted(want.key for want in underfilled.requests()) == ["a", "b", "some", "stale"]
     underfilled.note(wants[:1], [], [], left=left)
-    assert [want.key for want in underfilled.wants()] == ["a"], "the others are paused, or have no hand free"
+    assert [want.key for want in underfilled.requests()] == ["a"], "the others are paused, or have no hand free"
 
 
 def test_a_pair_whose_alarms_are_lost_is_claimed_from_the_table_until_a_claim_of_it_finds_no_more(

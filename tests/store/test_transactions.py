@@ -16,7 +16,7 @@ from django_delayq.models import ErrorMessage, FinishMessage, PauseRow, ReadyMes
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.database import Database
 from django_delayq.store.prune import prune_errors
-from django_delayq.store.sql.dialects import DIALECTS, stall_limit
+from django_delayq.store.sql.dialects import DIALECTS, idle_in_transaction_timeout
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 from tests.worker.rig import PATIENCE_S
@@ -98,7 +98,11 @@ def test_a_process_that_is_frozen_in_a_transaction_of_the_stores_keeps_no_row(
     broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
-    monkeypatch.setitem(DIALECTS, "postgresql", replace(DIALECTS["postgresql"], stall_limit=stall_limit(50)))
+    monkeypatch.setitem(
+        DIALECTS,
+        "postgresql",
+        replace(DIALECTS["postgresql"], idle_in_transaction_timeout=idle_in_transaction_timeout(50)),
+    )
     cancelled = []
 
     def cancel_elsewhere() -> None:

@@ -120,7 +120,9 @@ def test_what_a_broker_whose_clock_jumps_back_forgets_the_sweep_finds(
     put_off(-DAY_MS)
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - 10 * MINUTE_MS - LATE_MS - 1)
     assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
-    assert sweep(broker.database, broker.queue.timer, broker.queue.alarm_index, broker.queue.underfilled.wants()) == 1
+    assert (
+        sweep(broker.database, broker.queue.timer, broker.queue.alarm_index, broker.queue.underfilled.requests()) == 1
+    )
     assert [one.id for one in claim(broker)] == ["a"]
 
 

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 
 from django_delayq.brokers.base import BATCH, Backend
 from django_delayq.management.delayq.terminal import Write
-from django_delayq.store.history import story as story_of
+from django_delayq.store.history import message_facts
 
 Move = Callable[[Sequence[str]], list[bool]]
 
@@ -44,6 +44,6 @@ def batches(ids: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _whereabouts(backend: Backend, id: str) -> str:
-    story = story_of(backend.store.database, id) if backend.store else None  # also of what is over
+    story = message_facts(backend.store.database, id) if backend.store else None  # also of what is over
     info = story.info if story else backend.queue.get(id)
     return f"{id!r} (no such message)" if info is None else f"{id!r} (it is {info.state})"

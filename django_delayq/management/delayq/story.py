@@ -8,7 +8,7 @@ from django_delayq.core.history import PastAttempt
 from django_delayq.core.message import State
 from django_delayq.management.delayq.times import instant, to_words
 from django_delayq.monitor import Explanation
-from django_delayq.store.history import MOST_ROWS, Story
+from django_delayq.store.history import MOST_ROWS, MessageFacts
 from django_delayq.support.units import to_text
 
 
@@ -47,13 +47,13 @@ def story_shape(explanation: Explanation) -> dict[str, Any] | None:
     }
 
 
-def _rows(story: Story) -> str:
+def _rows(story: MessageFacts) -> str:
     if story.rows <= 1:
         return "the only one of this id"
     return f"the newest of {story.rows}{' or more' if story.rows == MOST_ROWS else ''} of this id"
 
 
-def _alarm(story: Story, alarms: Sequence[AlarmInfo] | None, now_ms: int) -> str:
+def _alarm(story: MessageFacts, alarms: Sequence[AlarmInfo] | None, now_ms: int) -> str:
     if alarms is None:
         return "not known, the broker is away or can't be asked"
     for alarm in alarms:

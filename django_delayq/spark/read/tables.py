@@ -12,7 +12,7 @@ from django_delayq.spark.read.parts import EndedBetween, KeyRange
 from django_delayq.spark.read.shapes import column
 from django_delayq.store.database import Database, Sql, marks
 from django_delayq.store.sql.bulk_copy import can_copy
-from django_delayq.store.sql.rows import FREE
+from django_delayq.store.sql.rows import WAITING
 
 _PK, _BEGIN, _END = "_pk", "_begin", "_end"
 _LINES = 100  # in one value, which holds a GB at most
@@ -110,7 +110,7 @@ def _conditions(database: Database, query: Query) -> tuple[list[str], list[Any]]
         short = min(query.ended.end - query.ended.start, _WRAPS)
         parameters += [query.ended.end % 2**32, 2**32 - short]
     if query.only_free:
-        conditions.append(FREE)
+        conditions.append(WAITING)
     for name, names in query.wanted.names.items():
         conditions.append(f"{column(name)} IN ({marks(len(names))})" if names else "1 = 0")
         parameters += sorted(names)

@@ -1,4 +1,4 @@
-"""Put many messages that were not sent before, on PostgreSQL, by COPY.
+"""Insert many messages that were not sent before, on PostgreSQL, by COPY.
 
 COPY goes into the table itself where all are new, else into a staging table, and from there in one insert.
 """
@@ -44,39 +44,39 @@ def can_copy(database: Database) -> bool:
     return hasattr(database.connection.connection, "pipeline")  # psycopg2 has another `copy`
 
 
-def copy_new(database: Database, puts: Sequence[NewMessage]) -> int:
+def copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
     """Insert as `copy_once` does, messages that are most probably new: it takes PostgreSQL two thirds of the time.
 
     Where an id waits or runs, the COPY does nothing, and `copy_once` takes over. So don't call it in a transaction.
     """
     try:
-        return database.transaction(lambda: _copy_new(database, puts))
+        return database.transaction(lambda: _copy_new(database, messages))
     except IntegrityError:
-        return copy_once(database, puts)
+        return copy_once(database, messages)
 
 
-def _copy_new(database: Database, puts: Sequence[NewMessage]) -> int:
+def _copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
     clock = f"{database.dialect.now}, {database.dialect.now_up}"
     ((now_ms, up_ms, *_),) = database.rows(f"SELECT {clock}, {_BY_INDEX}")
-    _copy(database, _STRAIGHT, _lines(database.alias, puts, now_ms, up_ms))
-    ended = _ended(database, [put.id for put in puts])
+    _copy(database, _STRAIGHT, _lines(database.alias, messages, now_ms, up_ms))
+    ended = _ended(database, [message.id for message in messages])
     if ended:  # nobody has seen these rows: they are not committed yet
         database.changed("DELETE FROM delayq_ready WHERE alias = %s AND message_id = ANY(%s)", [database.alias, ended])
-    return len(puts) - len(ended)
+    return len(messages) - len(ended)
 
 
-def _lines(alias: str, puts: Sequence[NewMessage], now_ms: int, up_ms: int) -> str:
+def _lines(alias: str, messages: Sequence[NewMessage], now_ms: int, up_ms: int) -> str:
     """Return the rows as COPY reads them, in the order of ids: two jobs with the same ones then can't deadlock."""
     rests: dict[int, str] = {}
     lines = []
-    for put in sorted(puts, key=attrgetter("id")):
-        header = put.header
+    for message in sorted(messages, key=attrgetter("id")):
+        header = message.header
         rest = rests.get(id(header))
         if rest is None:
             rest = rests[id(header)] = _rest(alias, header, now_ms)
-        due_ms = up_ms + put.delay_ms if put.at_ms is None else max(now_ms, put.at_ms)
+        due_ms = up_ms + message.delay_ms if message.at_ms is None else max(now_ms, message.at_ms)
         expires = _NULL if header.expires_ms is None else due_ms + header.expires_ms
-        lines.append(f"{put.id}\t{put.body.decode()}\t{due_ms}\t{due_ms}\t{expires}\t{rest}")
+        lines.append(f"{message.id}\t{message.body.decode()}\t{due_ms}\t{due_ms}\t{expires}\t{rest}")
     return _escaped("".join(lines))
 
 
@@ -99,18 +99,18 @@ def _ended(database: Database, ids: Sequence[str]) -> list[str]:
     return [id for (id,) in rows]
 
 
-def copy_once(database: Database, puts: Sequence[NewMessage]) -> int:
+def copy_once(database: Database, messages: Sequence[NewMessage]) -> int:
     """Insert as `insert_new` does, in four statements. Returns how many were inserted.
 
     It takes as many messages as memory holds.
     """
-    return database.transaction(lambda: _copy_once(database, puts))
+    return database.transaction(lambda: _copy_once(database, messages))
 
 
-def _copy_once(database: Database, puts: Sequence[NewMessage]) -> int:
+def _copy_once(database: Database, messages: Sequence[NewMessage]) -> int:
     database.rows(_WITHOUT_JIT)
     database.changed(_CREATE)
-    lines, kinds = _staged(puts)
+    lines, kinds = _staged(messages)
     _copy(database, f"COPY {_STAGING} FROM STDIN (NULL '')", lines)
     inserted = f"WITH inserted AS ({insert_from(database, _NOT_ENDED)} RETURNING id)"
     ((count, first, last),) = database.rows(
@@ -120,18 +120,18 @@ def _copy_once(database: Database, puts: Sequence[NewMessage]) -> int:
     return int(count) - (_take_back(database, first, last) if count else 0)
 
 
-def _staged(puts: Sequence[NewMessage]) -> tuple[str, list[dict[str, Any]]]:
+def _staged(messages: Sequence[NewMessage]) -> tuple[str, list[dict[str, Any]]]:
     """Return the staging table as COPY reads it, and the kinds."""
     numbers: dict[int, int] = {}
     kinds: list[dict[str, Any]] = []
     lines = []
-    for put in puts:
-        number = numbers.get(id(put.header))
+    for message in messages:
+        number = numbers.get(id(message.header))
         if number is None:
-            number = numbers[id(put.header)] = len(kinds)
-            kinds.append(header_as(number, put.header))
-        at_ms = "" if put.at_ms is None else put.at_ms
-        lines.append(f"{put.id}\t{put.body.decode()}\t{number}\t{put.delay_ms}\t{at_ms}\n")
+            number = numbers[id(message.header)] = len(kinds)
+            kinds.append(header_as(number, message.header))
+        at_ms = "" if message.at_ms is None else message.at_ms
+        lines.append(f"{message.id}\t{message.body.decode()}\t{number}\t{message.delay_ms}\t{at_ms}\n")
     return _escaped("".join(lines)), kinds
 
 

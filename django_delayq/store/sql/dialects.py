@@ -12,7 +12,7 @@ STALLED_MS = 15_000
 """How long a transaction of the store's own may do nothing."""
 
 
-def stall_limit(ms: int) -> str:
+def idle_in_transaction_timeout(ms: int) -> str:
     """Return the statement that limits an idle transaction on PostgreSQL.
 
     It holds until the end of the transaction, because a pool may give the session to others then.
@@ -39,7 +39,7 @@ class Dialect:
     Where the level of isolation would hide such a row, it is locked too.
     """
     skip_locked: str
-    stall_limit: str
+    idle_in_transaction_timeout: str
     """The statement that begins a transaction of the store's own: a process that is frozen must not keep its locks."""
     counted: str
     """The end of an insert into the tally, where the name is there."""
@@ -105,7 +105,7 @@ DIALECTS = {
         lock=" FOR UPDATE OF r",
         newest="",  # at such a level it refuses to write what it would hide
         skip_locked=" FOR UPDATE OF r SKIP LOCKED",
-        stall_limit=stall_limit(STALLED_MS),
+        idle_in_transaction_timeout=idle_in_transaction_timeout(STALLED_MS),
         counted=_COUNTED,
         unless_there=_UNLESS_THERE,
         update_held=(
@@ -129,7 +129,7 @@ DIALECTS = {
         lock="",
         newest="",  # as PostgreSQL
         skip_locked="",
-        stall_limit="",
+        idle_in_transaction_timeout="",
         counted=_COUNTED,
         unless_there=_UNLESS_THERE,
         update_held="UPDATE delayq_ready AS r SET {changes} FROM {held} WHERE r.id = held.pk",
@@ -147,7 +147,7 @@ DIALECTS = {
         lock=" FOR UPDATE",
         newest=" LOCK IN SHARE MODE",
         skip_locked=" FOR UPDATE SKIP LOCKED",
-        stall_limit="",  # MariaDB has a limit for the whole session only, and that is the site's
+        idle_in_transaction_timeout="",  # MariaDB has a limit for the whole session only, and that is the site's
         counted="ON DUPLICATE KEY UPDATE count = count + VALUES(count)",
         unless_there="ON DUPLICATE KEY UPDATE id = delayq_ready.id",
         update_held="UPDATE {held} STRAIGHT_JOIN delayq_ready r ON r.id = held.pk SET {changes}",

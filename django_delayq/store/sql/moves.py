@@ -6,7 +6,7 @@ from typing import NamedTuple
 from django_delayq.brokers.base import pages
 from django_delayq.core.transitions import Transition
 from django_delayq.store.database import Database, Sql
-from django_delayq.store.sql.rows import LEASES, OF_LEASES, SHARED, UNLEASED, shared_with
+from django_delayq.store.sql.rows import CLEAR_LEASE, JOIN_LEASES, LEASES, SHARED, shared_with
 from django_delayq.store.sql.values import Columns, LongText, Rows
 
 PAGE = 50
@@ -37,7 +37,7 @@ BURIED = (
 AGAIN = (
     "due_at = coalesce({now_up} + held.wait_ms, due_at), placed = (placed AND held.wait_ms IS NULL),"
     " failures = held.new_failures, crashes = held.new_crashes, error = coalesce(held.cause, error),"
-    f" history = coalesce(held.past, history), {UNLEASED}"
+    f" history = coalesce(held.past, history), {CLEAR_LEASE}"
 )
 """The changes of a row joined with the columns `_AGAIN`."""
 
@@ -56,7 +56,7 @@ class TimedTransition(NamedTuple):
 def leases(database: Database, transitions: Sequence[Transition], lock: str = "") -> Sql:
     """Return the rows `r` whose leases these transitions end, for FROM. A transition without a pk has no row."""
     held = database.given("held", LEASES, [(int(one.pk or 0), one.id, one.token) for one in transitions])
-    return database.joined(held, Sql(OF_LEASES), lock)
+    return database.joined(held, Sql(JOIN_LEASES), lock)
 
 
 def finish(database: Database, rows: Sequence[tuple[int, int, int]]) -> None:

@@ -14,9 +14,9 @@ TRIES = 5
 """How often an insert is tried again without the ids that were there."""
 
 
-def insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
+def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]:
     """See `Statements`."""
-    return database.transaction(partial(_insert, database, puts))
+    return database.transaction(partial(_insert, database, messages))
 
 
 def change(database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
@@ -57,29 +57,29 @@ def _as_set(database: Database, returning: str, of_pks: str, pks: Sequence[int])
     return database.rows(f"SELECT {returning} FROM delayq_ready r WHERE {of_pks}{database.dialect.newest}", pks)
 
 
-def _insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
+def _insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]:
     """Insert the messages whose ids are new.
 
     An INSERT that meets an id does nothing, and leaves the transaction as it was; IGNORE would hide other errors.
     """
     for _ in range(TRIES):
-        if not puts:
+        if not messages:
             return []
-        values, parameters = values_of(database, puts)
+        values, parameters = values_of(database, messages)
         try:
             database.changed(f"INSERT INTO delayq_ready ({NEW}) VALUES {values}", parameters)
         except IntegrityError as error:
             refused = error
         else:
-            return [Inserted(*row) for row in _rows_of(database, puts, "")]
-        there = {id for id, *_ in _rows_of(database, puts, database.dialect.lock)}
-        puts = [put for put in puts if put.id not in there]
+            return [Inserted(*row) for row in _rows_of(database, messages, "")]
+        there = {id for id, *_ in _rows_of(database, messages, database.dialect.lock)}
+        messages = [message for message in messages if message.id not in there]
     raise refused
 
 
-def _rows_of(database: Database, puts: Sequence[NewMessage], lock: str) -> list[Row]:
+def _rows_of(database: Database, messages: Sequence[NewMessage], lock: str) -> list[Row]:
     return database.rows(
         f"SELECT r.message_id, r.id, r.due_at, r.sent_at FROM delayq_ready r WHERE r.alias = %s"
-        f" AND r.message_id IN ({marks(len(puts))}){lock}",
-        [database.alias, *[put.id for put in puts]],
+        f" AND r.message_id IN ({marks(len(messages))}){lock}",
+        [database.alias, *[message.id for message in messages]],
     )

@@ -18,9 +18,9 @@ from django_delayq.store.sql.moves import TimedTransition, bury, finish, leases,
 from django_delayq.store.sql.rows import NEW, Inserted, values_of
 
 
-def insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
+def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]:
     """See `Statements`."""
-    values, parameters = values_of(database, puts)
+    values, parameters = values_of(database, messages)
     rows = database.rows(
         f"INSERT INTO delayq_ready ({NEW}) VALUES {values}"
         f" {database.dialect.unless_there} RETURNING message_id, id, due_at, sent_at",

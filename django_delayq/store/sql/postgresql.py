@@ -29,15 +29,15 @@ _HEADER = (
 _KIND = f"{_HEADER}, delay_ms bigint, at_ms bigint"
 
 
-def insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
+def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]:
     """See `Statements`. Most messages of a bulk send share one kind, so each adds only its id and its data.
 
     One message is a plain INSERT. Of several, ids and data go as text to be split, which takes a tenth of what an array
     costs the client.
     """
-    if len(puts) == 1:
-        return portable.insert(database, puts)
-    kinds, kind_of = _kinds_of(puts)
+    if len(messages) == 1:
+        return portable.insert(database, messages)
+    kinds, kind_of = _kinds_of(messages)
     given = (
         "unnest(string_to_array(%s, %s), string_to_array(%s, %s), string_to_array(%s, ',')::int[])"
         " AS one (message_id, data, kind)"
@@ -46,9 +46,9 @@ def insert(database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
         f"{insert_from(database, given, _KIND)} RETURNING message_id, id, due_at, sent_at",
         [
             codec.dumps(kinds).decode(),
-            _APART.join([put.id for put in puts]),
+            _APART.join([message.id for message in messages]),
             _APART,
-            _APART.encode().join([put.body for put in puts]).decode(),
+            _APART.encode().join([message.body for message in messages]).decode(),
             _APART,
             ",".join(kind_of),
             database.alias,
@@ -78,17 +78,17 @@ def insert_from(database: Database, given: str, kind: str = _HEADER) -> str:
     )
 
 
-def _kinds_of(puts: Sequence[NewMessage]) -> tuple[list[dict[str, Any]], list[str]]:
+def _kinds_of(messages: Sequence[NewMessage]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the kinds of the messages, and the number of each one's kind. A kind is all but id and data."""
     numbers: dict[tuple[int, int, int | None], int] = {}
     kinds: list[dict[str, Any]] = []
     kind_of = []
-    for put in puts:
-        kind = (id(put.header), put.delay_ms, put.at_ms)
+    for message in messages:
+        kind = (id(message.header), message.delay_ms, message.at_ms)
         number = numbers.get(kind)
         if number is None:
             number = numbers[kind] = len(kinds)
-            kinds.append({**header_as(number, put.header), "delay_ms": put.delay_ms, "at_ms": put.at_ms})
+            kinds.append({**header_as(number, message.header), "delay_ms": message.delay_ms, "at_ms": message.at_ms})
         kind_of.append(str(number))
     return kinds, kind_of
 
@@ -136,7 +136,7 @@ _HELD = (
 )
 """The rows whose leases still stand. No time is kept that is later than now: the worker's clock may be ahead."""
 
-_OF_HELD = "r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = pk"
+_JOIN_HELD = "r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = pk"
 """Ties the rows to `held`: found by their primary keys, however many are expected there."""
 
 
@@ -146,7 +146,7 @@ def _in_state(*states: State) -> str:
 
 
 _GONE = (
-    f"gone AS (DELETE FROM delayq_ready r USING held WHERE {_OF_HELD}"
+    f"gone AS (DELETE FROM delayq_ready r USING held WHERE {_JOIN_HELD}"
     f" AND {_in_state(State.FINISHED, State.ERROR)} RETURNING r.*, held.*)"
 )
 _WRITES = {
@@ -160,11 +160,11 @@ _WRITES = {
     ),
     State.PENDING: (
         f"again AS (UPDATE delayq_ready r SET {AGAIN.format(now_up=_NOW_UP)}"
-        f" FROM held WHERE {_OF_HELD} AND {_in_state(State.PENDING)})"
+        f" FROM held WHERE {_JOIN_HELD} AND {_in_state(State.PENDING)})"
     ),
     State.RUNNING: (
         f"interrupted AS (UPDATE delayq_ready r SET {portable.interrupted(DIALECTS['postgresql'])}"
-        f" FROM held WHERE {_OF_HELD} AND {_in_state(State.RUNNING)})"
+        f" FROM held WHERE {_JOIN_HELD} AND {_in_state(State.RUNNING)})"
     ),
 }
 """The part of the statement for each state."""

@@ -26,13 +26,13 @@ MESSAGE = (
 CLAIMED = f"{MESSAGE}, history"
 """A message, as a claim reads it."""
 
-FREE = "r.token IS NULL"
+WAITING = "r.token IS NULL"
 """A row that waits. To every read and every move any other row runs, even past its lease, until it is reclaimed.
 
 Only the clock monitor knows when that may be.
 """
 
-UNHELD = "(r.lease_until IS NULL OR r.lease_until <= {now})"
+LEASE_FREE = "(r.lease_until IS NULL OR r.lease_until <= {now})"
 """A row that a claim may get: it waits, or its lease ran out and can be reclaimed."""
 
 # Conditions that an index is on. SQLite finds it by the words of its condition, MySQL by what its column equals.
@@ -42,10 +42,10 @@ CRASHED = "r.crashes >= 1"
 LEASES = {"pk": int, "of_id": str, "token": int}
 """The columns of a given table `held` of leases."""
 
-OF_LEASES = "r.id = held.pk AND r.message_id = held.of_id AND r.token = held.token"
+JOIN_LEASES = "r.id = held.pk AND r.message_id = held.of_id AND r.token = held.token"
 """The condition that ties a row `r` to a lease of a given table `held`."""
 
-UNLEASED = "token = NULL, lease_until = NULL, worker = '', started_at = NULL, interrupted = (1 = 0)"
+CLEAR_LEASE = "token = NULL, lease_until = NULL, worker = '', started_at = NULL, interrupted = (1 = 0)"
 """The changes of a move that ends a lease and keeps the row."""
 
 
@@ -107,25 +107,25 @@ def buried_attempt(
     return PastAttempt(failures if detail else failures + 1, started_ms, ended_ms, worker, Ended.BURIED, error, detail)
 
 
-def values_of(database: Database, puts: Sequence[NewMessage]) -> tuple[str, list[Any]]:
+def values_of(database: Database, messages: Sequence[NewMessage]) -> tuple[str, list[Any]]:
     """Return rows of the columns `NEW` in the order of ids, as SQL and its parameters."""
     rows, parameters = [], []
-    for put in sorted(puts, key=lambda put: put.id):
-        text, given = _row(database, put)
+    for message in sorted(messages, key=lambda message: message.id):
+        text, given = _row(database, message)
         rows.append(text)
         parameters += given
     return ", ".join(rows), parameters
 
 
-def _row(database: Database, put: NewMessage) -> tuple[str, list[Any]]:
+def _row(database: Database, message: NewMessage) -> tuple[str, list[Any]]:
     """Return the row of one message, as SQL and its parameters."""
-    header = put.header
+    header = message.header
     dialect = database.dialect
-    due, due_parameter = dialect.due(put.delay_ms, put.at_ms)
+    due, due_parameter = dialect.due(message.delay_ms, message.at_ms)
     expires = "NULL" if header.expires_ms is None else f"{due} + %s"
     times = f"{due}, {due}, {dialect.now}, {expires}"
     text = f"(%s, %s, %s, %s, %s, %s, %s, {times}, %s, %s, %s, 0, 0, '', '', NULL, '[]', %s)"
-    parameters: list[Any] = [database.alias, put.id, header.queue, header.key, put.body.decode()]
+    parameters: list[Any] = [database.alias, message.id, header.queue, header.key, message.body.decode()]
     parameters += [header.tag, header.trace_id, due_parameter, due_parameter]
     if header.expires_ms is not None:
         parameters += [due_parameter, header.expires_ms]

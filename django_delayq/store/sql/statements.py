@@ -15,7 +15,7 @@ class Statements(Protocol):
     In `changes` no column may be read after it is set: MySQL would read its new value.
     """
 
-    def insert(self, database: Database, puts: Sequence[NewMessage]) -> list[Inserted]:
+    def insert(self, database: Database, messages: Sequence[NewMessage]) -> list[Inserted]:
         """Make rows of messages whose ids differ, and return those made. Messages that wait or run stay as they are.
 
         In the order of ids, so that two inserts can't deadlock.
