@@ -22,6 +22,9 @@ class AgedRows:
     Everything happens on the calling thread's connection and in its transaction, so no commit is needed. The database's
     clock is authoritative, and can't be moved. So a leap lowers every instant of the alias's rows. `clock`, the timer
     that holds their alarms, leaps along and is not asked.
+
+    That clock doesn't stand still, and due times are rounded up to its next millisecond. So each leap may be one longer
+    than the delay that was asked for, and counts for one less.
     """
 
     def __init__(self, queue: DatabaseQueue, clock: VirtualTimeBroker) -> None:
@@ -63,7 +66,8 @@ class AgedRows:
         if row is None:
             return None
         leap_ms = max(to_epoch_ms(row.due_at) - self.now_ms, 0)
-        if leap_ms > within_ms:
+        counted_ms = max(leap_ms - 1, 0)
+        if counted_ms > within_ms:
             return None
         self.leap(leap_ms)
         want = ClaimRequest(row.queue, row.key, 1)
@@ -72,7 +76,7 @@ class AgedRows:
             raise RuntimeError(
                 f"Message {row.message_id!r} is locked by a transaction of another thread: end it first."
             )
-        return Due(claimed[0], handlers[row.key], leap_ms)
+        return Due(claimed[0], handlers[row.key], counted_ms)
 
     def apply(self, transitions: Sequence[Transition]) -> None:
         """End leases."""

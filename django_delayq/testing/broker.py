@@ -24,7 +24,7 @@ AnyHandler = Handler[Any, Any]
 
 
 class Due(NamedTuple):
-    """A claimed message, and how far time leapt to it."""
+    """A claimed message, and the milliseconds of `until` that the leap to it took."""
 
     claimed: Claimed
     handler: AnyHandler
