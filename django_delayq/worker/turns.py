@@ -3,14 +3,12 @@
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from time import monotonic
 
-from django_delayq.brokers.base import Transition
 from django_delayq.core.retry import is_at_most_once
-from django_delayq.worker.executors.base import Run
+from django_delayq.worker.executors.base import LeaseTaker, Run
 from django_delayq.worker.executors.threads import ThreadExecutor
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.prefetch import TIME_SLICE_S, Lease, PrefetchBuffer
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 
 Work = Callable[[PrefetchBuffer], tuple[int, float]]
@@ -20,11 +18,11 @@ MOST_BYTES = 128 * 1024
 """How much data a batch of several messages has at most."""
 
 
-class Turns:
-    """Takes leases from lanes, and ends them, for hands of every kind.
+class Turns(LeaseTaker):
+    """Takes batches of leases from the buffers of an executor, and puts back those that were not started."""
 
-    It keeps the cost of each message low: no future, no lock, no hop; `deque.popleft` and `append` are atomic.
-    """
+    take = LeaseTaker._next
+    end = LeaseTaker._end
 
     def __init__(
         self,
@@ -34,40 +32,11 @@ class Turns:
         offer: Callable[[PrefetchBuffer], None],
         may_stay: Callable[[PrefetchBuffer], bool],
     ) -> None:
-        self._leases = leases
-        self._settler = settler
-        self._wake = wake
+        super().__init__(leases, settler, wake)
         self._offer = offer
         self.may_stay = may_stay
         """Returns whether no other lane waits for a hand that is in this one."""
         self._stopping = threading.Event()
-
-    def take(self, buffer: PrefetchBuffer) -> Lease | None:
-        """Return the next lease of a lane; None where nothing waits.
-
-        Leases that may not start any more are given back.
-        """
-        leases = buffer.leases
-        while leases:
-            try:
-                lease = leases.popleft()
-            except IndexError:  # another hand was faster
-                break
-            if len(leases) <= buffer.refill_at:
-                buffer.refill_at = -1
-                self._wake()
-            if not lease.lost and lease.held_until > monotonic():
-                return lease
-            self._settler.release([lease])  # another worker's by now, unless none could ask
-        return None
-
-    def end(self, lease: Lease, transition: Transition | None, ended_at: float) -> None:
-        """Settle a lease by its transition; None leaves it to lapse."""
-        lease.ended = True
-        if transition is None:
-            self._leases.remove([lease])
-        else:
-            self._settler.add(lease, transition, urgent=ended_at - lease.started_at >= TIME_SLICE_S)
 
     def take_batch(self, buffer: PrefetchBuffer, most: int, *, is_alone: bool = True) -> list[Lease]:
         """Return up to `most` leases, of little data in all, for a hand that works through them in this order.
