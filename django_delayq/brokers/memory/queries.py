@@ -10,15 +10,8 @@ from django_delayq.core.message import State
 
 def see(places: Places, entry: Entry, now_ms: int) -> Info:
     """Describe a message that waits or runs."""
-    return Info(
-        id=entry.id,
-        state=_state(entry, now_ms),
-        due_ms=entry.due_ms,
-        header=replace(entry.header),
-        body=entry.body,
-        failures=entry.failures,
-        crashes=entry.crashes,
-        error=entry.error,
+    return replace(
+        _info(entry, _state(entry, now_ms)),
         holder=entry.holder,
         lease_end_ms=places.running.time_of(entry.id),
         suspect=entry.id in places.suspects,
@@ -27,18 +20,20 @@ def see(places: Places, entry: Entry, now_ms: int) -> Info:
 
 def see_buried(buried: Buried) -> Info:
     """Describe a buried message."""
-    entry = buried.entry
+    return replace(_info(buried.entry, State.ERROR), detail=buried.detail, buried_ms=buried.buried_ms)
+
+
+def _info(entry: Entry, state: State) -> Info:
+    """Describe a message by what it has wherever it is."""
     return Info(
         id=entry.id,
-        state=State.ERROR,
+        state=state,
         due_ms=entry.due_ms,
         header=replace(entry.header),
         body=entry.body,
         failures=entry.failures,
         crashes=entry.crashes,
         error=entry.error,
-        detail=buried.detail,
-        buried_ms=buried.buried_ms,
     )
 
 
