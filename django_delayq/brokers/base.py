@@ -184,7 +184,7 @@ class AlarmIndex(Protocol):
 class Limiter(Protocol):
     """A keeper of limits over all workers."""
 
-    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
+    def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         """Return None for each leased message that may start now by the limits of its key, a refusal for each other.
 
         A permit is held for `lease_ms` from now. If its holder asks for it again, its time begins again, and no other
@@ -192,7 +192,7 @@ class Limiter(Protocol):
         different times, so that not all ask again at once.
         """
 
-    def release(self, asks: Sequence[PermitRequest]) -> None:
+    def release(self, requests: Sequence[PermitRequest]) -> None:
         """Release the permits of these tokens, where they hold one."""
 
 
@@ -407,7 +407,7 @@ class Broker(Protocol):
 
 
 class Backend(Protocol):
-    """What an alias runs on."""
+    """The parts that an alias runs on."""
 
     @property
     def queue(self) -> Queue:

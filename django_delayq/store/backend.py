@@ -1,4 +1,4 @@
-"""What an alias with a store runs on: the tables, with a broker beside them as their timer."""
+"""The backend of an alias with a store: the tables, with a broker beside them as their timer."""
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections

@@ -24,37 +24,37 @@ class DatabaseLimiter:
         self._of_broker = of_broker
         self._degraded = degraded
 
-    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
+    def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         """Acquire as the protocol says.
 
         In the tables, each limit is a transaction of its own, so that none waits for two.
         """
         if self._of_broker is not None:
-            if self._degraded.is_alone and not all(ask.held for ask in asks):
+            if self._degraded.is_alone and not all(ask.held for ask in requests):
                 raise BrokerUnavailable("The broker, which keeps the limits, is away: what has limits waits.")
             # One node that does not answer tells nothing about the others: no absence begins here.
-            return self._of_broker.acquire(asks, lease_ms=lease_ms)
-        check_batch(asks)
-        limits = by_limit(asks)
+            return self._of_broker.acquire(requests, lease_ms=lease_ms)
+        check_batch(requests)
+        limits = by_limit(requests)
         with self._database.available():
             answers = [
                 self._database.transaction(
-                    partial(_acquire, self._database, limit, [asks[i].token for i in own], lease_ms)
+                    partial(_acquire, self._database, limit, [requests[i].token for i in own], lease_ms)
                 )
                 for limit, own in limits.items()
             ]
         return in_order(limits.values(), answers)
 
-    def release(self, asks: Sequence[PermitRequest]) -> None:
+    def release(self, requests: Sequence[PermitRequest]) -> None:
         """Release as the protocol says. A broker that is away is not asked: its permits lapse."""
         if self._of_broker is not None:
             if not self._degraded.is_silent:
-                self._of_broker.release(asks)
+                self._of_broker.release(requests)
             return
-        check_batch(asks)
+        check_batch(requests)
         with self._database.available():
-            for limit, positions in by_limit(asks).items():
-                tokens = [asks[i].token for i in positions]
+            for limit, positions in by_limit(requests).items():
+                tokens = [requests[i].token for i in positions]
                 self._database.transaction(partial(_release, self._database, limit, tokens))
 
 

@@ -26,7 +26,7 @@ UNSTARTED_S = 1.0
 
 @dataclass(slots=True)
 class _Result:
-    """What a claim gave: whether anything was kept, and the buffers for which more may be left behind."""
+    """The result of a claim: whether anything was kept, and the buffers for which more may be left behind."""
 
     found: bool
     more_for: set[str] = field(default_factory=set)

@@ -23,17 +23,16 @@ class PatientBroker(RabbitMQBroker):
     """
 
     def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        wants = requests
-        pairs = [(want.queue, want.key) for want in wants]
+        pairs = [(want.queue, want.key) for want in requests]
         with self._receiving(pairs):
             for _ in range(ROUNDS):
-                for want, pair in zip(wants, pairs, strict=True):
+                for want, pair in zip(requests, pairs, strict=True):
                     self._consumer.subscribe(pair, min(want.count, BATCH))
-                more = any(self._is_on_its_way(want) for want in wants)
+                more = any(self._is_on_its_way(want) for want in requests)
                 self._consumer.flush()
                 if not more:
                     break
-        return super().take_due(wants, lease_ms=lease_ms, worker=worker)
+        return super().take_due(requests, lease_ms=lease_ms, worker=worker)
 
     claim = take_due
 

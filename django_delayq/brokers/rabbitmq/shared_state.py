@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class SharedState(meta.SharedState):
-    """What all processes that use a prefix have in common."""
+    """The state that all processes have in common that use a prefix."""
 
     owner: str = ""
     """The store that the alarms are for."""
