@@ -20,7 +20,7 @@ LOGGED_US = 5_000
 MOST_LOGGED = 100_000
 MOST_MS = 10
 TURNS = 5
-SCRIPTS = ("put", "claim", "finish", "reclaim", "misplaced", "audit")
+SCRIPTS = ("enqueue", "claim", "finish", "reclaim", "misplaced", "audit")
 
 Longest = tuple[float, str]
 """Milliseconds of a call, and what it was."""

@@ -103,4 +103,4 @@ def _release(prefix: str, requests: Sequence[PermitRequest]) -> Operation[None]:
     for request in requests:
         tokens[LimitKeys(prefix, request.key, request.value).slots].append(request.token)
     # What can't be released lapses.
-    yield SkipUnavailable(Call(load("give_back"), (slots,), own) for slots, own in tokens.items())
+    yield SkipUnavailable(Call(load("release"), (slots,), own) for slots, own in tokens.items())

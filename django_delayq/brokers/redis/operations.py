@@ -59,7 +59,7 @@ def purge_entries(keys: Keys, entries: Sequence[bytes]) -> Operation[None]:
     """Remove these buried messages, and count them as purged."""
     names = (keys.error, keys.msg, keys.state, keys.count)
     if entries:
-        yield [Call(load("purge_errors"), names, some) for some in pages(entries, CALL)]
+        yield [Call(load("purge_failed"), names, some) for some in pages(entries, CALL)]
 
 
 def find_entries(keys: Keys, ids: Sequence[str]) -> Operation[dict[str, list[bytes]]]:

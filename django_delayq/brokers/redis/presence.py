@@ -41,7 +41,7 @@ class RedisPresence:
         """Record a heartbeat, learn from its answer of the other workers, and return the pauses in force."""
         said = asdict(worker)
         del said["seen_ms"]
-        call = Call(load("announce"), (self._keys.meta,), (f"{_WORKER}{worker.name}", codec.dumps(said)))
+        call = Call(load("heartbeat"), (self._keys.meta,), (f"{_WORKER}{worker.name}", codec.dumps(said)))
         ((now_ms, fields),) = yield [call]
         self._access.ownership.learn(worker, _read_workers(int(now_ms), fields), int(now_ms))
         return _read_pauses(int(now_ms), fields)

@@ -114,7 +114,7 @@ _pk = attrgetter("pk")
 
 def _schedule(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
     """Hold the alarms of one shard."""
-    calls = _alarm_calls(keys, "put_alarms", alarms)
+    calls = _alarm_calls(keys, "schedule", alarms)
     if calls:
         yield calls
 
@@ -127,8 +127,8 @@ def _drop(keys: Keys, marked: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
     claimed = {_name(alarm) for alarm, is_rearmed in marked if not is_rearmed}
     rearmed = [alarm for alarm, is_rearmed in marked if is_rearmed]
     back = [alarm for alarm in rearmed if _name(alarm) in claimed]
-    calls = _alarm_calls(keys, "put_alarms", [alarm for alarm in rearmed if _name(alarm) not in claimed])
-    calls += _alarm_calls(keys, "put_back_alarms", back, keys.running)
+    calls = _alarm_calls(keys, "schedule", [alarm for alarm in rearmed if _name(alarm) not in claimed])
+    calls += _alarm_calls(keys, "rearm", back, keys.running)
     gone = claimed.difference(map(_name, rearmed))
     if gone:
         calls.append(plain("ZREM", keys.running, *gone))

@@ -1,5 +1,5 @@
--- Apply on_conflict to an id that is there already. Gives an outcome and a due time, as put.lua does.
--- KEYS as in put.lua.
+-- Apply on_conflict to an id that is there already. Gives an outcome and a due time, as enqueue.lua does.
+-- KEYS as in enqueue.lua.
 local function conflict(mode, sets, id, due, message)
   probe({ 3, 4 }, { 2 })
   local old = redis.call('HGET', KEYS[1], id)

@@ -1,4 +1,4 @@
--- give_back: free slots of one limit.
+-- release: free permits of one limit.
 -- KEYS  1 slots
 -- ARGV  the tokens that may hold one
 redis.call('ZREM', KEYS[1], unpack(ARGV))

@@ -1,6 +1,6 @@
 -- Alarms of one wait set, from ARGV 2 on: member (US pk) and wait in ms. Of two for one row the earlier counts.
 -- KEYS  1 keys 2 timer 3 the wait set     ARGV  1 channel
-local function hold_alarms()
+local function schedule()
   local first, members = math.huge, {}
   for i = 2, #ARGV, 2 do
     local due = now_up + tonumber(ARGV[i + 1])
