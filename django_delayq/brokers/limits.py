@@ -3,11 +3,11 @@
 Starts are spaced by the generic cell rate algorithm (ITU-T I.371) without a tolerance: after a start the next is
 allowed one interval later, whatever was left unused before. So n intervals never have more than n + 1 starts.
 
-A message that finds no slot is put in a line, so that only a few of many that wait for one slot ask in a second: at
-first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no slot was free for long. Nobody is notified when a
-slot becomes free, so the line is no longer than a quarter of the time for which none was. A message that finds no place
-in the line asks at its end with others, a millisecond apart, which takes few calls. So a backlog resumes soon after a
-slot that was held for long is freed.
+A message that finds no permit is put in a line, so that only a few of many that wait for one permit ask in a second:
+at first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no permit was free for long. Nobody is notified
+when a permit becomes free, so the line is no longer than a quarter of the time for which none was. A message that finds
+no place in the line asks at its end with others, a millisecond apart, which takes few calls. So a backlog resumes soon
+after a permit that was held for long is released.
 """
 
 from collections import defaultdict
@@ -22,36 +22,36 @@ LINGER_MS = 1_000
 """How long after its end a line is forgotten, if nobody has asked."""
 LONGEST_WAIT_MS = 3_600_000
 MOST_LEASES = 10
-"""A slot that ends later than this many leases from now was taken before the clock went back."""
+"""A permit that ends later than this many leases from now was taken before the clock went back."""
 
 
 @dataclass(slots=True)
-class Slots:
-    """The slots of one (key, value): their holders, and the line that waits for them."""
+class Permits:
+    """The permits of one (key, value): their holders, and the line that waits for them."""
 
     ends: dict[int, int] = field(default_factory=dict)
-    """Until when each token holds its slot, in ms."""
+    """Until when each token holds its permit, in ms."""
     line_ms: int = 0
     """When the line ends: then the last that was refused asks again."""
     since_ms: int = 0
     """When the first ask was refused after the last that was granted; 0 for none."""
 
     def trim(self, now_ms: int, lease_ms: int) -> None:
-        """Free the slots whose leases have run out."""
+        """Forget the permits whose leases have run out."""
         latest = now_ms + MOST_LEASES * lease_ms
         self.ends = {token: min(end, latest) for token, end in self.ends.items() if end > now_ms}
 
     def hold_until(self, end_ms: int) -> None:
-        """Free no slot before `end_ms`: after a jump of the clock, its holder must be able to renew it first."""
+        """Let no permit lapse before `end_ms`: after a jump of the clock, its holder must be able to renew it first."""
         self.ends = {token: max(end, end_ms) for token, end in self.ends.items()}
 
     def take(self, token: int, end_ms: int) -> None:
-        """Hold a slot for this token until `end_ms`."""
+        """Hold a permit for this token until `end_ms`."""
         self.ends[token] = end_ms
         self.since_ms = 0
 
-    def give_back(self, tokens: Iterable[int]) -> None:
-        """Free the slots of these tokens."""
+    def release(self, tokens: Iterable[int]) -> None:
+        """Release the permits of these tokens."""
         for token in tokens:
             self.ends.pop(token, None)
 
@@ -91,29 +91,29 @@ def by_limit(asks: Sequence[PermitRequest]) -> dict[Limit, list[int]]:
 
 
 def acquire(
-    limit: Limit, slots: Slots, turn_us: int, tokens: Sequence[int], lease_ms: int, now_us: int
+    limit: Limit, permits: Permits, turn_us: int, tokens: Sequence[int], lease_ms: int, now_us: int
 ) -> tuple[list[Throttled | None], int]:
-    """Grant or refuse a slot to each token. Changes `slots`.
+    """Grant or refuse a permit to each token. Changes `permits`.
 
     Return the answers, and the key's next turn, which was `turn_us`.
     """
     now_ms, interval_us = now_us // 1000, limit.interval_us or 0
     turn_us = min(turn_us, now_us + interval_us)  # the clock may have gone back
-    slots.trim(now_ms, lease_ms)
+    permits.trim(now_ms, lease_ms)
     answers: list[Throttled | None] = []
     refused = 0
     for token in tokens:
-        holds = limit.held or token in slots.ends
-        is_free = limit.most is None or len(slots.ends) < limit.most
+        holds = limit.held or token in permits.ends
+        is_free = limit.most is None or len(permits.ends) < limit.most
         if holds or (is_free and turn_us <= now_us):
             if not holds:
                 turn_us = now_us + interval_us
             if limit.most is not None:
-                slots.take(token, now_ms + lease_ms)
+                permits.take(token, now_ms + lease_ms)
             answers.append(None)
         else:
             until_turn_ms = -((now_us - turn_us - refused * interval_us) // 1000) if turn_us > now_us else 0
-            wait_ms = max(until_turn_ms, 0 if is_free else slots.wait_in_line(now_ms))
+            wait_ms = max(until_turn_ms, 0 if is_free else permits.wait_in_line(now_ms))
             answers.append(Throttled(wait_ms, of_key=until_turn_ms > 0 or not limit.value))
             refused += 1
     return answers, turn_us

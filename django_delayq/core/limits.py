@@ -9,7 +9,7 @@ from django_delayq.core.errors import DataMismatch
 from django_delayq.support.validation import MAX_NAME, check_count, shown
 
 MOST_CONCURRENCY = 1_000
-"""The largest `max_concurrency`: the broker goes through all that hold a slot."""
+"""The largest `max_concurrency`: the broker goes through all that hold a permit."""
 MOST_RATE = 1_000_000
 
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
@@ -23,7 +23,7 @@ class Limits:
 
     max_concurrency: int | None = None
     concurrency_key: str | None = None
-    """A text with fields of the data; each of its values has `max_concurrency` slots. None: all messages share them."""
+    """A text with fields of the data; each of its values has `max_concurrency` permits. None: all share them."""
     interval_us: int | None = None
     """The time from one start to the next."""
 

@@ -143,8 +143,8 @@ class Claims:
 class PermitRequest:
     """A request for the permits that a leased message needs before it starts, by the limits of its key.
 
-    It asks for one of the `most` slots of (key, value), and for its turn among the starts of the key, which are
-    `interval_us` apart; None means that there is no such limit. The slot belongs to the token, which no other request
+    It asks for one of the `most` permits of (key, value), and for its turn among the starts of the key, which are
+    `interval_us` apart; None means that there is no such limit. The permit belongs to the token, which no other request
     has. A request that is `held` already is never refused.
     """
 

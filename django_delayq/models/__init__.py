@@ -233,7 +233,7 @@ class ReportRow(models.Model):
 
 
 class LimitRow(models.Model):
-    """The slots of a key, or of one value of its data, and its next turn, where the broker can't keep them.
+    """The permits of a key, or of one value of its data, and its next turn, where the broker can't keep them.
 
     See django_delayq/brokers/limits.py. `slots` is JSON: each token with the end of its hold.
     """

@@ -8,7 +8,7 @@ from functools import partial
 from time import monotonic
 
 from django_delayq.brokers.base import Limiter, PermitRequest, Throttled, check_batch, in_order
-from django_delayq.brokers.limits import LINGER_MS, Limit, Slots, acquire as work_out, by_limit
+from django_delayq.brokers.limits import LINGER_MS, Limit, Permits, acquire as work_out, by_limit
 from django_delayq.core import codec
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import LimitRow
@@ -68,21 +68,21 @@ def _acquire(database: Database, limit: Limit, tokens: Sequence[int], lease_ms: 
     of_value = _lock(database, limit.key, limit.value) if limit.value else of_key
     asked_at = monotonic()
     now_ms = database.now_ms()  # after the wait for the locks
-    slots = _slots_of(of_value)
+    permits = _permits_of(of_value)
     if hold_off_ms := database.clock_monitor.hear(now_ms, asked_at, lease_ms):
-        slots.hold_until(now_ms + hold_off_ms)
-    answers, of_key.turn_us = work_out(limit, slots, of_key.turn_us, tokens, lease_ms, now_ms * 1000)
-    _write(of_value, slots)
+        permits.hold_until(now_ms + hold_off_ms)
+    answers, of_key.turn_us = work_out(limit, permits, of_key.turn_us, tokens, lease_ms, now_ms * 1000)
+    _write(of_value, permits)
     if of_key is not of_value:
-        _write(of_key, _slots_of(of_key))
+        _write(of_key, _permits_of(of_key))
     return answers
 
 
 def _release(database: Database, limit: Limit, tokens: Sequence[int]) -> None:
     row = _lock(database, limit.key, limit.value)
-    slots = _slots_of(row)
-    slots.give_back(tokens)
-    _write(row, slots)
+    permits = _permits_of(row)
+    permits.release(tokens)
+    _write(row, permits)
 
 
 def _lock(database: Database, key: str, value: str) -> LimitRow:
@@ -93,13 +93,13 @@ def _lock(database: Database, key: str, value: str) -> LimitRow:
     return rows.select_for_update().get(**name)
 
 
-def _slots_of(row: LimitRow) -> Slots:
+def _permits_of(row: LimitRow) -> Permits:
     ends = {int(token): end for token, end in codec.loads(row.slots).items()}
-    return Slots(ends, row.line_ms, row.since_ms)
+    return Permits(ends, row.line_ms, row.since_ms)
 
 
-def _write(row: LimitRow, slots: Slots) -> None:
-    row.slots = codec.dumps({str(token): end for token, end in slots.ends.items()}).decode()
-    row.line_ms, row.since_ms = slots.line_ms, slots.since_ms
-    row.over_ms = max([slots.line_ms + LINGER_MS, row.turn_us // 1000 + 1, *slots.ends.values()])
+def _write(row: LimitRow, permits: Permits) -> None:
+    row.slots = codec.dumps({str(token): end for token, end in permits.ends.items()}).decode()
+    row.line_ms, row.since_ms = permits.line_ms, permits.since_ms
+    row.over_ms = max([permits.line_ms + LINGER_MS, row.turn_us // 1000 + 1, *permits.ends.values()])
     row.save()

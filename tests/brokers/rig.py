@@ -354,7 +354,7 @@ def age_limits(client: redis.Redis, prefix: str, ms: int) -> None:
     """Make the limits that a server holds older."""
     for key in client.scan_iter(f"{{{prefix}:limit:*"):
         name = key.decode().partition("}:")[2]
-        if name.startswith("slots:"):
+        if name.startswith("permits:"):
             for token, _ in client.zscan_iter(key):
                 client.zincrby(key, -ms, token)
         elif name.startswith("line:"):

@@ -1,4 +1,4 @@
-"""Limits over all workers: slots that leases hold, and turns a time apart. All who have them keep them alike."""
+"""Limits over all workers: permits that leases hold, and turns a time apart. All who have them keep them alike."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,10 +8,10 @@ from tests.brokers.rig import LEASE_MS, Rig
 
 MINUTE_US = 60_000_000
 STEPS, STEP_MS = 36, 300
-"""No slot is free for 10.8 s. A line is forgotten after 1 s, so a machine may take 0.7 s for a step."""
+"""No permit is free for 10.8 s. A line is forgotten after 1 s, so a machine may take 0.7 s for a step."""
 
 
-def slot(token: int, *, most: int = 1, value: str = "", key: str = "k") -> PermitRequest:
+def permit(token: int, *, most: int = 1, value: str = "", key: str = "k") -> PermitRequest:
     return PermitRequest(key, value, token, most)
 
 
@@ -31,86 +31,86 @@ def refusals(rig: Rig, asks: Sequence[PermitRequest]) -> list[Throttled]:
     return [answer for answer in answers if answer is not None]
 
 
-def test_no_more_than_there_are_slots_are_granted_in_one_call_or_in_many(rig: Rig) -> None:
-    assert granted(rig, [slot(n, most=2) for n in range(1, 5)]) == [1, 2]
-    assert granted(rig, [slot(5, most=2)]) == []
+def test_no_more_than_there_are_permits_are_granted_in_one_call_or_in_many(rig: Rig) -> None:
+    assert granted(rig, [permit(n, most=2) for n in range(1, 5)]) == [1, 2]
+    assert granted(rig, [permit(5, most=2)]) == []
 
 
-def test_a_slot_that_is_given_back_is_free_and_only_its_own(rig: Rig) -> None:
-    granted(rig, [slot(1, most=2), slot(2, most=2)])
-    rig.broker.limiter.release([slot(1, most=2), slot(9, most=2)])
-    assert granted(rig, [slot(3, most=2), slot(4, most=2)]) == [3]
+def test_a_permit_that_is_given_back_is_free_and_only_its_own(rig: Rig) -> None:
+    granted(rig, [permit(1, most=2), permit(2, most=2)])
+    rig.broker.limiter.release([permit(1, most=2), permit(9, most=2)])
+    assert granted(rig, [permit(3, most=2), permit(4, most=2)]) == [3]
 
 
-def test_each_value_and_each_key_has_slots_of_its_own(rig: Rig) -> None:
-    asks = [slot(1, value="a"), slot(2, value="a"), slot(3, value="b"), slot(4, key="l", value="a"), slot(5)]
+def test_each_value_and_each_key_has_permits_of_its_own(rig: Rig) -> None:
+    asks = [permit(1, value="a"), permit(2, value="a"), permit(3, value="b"), permit(4, key="l", value="a"), permit(5)]
     assert granted(rig, asks) == [1, 3, 4, 5]
 
 
 def test_names_may_hold_what_separates_them_elsewhere(rig: Rig) -> None:
     names = [("a:b", "c"), ("a", "b:c"), ("}{", "ü ☕"), ("}", "{ü ☕")]
-    asks = [slot(n, key=key, value=value) for n, (key, value) in enumerate(names, 1)]
+    asks = [permit(n, key=key, value=value) for n, (key, value) in enumerate(names, 1)]
     assert granted(rig, asks) == [1, 2, 3, 4]
 
 
-def test_a_slot_lapses_with_its_lease(rig: Rig) -> None:
-    granted(rig, [slot(1)])
+def test_a_permit_lapses_with_its_lease(rig: Rig) -> None:
+    granted(rig, [permit(1)])
     rig.advance(LEASE_MS - 5_000)
-    assert granted(rig, [slot(2)]) == []
+    assert granted(rig, [permit(2)]) == []
     rig.advance(5_000)
-    assert granted(rig, [slot(3)]) == [3]
+    assert granted(rig, [permit(3)]) == [3]
 
 
-def test_who_holds_a_slot_holds_it_anew_when_asking_again(rig: Rig) -> None:
-    granted(rig, [slot(1)])
+def test_who_holds_a_permit_holds_it_anew_when_asking_again(rig: Rig) -> None:
+    granted(rig, [permit(1)])
     rig.advance(LEASE_MS - 5_000)
-    assert granted(rig, [slot(1)]) == [1]
+    assert granted(rig, [permit(1)]) == [1]
     rig.advance(LEASE_MS - 5_000)
-    assert granted(rig, [slot(2)]) == []
+    assert granted(rig, [permit(2)]) == []
 
 
-def test_what_runs_is_counted_also_where_another_has_got_its_slot(rig: Rig) -> None:
-    assert granted(rig, [slot(1)]) == [1]
-    assert granted(rig, [replace(slot(2), held=True)]) == [2]
-    rig.broker.limiter.release([slot(1)])
-    assert granted(rig, [slot(3)]) == []
-    rig.broker.limiter.release([slot(2)])
-    assert granted(rig, [slot(3)]) == [3]
+def test_what_runs_is_counted_also_where_another_has_got_its_permit(rig: Rig) -> None:
+    assert granted(rig, [permit(1)]) == [1]
+    assert granted(rig, [replace(permit(2), held=True)]) == [2]
+    rig.broker.limiter.release([permit(1)])
+    assert granted(rig, [permit(3)]) == []
+    rig.broker.limiter.release([permit(2)])
+    assert granted(rig, [permit(3)]) == [3]
 
 
-def test_those_that_find_no_slot_come_again_one_after_the_other(rig: Rig) -> None:
-    granted(rig, [slot(1)])
-    waits_ms = [refusal.wait_ms for refusal in refusals(rig, [slot(n) for n in range(2, 52)])]
+def test_those_that_find_no_permit_come_again_one_after_the_other(rig: Rig) -> None:
+    granted(rig, [permit(1)])
+    waits_ms = [refusal.wait_ms for refusal in refusals(rig, [permit(n) for n in range(2, 52)])]
     assert waits_ms == sorted(set(waits_ms))
     assert waits_ms[-1] >= 50 * 10 - 10
 
 
-def test_where_no_slot_was_free_for_long_they_come_less_often_until_one_is(rig: Rig) -> None:
-    granted(rig, [slot(1)], lease_ms=60_000)
+def test_where_no_permit_was_free_for_long_they_come_less_often_until_one_is(rig: Rig) -> None:
+    granted(rig, [permit(1)], lease_ms=60_000)
     for _ in range(STEPS):
-        refusals(rig, [slot(2)])
+        refusals(rig, [permit(2)])
         rig.advance(STEP_MS)
-    late = refusals(rig, [slot(2), slot(3)])
+    late = refusals(rig, [permit(2), permit(3)])
     assert late[1].wait_ms - late[0].wait_ms == 250
-    rig.broker.limiter.release([slot(1)])
-    granted(rig, [slot(4)])
-    first, second = refusals(rig, [slot(5), slot(6)])
+    rig.broker.limiter.release([permit(1)])
+    granted(rig, [permit(4)])
+    first, second = refusals(rig, [permit(5), permit(6)])
     assert second.wait_ms - first.wait_ms == 10
 
 
-def test_a_backlog_comes_again_soon_after_a_slot_that_was_held_for_long(rig: Rig) -> None:
-    granted(rig, [slot(1)], lease_ms=600_000)
+def test_a_backlog_comes_again_soon_after_a_permit_that_was_held_for_long(rig: Rig) -> None:
+    granted(rig, [permit(1)], lease_ms=600_000)
     for _ in range(STEPS):
-        refusals(rig, [slot(2)])
+        refusals(rig, [permit(2)])
         rig.advance(STEP_MS)
-    waits_ms = [refusal.wait_ms for refusal in refusals(rig, [slot(n) for n in range(2, 302)])]
+    waits_ms = [refusal.wait_ms for refusal in refusals(rig, [permit(n) for n in range(2, 302)])]
     assert waits_ms == sorted(set(waits_ms))
     assert 2_500 < waits_ms[-1] < 300 * 250 / 2  # a quarter of the time that none was free, and a bit for each
 
 
 def test_a_limit_of_the_key_is_told_from_one_of_a_value(rig: Rig) -> None:
-    granted(rig, [slot(1), slot(2, value="a")])
-    assert [refusal.of_key for refusal in refusals(rig, [slot(3), slot(4, value="a")])] == [True, False]
+    granted(rig, [permit(1), permit(2, value="a")])
+    assert [refusal.of_key for refusal in refusals(rig, [permit(3), permit(4, value="a")])] == [True, False]
     both = [PermitRequest("l", "a", 5, 1, MINUTE_US), PermitRequest("l", "b", 6, 1, MINUTE_US)]
     assert [refusal.of_key for refusal in refusals(rig, both)] == [True]
 
@@ -131,14 +131,14 @@ def test_those_that_wait_for_their_turn_are_told_theirs(rig: Rig) -> None:
     assert 0 < first.wait_ms <= 60_000
 
 
-def test_who_finds_no_slot_takes_no_turn_and_who_waits_for_a_turn_takes_no_slot(rig: Rig) -> None:
-    granted(rig, [slot(1)])
+def test_who_finds_no_permit_takes_no_turn_and_who_waits_for_a_turn_takes_no_permit(rig: Rig) -> None:
+    granted(rig, [permit(1)])
     assert granted(rig, [PermitRequest("k", "", 2, 1, MINUTE_US)]) == []
-    rig.broker.limiter.release([slot(1)])
+    rig.broker.limiter.release([permit(1)])
     assert granted(rig, [PermitRequest("k", "", 3, 1, MINUTE_US)]) == [3]
-    rig.broker.limiter.release([slot(3)])
+    rig.broker.limiter.release([permit(3)])
     assert granted(rig, [PermitRequest("k", "", 4, 1, MINUTE_US)]) == []
-    assert granted(rig, [slot(5)]) == [5]
+    assert granted(rig, [permit(5)]) == [5]
 
 
 def test_a_holder_that_asks_again_takes_no_other_turn(rig: Rig) -> None:

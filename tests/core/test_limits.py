@@ -1,4 +1,4 @@
-"""The limits of a handler as they are written, and the arithmetic of slots and turns."""
+"""The limits of a handler as they are written, and the arithmetic of permits and turns."""
 
 import re
 from itertools import pairwise
@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from hypothesis import given, strategies as st
 
 from django_delayq import Message, delay_execute
-from django_delayq.brokers.limits import Limit, Slots, acquire
+from django_delayq.brokers.limits import Limit, Permits, acquire
 from django_delayq.core.errors import DataMismatch
 from django_delayq.core.limits import check_limits
 
@@ -94,17 +94,17 @@ steps = st.lists(
 
 
 @given(steps, st.none() | st.integers(1, 3), st.none() | st.integers(1, 500_000))
-def test_whatever_is_asked_there_are_never_too_many_slots_nor_starts(
+def test_whatever_is_asked_there_are_never_too_many_permits_nor_starts(
     steps: list[tuple[int, list[int], set[int]]], most: int | None, interval_us: int | None
 ) -> None:
-    slots, turn_us, now_us, limit = Slots(), 0, 1_700_000_000_000_000, Limit("k", "", most, interval_us)
-    held: dict[int, int] = {}  # as promised: token to the end of its slot
+    permits, turn_us, now_us, limit = Permits(), 0, 1_700_000_000_000_000, Limit("k", "", most, interval_us)
+    held: dict[int, int] = {}  # as promised: token to the end of its permit
     starts: list[int] = []
     for passed_us, tokens, given_back in steps:
         now_us += passed_us
-        slots.give_back(given_back)
+        permits.release(given_back)
         held = {token: end for token, end in held.items() if end > now_us // 1000 and token not in given_back}
-        answers, turn_us = acquire(limit, slots, turn_us, tokens, LEASE_MS, now_us)
+        answers, turn_us = acquire(limit, permits, turn_us, tokens, LEASE_MS, now_us)
         for token, answer in zip(tokens, answers, strict=True):
             if answer is not None:
                 assert answer.wait_ms > 0
@@ -115,28 +115,28 @@ def test_whatever_is_asked_there_are_never_too_many_slots_nor_starts(
             if most is not None:
                 held[token] = now_us // 1000 + LEASE_MS
         assert most is None or len(held) <= most
-        assert most is None or set(held) == set(slots.ends)
+        assert most is None or set(held) == set(permits.ends)
     assert all(b - a >= (interval_us or 0) for a, b in pairwise(starts))
 
 
 @given(st.integers(2, 30), st.integers(1, 500_000))
 def test_who_asks_again_when_told_gets_its_turn(count: int, interval_us: int) -> None:
-    limit, slots, turn_us, now_us = Limit("k", "", None, interval_us), Slots(), 0, 1_700_000_000_000_000
-    answers, turn_us = acquire(limit, slots, turn_us, range(count), LEASE_MS, now_us)
+    limit, permits, turn_us, now_us = Limit("k", "", None, interval_us), Permits(), 0, 1_700_000_000_000_000
+    answers, turn_us = acquire(limit, permits, turn_us, range(count), LEASE_MS, now_us)
     at_us = now_us
     for answer in answers[1:]:
         assert answer is not None
         # A wait is whole milliseconds, so that it may end later than the turn comes.
         at_us = max(now_us + answer.wait_ms * 1000, at_us + interval_us)
-        granted, turn_us = acquire(limit, slots, turn_us, [99], LEASE_MS, at_us)
+        granted, turn_us = acquire(limit, permits, turn_us, [99], LEASE_MS, at_us)
         assert granted == [None]
 
 
 def test_a_clock_that_went_back_makes_nobody_wait_for_longer() -> None:
-    limit, slots, now_us = Limit("k", "", 1, 1_000_000), Slots(), 1_700_000_000_000_000
-    _, turn_us = acquire(limit, slots, 0, [1], LEASE_MS, now_us)
+    limit, permits, now_us = Limit("k", "", 1, 1_000_000), Permits(), 1_700_000_000_000_000
+    _, turn_us = acquire(limit, permits, 0, [1], LEASE_MS, now_us)
     now_us -= 3_600_000_000
-    (answer,), turn_us = acquire(limit, slots, turn_us, [2], LEASE_MS, now_us)
+    (answer,), turn_us = acquire(limit, permits, turn_us, [2], LEASE_MS, now_us)
     assert answer is not None
     now_us += 10 * LEASE_MS * 1000
-    assert acquire(limit, slots, turn_us, [3], LEASE_MS, now_us)[0] == [None]
+    assert acquire(limit, permits, turn_us, [3], LEASE_MS, now_us)[0] == [None]

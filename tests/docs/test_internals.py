@@ -29,7 +29,7 @@ STRUCTURES = (
     "call",
     "job",
     "wait",
-    "slots",
+    "permits",
     "line",
     "turn",
 )

@@ -144,7 +144,7 @@ def test_one_that_is_known_to_hang_is_not_waited_for_by_alarms_and_slots(
     asks = [PermitRequest("k", value, n, 1) for n, value in enumerate(MANY)]
     assert rig.broker.limiter.acquire(asks, lease_ms=LEASE_MS) == [None] * len(asks)
     monkeypatch.setattr("django_delayq.brokers.redis.client.cluster.AWAY_S", 3600)
-    for node in cluster.nodes:  # the slots of limits are on any
+    for node in cluster.nodes:  # the permits of limits are on any
         node.freeze()
     alarms = [Alarm("q", "k", pk) for pk in MANY]
     with pytest.raises(PartlyUnavailable):
@@ -307,4 +307,4 @@ def test_limits_wait_for_those_that_run_where_a_node_was_away_and_nowhere_else(
 
 def _key_on(cluster: ClusterServers, node: Server) -> str:
     keys = (f"k{n}" for n in count())
-    return next(key for key in keys if cluster.owner(LimitKeys("delayq", key, "").slots) is node)
+    return next(key for key in keys if cluster.owner(LimitKeys("delayq", key, "").permits) is node)

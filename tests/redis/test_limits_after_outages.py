@@ -1,4 +1,4 @@
-"""Slots that Redis has forgotten, while what runs goes on: nobody starts in their place before their holders renew."""
+"""Permits that Redis has forgotten, while what runs goes on: nobody takes their place before their holders renew."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -88,7 +88,7 @@ def test_an_idle_connection_that_was_closed_is_no_outage(own_server: Server, wor
     assert worker.limiter.acquire([FIRST], lease_ms=LEASE_MS) == [None]
 
 
-def test_what_is_put_off_keeps_no_slot_and_comes_again_at_different_times(
+def test_what_is_put_off_keeps_no_permit_and_comes_again_at_different_times(
     own_server: Server, worker: RedisBroker, clock: list[float]
 ) -> None:
     lose_all(own_server)

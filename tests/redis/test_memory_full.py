@@ -58,7 +58,7 @@ def test_a_slot_is_held_on_and_given_back(own_rig: Rig, full: Full) -> None:
 
 
 @pytest.mark.parametrize("policy", ["volatile-lru", "volatile-ttl"])
-def test_who_holds_a_slot_or_has_had_a_turn_is_not_evicted(own_server: Server, own_rig: Rig, policy: str) -> None:
+def test_who_holds_a_permit_or_has_had_a_turn_is_not_evicted(own_server: Server, own_rig: Rig, policy: str) -> None:
     asks = [PermitRequest("slot", "", 1, 1), PermitRequest("turn", "", 2, None, 60_000_000)]
     assert own_rig.broker.limiter.acquire(asks, lease_ms=LEASE_MS) == [None, None]
     with own_server.client() as client:

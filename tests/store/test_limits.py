@@ -76,7 +76,7 @@ def test_what_has_limits_waits_for_a_clock_that_is_away_and_nobody_asks_it(broke
         broker.limiter.acquire([ASK], lease_ms=LEASE_MS)
 
 
-def test_what_runs_holds_its_slot_at_a_clock_that_is_back_before_anything_is_claimed_by_it(
+def test_what_runs_holds_its_permit_at_a_clock_that_is_back_before_anything_is_claimed_by_it(
     broker: DatabaseBackend,
 ) -> None:
     broker.degraded.on = True
@@ -93,7 +93,7 @@ def test_rows_of_what_counts_no_more_are_removed(without_limits: DatabaseBackend
     assert [(row.key, row.value) for row in rows.all()] == [("l", "")]
 
 
-def test_after_a_jump_ahead_a_slot_is_left_to_who_renews_it(
+def test_after_a_jump_ahead_a_permit_is_left_to_who_renews_it(
     without_limits: DatabaseBackend, other: DatabaseBackend, clock: DatabaseClock
 ) -> None:
     lease_ms = 60_000
@@ -116,7 +116,7 @@ def test_a_worker_that_starts_after_a_jump_ahead_leaves_it_too(
     assert started.limiter.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
 
 
-def test_a_lease_after_a_jump_ahead_the_slot_of_one_that_died_is_free(
+def test_a_lease_after_a_jump_ahead_the_permit_of_one_that_died_is_free(
     without_limits: DatabaseBackend, other: DatabaseBackend, clock: DatabaseClock
 ) -> None:
     without_limits.limiter.acquire([ASK], lease_ms=LEASE_MS)

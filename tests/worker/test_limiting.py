@@ -58,7 +58,7 @@ def test_no_more_run_at_once_over_all_workers_and_all_run(rig: Rig, limits: Limi
     assert rig.broker.queue.counts().totals["finished"] == 12
 
 
-def test_one_worker_claims_nothing_that_would_find_no_slot(rig: Rig) -> None:
+def test_one_worker_claims_nothing_that_would_find_no_permit(rig: Rig) -> None:
     ids = [f"m{n}" for n in range(20)]
     rig.send(*ids)
     rig.start(make_handler(lambda message: None, limits=ONE))
@@ -67,14 +67,14 @@ def test_one_worker_claims_nothing_that_would_find_no_slot(rig: Rig) -> None:
 
 
 class SlowToGiveBack(WatchedBroker):
-    """A broker that is slow to take slots back."""
+    """A broker that is slow to take permits back."""
 
     def release(self, asks: Sequence[PermitRequest]) -> None:
         time.sleep(0.01)
         super().release(asks)
 
 
-def test_nothing_is_claimed_for_a_slot_that_is_still_being_given_back() -> None:
+def test_nothing_is_claimed_for_a_permit_that_is_still_being_given_back() -> None:
     rig = Rig(broker_class=SlowToGiveBack)
     ids = [f"m{n}" for n in range(20)]
     rig.send(*ids)
@@ -84,7 +84,7 @@ def test_nothing_is_claimed_for_a_slot_that_is_still_being_given_back() -> None:
 
 
 def hold(rig: Rig, gate: threading.Event, limits: Limits) -> None:
-    """Have the only slot held until the gate is open, by a worker that serves another key, too."""
+    """Have the only permit held until the gate is open, by a worker that serves another key, too."""
     held = threading.Event()
 
     def handle(message: Message[Any]) -> None:
@@ -136,7 +136,7 @@ def test_starts_are_as_far_apart_as_the_rate_says(rig: Rig) -> None:
     assert all(b - a >= 60_000 for a, b in pairwise(starts))
 
 
-def test_a_slot_is_held_for_as_long_as_its_handler_runs(gate: threading.Event) -> None:
+def test_a_permit_is_held_for_as_long_as_its_handler_runs(gate: threading.Event) -> None:
     rig = Rig(lease_ms=600)
     hold(rig, gate, ONE)
     rig.send("next")
@@ -150,10 +150,10 @@ def test_a_slot_is_held_for_as_long_as_its_handler_runs(gate: threading.Event) -
     rig.stop()
 
 
-def test_what_runs_counts_also_where_the_broker_has_forgotten_its_slot(gate: threading.Event) -> None:
+def test_what_runs_counts_also_where_the_broker_has_forgotten_its_permit(gate: threading.Event) -> None:
     rig = Rig(lease_ms=600)
     hold(rig, gate, ONE)
-    tokens = list(rig.broker._limits._slots["k", ""].ends)
+    tokens = list(rig.broker._limits._permits["k", ""].ends)
     assert rig.broker.limiter.acquire([PermitRequest("k", "", 99, 1, held=True)], lease_ms=600_000) == [
         None
     ]  # another got it meanwhile
@@ -167,7 +167,7 @@ def test_what_runs_counts_also_where_the_broker_has_forgotten_its_slot(gate: thr
 
 
 class LateRenewals(WatchedBroker):
-    """Whoever has a slot gives it back while its renewal is on the way."""
+    """Whoever has a permit gives it back while its renewal is on the way."""
 
     def __init__(self, alias: Alias) -> None:
         super().__init__(alias)
@@ -185,17 +185,17 @@ class LateRenewals(WatchedBroker):
         self.tell()
 
 
-def test_a_slot_that_is_given_back_while_it_is_renewed_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_permit_that_is_given_back_while_it_is_renewed_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "LONGEST_PAUSE_S", 0.01)
     broker = (rig := Rig(lease_ms=600_000, broker_class=LateRenewals)).broker
     assert isinstance(broker, LateRenewals)
     hold(rig, broker.renewed, ONE)
     broker.until(lambda: broker.acquires >= 2)
-    broker.until(lambda: not broker._limits._slots["k", ""].ends)
+    broker.until(lambda: not broker._limits._permits["k", ""].ends)
     rig.stop()
 
 
-def test_an_interrupted_handler_leaves_its_slot_to_others_at_once(rig: Rig, gate: threading.Event) -> None:
+def test_an_interrupted_handler_leaves_its_permit_to_others_at_once(rig: Rig, gate: threading.Event) -> None:
     hold(rig, gate, ONE)
     worker, thread = rig._running.pop()
     worker.hurry()
@@ -265,7 +265,7 @@ def test_a_drain_runs_also_what_has_to_wait_for_its_turn(rig: Rig, monkeypatch: 
     assert sorted(got) == ["a", "b", "c"]
 
 
-def test_a_drain_waits_for_a_slot_that_another_holds(rig: Rig) -> None:
+def test_a_drain_waits_for_a_permit_that_another_holds(rig: Rig) -> None:
     rig.broker.limiter.acquire([PermitRequest("k", "", 99, 1)], lease_ms=100)
     got: list[str] = []
     rig.send("a")

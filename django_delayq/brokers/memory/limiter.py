@@ -4,14 +4,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from django_delayq.brokers.base import PermitRequest, Throttled, in_order
-from django_delayq.brokers.limits import Limit, Slots, acquire, by_limit
+from django_delayq.brokers.limits import Limit, Permits, acquire, by_limit
 
 
 class Limits:
     """See `Limiter.acquire`; brokers/limits.py has the arithmetic."""
 
     def __init__(self) -> None:
-        self._slots: defaultdict[tuple[str, str], Slots] = defaultdict(Slots)
+        self._permits: defaultdict[tuple[str, str], Permits] = defaultdict(Permits)
         self._turns_us: dict[str, int] = {}
 
     def acquire(self, requests: Sequence[PermitRequest], lease_ms: int, now_us: int) -> list[Throttled | None]:
@@ -23,16 +23,16 @@ class Limits:
         return in_order(limits.values(), answers)
 
     def _acquire(self, limit: Limit, tokens: Sequence[int], lease_ms: int, now_us: int) -> list[Throttled | None]:
-        slots, turn_us = self._slots[limit.key, limit.value], self._turns_us.get(limit.key, 0)
-        answers, self._turns_us[limit.key] = acquire(limit, slots, turn_us, tokens, lease_ms, now_us)
+        permits, turn_us = self._permits[limit.key, limit.value], self._turns_us.get(limit.key, 0)
+        answers, self._turns_us[limit.key] = acquire(limit, permits, turn_us, tokens, lease_ms, now_us)
         return answers
 
     def release(self, requests: Sequence[PermitRequest]) -> None:
         """Release the permits of these requests."""
         for request in requests:
-            self._slots[request.key, request.value].give_back([request.token])
+            self._permits[request.key, request.value].release([request.token])
 
     def forget_over(self, now_ms: int) -> None:
         """Forget the permits of values that nobody has asked for lately."""
-        for name in [name for name, slots in self._slots.items() if slots.is_over(now_ms)]:
-            del self._slots[name]
+        for name in [name for name, permits in self._permits.items() if permits.is_over(now_ms)]:
+            del self._permits[name]

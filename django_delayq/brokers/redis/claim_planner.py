@@ -271,7 +271,9 @@ def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = F
     """Look at a shard, for a worker that looks again after `span_s`. With `calls`, wake others if anything is due."""
     arguments: Sequence[Argument] = (_longest_ms(span_s), keys.channel if calls else "")
     look = _Look(0, None, {})
-    looks = [Call(load("inspect"), (keys.sets, keys.timer), (*arguments, *page)) for page in pages(sorted(names), BATCH)]
+    looks = [
+        Call(load("inspect"), (keys.sets, keys.timer), (*arguments, *page)) for page in pages(sorted(names), BATCH)
+    ]
     for reply in (yield looks) if looks else ():
         next_due_ms = earliest(look.next_due_ms, int(reply[1]) if int(reply[1]) >= 0 else None)
         due = {name.decode(): as_int(at) for name, at in zip(reply[2::2], reply[3::2], strict=True)}

@@ -51,13 +51,13 @@ class LimitKeys:
     prefix: str
     key: str
     value: str
-    slots: str = field(init=False)
+    permits: str = field(init=False)
     line: str = field(init=False)
     turn: str = field(init=False)
 
     def __post_init__(self) -> None:
         tag = f"{{{self.prefix}:limit:{self.key}}}:"
-        self.slots, self.line, self.turn = f"{tag}slots:{self.value}", f"{tag}line:{self.value}", f"{tag}turn"
+        self.permits, self.line, self.turn = f"{tag}permits:{self.value}", f"{tag}line:{self.value}", f"{tag}turn"
 
 
 def set_name(queue: str, key: str) -> str:

@@ -57,7 +57,7 @@ def _acquire(
     )
     granted = []
     for limit, (*waits, identity) in zip(limits, replies, strict=True):
-        hear(LimitKeys(prefix, limit.key, limit.value).slots, identity)
+        hear(LimitKeys(prefix, limit.key, limit.value).permits, identity)
         granted.append(_read(limit, waits))
     answers = in_order(limits.values(), granted)
     refusals = _too_soon(prefix, requests, answers, lease_ms, unbroken_s)
@@ -77,7 +77,7 @@ def _too_soon(
     refusals: dict[int, Throttled] = {}
     for i, (request, answer) in enumerate(zip(requests, answers, strict=True)):
         if answer is None and request.most is not None and not request.held:
-            left_ms = lease_ms - 1000 * unbroken_s(LimitKeys(prefix, request.key, request.value).slots)
+            left_ms = lease_ms - 1000 * unbroken_s(LimitKeys(prefix, request.key, request.value).permits)
             if left_ms > 0:
                 refusals[i] = Throttled(math.ceil(left_ms) + len(refusals), of_key=True)
     return refusals
@@ -87,7 +87,7 @@ def _acquire_call(prefix: str, limit: Limit, tokens: Sequence[int], lease_ms: in
     keys = LimitKeys(prefix, limit.key, limit.value)
     most, interval_us = ("" if each is None else each for each in (limit.most, limit.interval_us))
     arguments = most, lease_ms, interval_us, int(limit.held), *tokens
-    return Call(load("acquire"), (keys.slots, keys.line, keys.turn), arguments)
+    return Call(load("acquire"), (keys.permits, keys.line, keys.turn), arguments)
 
 
 def _read(limit: Limit, reply: Sequence[int]) -> list[Throttled | None]:
@@ -101,6 +101,6 @@ def _release(prefix: str, requests: Sequence[PermitRequest]) -> Operation[None]:
     """Release the permits of these requests."""
     tokens: defaultdict[str, list[int]] = defaultdict(list)
     for request in requests:
-        tokens[LimitKeys(prefix, request.key, request.value).slots].append(request.token)
+        tokens[LimitKeys(prefix, request.key, request.value).permits].append(request.token)
     # What can't be released lapses.
-    yield SkipUnavailable(Call(load("release"), (slots,), own) for slots, own in tokens.items())
+    yield SkipUnavailable(Call(load("release"), (permits,), own) for permits, own in tokens.items())

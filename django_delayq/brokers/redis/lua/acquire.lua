@@ -1,7 +1,7 @@
 -- uses: clock line epoch
 -- acquire: decide which leased messages of one limit may start now. brokers/limits.py explains the arithmetic.
--- KEYS  1 slots 2 line 3 turn
--- ARGV  1 the most slots or nothing 2 lease in ms 3 µs between two starts or nothing 4 1 where they run already; then the
+-- KEYS  1 permits 2 line 3 turn
+-- ARGV  1 the most permits or nothing 2 lease in ms 3 µs between two starts or nothing 4 1 where they run already; then the
 --       tokens
 -- Gives for each token after how many ms to ask again (0: it may start), and 1 where it waits for its turn; then, last,
 -- whose data these are.

@@ -1,6 +1,6 @@
 -- uses: guard record sets call waiting
 -- cancel: pending|ready -> cancelled.
--- KEYS  1 msg 2 state 3 keys 4 count 5 suspect 6 running 7 timer 8 call slot 9.. wait sets
+-- KEYS  1 msg 2 state 3 keys 4 count 5 suspect 6 running 7 timer 8 call cell 9.. wait sets
 -- ARGV  1 number 2.. the ids
 -- Gives per id 1 cancelled, 0 not waiting, or the name of a wait set to call again with (nothing was changed then).
 return each_waiting(2, remove('cancelled'))

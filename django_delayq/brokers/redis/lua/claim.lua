@@ -1,6 +1,6 @@
 -- uses: guard clock record sets call describe lease share sleep
 -- claim: ready -> running, for what is due of each named wait set, earliest first.
--- KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call slot 7 count 8.. the wait sets
+-- KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call cell 7 count 8.. the wait sets
 -- ARGV  1 token (and number) 2 lease in ms 3 worker 4 channel 5.. of each set how many, 100 at most in all, and how
 --       many of these would start at once: a message that must not start twice is taken only among them
 -- Gives now, next due or -1, until when a claim of the sets that had too little may sleep, 1 when something due was

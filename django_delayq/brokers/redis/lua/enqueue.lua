@@ -1,6 +1,6 @@
 -- uses: guard clock record sets call conflict
 -- send: none -> pending, for messages of one wait set. An id that waits already is treated as on_conflict says.
--- KEYS  1 msg 2 state 3 running 4 suspect 5 keys 6 timer 7 count 8 call slot 9 the wait set 10.. where others wait
+-- KEYS  1 msg 2 state 3 running 4 suspect 5 keys 6 timer 7 count 8 call cell 9 the wait set 10.. where others wait
 -- ARGV  1 number 2 on_conflict 3 channel; then per message: id, flags and due, expires US options RS body
 -- Gives all due times as one text; then for each id that was there its position, and: 2 when it runs, 1 when it was created
 -- all the same, the name of a wait set to call again with (nothing was changed then), or else 0.

@@ -1,7 +1,7 @@
 -- uses: guard clock sets call
 -- send by a job: none -> pending, for messages of one wait set. An id that waits or runs, or that the job's ledger has, is
 -- left as it is, whatever became of its message: so a job that is run again sends nothing twice.
--- KEYS  1 msg 2 keys 3 timer 4 count 5 call slot 6 the wait set 7 job (its ledger)
+-- KEYS  1 msg 2 keys 3 timer 4 count 5 call cell 6 the wait set 7 job (its ledger)
 -- ARGV  1 number 2 channel 3 ms to keep the ledger; then per message: id, flags and due, expires US options RS body
 -- Gives per message 1 created, 0 not.
 local answer = answered(KEYS[5], ARGV[1])

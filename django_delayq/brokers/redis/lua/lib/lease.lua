@@ -1,4 +1,4 @@
--- Leasing, shared by claim and claim_suspect. KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call slot 7 count
+-- Leasing, shared by claim and claim_suspect. KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call cell 7 count
 -- Below 128 members of 64 bytes at most Redis keeps a zset as a list, which it scans for each member that it adds.
 local MANY, WIDE = 20, string.rep('\31', 65)
 

@@ -1,4 +1,4 @@
--- Find where an id waits. KEYS  1 msg 2 state 3 keys 4 count 5 suspect 6 running 7 timer 8 call slot 9.. wait sets
+-- Find where an id waits. KEYS  1 msg 2 state 3 keys 4 count 5 suspect 6 running 7 timer 8 call cell 9.. wait sets
 -- Gives the zset that holds it and the message; or, where that is not among KEYS, the name of its wait set.
 local function find_waiting(sets, id)
   local message = redis.call('HGET', KEYS[1], id)
